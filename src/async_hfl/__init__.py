@@ -1,0 +1,1 @@
+"""Asynchronous hierarchical federated learning."""

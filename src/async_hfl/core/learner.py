@@ -1,0 +1,85 @@
+"""What the rest of the system knows of learning: jobs in, results out.
+
+A job's result depends only on (start weights, the device's data, its seed), so a learner may train jobs late and in
+any grouping. Implementations live in `learning`; shells are handed one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.identifiers import JobId
+from async_hfl.core.plain import plain
+from async_hfl.core.targets import Target
+from async_hfl.core.weights import Layout, Weights
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class TrainingJob:
+    """One local training: `device.epochs` passes over the device's data from `weights`."""
+
+    job: JobId
+    device: int
+    weights: Weights
+    seed: int
+    """64 bits; decides the order of mini-batches and nothing else."""
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    weights: Weights
+    samples: int
+    steps: int
+    """Mini-batch steps taken: learning_rate x steps turns a weight difference into a gradient."""
+    loss: float
+    """Mean loss per sample over the last epoch."""
+    squared_loss: float
+    """Mean squared loss per sample over the last epoch."""
+    gradient: npt.NDArray[np.float32] | None = None
+    """Gradient of the regularised local loss at the final weights, where asked for."""
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    metric: float
+    loss: float
+    details: Mapping[str, float] = field(default_factory=dict)
+
+
+class Learner(Protocol):
+    """A task made trainable."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def model_bytes(self) -> int:
+        """M: what one model weighs on a link."""
+        ...
+
+    @property
+    def target(self) -> Target: ...
+
+    @property
+    def learning_rate(self) -> float: ...
+
+    @property
+    def samples(self) -> npt.NDArray[np.int64]:
+        """Training samples of each device."""
+        ...
+
+    def initial_weights(self, seed: int) -> Weights: ...
+
+    def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
+        """Results in the order of the jobs; each as if it were trained alone."""
+        ...
+
+    def evaluate(self, weights: Weights) -> Evaluation: ...

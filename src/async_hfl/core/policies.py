@@ -1,0 +1,132 @@
+"""The two decisions of Async-HFL as data, and the protocols of who decides.
+
+A policy is pure: everything it may look at is in the problem, its memory included; what it wants to remember it
+returns. `seed` is new for every problem, so a random policy needs no state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.plain import plain
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Need = Literal["utility", "gradients"]
+"""What a policy must be given beyond the cheap columns; without it the nodes keep no gradients at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionProblem:
+    """Which idle devices should gateway j trigger now? (Eq. 10)
+
+    maximise sum d_i u_i (1 / tau_ij)^kappa  subject to  sum d_i R_ij <= capacity, d binary.
+    """
+
+    gateway: int
+    candidates: Ints
+    """Device numbers: associated, idle, link feasible. Every array below is parallel to it."""
+    learning_utility: Floats
+    """u_i scaled to [utility_floor, 1]; all 1 unless the policy needs utility."""
+    round_latency: Floats
+    data_rate: Floats
+    loss: Floats
+    """Latest mean loss, NaN where never heard."""
+    squared_loss: Floats
+    samples: Ints
+    idle_since: Floats
+    last_selected: Ints
+    """Gateway epoch at which the device was last triggered, -1 if never."""
+    capacity: float
+    """B_j minus the rates of those in flight."""
+    latency_exponent: float
+    """kappa."""
+    gateway_epoch: int
+    at: float
+    seed: int
+    gradients: npt.NDArray[np.float32] | None = None
+    memory: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    devices: tuple[int, ...]
+    objective: float = 0.0
+    bound: float | None = None
+    """A proven upper bound of the objective, where the policy has one."""
+    memory: Mapping[str, Any] | None = None
+
+
+class SelectionPolicy(Protocol):
+    @property
+    def needs(self) -> frozenset[Need]: ...
+
+    def choose(self, problem: SelectionProblem) -> Selection: ...
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class AssociationProblem:
+    """Which device belongs to which gateway? (Eq. 11) Links are sparse, sorted by device, then gateway.
+
+    maximise u_slack - phi R_slack  subject to, for each gateway j that any link reaches:
+        sum_i I_ij u_i >= u_slack;   sum_i I_ij R_ij / B_j <= R_slack;
+        each device at most one gateway (exactly one with `every_device`, if it has a link);   I binary.
+    """
+
+    learning_utility: Floats
+    """u_i per device, as scaled by `association.utility_scale`."""
+    bandwidth: Floats
+    """B_j per gateway."""
+    link_device: Ints
+    link_gateway: Ints
+    link_data_rate: Floats
+    link_round_latency: Floats
+    load_penalty: float
+    """phi."""
+    every_device: bool
+    switching_cost: float
+    current: Ints
+    """Gateway of each device now, -1 for none."""
+    seed: int
+    memory: Mapping[str, Any] = field(default_factory=dict)
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Association:
+    gateway_of: Ints
+    """Gateway of each device, -1 for none."""
+    objective: float
+    bound: float
+    memory: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float:
+        return (self.bound - self.objective) / max(abs(self.bound), 1e-9)
+
+
+class AssociationPolicy(Protocol):
+    @property
+    def needs(self) -> frozenset[Need]: ...
+
+    def solve(self, problem: AssociationProblem) -> Association: ...
+
+
+def association_objective(problem: AssociationProblem, gateway_of: Ints) -> float:
+    """u_slack - phi R_slack of an association: the least utility and the highest load among reachable gateways."""
+    gateways = len(problem.bandwidth)
+    reachable = np.zeros(gateways, bool)
+    reachable[problem.link_gateway] = True
+    if not reachable.any():
+        return 0.0
+    used = gateway_of[problem.link_device] == problem.link_gateway
+    at = problem.link_gateway[used]
+    utility = np.bincount(at, problem.learning_utility[problem.link_device[used]], gateways)
+    load = np.bincount(at, problem.link_data_rate[used], gateways) / problem.bandwidth
+    return float(utility[reachable].min() - problem.load_penalty * load[reachable].max())

@@ -1,0 +1,100 @@
+"""Feasible links J and association I, sparse and validated.
+
+Links are stored as parallel arrays sorted by (device, gateway) with a row start per device (compressed sparse rows):
+100,000 devices with 10 links each take 30 MB, not a 100,000 x 1,000 matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.errors import DataError
+from async_hfl.core.plain import plain
+from async_hfl.core.policies import Floats, Ints
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class FeasibleLinks:
+    """J with the expected round latency of each link before anything was measured."""
+
+    devices: int
+    gateways: int
+    link_device: Ints
+    link_gateway: Ints
+    expected_latency: Floats
+    """Seconds per round: download + compute + upload."""
+    row_start: Ints
+    """Links of device i are row_start[i] .. row_start[i + 1]."""
+
+    def of(self, device: int) -> slice:
+        return slice(int(self.row_start[device]), int(self.row_start[device + 1]))
+
+    def find(self, device: int, gateway: int) -> int:
+        """Position of a link, -1 if there is none."""
+        row = self.of(device)
+        position = row.start + int(np.searchsorted(self.link_gateway[row], gateway))
+        return position if position < row.stop and self.link_gateway[position] == gateway else -1
+
+
+def feasible_links(devices: int, gateways: int, device: Ints, gateway: Ints, latency: Floats) -> FeasibleLinks:
+    """Build and check. Every fault names the first link that has it."""
+    if devices < 1 or gateways < 1:
+        raise DataError(f"a network needs at least one device and one gateway, not {devices} and {gateways}")
+    if not len(device) == len(gateway) == len(latency):
+        raise DataError(f"links: {len(device)} devices, {len(gateway)} gateways and {len(latency)} latencies differ")
+    if len(device) == 0:
+        raise DataError(f"the network has {devices} devices and {gateways} gateways but no link between them")
+    for name, values, limit in (("device", device, devices), ("gateway", gateway, gateways)):
+        wrong = np.flatnonzero((values < 0) | (values >= limit))
+        if len(wrong):
+            raise DataError(f"link {wrong[0]}: {name} {values[wrong[0]]} is not one of 0..{limit - 1}")
+    wrong = np.flatnonzero(~(np.isfinite(latency) & (latency > 0)))
+    if len(wrong):
+        raise DataError(f"link {wrong[0]}: round latency {latency[wrong[0]]} is not a positive number of seconds")
+    order = np.lexsort((gateway, device))
+    device, gateway, latency = device[order], gateway[order], latency[order]
+    twice = np.flatnonzero((np.diff(device) == 0) & (np.diff(gateway) == 0))
+    if len(twice):
+        raise DataError(f"the link of device {device[twice[0]]} to gateway {gateway[twice[0]]} is given twice")
+    row_start = np.searchsorted(device, np.arange(devices + 1)).astype(np.int64)
+    return FeasibleLinks(
+        devices, gateways, device.astype(np.int64), gateway.astype(np.int64), latency.astype(np.float64), row_start
+    )
+
+
+def nearest_gateway(links: FeasibleLinks, usable: npt.NDArray[np.bool_], latency: Floats) -> Ints:
+    """For each device the usable link of least latency (ties: the lower gateway); -1 without one."""
+    best = np.full(links.devices, -1, np.int64)
+    rows = np.flatnonzero(usable)
+    order = rows[np.lexsort((links.link_gateway[rows], latency[rows], links.link_device[rows]))]
+    devices, first = np.unique(links.link_device[order], return_index=True)
+    best[devices] = links.link_gateway[order[first]]
+    return best
+
+
+def near_best(
+    links: FeasibleLinks, usable: npt.NDArray[np.bool_], latency: Floats, stretch: float
+) -> npt.NDArray[np.bool_]:
+    """Usable links no slower than `stretch` times the device's best usable one."""
+    if not np.isfinite(stretch):
+        return usable.copy()
+    best = np.full(links.devices, np.inf)
+    np.minimum.at(best, links.link_device[usable], latency[usable])
+    kept: npt.NDArray[np.bool_] = usable & (latency <= stretch * best[links.link_device])
+    return kept
+
+
+def check_association(links: FeasibleLinks, usable: npt.NDArray[np.bool_], gateway_of: Ints) -> None:
+    """I_ij <= J_ij and at most one gateway a device (the form of `gateway_of` guarantees the second)."""
+    if gateway_of.shape != (links.devices,):
+        raise DataError(f"an association names {gateway_of.shape} gateways for {links.devices} devices")
+    allowed = gateway_of == -1
+    hit = usable & (gateway_of[links.link_device] == links.link_gateway)
+    allowed[links.link_device[hit]] = True
+    wrong = np.flatnonzero(~allowed)
+    if len(wrong):
+        raise DataError(f"device {wrong[0]} is associated with gateway {gateway_of[wrong[0]]}, to which it has no link")
