@@ -8,32 +8,36 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from async_hfl.core.plain import plain
+
 CLOUD_TIER = 0
 GATEWAY_TIER = 1
 DEVICE_TIER = 2
 
 
+@plain
 class Address(NamedTuple):
     """Where a message goes: a tier and a number inside it."""
 
     tier: int
-    index: int
+    number: int
 
     def __str__(self) -> str:
-        return "cloud" if self.tier == CLOUD_TIER else f"{'gd'[self.tier - 1]}{self.index}"
+        return "cloud" if self.tier == CLOUD_TIER else f"{'gd'[self.tier - 1]}{self.number}"
 
 
 CLOUD = Address(CLOUD_TIER, 0)
 
 
-def gateway_address(index: int) -> Address:
-    return Address(GATEWAY_TIER, index)
+def gateway_address(number: int) -> Address:
+    return Address(GATEWAY_TIER, number)
 
 
-def device_address(index: int) -> Address:
-    return Address(DEVICE_TIER, index)
+def device_address(number: int) -> Address:
+    return Address(DEVICE_TIER, number)
 
 
+@plain
 class JobId(NamedTuple):
     """One triggering of one device by one gateway. Numbers grow within (gateway, incarnation)."""
 
@@ -45,6 +49,7 @@ class JobId(NamedTuple):
         return f"g{self.gateway}.{self.incarnation}.{self.number}"
 
 
+@plain
 class UploadId(NamedTuple):
     """One model sent by a gateway to the cloud. A resend keeps its id; the cloud mixes an id once."""
 

@@ -115,6 +115,11 @@ class AssociationPolicy(Protocol):
     @property
     def needs(self) -> frozenset[Need]: ...
 
+    @property
+    def revisits(self) -> bool:
+        """Can the answer change though no link came or went? If not, it is not asked again every period."""
+        ...
+
     def solve(self, problem: AssociationProblem) -> Association: ...
 
 

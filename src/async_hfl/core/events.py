@@ -1,0 +1,80 @@
+"""What happens to a node. `at` is the only clock a node has: virtual seconds, or seconds since a deployment began."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from async_hfl.core.identifiers import Address, JobId
+from async_hfl.core.learner import Evaluation, TrainingResult
+from async_hfl.core.messages import Message
+from async_hfl.core.plain import plain
+from async_hfl.core.policies import Association
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The node's first event."""
+
+    at: float
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Received:
+    at: float
+    sender: Address
+    message: Message
+    transfer_s: float = 0.0
+    """How long the message was under way."""
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    at: float
+    key: str
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Trained:
+    at: float
+    job: JobId
+    result: TrainingResult
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Solved:
+    at: float
+    number: int
+    association: Association
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    at: float
+    epoch: int
+    evaluation: Evaluation
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class PeerLost:
+    """The shell holds a peer for lost (stream broken for good, heartbeats missed, availability model)."""
+
+    at: float
+    peer: Address
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """This node is back after an outage; what it was computing is gone, its state is not."""
+
+    at: float
+
+
+Event = Started | Received | TimerFired | Trained | Solved | Evaluated | PeerLost | Returned

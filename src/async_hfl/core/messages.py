@@ -1,0 +1,233 @@
+"""What nodes say to each other. All frozen, all plain data, none of it Python objects that need unpickling.
+
+cloud -> gateway   WarmUp, GlobalModel, Answer, Assignment, Granted, Finish, Fenced, Refused
+gateway -> cloud   Hello, Upload, Released, Report
+gateway -> device  Train, Probe
+device -> gateway  Update, JobDropped, Alive
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.identifiers import JobId, UploadId
+from async_hfl.core.plain import plain
+from async_hfl.core.weights import Weights
+
+Gradient: TypeAlias = npt.NDArray[np.float32]
+DropReason = Literal["device_lost", "superseded"]
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The right to trigger a device. One gateway holds it at a time; `number` grows per device, so an old right that
+    turns up late is recognised; `version` is the association that it belongs to."""
+
+    device: int
+    number: int
+    version: int
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class DeviceKnowledge:
+    """What is known of a device on one link."""
+
+    device: int
+    round_latency: float
+    measured: bool
+    """False: a prior."""
+    samples: int
+    loss: float
+    """NaN where never heard, like squared_loss."""
+    squared_loss: float
+    gradient: Gradient | None = None
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """Let each of these devices train once from the initial model, outside the bandwidth limit."""
+
+    weights: Weights
+    grants: tuple[Grant, ...]
+    knowledge: tuple[DeviceKnowledge, ...]
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class GlobalModel:
+    """The newest global model: begins a gateway's first cycle; later (delivery = broadcast) only stored."""
+
+    epoch: int
+    weights: Weights
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To one upload: the newest global model. `epoch` is at least the epoch that the upload made."""
+
+    upload: UploadId
+    epoch: int
+    weights: Weights
+    accepted: bool
+    """False: beyond the staleness bound, dropped, answered all the same."""
+    staleness: int
+    weight: float
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The devices of a gateway from this version on (all of them), and the rights that come with it."""
+
+    version: int
+    devices: tuple[int, ...]
+    grants: tuple[Grant, ...]
+    knowledge: tuple[DeviceKnowledge, ...]
+    """Of the devices granted here."""
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The former holder released a device: it is yours now, with what was learnt of it."""
+
+    grant: Grant
+    knowledge: DeviceKnowledge
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The run is over: end what is open."""
+
+    epoch: int
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The cloud had declared this incarnation lost and gave its devices away: begin anew as another."""
+
+    incarnation: int
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The cloud cannot work with this gateway (it lost its own state, say): stop and tell a person."""
+
+    reason: str
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A gateway (re)joins."""
+
+    incarnation: int
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A gateway's model, and what it learnt of its devices since the last one."""
+
+    upload: UploadId
+    weights: Weights
+    base_epoch: int
+    """tau: the cloud epoch of the model that the cycle (relay: the device's training) began from."""
+    updates: int
+    samples: int
+    early: bool
+    answered_below: int
+    """Every upload of this incarnation with a lower number has been answered: the cloud may forget them."""
+    knowledge: tuple[DeviceKnowledge, ...]
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Released:
+    """This gateway gives up the right to trigger a device that is no longer its own."""
+
+    grant: Grant
+    knowledge: DeviceKnowledge
+    warmup: bool
+    """The device has answered its warm-up job."""
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Report:
+    """News between uploads: warm-up answers; links lost and heard again (this is how J_t is observed)."""
+
+    answered_warmup: tuple[DeviceKnowledge, ...] = ()
+    lost: tuple[int, ...] = ()
+    heard: tuple[int, ...] = ()
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Train:
+    """Train from this model and send the result back."""
+
+    job: JobId
+    weights: Weights
+    gateway_epoch: int
+    """zeta."""
+    base_epoch: int
+    version: int
+    """Association that the gateway acts on; a device obeys the highest it has seen."""
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Are you there?"""
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A device's trained model."""
+
+    job: JobId
+    weights: Weights
+    samples: int
+    steps: int
+    loss: float
+    squared_loss: float
+    gradient: Gradient | None
+    download_s: float
+    training_s: float
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class JobDropped:
+    """There will be no result of this job."""
+
+    job: JobId
+    reason: DropReason
+    version: int
+    """The highest association version the device has seen: a gateway that hears a higher one than its own knows that
+    the device has moved."""
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """A device answers a probe, or says by itself that it is back."""
+
+
+CloudMessage = WarmUp | GlobalModel | Answer | Assignment | Granted | Finish | Fenced | Refused
+GatewayMessage = Hello | Upload | Released | Report | Train | Probe
+DeviceMessage = Update | JobDropped | Alive
+Message = CloudMessage | GatewayMessage | DeviceMessage

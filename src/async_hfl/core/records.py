@@ -1,0 +1,175 @@
+"""What a node writes into the journal. Reports read these and nothing else.
+
+`LEARNT` names the fields that come from training (losses, metrics, weights of the solver): they are hashed into the
+run's digest but not into its order digest, which two machines with different floating point can share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from async_hfl.core.identifiers import JobId, UploadId
+from async_hfl.core.plain import plain
+
+JobEnd = Literal[
+    "aggregated",
+    "stale",
+    "superseded",
+    "device_lost",
+    "gateway_lost",
+    "round_closed",
+    "warmup",
+    "run_ended",
+    "refused",
+]
+UploadEnd = Literal["mixed", "dropped", "refused", "lost", "run_ended"]
+NO_FIELDS: frozenset[str] = frozenset()
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job ended, for the one reason it ends with."""
+
+    KIND: ClassVar[str] = "job"
+    LEARNT: ClassVar[frozenset[str]] = frozenset({"loss"})
+
+    at: float
+    job: JobId
+    device: int
+    reason: JobEnd
+    sent_at: float
+    download_s: float
+    training_s: float
+    staleness: int
+    weight: float
+    """Mixing weight; 0 unless aggregated."""
+    gateway_epoch: int
+    loss: float | None
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class SelectionRecord:
+    """One selection that had candidates."""
+
+    KIND: ClassVar[str] = "selection"
+    LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
+
+    at: float
+    gateway: int
+    candidates: int
+    devices: tuple[int, ...]
+    bound: bool
+    """The bandwidth limit kept somebody out."""
+    lone: bool
+    """Nobody fitted and nothing was in flight: the best one was sent alone, beyond the limit."""
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class UploadRecord:
+    """An upload reached its end."""
+
+    KIND: ClassVar[str] = "upload"
+    LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
+
+    at: float
+    upload: UploadId
+    reason: UploadEnd
+    base_epoch: int
+    staleness: int
+    weight: float
+    updates: int
+    early: bool
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """The global model was evaluated."""
+
+    KIND: ClassVar[str] = "epoch"
+    LEARNT: ClassVar[frozenset[str]] = frozenset({"metric", "loss", "details"})
+
+    at: float
+    epoch: int
+    updates: int
+    """Device updates in the global model so far."""
+    metric: float
+    loss: float
+    details: dict[str, float]
+    target_reached: bool
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class AssociationRecord:
+    """The association was solved and applied."""
+
+    KIND: ClassVar[str] = "association"
+    LEARNT: ClassVar[frozenset[str]] = frozenset({"objective", "bound"})
+
+    at: float
+    version: int
+    objective: float
+    bound: float | None
+    moved: tuple[tuple[int, int], ...]
+    """(device, gateway) of those that changed; -1 for none."""
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class LifeRecord:
+    """Something came, went or changed phase: a device given up or heard again, a gateway lost, warm-up over."""
+
+    KIND: ClassVar[str] = "life"
+    LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
+
+    at: float
+    what: Literal[
+        "device_given_up",
+        "device_heard",
+        "gateway_lost",
+        "gateway_joined",
+        "warmup_ended",
+        "target_reached",
+        "finished",
+        "refused",
+    ]
+    node: str
+    detail: str = ""
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class SentRecord:
+    """A message left a node: the byte ledger, entry by entry (written by the shell, which knows sizes and delays)."""
+
+    KIND: ClassVar[str] = "sent"
+    LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
+
+    at: float
+    sender: str
+    receiver: str
+    message: str
+    about: str
+    """The job or upload that it belongs to, where it has one."""
+    transfer_s: float
+    model: int
+    gradient: int
+    basis: int
+    control: int
+
+
+RECORD_TYPES: tuple[type, ...] = (
+    JobRecord,
+    SelectionRecord,
+    UploadRecord,
+    EpochRecord,
+    AssociationRecord,
+    LifeRecord,
+    SentRecord,
+)
+Record = JobRecord | SelectionRecord | UploadRecord | EpochRecord | AssociationRecord | LifeRecord | SentRecord

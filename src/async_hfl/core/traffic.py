@@ -1,0 +1,100 @@
+"""How many bytes a message is, by kind. Every message counts when it is sent, both directions, both tiers.
+
+A model weighs M (`model_bytes`); gradients weigh their numbers; everything else is control: a header with id,
+acknowledgement and check sum, plus a few words per device named. A hundred bytes beside a model of kilobytes to
+megabytes: exact enough, and the same for every method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from async_hfl.core import messages as m
+
+HEADER_BYTES = 96
+PER_DEVICE_BYTES = 48
+KINDS = ("model", "gradient", "basis", "control")
+
+
+class Traffic(NamedTuple):
+    model: int
+    gradient: int
+    basis: int
+    control: int
+
+    @property
+    def total(self) -> int:
+        return self.model + self.gradient + self.basis + self.control
+
+
+def _knowledge(known: tuple[m.DeviceKnowledge, ...]) -> tuple[int, int]:
+    gradient = sum(k.gradient.nbytes for k in known if k.gradient is not None)
+    return gradient, PER_DEVICE_BYTES * len(known)
+
+
+_CONTROL = Traffic(0, 0, 0, HEADER_BYTES)
+
+
+def _control(_: Any, model_bytes: int) -> Traffic:
+    return _CONTROL
+
+
+def _model(_: Any, model_bytes: int) -> Traffic:
+    return Traffic(model_bytes, 0, 0, HEADER_BYTES)
+
+
+def _warm_up(message: m.WarmUp, model_bytes: int) -> Traffic:
+    gradient, control = _knowledge(message.knowledge)
+    return Traffic(model_bytes, gradient, 0, HEADER_BYTES + control)
+
+
+def _assignment(message: m.Assignment, model_bytes: int) -> Traffic:
+    gradient, control = _knowledge(message.knowledge)
+    return Traffic(0, gradient, 0, HEADER_BYTES + control + 4 * len(message.devices))
+
+
+def _one_device(message: m.Granted | m.Released, model_bytes: int) -> Traffic:
+    gradient, control = _knowledge((message.knowledge,))
+    return Traffic(0, gradient, 0, HEADER_BYTES + control)
+
+
+def _upload(message: m.Upload, model_bytes: int) -> Traffic:
+    gradient, control = _knowledge(message.knowledge)
+    return Traffic(model_bytes, gradient, 0, HEADER_BYTES + control)
+
+
+def _report(message: m.Report, model_bytes: int) -> Traffic:
+    gradient, control = _knowledge(message.answered_warmup)
+    return Traffic(0, gradient, 0, HEADER_BYTES + control + 4 * (len(message.lost) + len(message.heard)))
+
+
+def _update(message: m.Update, model_bytes: int) -> Traffic:
+    gradient = message.gradient
+    return Traffic(model_bytes, 0 if gradient is None else gradient.nbytes, 0, HEADER_BYTES)
+
+
+_SIZES: dict[type, Callable[[Any, int], Traffic]] = {
+    m.WarmUp: _warm_up,
+    m.GlobalModel: _model,
+    m.Answer: _model,
+    m.Assignment: _assignment,
+    m.Granted: _one_device,
+    m.Finish: _control,
+    m.Fenced: _control,
+    m.Refused: _control,
+    m.Hello: _control,
+    m.Upload: _upload,
+    m.Released: _one_device,
+    m.Report: _report,
+    m.Train: _model,
+    m.Probe: _control,
+    m.Update: _update,
+    m.JobDropped: _control,
+    m.Alive: _control,
+}
+
+
+def traffic(message: m.Message, model_bytes: int) -> Traffic:
+    """Bytes of one message by kind."""
+    return _SIZES[type(message)](message, model_bytes)

@@ -1,0 +1,313 @@
+"""The 0-1 knapsack over real numbers: exact, always feasible, deterministic.
+
+    maximise  sum_i d_i v_i    subject to  sum_i d_i w_i <= c,    d binary.
+
+It runs inline on every event of a gateway, so most of this file is about not doing work:
+
+1. Fast answers: nothing fits, one item fits, everything fits, there is room for one only.
+2. Sort by density v_i / w_i. The *break solution* takes items until one, b, no longer fits; with r the room left,
+   Dantzig's bound is U = v(break) + lambda r, where lambda = v_b / w_b. An item that goes against the break solution
+   costs at least its loss |v_i - lambda w_i| of U (Dembo & Hammer 1980).
+3. The first incumbent is the best that adds at most one item to the break solution and removes at most one. Items
+   whose loss is no less than U - incumbent are settled; the others are the *core* (Balas & Zemel 1980).
+4. The 20 core items of least loss (then 24) are enumerated as two halves, matched by sorting (Horowitz & Sahni
+   1974). That is exact if the core has no more, and otherwise gives an incumbent that settles most of the rest.
+5. What is left is a dynamic programme over the Pareto frontier of (weight, value), items nearest to lambda in density
+   first (Pisinger 1997): a state goes if another weighs no more and is worth no less, or if its own Dantzig bound over
+   the items still to come does not beat the incumbent.
+
+Step 5 may make `state_limit` states. Then the answer is the incumbent, and `bound` the best bound of the states left
+open: the gap is proven all the same. No clock is read, so the same numbers give the same answer everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.errors import InvariantViolation
+from async_hfl.core.policies import Floats, Ints
+
+_HALVES = (10, 12)
+"""Items in each enumerated half, the second only where the first leaves a gap: 2^12 subsets take 0.3 ms to sort."""
+_STEP = 500
+"""A step of the dynamic programme counts as this many states, which take as long."""
+_TINY = 1e-300
+_NEVER = 1e300
+"""A density that no item has; finite, so that zero times it is zero."""
+_ROUNDING = 2.0**-50
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Which items to take (ascending), what they are worth, and what no packing can exceed (up to rounding)."""
+
+    chosen: Ints
+    objective: float
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        return (self.bound - self.objective) / max(abs(self.bound), 1e-9)
+
+
+_NOTHING = Packing(np.empty(0, np.int64), 0.0, 0.0)
+_NOTHING.chosen.flags.writeable = False
+
+
+def fits(weights: Floats, capacity: float) -> bool:
+    """Whether the float sum of the weights is within the capacity, summed exactly or as numpy does. No tolerance."""
+    return bool(weights.sum() <= capacity) and math.fsum(weights.tolist()) <= capacity
+
+
+def knapsack(
+    values: Floats, weights: Floats, capacity: float, *, tolerance: float = 1e-7, state_limit: int = 100_000
+) -> Packing:
+    """The best packing. Items worth nothing or less are never taken; a capacity of zero or less takes nothing.
+
+    Up to 24 items it is exact; with more than that undecided it may stop at a relative gap of `tolerance`, or at
+    `state_limit`.
+    """
+    if not capacity > 0.0:
+        return _NOTHING
+    able = ((values > 0.0) & (weights <= capacity)).nonzero()[0]
+    if len(able) == 0:
+        return _NOTHING
+    value, weight = values[able], weights[able]
+    if weight.min() < 0.0 or value.max() == math.inf:
+        raise InvariantViolation("a knapsack needs finite values and weights of at least zero")
+    if len(able) == 1 or fits(weight, capacity):
+        objective = math.fsum(value.tolist())
+        return Packing(able, objective, objective)
+    lightest = np.partition(weight, 1)
+    if lightest[0] + lightest[1] > capacity:
+        best = int(value.argmax())
+        return Packing(able[best : best + 1], float(value[best]), float(value[best]))
+    chosen, missing = _Search(value, weight, capacity).run(tolerance, state_limit)
+    objective = math.fsum(value[chosen].tolist())
+    return Packing(able[chosen], objective, objective + missing)
+
+
+class _Search:
+    """Steps 2 to 5. Items are known by their position in density order; solutions by their flips.
+
+    A *flip* takes an item that the break solution lacks or gives back one that it has. Gains and added weights are
+    relative to the break solution. Values and weights are scaled by powers of two, which is exact and leaves no
+    overflow to think of.
+    """
+
+    def __init__(self, value: Floats, weight: Floats, capacity: float) -> None:
+        self.weight, self.capacity = weight, capacity
+        _, weight_exponent = math.frexp(capacity)
+        _, self.value_exponent = math.frexp(float(value.max()))
+        value, scaled = np.ldexp(value, -self.value_exponent), np.ldexp(weight, -weight_exponent)
+        density = value / np.maximum(scaled, _TINY)
+        self.order = np.argsort(-density, kind="stable")
+        self.value, self.density = value[self.order], density[self.order]
+        sorted_weight = scaled[self.order]
+        filled = sorted_weight.cumsum()
+        limit = math.ldexp(capacity, -weight_exponent)
+        # Rounding may let all of them "fit" here although `fits` has just said no: then the last one is the break.
+        self.taken = min(int(filled.searchsorted(limit, side="right")), len(value) - 1)
+        self.multiplier = float(self.density[self.taken])
+        self.room = limit - float(filled[self.taken - 1])
+        self.loss = np.abs(self.value - self.multiplier * sorted_weight)
+        self.upper = self.room * self.multiplier
+        total = float(self.value[: self.taken].sum()) + self.upper
+        self.weight_blur = len(value) * _ROUNDING
+        """Sums of weights nearer than this to the room are checked item by item."""
+        self.value_blur = len(value) * _ROUNDING * total
+        self.total = total
+        self.added, self.gained = sorted_weight, self.value.copy()
+        self.added[: self.taken] *= -1.0
+        self.gained[: self.taken] *= -1.0
+        self.flips = np.empty(0, np.int64)
+        self.gain = 0.0
+        """The incumbent."""
+        self.doubt = 0.0
+        """Best gain of a set turned down for rounding alone: no bound may be below it."""
+
+    def run(self, tolerance: float, state_limit: int) -> tuple[Ints, float]:
+        """The chosen items, ascending, and how much more than these at most there is to be had."""
+        if not self._feasible(self.flips):
+            return self._less_than_break()
+        self._swap_one()
+        core = np.flatnonzero(self._open(self.loss))
+        # Losses that differ by rounding alone are equal; among equals, those nearest to the break mix both sides.
+        nearness = np.abs(2 * (core - self.taken) + 1)
+        core = core[np.lexsort((nearness, np.maximum(self.loss[core], self.value_blur)))]
+        bound = self._improve(core, max(tolerance * self.total, self.value_blur), state_limit)
+        return self._chosen(self.flips), math.ldexp(max(bound, self.doubt) - self.gain, self.value_exponent)
+
+    def _improve(self, core: Ints, enough: float, state_limit: int) -> float:
+        """Steps 4 and 5. Returns a proven bound of the gain, at least that of the incumbent."""
+        for half in _HALVES:
+            if len(core) == 0:
+                return self.gain
+            self._match_halves(core[: 2 * half])
+            open_core = core[self._open(self.loss[core])]
+            if len(open_core) <= 2 * half:
+                return self.gain
+            core = open_core
+            if self.upper - self.gain <= enough:
+                return self.upper
+        core = core[np.argsort(np.abs(self.density[core] - self.multiplier), kind="stable")]
+        return self._frontier(core, enough, state_limit)
+
+    def _open(self, loss: Floats) -> npt.NDArray[np.bool_]:
+        """Whether that much loss still leaves something to be had over the incumbent."""
+        undecided: npt.NDArray[np.bool_] = loss < self.upper - self.gain - self.value_blur
+        return undecided
+
+    def _chosen(self, flips: Ints) -> Ints:
+        mask = np.arange(len(self.order)) < self.taken
+        mask[flips] ^= True
+        return np.sort(self.order[mask])
+
+    def _feasible(self, flips: Ints) -> bool:
+        if self.room - float(self.added[flips].sum()) > self.weight_blur:
+            return True
+        return fits(self.weight[self._chosen(flips)], self.capacity)
+
+    def _less_than_break(self) -> tuple[Ints, float]:
+        """The break solution is too heavy by a rounding: give back its least dense items until it is not."""
+        for kept in range(self.taken - 1, 0, -1):
+            chosen = np.sort(self.order[:kept])
+            if fits(self.weight[chosen], self.capacity):
+                break
+        missing = float(self.value[kept : self.taken].sum()) + self.upper
+        return chosen, math.ldexp(missing, self.value_exponent)
+
+    def _offer(self, gain: float, flips: Ints) -> bool:
+        """Make it the incumbent if it is better and truly fits. True when there is no need to look for another."""
+        if gain <= self.gain + self.value_blur:
+            return True
+        if not self._feasible(flips):
+            self.doubt = max(self.doubt, gain)
+            return False
+        self.gain, self.flips = gain, flips
+        return True
+
+    def _swap_one(self) -> None:
+        """Step 3: for each item given back (or none) the best single item that then fits."""
+        by_weight = self.taken + np.argsort(self.added[self.taken :], kind="stable")
+        best = np.maximum.accumulate(self.gained[by_weight])
+        places = self.added[by_weight].searchsorted(self.room - self.added[: self.taken], side="right") - 1
+        gains = np.where(places >= 0, best[places], 0.0) + self.gained[: self.taken]
+        given_back = int(gains.argmax())
+        place, gain = int(places[given_back]), float(gains[given_back])
+        alone = int(self.added[by_weight].searchsorted(self.room, side="right")) - 1
+        if alone >= 0 and best[alone] >= gain:
+            item = by_weight[self.gained[by_weight[: alone + 1]].argmax()]
+            self._offer(float(best[alone]), np.array([item]))
+        elif place >= 0:
+            item = by_weight[self.gained[by_weight[: place + 1]].argmax()]
+            self._offer(gain, np.array([given_back, item]))
+
+    def _subsets(self, items: Ints) -> tuple[Floats, Floats, Ints]:
+        """Added weight and gain of every subset that may beat the incumbent, with the subset as a bit mask."""
+        loss = _sums(self.loss[items])
+        masks = np.flatnonzero(self._open(loss))
+        return _sums(self.added[items])[masks], _sums(self.gained[items])[masks], masks
+
+    def _match_halves(self, core: Ints) -> None:
+        """Step 4: the best set of flips within `core`, all other items as in the break solution."""
+        left, right = core[0::2], core[1::2]
+        weight, gain, masks = self._subsets(left)
+        order = np.argsort(weight, kind="stable")
+        weight, gain, masks = weight[order], gain[order], masks[order]
+        best = np.maximum.accumulate(gain)
+        other_weight, other_gain, other_masks = self._subsets(right)
+        # What weighs as much as there is room, to rounding, is tried generously, plainly, and with caution.
+        for room in (self.room + self.weight_blur, self.room, self.room - self.weight_blur):
+            places = weight.searchsorted(room - other_weight, side="right") - 1
+            totals = np.where(places >= 0, best[places] + other_gain, -1.0)
+            match = int(totals.argmax())
+            place = int(places[match])
+            if place < 0:
+                return
+            mask = int(masks[gain[: place + 1].argmax()])
+            flips = np.concatenate((left[_bits(mask, len(left))], right[_bits(int(other_masks[match]), len(right))]))
+            if self._offer(float(totals[match]), flips):
+                return
+
+    def _frontier(self, core: Ints, enough: float, state_limit: int) -> float:
+        """Step 5 over `core`, nearest density first. Returns a proven bound of the gain; improves the incumbent."""
+        weight, gain = np.zeros(1), np.zeros(1)
+        history: list[Ints] = []
+        tried: list[int] = []
+        add_density, drop_density = self._densities_to_come(core)
+        bound, made = self.upper, 0
+        for step, item in enumerate(core.tolist()):
+            if not self._open(self.loss[item]):
+                continue
+            made += 2 * len(weight) + _STEP
+            if made > state_limit:
+                return max(bound, self.gain)
+            weight = np.concatenate((weight, weight + self.added[item]))
+            gain = np.concatenate((gain, gain + self.gained[item]))
+            order = np.argsort(weight, kind="stable")
+            weight, gain = weight[order], gain[order]
+            room = self.room - weight
+            potential = gain + np.minimum(room * add_density[step], room * drop_density[step])
+            tried.append(item)
+            history.append(order)
+            self._offer_best(weight, gain, history, tried)
+            keep = potential > self.gain + self.value_blur
+            keep[1:] &= gain[1:] > np.maximum.accumulate(gain)[:-1]
+            keep = np.flatnonzero(keep)
+            # Of equal weights the last is worth most.
+            keep = keep[np.append(weight[keep[1:]] > weight[keep[:-1]], True)] if len(keep) else keep
+            if len(keep) == 0:
+                return self.gain
+            weight, gain, history[-1] = weight[keep], gain[keep], order[keep]
+            bound = float(potential[keep].max())
+            if bound - self.gain <= enough:
+                return bound
+        return self.gain
+
+    def _densities_to_come(self, core: Ints) -> tuple[Floats, Floats]:
+        """After each step: the highest density of an item still to be added, the lowest of one to be given back."""
+        later = core[1:]
+        adds = np.append(np.where(later >= self.taken, self.density[later], 0.0), 0.0)
+        drops = np.append(np.where(later < self.taken, self.density[later], _NEVER), _NEVER)
+        return np.maximum.accumulate(adds[::-1])[::-1], np.minimum.accumulate(drops[::-1])[::-1]
+
+    def _offer_best(self, weight: Floats, gain: Floats, history: list[Ints], tried: list[int]) -> None:
+        for room in (self.room + self.weight_blur, self.room, self.room - self.weight_blur):
+            end = int(weight.searchsorted(room, side="right"))
+            if end == 0:
+                return
+            state = int(gain[:end].argmax())
+            if gain[state] <= self.gain + self.value_blur:
+                return
+            if self._offer(float(gain[state]), _flips_of(state, history, tried)):
+                return
+
+
+def _flips_of(state: int, history: list[Ints], tried: list[int]) -> Ints:
+    """Walk back: each step's order maps a state to its place in (kept states, the same with the item flipped)."""
+    flips = []
+    for step in range(len(tried) - 1, -1, -1):
+        state = int(history[step][state])
+        before = len(history[step - 1]) if step else 1
+        if state >= before:
+            flips.append(tried[step])
+            state -= before
+    return np.array(flips, np.int64)
+
+
+def _sums(steps: Floats) -> Floats:
+    """The sum over each subset; the subset's bits are the position."""
+    sums = np.zeros(1 << len(steps))
+    for place, step in enumerate(steps.tolist()):
+        size = 1 << place
+        np.add(sums[:size], step, out=sums[size : 2 * size])
+    return sums
+
+
+def _bits(mask: int, count: int) -> npt.NDArray[np.bool_]:
+    return np.array([mask >> place & 1 for place in range(count)], bool)

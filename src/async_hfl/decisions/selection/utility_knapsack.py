@@ -1,0 +1,52 @@
+"""Selection by learning utility per round latency under the gateway's bandwidth.
+
+Yu, Cherkasova, Vardhan, Zhao, Ekaireb, Zhang, Mazumdar, Rosing: "Async-HFL: Efficient and Robust Asynchronous
+Federated Learning in Hierarchical IoT Networks", IoTDI 2023, Eq. 10:
+
+    maximise  sum_i d_i u_i (1 / tau_ij)^kappa    subject to  sum_i d_i R_ij <= B_j - (rates in flight),    d binary.
+
+The paper prints the bound per device (Eq. 10b); its text, which calls the problem a 0-1 knapsack, means the sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from async_hfl.core.policies import Floats, Need, Selection, SelectionProblem
+from async_hfl.decisions.knapsack import knapsack
+
+_NOBODY = Selection((), 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class UtilityKnapsack:
+    """The devices whose utility, discounted by latency, is the most that the free bandwidth can carry."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"utility"})
+
+    def choose(self, problem: SelectionProblem) -> Selection:
+        values = discounted_utility(problem)
+        packing = knapsack(values, problem.data_rate, problem.capacity)
+        if len(packing.chosen) == 0:
+            return _worthless(problem, values)
+        devices = tuple(problem.candidates[packing.chosen].tolist())
+        return Selection(devices, packing.objective, packing.bound)
+
+
+def discounted_utility(problem: SelectionProblem) -> Floats:
+    """u_i (1 / tau_ij)^kappa."""
+    if problem.latency_exponent == 1.0:
+        value: Floats = problem.learning_utility / problem.round_latency
+    else:
+        value = problem.learning_utility * problem.round_latency**-problem.latency_exponent
+    return value
+
+
+def _worthless(problem: SelectionProblem, values: Floats) -> Selection:
+    """Where all that fit are worth exactly zero (a utility floor of 0), taking one is as good as none: a gateway that
+    has room and somebody to trigger must not stand still."""
+    able = ((values == 0.0) & (problem.data_rate <= problem.capacity)).nonzero()[0]
+    if len(able) == 0:
+        return _NOBODY
+    return Selection((int(problem.candidates[able[problem.round_latency[able].argmin()]]),), 0.0, 0.0)

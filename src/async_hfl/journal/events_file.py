@@ -1,0 +1,173 @@
+"""The event stream of a run: one JSON line a record, `[kind, [fields], [learnt fields]]`.
+
+The first line names the columns of every kind, so the file explains itself. Numbers are written in the shortest form
+that reads back as the very same double, so the SHA-256 of the file is a digest of the run to the bit; the order digest
+leaves the learnt fields out. No wall-clock time ever enters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from async_hfl.core.errors import RunDirectoryError
+from async_hfl.core.identifiers import JobId, UploadId
+from async_hfl.core.records import RECORD_TYPES, Record
+
+_FLUSH_AT = 2048
+Columns = dict[str, tuple[list[str], list[str]]]
+
+
+class _Shape(NamedTuple):
+    head: bytes
+    order: Callable[[Any], tuple[Any, ...]]
+    learnt: Callable[[Any], tuple[Any, ...]] | None
+
+
+def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) == 1:
+        name = names[0]
+        return lambda record: (getattr(record, name),)
+    return attrgetter(*names)
+
+
+def columns() -> Columns:
+    """kind -> (order columns, learnt columns)."""
+    found: Columns = {}
+    for cls in RECORD_TYPES:
+        names = [f.name for f in dataclasses.fields(cls)]
+        learnt: frozenset[str] = cls.LEARNT  # type: ignore[attr-defined]
+        kind: str = cls.KIND  # type: ignore[attr-defined]
+        found[kind] = ([n for n in names if n not in learnt], [n for n in names if n in learnt])
+    return found
+
+
+class EventsWriter:
+    def __init__(self, path: Path) -> None:
+        """Begin a new file, or go on at the end of one that `truncate` cut."""
+        self.path = path
+        self._encode = msgspec.json.Encoder().encode
+        self._lines: list[bytes] = []
+        self._order_lines: list[bytes] = []
+        self._digest = hashlib.sha256()
+        self._order_digest = hashlib.sha256()
+        names = columns()
+        self._shapes = {
+            cls: _Shape(
+                b'["' + cls.KIND.encode() + b'",',  # type: ignore[attr-defined]
+                _getter(names[cls.KIND][0]),  # type: ignore[attr-defined]
+                _getter(names[cls.KIND][1]) if names[cls.KIND][1] else None,  # type: ignore[attr-defined]
+            )
+            for cls in RECORD_TYPES
+        }
+        if path.exists():
+            for line in path.open("rb"):
+                self._digest.update(line)
+                self._order_digest.update(_order_part(line))
+            self._file = path.open("ab")
+        else:
+            self._file = path.open("wb")
+            header = self._encode(["columns", names]) + b"\n"
+            self._lines.append(header)
+            self._order_lines.append(header)
+
+    def write(self, record: Record) -> None:
+        shape = self._shapes[type(record)]
+        order = self._encode(shape.order(record))
+        if shape.learnt is None:
+            self.write_row(shape.head, order)
+        else:
+            line = shape.head + order
+            self._lines.append(line + b"," + self._encode(shape.learnt(record)) + b"]\n")
+            self._order_lines.append(line + b"]\n")
+            if len(self._lines) >= _FLUSH_AT:
+                self.flush()
+
+    def write_row(self, head: bytes, order: bytes) -> None:
+        line = head + order + b"]\n"
+        self._lines.append(line)
+        self._order_lines.append(line)
+        if len(self._lines) >= _FLUSH_AT:
+            self.flush()
+
+    def write_sent(self, *fields: Any) -> None:
+        """A SentRecord from its fields in order, without making the object: this is the hottest line of a run."""
+        self.write_row(b'["sent",', self._encode(fields))
+
+    def flush(self) -> None:
+        if self._lines:
+            data = b"".join(self._lines)
+            self._digest.update(data)
+            self._order_digest.update(b"".join(self._order_lines))
+            self._file.write(data)
+            self._lines.clear()
+            self._order_lines.clear()
+        self._file.flush()
+
+    def sync(self) -> int:
+        """Make durable what was written; returns the length of the file."""
+        self.flush()
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def digests(self) -> tuple[str, str]:
+        self.flush()
+        return self._digest.hexdigest(), self._order_digest.hexdigest()
+
+    def close(self) -> None:
+        self.flush()
+        self._file.close()
+
+
+def _order_part(line: bytes) -> bytes:
+    """The line without its learnt fields, byte for byte as the writer hashed it."""
+    parts = msgspec.json.decode(line, type=list[msgspec.Raw])
+    if len(parts) < 3:
+        return line
+    return b"[" + bytes(parts[0]) + b"," + bytes(parts[1]) + b"]\n"
+
+
+def truncate(path: Path, length: int) -> None:
+    """Forget what was written after a checkpoint."""
+    if path.stat().st_size < length:
+        raise RunDirectoryError(f"{path}: shorter than its checkpoint says; the file was damaged")
+    with path.open("r+b") as file:
+        file.truncate(length)
+
+
+def read_events(path: Path, *kinds: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(kind, fields) of every record of these kinds (all, if none is named). A torn last line is left out."""
+    names: Columns = {}
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                row = msgspec.json.decode(line)
+            except msgspec.DecodeError as error:
+                raise RunDirectoryError(f"{path}, line {number}: not a journal line ({error})") from error
+            if row[0] == "columns":
+                names = row[1]
+                continue
+            if kinds and row[0] not in kinds:
+                continue
+            order, learnt = names[row[0]]
+            fields = dict(zip(order, row[1], strict=True))
+            if len(row) > 2:
+                fields.update(zip(learnt, row[2], strict=True))
+            yield row[0], fields
+
+
+def job_id(field: list[int]) -> JobId:
+    return JobId(*field)
+
+
+def upload_id(field: list[int]) -> UploadId:
+    return UploadId(*field)

@@ -1,0 +1,1 @@
+"""Readers of data sets: each gives a `Dataset`, the same every time."""

@@ -1,0 +1,44 @@
+"""How a device trains: mini-batch SGD with momentum on the regularised local loss.
+
+With l the mean loss over the device's data and w_0 the model it received, SGD descends
+
+    l(w) + weight_decay/2 |w|^2 + proximal_weight/2 |w - w_0|^2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+from async_hfl.core.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    epochs: int
+    """E: passes over the local data."""
+    batch_size: int
+    learning_rate: float
+    """gamma."""
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    proximal_weight: float = 0.0
+    """rho."""
+    gradient: bool = False
+    """Also give the gradient of the regularised loss at the final weights over all local data."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"device.{name} = {getattr(self, name)} must be at least 1")
+        if not (isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise SettingsError(f"device.learning_rate = {self.learning_rate} must be above 0")
+        if not 0 <= self.momentum < 1:
+            raise SettingsError(f"device.momentum = {self.momentum} must be in [0, 1)")
+        for name in ("weight_decay", "proximal_weight"):
+            if not (isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise SettingsError(f"device.{name} = {getattr(self, name)} must be at least 0")
+
+    def steps_per_epoch(self, samples: int) -> int:
+        """The last batch may be smaller than the others."""
+        return -(-samples // self.batch_size)

@@ -1,0 +1,56 @@
+"""Where things stand, for maps only: no delay and no decision reads a position from here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from async_hfl.core.errors import DataError
+from async_hfl.core.policies import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class MapFrame:
+    """The plane metres are measured in: x to the east, y to the north of an origin.
+
+    Over a city a degree has nearly one length, so a plane is enough; the lengths are part of the frame because
+    published coordinates were made with rounded ones, and other lengths would shift them by tens of metres.
+    """
+
+    longitude: float
+    latitude: float
+    metres_per_degree_longitude: float
+    metres_per_degree_latitude: float
+
+    def to_metres(self, longitude: Floats, latitude: Floats) -> tuple[Floats, Floats]:
+        x: Floats = (longitude - self.longitude) * self.metres_per_degree_longitude
+        y: Floats = (latitude - self.latitude) * self.metres_per_degree_latitude
+        return x, y
+
+    def to_degrees(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
+        longitude: Floats = self.longitude + x / self.metres_per_degree_longitude
+        latitude: Floats = self.latitude + y / self.metres_per_degree_latitude
+        return longitude, latitude
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Positions:
+    """Metres east (x) and north (y) of the frame's origin."""
+
+    device_x: Floats
+    device_y: Floats
+    gateway_x: Floats
+    gateway_y: Floats
+    estimated: bool
+    """The gateways' positions are a guess: every map must say so."""
+    frame: MapFrame | None = None
+    """How to get back to longitude and latitude; None where the plane is no place on Earth."""
+
+    def __post_init__(self) -> None:
+        for name, x, y in (("device", self.device_x, self.device_y), ("gateway", self.gateway_x, self.gateway_y)):
+            if x.shape != y.shape or x.ndim != 1:
+                raise DataError(f"{name} positions: x has shape {x.shape} and y {y.shape}; both must be one row")
+            wrong = np.flatnonzero(~(np.isfinite(x) & np.isfinite(y)))
+            if len(wrong):
+                raise DataError(f"{name} {wrong[0]}: position ({x[wrong[0]]}, {y[wrong[0]]}) is not finite")

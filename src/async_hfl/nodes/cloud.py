@@ -1,0 +1,403 @@
+"""The cloud: warms up, associates devices with gateways, aggregates the gateways' models, knows when to stop.
+
+    new --Started--> warmup --quorum--> (first association solved) --> running --target or H--> over
+
+An upload is answered before the model is evaluated, and nothing that may take long happens inside: solving and
+evaluating are effects whose answers come back as events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from async_hfl.core import messages as m
+from async_hfl.core.effects import Effect, Evaluate, Send, SetTimer, Solve, Stop, Write
+from async_hfl.core.errors import InvariantViolation
+from async_hfl.core.events import Evaluated, Event, PeerLost, Received, Returned, Solved, Started, TimerFired
+from async_hfl.core.identifiers import GATEWAY_TIER, gateway_address
+from async_hfl.core.plain import Plain, from_plain, to_plain
+from async_hfl.core.policies import Ints
+from async_hfl.core.records import AssociationRecord, EpochRecord, LifeRecord, UploadRecord
+from async_hfl.core.topology import FeasibleLinks, nearest_gateway
+from async_hfl.core.weights import Weights
+from async_hfl.nodes.cloud_directory import Registry, new_directory
+from async_hfl.nodes.cloud_state import CloudState, Membership, Outcome
+from async_hfl.nodes.rules import CloudRules
+
+
+class CloudAggregation(Protocol):
+    """What to do with a gateway's model: the part of the cloud that differs between methods."""
+
+    def received(self, node: CloudNode, upload: m.Upload, at: float) -> None:
+        """A new upload of a live gateway. Sooner or later it must be closed with `node.close_upload`."""
+        ...
+
+    def lost(self, node: CloudNode, gateway: int, at: float) -> None:
+        """A gateway was declared lost."""
+        ...
+
+    def snapshot(self) -> Plain: ...
+
+    def restore(self, data: Plain) -> None: ...
+
+
+class CloudNode:
+    def __init__(
+        self,
+        rules: CloudRules,
+        links: FeasibleLinks,
+        samples: Ints,
+        weights: Weights,
+        aggregation: CloudAggregation,
+        *,
+        revisits: bool,
+        incarnation: int = 1,
+    ) -> None:
+        self.rules = rules
+        self.registry = Registry(links, rules)
+        self.aggregation = aggregation
+        self.revisits = revisits
+        members = [Membership(incarnation) for _ in range(rules.gateways)]
+        self.state = CloudState(weights, members, new_directory(links, rules, samples))
+        self._effects: list[Effect] = []
+        self._events: dict[type, Callable[[Any], None]] = {
+            Received: self._received,
+            Started: self._started,
+            TimerFired: self._timer,
+            Solved: self._solved,
+            Evaluated: self._evaluated,
+            PeerLost: self._peer_lost,
+            Returned: self._nothing,
+        }
+        self._messages: dict[type, Callable[[Any, Any], None]] = {
+            m.Upload: self._upload,
+            m.Released: self._released,
+            m.Report: self._report,
+            m.Hello: self._hello,
+        }
+
+    def handle(self, event: Event) -> list[Effect]:
+        self._effects = []
+        self._events[type(event)](event)
+        return self._effects
+
+    def snapshot(self) -> Plain:
+        return {"state": to_plain(self.state), "aggregation": self.aggregation.snapshot()}
+
+    def restore(self, data: Plain) -> None:
+        self.state = from_plain(data["state"])
+        self.aggregation.restore(data["aggregation"])
+
+    # What the aggregation may use --------------------------------------------------------------------------------
+
+    def close_upload(self, upload: m.Upload, outcome: Outcome, at: float) -> None:
+        """Write the upload's end, remember it for repeats, and answer."""
+        number = upload.upload.gateway
+        self.state.members[number].outcomes[upload.upload.number] = outcome
+        self._effects.append(
+            Write(
+                UploadRecord(
+                    at,
+                    upload.upload,
+                    "mixed" if outcome.accepted else "dropped",
+                    upload.base_epoch,
+                    outcome.staleness,
+                    outcome.weight,
+                    upload.updates,
+                    upload.early,
+                )
+            )
+        )
+        self._answer(upload, outcome)
+
+    def set_global(self, weights: Weights, updates: int) -> None:
+        """The next cloud epoch; `epoch_made` follows once its uploads are answered."""
+        self.state.weights = weights
+        self.state.epoch += 1
+        self.state.updates += updates
+
+    def epoch_made(self) -> None:
+        """Pass the new global model on, evaluate it and associate anew, each when due."""
+        state, rules, weights = self.state, self.rules, self.state.weights
+        if rules.delivery == "broadcast":
+            self._broadcast(m.GlobalModel(state.epoch, weights))
+        if state.epoch % rules.evaluate_every == 0:
+            state.awaiting += 1
+            self._effects.append(Evaluate(state.epoch, weights))
+        if self.revisits and state.epoch - state.solved_epoch >= rules.association_period:
+            self._solve()
+
+    # Uploads -----------------------------------------------------------------------------------------------------
+
+    def _upload(self, event: Received, upload: m.Upload) -> None:
+        state, gateway = self.state, upload.upload.gateway
+        member = state.members[gateway]
+        if upload.upload.incarnation != member.incarnation or not member.live:
+            self._send(gateway, m.Fenced(upload.upload.incarnation))
+            return
+        known = member.outcomes.get(upload.upload.number)
+        if known is not None:
+            self._answer(upload, known)
+            return
+        if upload.base_epoch > state.epoch:
+            reason = (
+                f"the gateway works from cloud epoch {upload.base_epoch}, the cloud is at {state.epoch}: "
+                "the cloud has lost its state; start a new run, or give the cloud its run directory back"
+            )
+            self._effects.append(Write(LifeRecord(event.at, "refused", f"g{gateway}", reason)))
+            self._send(gateway, m.Refused(reason))
+            return
+        for number in [number for number in member.outcomes if number < upload.answered_below]:
+            del member.outcomes[number]
+        if upload.upload.number < upload.answered_below:
+            raise InvariantViolation(f"upload {upload.upload} says that it was answered")
+        for known_device in upload.knowledge:
+            self.registry.absorb(state.directory, known_device, gateway)
+        if self._enough():
+            return  # the last evaluation is under way; the finish that follows is the answer
+        self.aggregation.received(self, upload, event.at)
+
+    def _answer(self, upload: m.Upload, outcome: Outcome) -> None:
+        state = self.state
+        self._send(
+            upload.upload.gateway,
+            m.Answer(upload.upload, state.epoch, state.weights, outcome.accepted, outcome.staleness, outcome.weight),
+        )
+
+    def _enough(self) -> bool:
+        return self.state.epoch >= self.rules.epochs * self.rules.evaluate_every
+
+    # Evaluation and the end --------------------------------------------------------------------------------------
+
+    def _evaluated(self, event: Evaluated) -> None:
+        state, at = self.state, event.at
+        if state.phase == "over":
+            return
+        state.awaiting -= 1
+        evaluation = event.evaluation
+        before = state.progress.reached_at
+        state.progress = state.progress.after(self.rules.target, evaluation.metric, at)
+        reached = state.progress.reached_at is not None
+        self._effects.append(
+            Write(
+                EpochRecord(
+                    at,
+                    event.epoch,
+                    state.updates,
+                    evaluation.metric,
+                    evaluation.loss,
+                    dict(evaluation.details),
+                    reached,
+                )
+            )
+        )
+        if reached and before is None:
+            self._effects.append(Write(LifeRecord(at, "target_reached", "cloud", f"epoch {event.epoch}")))
+        elif reached:
+            state.evaluations_after_target += 1
+        if (reached and state.evaluations_after_target >= self.rules.epochs_after_target) or (
+            self._enough() and state.awaiting == 0
+        ):
+            self._finish(at)
+
+    def _finish(self, at: float) -> None:
+        state = self.state
+        state.phase = "over"
+        self._effects.append(Write(LifeRecord(at, "finished", "cloud", f"epoch {state.epoch}")))
+        self._broadcast(m.Finish(state.epoch))
+        self._effects.append(Stop())
+
+    # Warm-up -----------------------------------------------------------------------------------------------------
+
+    def _started(self, event: Started) -> None:
+        state, rules = self.state, self.rules
+        if state.phase != "new":
+            return
+        if not rules.warmup:
+            state.phase = "running"
+            self._solve()
+            return
+        state.phase = "warmup"
+        directory, warmup = state.directory, state.warmup
+        nearest = nearest_gateway(
+            self.registry.links, self.registry.usable(directory, state.members), directory.latency
+        )
+        warmup.started_at = event.at
+        warmup.outstanding = set(np.flatnonzero(nearest >= 0).tolist())
+        warmup.total = len(warmup.outstanding)
+        for gateway in range(rules.gateways):
+            devices = np.flatnonzero(nearest == gateway).tolist()
+            if devices:
+                grants, knowledge = self.registry.warm_up(directory, gateway, devices)
+                self._send(gateway, m.WarmUp(state.weights, grants, knowledge))
+        if rules.warmup_patience > 0:
+            self._effects.append(SetTimer("warmup_patience", event.at + rules.warmup_patience))
+        self._effects.append(SetTimer("warmup_limit", event.at + rules.warmup_limit))
+
+    def _warmed_up(self, devices: list[int], at: float, *, answered: bool) -> None:
+        """These answered, or were given up."""
+        warmup = self.state.warmup
+        for device in devices:
+            if device in warmup.outstanding:
+                warmup.outstanding.discard(device)
+                if answered:
+                    warmup.answered += 1
+                else:
+                    warmup.given_up += 1
+        self._end_warmup_if_due(at)
+
+    def _end_warmup_if_due(self, at: float) -> None:
+        state, rules, warmup = self.state, self.rules, self.state.warmup
+        if state.phase != "warmup":
+            return
+        waited = at - warmup.started_at
+        quorum = warmup.answered > 0 and warmup.answered >= rules.warmup_quorum * (warmup.total - warmup.given_up)
+        if (
+            (quorum and waited >= rules.warmup_patience)
+            or not warmup.outstanding
+            or (warmup.answered > 0 and waited >= rules.warmup_limit)
+        ):
+            state.phase = "running"
+            detail = f"{warmup.answered} of {warmup.total} answered, {warmup.given_up} given up"
+            self._effects.append(Write(LifeRecord(at, "warmup_ended", "cloud", detail)))
+            self._solve()
+
+    # Association -------------------------------------------------------------------------------------------------
+
+    def _solve(self) -> None:
+        state = self.state
+        if state.solving:
+            state.solve_again = True
+            return
+        state.solving = True
+        state.solves += 1
+        problem = self.registry.problem(state.directory, state.members, state.memory, state.solves)
+        self._effects.append(Solve(state.solves, problem))
+
+    def _solved(self, event: Solved) -> None:
+        state = self.state
+        if not state.solving or event.number != state.solves or state.phase == "over":
+            return
+        state.solving = False
+        state.solved_epoch = state.epoch
+        association = event.association
+        state.memory = dict(association.memory)
+        moved, messages = self.registry.apply(state.directory, state.members, association)
+        bound = association.bound if np.isfinite(association.bound) else None
+        self._effects.append(
+            Write(AssociationRecord(event.at, state.directory.version, association.objective, bound, tuple(moved)))
+        )
+        for gateway, message in messages.items():
+            self._send(gateway, message)
+        for gateway, member in enumerate(state.members):
+            if member.live and not member.begun:
+                member.begun = True
+                self._send(gateway, m.GlobalModel(state.epoch, state.weights))
+        if state.solve_again:
+            state.solve_again = False
+            self._solve()
+
+    def _released(self, event: Received, released: m.Released) -> None:
+        state, gateway = self.state, event.sender.number
+        self.registry.absorb(state.directory, released.knowledge, gateway)
+        granted = self.registry.released(state.directory, state.members, released.grant, gateway)
+        if granted is not None:
+            self._send(int(state.directory.holder[released.grant.device]), granted)
+        if released.warmup:
+            self._warmed_up([released.grant.device], event.at, answered=True)
+
+    def _report(self, event: Received, report: m.Report) -> None:
+        state, gateway = self.state, event.sender.number
+        directory, links = state.directory, self.registry.links
+        for known in report.answered_warmup:
+            self.registry.absorb(directory, known, gateway)
+        if report.answered_warmup:
+            self._warmed_up([known.device for known in report.answered_warmup], event.at, answered=True)
+        for device in report.heard:
+            link = links.find(device, gateway)
+            if link >= 0:
+                directory.usable[link] = True
+        stranded = False
+        for device in (*report.lost, *report.heard):
+            link = links.find(device, gateway)
+            if link >= 0 and device in report.lost:
+                directory.usable[link] = False
+            stranded = stranded or self._stranded(device)
+        if report.lost:
+            self._warmed_up(list(report.lost), event.at, answered=False)
+        if stranded and state.phase == "running":
+            self._solve()
+
+    def _stranded(self, device: int) -> bool:
+        """Is it without a working gateway though another link would do?"""
+        directory, links = self.state.directory, self.registry.links
+        row = links.of(device)
+        live = np.array([self.state.members[int(gateway)].live for gateway in links.link_gateway[row]])
+        working = directory.usable[row] & live
+        own = links.link_gateway[row] == directory.gateway_of[device]
+        return bool(working.any() and not (working & own).any())
+
+    # Gateways that come and go -----------------------------------------------------------------------------------
+
+    def _peer_lost(self, event: PeerLost) -> None:
+        if event.peer.tier == GATEWAY_TIER:
+            self._lose(event.peer.number, event.at)
+
+    def _lose(self, gateway: int, at: float) -> None:
+        state = self.state
+        member = state.members[gateway]
+        if not member.live or state.phase == "over":
+            return
+        member.live = False
+        member.fenced = member.incarnation
+        member.begun = False
+        self._effects.append(Write(LifeRecord(at, "gateway_lost", f"g{gateway}")))
+        devices = self.registry.lose(state.directory, gateway)
+        self.aggregation.lost(self, gateway, at)
+        if state.phase == "warmup":
+            self._warmed_up(devices, at, answered=False)
+        else:
+            self._solve()
+
+    def _hello(self, event: Received, hello: m.Hello) -> None:
+        state, gateway = self.state, event.sender.number
+        member = state.members[gateway]
+        if hello.incarnation == member.fenced:
+            self._send(gateway, m.Fenced(hello.incarnation))
+            return
+        if hello.incarnation == member.incarnation and member.live:
+            return  # it restarted with its disk: nothing was lost
+        if member.live:
+            self._lose(gateway, event.at)  # another incarnation: the old one came to its end unnoticed
+        state.members[gateway] = Membership(hello.incarnation, fenced=member.incarnation)
+        self._effects.append(Write(LifeRecord(event.at, "gateway_joined", f"g{gateway}")))
+        if state.phase == "running":
+            self._send(gateway, self.registry.full_assignment(state.directory, gateway))
+            self._solve()
+
+    # Small things ------------------------------------------------------------------------------------------------
+
+    def _received(self, event: Received) -> None:
+        if self.state.phase == "over":
+            if type(event.message) in (m.Upload, m.Hello):
+                self._send(event.sender.number, m.Finish(self.state.epoch))
+            return
+        self._messages[type(event.message)](event, event.message)
+
+    def _timer(self, event: TimerFired) -> None:
+        if event.key in ("warmup_patience", "warmup_limit"):
+            self._end_warmup_if_due(event.at)
+
+    def _send(self, gateway: int, message: m.CloudMessage) -> None:
+        self._effects.append(Send(gateway_address(gateway), message))
+
+    def _broadcast(self, message: m.CloudMessage) -> None:
+        for gateway, member in enumerate(self.state.members):
+            if member.live:
+                self._send(gateway, message)
+
+    def _nothing(self, event: Event) -> None:
+        return

@@ -1,0 +1,185 @@
+"""The cloud's side of association: the problem it poses, the answer it applies, and the rights it hands round.
+
+A device is triggered only by the gateway that holds the right to it. Associating it elsewhere does not move the right:
+the old gateway releases it when the device is idle there (gateway -> cloud -> new gateway), so a device in flight
+finishes with the gateway that triggered it. A gateway declared lost loses its rights; the numbers of the grants make
+what it says later void.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core import messages as m
+from async_hfl.core.policies import Association, AssociationProblem, Floats, Ints
+from async_hfl.core.randomness import scramble
+from async_hfl.core.topology import FeasibleLinks, check_association, near_best
+from async_hfl.core.utility import GradientTable
+from async_hfl.nodes.cloud_state import Directory, Membership
+from async_hfl.nodes.rules import CloudRules
+
+
+def new_directory(links: FeasibleLinks, rules: CloudRules, samples: Ints) -> Directory:
+    devices, count = links.devices, len(links.link_device)
+    gradients = None if rules.gradient == "none" else GradientTable.empty(devices, rules.gradient_size)
+    if gradients is not None:
+        gradients.counted[:] = True
+    return Directory(
+        links.expected_latency.copy(),
+        np.zeros(count, bool),
+        np.ones(count, bool),
+        samples.copy(),
+        np.full(devices, np.nan),
+        np.full(devices, np.nan),
+        np.full(devices, -1, np.int64),
+        np.full(devices, -1, np.int64),
+        np.zeros(devices, np.int64),
+        gradients,
+    )
+
+
+class Registry:
+    """Works on a Directory; the links themselves never change, only what is known of them."""
+
+    def __init__(self, links: FeasibleLinks, rules: CloudRules) -> None:
+        self.links = links
+        self.rules = rules
+
+    def absorb(self, directory: Directory, known: m.DeviceKnowledge, gateway: int) -> None:
+        """Take in what a gateway learnt."""
+        device = known.device
+        if known.measured:
+            link = self.links.find(device, gateway)
+            if link >= 0:
+                directory.latency[link] = known.round_latency
+                directory.measured[link] = True
+        if not np.isnan(known.loss):
+            directory.samples[device] = known.samples
+            directory.loss[device] = known.loss
+            directory.squared_loss[device] = known.squared_loss
+        if directory.gradients is not None and known.gradient is not None:
+            directory.gradients.put(device, known.gradient)
+
+    def knowledge(self, directory: Directory, device: int, gateway: int) -> m.DeviceKnowledge:
+        link = self.links.find(device, gateway)
+        gradients = directory.gradients
+        return m.DeviceKnowledge(
+            device,
+            float(directory.latency[link]),
+            bool(directory.measured[link]),
+            int(directory.samples[device]),
+            float(directory.loss[device]),
+            float(directory.squared_loss[device]),
+            gradients.rows[device].copy() if gradients is not None and gradients.known[device] else None,
+        )
+
+    def problem(
+        self, directory: Directory, members: list[Membership], memory: dict[str, object], number: int
+    ) -> AssociationProblem:
+        links, rules = self.links, self.rules
+        kept = near_best(links, self.usable(directory, members), directory.latency, rules.link_stretch)
+        latency = directory.latency[kept]
+        return AssociationProblem(
+            self._utility(directory),
+            np.array(rules.bandwidth),
+            links.link_device[kept],
+            links.link_gateway[kept],
+            rules.model_bytes / latency,
+            latency,
+            rules.load_penalty,
+            rules.every_device,
+            rules.switching_cost,
+            directory.gateway_of.copy(),
+            scramble(rules.seed ^ number),
+            memory,
+        )
+
+    def usable(self, directory: Directory, members: list[Membership]) -> npt.NDArray[np.bool_]:
+        """Links that work and lead to a live gateway."""
+        live = np.array([member.live for member in members])
+        usable: npt.NDArray[np.bool_] = directory.usable & live[self.links.link_gateway]
+        return usable
+
+    def _utility(self, directory: Directory) -> Floats:
+        """u_i over all devices; who has no gradient yet counts as the mean; phi needs a scale, so divide by it."""
+        gradients = directory.gradients
+        if gradients is None or gradients.count == 0:
+            return np.ones(self.links.devices)
+        utility = gradients.utility(np.arange(self.links.devices))
+        utility[~gradients.known] = utility[gradients.known].mean()
+        size = float(np.abs(utility).mean())
+        if self.rules.utility_scale == "mean" and size > 0:
+            utility = utility / size
+        return utility
+
+    def apply(
+        self, directory: Directory, members: list[Membership], association: Association
+    ) -> tuple[list[tuple[int, int]], dict[int, m.Assignment]]:
+        """Make it the association of a new version. Returns who moved, and what each gateway concerned is told."""
+        new = association.gateway_of
+        check_association(self.links, np.ones(len(self.links.link_device), bool), new)
+        old = directory.gateway_of
+        moved = np.flatnonzero(new != old)
+        concerned = set(new[moved].tolist()) | set(old[moved].tolist())
+        concerned.discard(-1)
+        directory.gateway_of = new.astype(np.int64)
+        directory.version += 1
+        grants: dict[int, list[m.Grant]] = {gateway: [] for gateway in concerned}
+        for device in np.flatnonzero((directory.holder < 0) & (new >= 0)):
+            gateway = int(new[device])
+            if members[gateway].live:
+                grants.setdefault(gateway, []).append(self._grant(directory, int(device), gateway))
+        order = np.argsort(new, kind="stable")
+        edges = np.searchsorted(new[order], np.arange(len(members) + 1))
+        messages = {}
+        for gateway, given in sorted(grants.items()):
+            if members[gateway].live:
+                devices = tuple(order[edges[gateway] : edges[gateway + 1]].tolist())
+                messages[gateway] = self._assignment(directory, gateway, devices, given)
+        return [(int(device), int(new[device])) for device in moved], messages
+
+    def full_assignment(self, directory: Directory, gateway: int) -> m.Assignment:
+        """What a gateway that begins anew must know."""
+        devices = tuple(np.flatnonzero(directory.gateway_of == gateway).tolist())
+        given = [self._grant(directory, device, gateway) for device in devices if directory.holder[device] < 0]
+        return self._assignment(directory, gateway, devices, given)
+
+    def released(
+        self, directory: Directory, members: list[Membership], grant: m.Grant, gateway: int
+    ) -> m.Granted | None:
+        """A right came back: pass it on to whom the device is associated with now."""
+        device = grant.device
+        if directory.holder[device] != gateway or directory.grant[device] != grant.number:
+            return None  # void: the gateway had been declared lost meanwhile
+        directory.holder[device] = -1
+        owner = int(directory.gateway_of[device])
+        if owner < 0 or not members[owner].live:
+            return None
+        return m.Granted(self._grant(directory, device, owner), self.knowledge(directory, device, owner))
+
+    def warm_up(
+        self, directory: Directory, gateway: int, devices: Iterable[int]
+    ) -> tuple[tuple[m.Grant, ...], tuple[m.DeviceKnowledge, ...]]:
+        grants = tuple(self._grant(directory, device, gateway) for device in devices)
+        return grants, tuple(self.knowledge(directory, grant.device, gateway) for grant in grants)
+
+    def lose(self, directory: Directory, gateway: int) -> list[int]:
+        """Take back the rights of a lost gateway."""
+        held = np.flatnonzero(directory.holder == gateway)
+        directory.holder[held] = -1
+        directory.grant[held] += 1
+        return [int(device) for device in held]
+
+    def _grant(self, directory: Directory, device: int, gateway: int) -> m.Grant:
+        directory.grant[device] += 1
+        directory.holder[device] = gateway
+        return m.Grant(device, int(directory.grant[device]), directory.version)
+
+    def _assignment(
+        self, directory: Directory, gateway: int, devices: tuple[int, ...], given: list[m.Grant]
+    ) -> m.Assignment:
+        knowledge = tuple(self.knowledge(directory, grant.device, gateway) for grant in given)
+        return m.Assignment(directory.version, devices, tuple(given), knowledge)

@@ -1,0 +1,99 @@
+"""Everything the cloud remembers, as plain mutable data owned by one node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.plain import plain
+from async_hfl.core.policies import Floats, Ints
+from async_hfl.core.targets import TargetProgress
+from async_hfl.core.utility import GradientTable
+from async_hfl.core.weights import Weights
+
+CloudPhase = Literal["new", "warmup", "running", "over"]
+
+
+@plain
+@dataclass(slots=True)
+class Outcome:
+    """What became of an upload: repeated to a gateway that did not hear it."""
+
+    accepted: bool
+    staleness: int
+    weight: float
+
+
+@plain
+@dataclass(slots=True)
+class Membership:
+    """One gateway as the cloud sees it."""
+
+    incarnation: int
+    live: bool = True
+    fenced: int = -1
+    """Incarnation that was declared lost: whoever still speaks as it is told to begin anew."""
+    begun: bool = False
+    """It was sent its first global model."""
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    """By upload number: those that may still be repeated."""
+
+
+@plain
+@dataclass(slots=True)
+class Directory:
+    """What the cloud knows of devices and links, and who may trigger whom."""
+
+    latency: Floats
+    """Per link."""
+    measured: npt.NDArray[np.bool_]
+    usable: npt.NDArray[np.bool_]
+    """J_t per link: not reported lost."""
+    samples: Ints
+    loss: Floats
+    squared_loss: Floats
+    gateway_of: Ints
+    """The association; -1 for none."""
+    holder: Ints
+    """The gateway that holds the right to a device; -1 while nobody does."""
+    grant: Ints
+    """Number of the last right given, per device."""
+    gradients: GradientTable | None = None
+    version: int = 0
+
+
+@plain
+@dataclass(slots=True)
+class WarmUpState:
+    started_at: float = 0.0
+    outstanding: set[int] = field(default_factory=set)
+    answered: int = 0
+    total: int = 0
+    given_up: int = 0
+
+
+@plain
+@dataclass(slots=True)
+class CloudState:
+    weights: Weights
+    members: list[Membership]
+    directory: Directory
+    phase: CloudPhase = "new"
+    epoch: int = 0
+    """h: uploads mixed."""
+    updates: int = 0
+    """Device updates inside the global model."""
+    warmup: WarmUpState = field(default_factory=WarmUpState)
+    progress: TargetProgress = field(default_factory=TargetProgress)
+    evaluations_after_target: int = 0
+    awaiting: int = 0
+    """Evaluations asked for and not answered."""
+    solves: int = 0
+    solving: bool = False
+    solve_again: bool = False
+    """Something changed while a solution was being computed."""
+    solved_epoch: int = 0
+    memory: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,114 @@
+"""A device: one job at a time, a newer one supersedes it.
+
+    idle --Train--> training --Trained--> idle (result sent)
+    training --Train (newer)--> training (the old job is dropped as superseded)
+    training --Returned--> idle (the outage killed the job: dropped as device_lost)
+
+Newer = a higher association version, or the same and a higher number from the same gateway, or, between gateways,
+the one that arrives later. What is older is declined, so its gateway can end the job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from async_hfl.core.effects import Effect, Send, StartTraining, StopTraining
+from async_hfl.core.errors import InvariantViolation
+from async_hfl.core.events import Event, Received, Returned, Started, Trained
+from async_hfl.core.identifiers import Address, JobId, gateway_address
+from async_hfl.core.messages import Alive, DropReason, JobDropped, Probe, Train, Update
+from async_hfl.core.plain import Plain, from_plain, plain, to_plain
+
+
+@plain
+@dataclass(slots=True)
+class DeviceState:
+    job: JobId | None = None
+    started_at: float = 0.0
+    download_s: float = 0.0
+    version: int = 0
+    newest: dict[int, JobId] = field(default_factory=dict)
+    """The newest job seen from each gateway."""
+    gateway: int = -1
+    """The gateway that spoke last: where a returning device says that it is back."""
+
+
+class DeviceNode:
+    __slots__ = ("state",)
+
+    def __init__(self) -> None:
+        self.state = DeviceState()
+
+    def snapshot(self) -> Plain:
+        return to_plain(self.state)
+
+    def restore(self, data: Plain) -> None:
+        self.state = from_plain(data)
+
+    def handle(self, event: Event) -> list[Effect]:
+        if type(event) is Received:
+            message = event.message
+            if type(message) is Train:
+                return self._train(event, message)
+            if type(message) is Probe:
+                self.state.gateway = event.sender.number
+                return [Send(event.sender, Alive())]
+            raise InvariantViolation(f"a device was sent {type(message).__name__}")
+        if type(event) is Trained:
+            return self._trained(event)
+        if type(event) is Returned:
+            return self._returned()
+        if type(event) is Started:
+            return []
+        raise InvariantViolation(f"a device got {type(event).__name__}")
+
+    def _train(self, event: Received, train: Train) -> list[Effect]:
+        state, job = self.state, train.job
+        newest = state.newest.get(job.gateway)
+        if newest is not None and newest.incarnation == job.incarnation and newest.number >= job.number:
+            # A repeat of the newest was handled when it first came; anything older must still find its end.
+            return [] if newest == job else [self._dropped(event.sender, job, "superseded")]
+        if train.version < state.version:
+            return [self._dropped(event.sender, job, "superseded")]
+        effects: list[Effect] = []
+        if state.job is not None:
+            effects.append(StopTraining(state.job))
+            effects.append(self._dropped(gateway_address(state.job.gateway), state.job, "superseded"))
+        state.job = job
+        state.newest[job.gateway] = job
+        state.version = train.version
+        state.gateway = job.gateway
+        state.started_at = event.at
+        state.download_s = event.transfer_s
+        effects.append(StartTraining(job, train.weights))
+        return effects
+
+    def _trained(self, event: Trained) -> list[Effect]:
+        state, result = self.state, event.result
+        if event.job != state.job:
+            return []
+        state.job = None
+        update = Update(
+            event.job,
+            result.weights,
+            result.samples,
+            result.steps,
+            result.loss,
+            result.squared_loss,
+            result.gradient,
+            state.download_s,
+            event.at - state.started_at,
+        )
+        return [Send(gateway_address(event.job.gateway), update)]
+
+    def _returned(self) -> list[Effect]:
+        state = self.state
+        if state.job is not None:
+            job, state.job = state.job, None
+            return [StopTraining(job), self._dropped(gateway_address(job.gateway), job, "device_lost")]
+        if state.gateway >= 0:
+            return [Send(gateway_address(state.gateway), Alive())]
+        return []
+
+    def _dropped(self, to: Address, job: JobId, reason: DropReason) -> Send:
+        return Send(to, JobDropped(job, reason, self.state.version))

@@ -1,0 +1,74 @@
+"""Relay: a gateway of two-tier asynchronous FL (FedAsync, Xie et al. 2019) only passes models on.
+
+An update goes to the cloud at once, with the cloud epoch that its device downloaded; several may be outstanding. When
+an answer arrives the gateway selects and sends the newest model. A job ends when the cloud says what became of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from async_hfl.core import messages as m
+from async_hfl.core.plain import Plain, from_plain, plain, to_plain
+from async_hfl.core.records import JobEnd
+from async_hfl.nodes.gateway import GatewayNode
+from async_hfl.nodes.gateway_mixing import HeldUpdate
+from async_hfl.nodes.gateway_state import Flight
+
+
+@plain
+@dataclass(slots=True)
+class RelayState:
+    relayed: dict[int, HeldUpdate] = field(default_factory=dict)
+    """By upload number: jobs whose fate the cloud decides."""
+
+
+class Relay:
+    def __init__(self) -> None:
+        self.state = RelayState()
+
+    def snapshot(self) -> Plain:
+        return to_plain(self.state)
+
+    def restore(self, data: Plain) -> None:
+        self.state = from_plain(data)
+
+    def began(self, node: GatewayNode, model: m.GlobalModel, at: float) -> None:
+        node.state.phase = "open"
+        self._adopt(node, model.epoch, model, at)
+
+    def received(self, node: GatewayNode, number: int, flight: Flight, update: m.Update, at: float) -> None:
+        upload = node.upload(update.weights, flight.base_epoch, 1, update.samples, at)
+        # The weights travel in the upload; here only the job's facts are kept.
+        self.state.relayed[upload] = HeldUpdate(number, flight, update)
+
+    def answered(self, node: GatewayNode, answer: m.Answer, at: float) -> None:
+        held = self.state.relayed.pop(answer.upload.number)
+        node.end_job(
+            held.number,
+            held.flight,
+            "aggregated" if answer.accepted else "stale",
+            at,
+            held.update,
+            answer.staleness,
+            answer.weight,
+        )
+        self._adopt(node, answer.epoch, answer, at)
+
+    def waits(self, node: GatewayNode) -> bool:
+        return False
+
+    def idle(self, node: GatewayNode, at: float) -> None:
+        return
+
+    def over(self, node: GatewayNode, reason: JobEnd, at: float) -> None:
+        for held in self.state.relayed.values():
+            node.end_job(held.number, held.flight, reason, at, held.update)
+        self.state = RelayState()
+
+    def _adopt(self, node: GatewayNode, epoch: int, model: m.GlobalModel | m.Answer, at: float) -> None:
+        state = node.state
+        if state.weights is None or epoch > state.base_epoch:
+            node.set_model(model.weights)
+            state.base_epoch = epoch
+        node.dispatch(at)

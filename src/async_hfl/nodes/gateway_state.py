@@ -1,0 +1,85 @@
+"""Everything a gateway remembers, as plain mutable data owned by one node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from async_hfl.core.messages import GlobalModel, Upload
+from async_hfl.core.plain import plain
+from async_hfl.core.weights import Weights
+from async_hfl.nodes.roster import Roster
+
+Phase = Literal["waiting", "open", "uploading", "over"]
+"""waiting: no model yet. open: dispatches. uploading: dispatches nothing until answered. over: finished or stopped."""
+
+
+@plain
+@dataclass(slots=True)
+class Flight:
+    """A job sent and not yet ended."""
+
+    slot: int
+    sent_at: float
+    gateway_epoch: int
+    """zeta."""
+    base_epoch: int
+    rate: float
+    """R_ij it takes of the bandwidth; 0 for warm-up and once overdue."""
+    model: int
+    """Key of the model it was sent."""
+    deadline: float
+    overdue: bool
+    warmup: bool
+
+
+@plain
+@dataclass(slots=True)
+class SentModel:
+    """w_sent, kept until every job that was sent it has ended."""
+
+    weights: Weights
+    jobs: int
+
+
+@plain
+@dataclass(slots=True)
+class OutstandingUpload:
+    message: Upload
+    sent_at: float
+    resend_at: float
+    attempts: int
+
+
+@plain
+@dataclass(slots=True)
+class GatewayState:
+    incarnation: int
+    phase: Phase = "waiting"
+    weights: Weights | None = None
+    model_key: int = 0
+    """Changes with every change of `weights`."""
+    base_epoch: int = 0
+    gateway_epoch: int = 0
+    """z: never restarts within a run."""
+    version: int = 0
+    roster: Roster = field(default_factory=Roster)
+    flights: dict[int, Flight] = field(default_factory=dict)
+    active: int = 0
+    """Flights that are not overdue."""
+    load: float = 0.0
+    next_job: int = 1
+    next_upload: int = 1
+    models: dict[int, SentModel] = field(default_factory=dict)
+    outstanding: dict[int, OutstandingUpload] = field(default_factory=dict)
+    reply_s: float = 0.0
+    """Longest wait for an answer so far: on a slow backhaul patience must not run out on a transfer under way."""
+    selections: int = 0
+    memory: dict[str, Any] = field(default_factory=dict)
+    """What the selection policy asked to remember."""
+    newest: GlobalModel | None = None
+    """A broadcast model waiting for the next cycle."""
+    deadline: float = float("inf")
+    """When the patience timer fires next."""
+    probe_at: float = float("inf")
+    idle_upload_at: float = float("inf")

@@ -1,0 +1,142 @@
+"""What a gateway knows of its devices, a column per fact and a slot per device.
+
+Columns, so that one selection over a hundred candidates is a handful of numpy calls. A slot stays with its device for
+the whole run; whether the device may be triggered follows from four facts: associated, granted, idle, link feasible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.latency import averaged
+from async_hfl.core.messages import DeviceKnowledge, Gradient, Grant
+from async_hfl.core.plain import plain
+from async_hfl.core.policies import Floats, Ints
+from async_hfl.core.utility import GradientTable
+
+Bools = npt.NDArray[np.bool_]
+_COLUMNS = (
+    ("devices", np.int64, -1),
+    ("round_latency", np.float64, 0.0),
+    ("measured", np.bool_, False),
+    ("samples", np.int64, 0),
+    ("loss", np.float64, np.nan),
+    ("squared_loss", np.float64, np.nan),
+    ("idle_since", np.float64, 0.0),
+    ("last_selected", np.int64, -1),
+    ("job", np.int64, -1),
+    ("associated", np.bool_, False),
+    ("grant", np.int64, 0),
+    ("grant_version", np.int64, 0),
+    ("feasible", np.bool_, True),
+    ("candidate", np.bool_, False),
+    ("probe_at", np.float64, np.inf),
+    ("probe_wait", np.float64, 0.0),
+)
+
+
+@plain
+@dataclass(slots=True)
+class Roster:
+    slot_of: dict[int, int] = field(default_factory=dict)
+    devices: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    round_latency: Floats = field(default_factory=lambda: np.zeros(0))
+    measured: Bools = field(default_factory=lambda: np.zeros(0, bool))
+    samples: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    loss: Floats = field(default_factory=lambda: np.zeros(0))
+    squared_loss: Floats = field(default_factory=lambda: np.zeros(0))
+    idle_since: Floats = field(default_factory=lambda: np.zeros(0))
+    last_selected: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    job: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Number of the job the device is busy with here, -1 when idle (an overdue job does not count)."""
+    associated: Bools = field(default_factory=lambda: np.zeros(0, bool))
+    grant: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Number of the right held, 0 for none: then the device is idle or busy elsewhere."""
+    grant_version: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    feasible: Bools = field(default_factory=lambda: np.zeros(0, bool))
+    candidate: Bools = field(default_factory=lambda: np.zeros(0, bool))
+    probe_at: Floats = field(default_factory=lambda: np.zeros(0))
+    """When to ask a given-up device whether it is back; infinite for the others."""
+    probe_wait: Floats = field(default_factory=lambda: np.zeros(0))
+    learnt: dict[int, None] = field(default_factory=dict)
+    """Slots with news for the cloud, in the order they came."""
+    gradients: GradientTable | None = None
+    associated_count: int = 0
+
+    def add(self, devices: list[int]) -> None:
+        """Give new devices a slot."""
+        new = [device for device in dict.fromkeys(devices) if device not in self.slot_of]
+        if not new:
+            return
+        start = len(self.devices)
+        for name, dtype, default in _COLUMNS:
+            setattr(self, name, np.concatenate([getattr(self, name), np.full(len(new), default, dtype)]))
+        self.devices[start:] = new
+        self.slot_of.update(zip(new, range(start, start + len(new)), strict=True))
+        if self.gradients is not None:
+            self.gradients.grow(len(self.devices))
+
+    def refresh(self, slot: int) -> None:
+        """Derive `candidate` after one of its facts changed."""
+        self.candidate[slot] = (
+            self.associated[slot] and self.grant[slot] > 0 and self.job[slot] < 0 and self.feasible[slot]
+        )
+
+    def associate(self, devices: tuple[int, ...]) -> list[int]:
+        """These and no others are associated from now on; returns the slots that left."""
+        self.add(list(devices))
+        now = np.zeros(len(self.devices), bool)
+        now[[self.slot_of[device] for device in devices]] = True
+        changed = np.flatnonzero(now != self.associated)
+        left = [int(slot) for slot in changed if self.associated[slot]]
+        self.associated = now
+        self.associated_count = len(devices)
+        for slot in changed:
+            if self.gradients is not None:
+                self.gradients.count_in(int(slot), bool(now[slot]))
+            self.refresh(int(slot))
+        return left
+
+    def take(self, grant: Grant, knowledge: DeviceKnowledge) -> int:
+        """Note a right and what came with it; knowledge of our own is newer than what the cloud passes on."""
+        self.add([grant.device])
+        slot = self.slot_of[grant.device]
+        self.grant[slot] = grant.number
+        self.grant_version[slot] = grant.version
+        if not self.measured[slot]:
+            self.round_latency[slot] = knowledge.round_latency
+            self.measured[slot] = knowledge.measured
+        self.samples[slot] = knowledge.samples
+        self.loss[slot] = knowledge.loss
+        self.squared_loss[slot] = knowledge.squared_loss
+        if self.gradients is not None and knowledge.gradient is not None:
+            self.gradients.put(slot, knowledge.gradient)
+        self.refresh(slot)
+        return slot
+
+    def measure(self, slot: int, latency: float) -> None:
+        self.round_latency[slot] = averaged(float(self.round_latency[slot]), latency, bool(self.measured[slot]))
+        self.measured[slot] = True
+
+    def knowledge(self, slot: int) -> DeviceKnowledge:
+        gradient: Gradient | None = None
+        if self.gradients is not None and self.gradients.known[slot]:
+            gradient = self.gradients.rows[slot].copy()
+        return DeviceKnowledge(
+            int(self.devices[slot]),
+            float(self.round_latency[slot]),
+            bool(self.measured[slot]),
+            int(self.samples[slot]),
+            float(self.loss[slot]),
+            float(self.squared_loss[slot]),
+            gradient,
+        )
+
+    def news(self) -> tuple[DeviceKnowledge, ...]:
+        """What was learnt since the last time this was asked."""
+        found = tuple(self.knowledge(slot) for slot in self.learnt)
+        self.learnt.clear()
+        return found

@@ -1,0 +1,77 @@
+"""The numbers a node lives by, resolved: no "auto", no shares, no units left to guess."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from async_hfl.core.staleness import StalenessDiscount
+from async_hfl.core.targets import Target
+from async_hfl.core.utility import UtilityScale
+
+GradientKind = Literal["none", "last", "update"]
+PROBE_FIRST_S = 60.0
+PROBE_MOST_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayRules:
+    number: int
+    bandwidth: float
+    """B_j, bytes per second."""
+    epochs: int
+    """Z: updates mixed before an upload."""
+    mixing_weight: float
+    """beta."""
+    drag: float
+    staleness: StalenessDiscount
+    max_staleness: int | None
+    """None: max(200, 100 x associated devices)."""
+    in_flight: Literal["carry", "discard"]
+    carry_staleness: Literal["both", "gateway"]
+    patience_floor: float
+    patience_factor: float
+    cycle_patience: float
+    reply_patience: float
+    model_bytes: int
+    latency_exponent: float
+    """kappa."""
+    utility_scale: UtilityScale
+    utility_floor: float
+    gradient: GradientKind
+    """none: no decider wants gradients, so none are kept or sent."""
+    gradient_size: int
+    learning_rate: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloudRules:
+    gateways: int
+    epochs: int
+    """H."""
+    epochs_after_target: int
+    mixing_weight: float
+    """alpha."""
+    staleness: StalenessDiscount
+    max_staleness: int
+    delivery: Literal["reply", "broadcast"]
+    evaluate_every: int
+    """Uploads mixed between evaluations: 1, or 20 where gateways relay single device updates."""
+    warmup: bool
+    warmup_quorum: float
+    warmup_patience: float
+    warmup_limit: float
+    association_period: int
+    load_penalty: float
+    """phi."""
+    every_device: bool
+    switching_cost: float
+    utility_scale: Literal["mean", "raw"]
+    link_stretch: float
+    bandwidth: tuple[float, ...]
+    model_bytes: int
+    gradient: GradientKind
+    gradient_size: int
+    target: Target
+    seed: int

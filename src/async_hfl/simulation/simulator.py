@@ -1,0 +1,243 @@
+"""Shell 1: the one event loop. Takes the nodes as they are and gives them virtual time.
+
+    Send           delay model, then onto the heap          StartTraining  the training pool remembers the job
+    SetTimer       heap                                     Solve, Evaluate  computed at once, answered as an event
+    Write          journal
+
+Decides nothing: policies, learner and delays are handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from async_hfl.core import messages as m
+from async_hfl.core.effects import Effect, Evaluate, Send, SetTimer, Solve, StartTraining, Stop, StopTraining, Write
+from async_hfl.core.errors import InternalError
+from async_hfl.core.events import Evaluated, Event, Received, Solved, Started, TimerFired, Trained
+from async_hfl.core.identifiers import (
+    CLOUD,
+    CLOUD_TIER,
+    DEVICE_TIER,
+    Address,
+    JobId,
+    device_address,
+    gateway_address,
+)
+from async_hfl.core.learner import Learner, TrainingJob
+from async_hfl.core.plain import Plain, plain
+from async_hfl.core.policies import AssociationPolicy
+from async_hfl.core.randomness import scramble, stream_seed
+from async_hfl.core.records import EpochRecord, Record
+from async_hfl.core.traffic import traffic
+from async_hfl.network.description import DelayModel
+from async_hfl.nodes.cloud import CloudNode
+from async_hfl.nodes.device import DeviceNode
+from async_hfl.nodes.gateway import GatewayNode
+from async_hfl.simulation.event_queue import EventQueue
+from async_hfl.simulation.ledger import Ledger
+from async_hfl.simulation.training_pool import TrainingPool
+
+
+class Journal(Protocol):
+    """Where a run is written down."""
+
+    def write(self, record: Record) -> None: ...
+
+    def write_sent(self, *fields: Any) -> None: ...
+
+    def epoch(self, record: EpochRecord, ledger: Ledger) -> None:
+        """The row of a cloud epoch: the record with the bytes spent until then."""
+        ...
+
+
+class Node(Protocol):
+    def handle(self, event: Event) -> list[Effect]: ...
+
+    def snapshot(self) -> Plain: ...
+
+    def restore(self, data: Plain) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything a simulation is made of."""
+
+    cloud: CloudNode
+    gateways: Sequence[GatewayNode]
+    devices: Sequence[DeviceNode]
+    learner: Learner
+    delays: DelayModel
+    association: AssociationPolicy
+    model_bytes: int
+    seed: int
+    batching: bool = True
+    charge_solver: float = 0.0
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class _TrainingDone:
+    """A training ends at this time; what it gives is asked of the pool only then."""
+
+    job: JobId
+
+
+class Simulator:
+    def __init__(self, world: World, journal: Journal) -> None:
+        self.world = world
+        self.journal = journal
+        self.queue = EventQueue()
+        self.pool = TrainingPool(world.learner, batching=world.batching)
+        self.ledger = Ledger()
+        self.at = 0.0
+        self.updates = 0
+        """Device updates that arrived at a gateway."""
+        self.finished_at: float | None = None
+        self._running = 1 + len(world.gateways)
+        self._gateways_from = 1
+        self._devices_from = 1 + len(world.gateways)
+        self._nodes: list[Node] = [world.cloud, *world.gateways, *world.devices]
+        self._addresses: list[Address] = [
+            CLOUD,
+            *(gateway_address(j) for j in range(len(world.gateways))),
+            *(device_address(i) for i in range(len(world.devices))),
+        ]
+        self._names: list[str] = [str(address) for address in self._addresses]
+        self._timers: dict[tuple[int, str], int] = {}
+        self._training_seed = stream_seed(world.seed, "training")
+        self._perform: dict[type, Callable[[int, Any], None]] = {
+            Send: self._send,
+            Write: self._write,
+            StartTraining: self._start_training,
+            StopTraining: self._stop_training,
+            SetTimer: self._set_timer,
+            Solve: self._solve,
+            Evaluate: self._evaluate,
+            Stop: self._stop,
+        }
+
+    def start(self) -> None:
+        """Wake the tiers from the top; devices wait to be spoken to."""
+        for index in range(self._devices_from):
+            self.queue.push(0.0, index, Started(0.0))
+
+    def run(self, stop: Callable[[], bool] | None = None) -> None:
+        """Until the cloud and every gateway have stopped, or `stop` says so between two events."""
+        queue, nodes, perform = self.queue, self._nodes, self._perform
+        heap, pop = queue.heap, queue.pop
+        while self._running and heap:
+            if stop is not None and stop():
+                return
+            at, sequence, index, what = pop()
+            self.at = at
+            kind = type(what)
+            if kind is TimerFired:
+                if self._timers.get((index, what.key)) != sequence:  # type: ignore[attr-defined]
+                    continue  # replaced by a later SetTimer
+            elif kind is _TrainingDone:
+                job = what.job  # type: ignore[attr-defined]
+                if job not in self.pool:
+                    continue  # stopped meanwhile
+                what = Trained(at, job, self.pool.result(job))
+            for effect in nodes[index].handle(what):  # type: ignore[arg-type]
+                perform[type(effect)](index, effect)
+        if self._running:
+            raise InternalError(f"the run stalled at {self.at:.0f} s of virtual time: nothing is left to happen")
+
+    # Effects -----------------------------------------------------------------------------------------------------
+
+    def _send(self, index: int, send: Send) -> None:
+        message, to = send.message, send.to
+        size = traffic(message, self.world.model_bytes)
+        sender = self._addresses[index]
+        total = self.ledger.add(sender, to, size)
+        delays, at, about = self.world.delays, self.at, ""
+        if to.tier == DEVICE_TIER:
+            delay = delays.to_device(sender.number, to.number, total)
+            target = self._devices_from + to.number
+            if type(message) is m.Train:
+                job = message.job
+                about = str(job)
+                self.pool.expect(TrainingJob(job, to.number, message.weights, self._seed_of(job)))
+        elif to.tier == CLOUD_TIER:
+            delay = delays.gateway_to_cloud(sender.number, total)
+            target = 0
+            if type(message) is m.Upload:
+                about = str(message.upload)
+        else:
+            target = self._gateways_from + to.number
+            if sender.tier == DEVICE_TIER:
+                delay = delays.to_gateway(sender.number, to.number, total)
+                if type(message) is m.Update:
+                    about = str(message.job)
+                    self.updates += 1
+            else:
+                delay = delays.cloud_to_gateway(to.number, total)
+                if type(message) is m.Answer:
+                    about = str(message.upload)
+        names = self._names
+        self.journal.write_sent(at, names[index], names[target], type(message).__name__, about, delay, *size)
+        arrival = at + delay
+        self.queue.push(arrival, target, Received(arrival, sender, message, delay))
+
+    def _write(self, index: int, write: Write) -> None:
+        record = write.record
+        self.journal.write(record)
+        if type(record) is EpochRecord:
+            self.journal.epoch(record, self.ledger)
+
+    def _start_training(self, index: int, start: StartTraining) -> None:
+        device = index - self._devices_from
+        self.queue.push(self.at + self.world.delays.compute(device), index, _TrainingDone(start.job))
+
+    def _stop_training(self, index: int, stop: StopTraining) -> None:
+        self.pool.forget(stop.job)
+
+    def _set_timer(self, index: int, timer: SetTimer) -> None:
+        at = max(timer.at, self.at)
+        self._timers[(index, timer.key)] = self.queue.push(at, index, TimerFired(at, timer.key))
+
+    def _solve(self, index: int, solve: Solve) -> None:
+        association = self.world.association.solve(solve.problem)
+        at = self.at + self.world.charge_solver
+        self.queue.push(at, index, Solved(at, solve.number, association))
+
+    def _evaluate(self, index: int, evaluate: Evaluate) -> None:
+        evaluation = self.world.learner.evaluate(evaluate.weights)
+        self.queue.push(self.at, index, Evaluated(self.at, evaluate.epoch, evaluation))
+
+    def _stop(self, index: int, stop: Stop) -> None:
+        if stop.reason:
+            raise InternalError(f"{self._names[index]} stopped: {stop.reason}")
+        self._running -= 1
+        if index == 0:
+            self.finished_at = self.at
+
+    def _seed_of(self, job: JobId) -> int:
+        return scramble(self._training_seed ^ scramble((job.gateway << 44) ^ (job.incarnation << 32) ^ job.number))
+
+    # Checkpoints -------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Plain:
+        return {
+            "at": self.at,
+            "updates": self.updates,
+            "running": self._running,
+            "pool": self.pool.snapshot(),
+            "queue": self.queue.snapshot(),
+            "ledger": self.ledger.snapshot(),
+            "timers": [[index, key, sequence] for (index, key), sequence in self._timers.items()],
+            "nodes": [node.snapshot() for node in self._nodes],
+        }
+
+    def restore(self, data: Plain) -> None:
+        self.at, self.updates, self._running = data["at"], data["updates"], data["running"]
+        self.pool.restore(data["pool"])
+        self.queue.restore(data["queue"])
+        self.ledger.restore(data["ledger"])
+        self._timers = {(index, key): sequence for index, key, sequence in data["timers"]}
+        for node, part in zip(self._nodes, data["nodes"], strict=True):
+            node.restore(part)

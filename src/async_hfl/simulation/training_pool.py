@@ -1,0 +1,88 @@
+"""Lazy, batched training over the whole network.
+
+A result depends only on (start weights, data, seed), all known when a device is triggered. So nothing is trained until
+some device's result is due; then every job outstanding anywhere is trained in one call. On CPU each result is the same
+to the bit as if trained alone, so the run is exactly that of one-by-one training.
+
+Wasted work (trained, then superseded or cut off by the run's end) is at most what is in flight, and counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from async_hfl.core.errors import InvariantViolation
+from async_hfl.core.identifiers import JobId
+from async_hfl.core.learner import Learner, TrainingJob, TrainingResult
+from async_hfl.core.plain import Plain, from_plain, plain, to_plain
+
+
+@plain
+@dataclass(slots=True)
+class PoolCounts:
+    calls: int = 0
+    trained: int = 0
+    used: int = 0
+    largest: int = 0
+
+    @property
+    def wasted(self) -> int:
+        """Trained and not used (yet)."""
+        return self.trained - self.used
+
+
+class TrainingPool:
+    def __init__(self, learner: Learner, *, batching: bool) -> None:
+        self.learner = learner
+        self.batching = batching
+        self.counts = PoolCounts()
+        self._waiting: dict[JobId, TrainingJob] = {}
+        self._results: dict[JobId, TrainingResult] = {}
+
+    def expect(self, job: TrainingJob) -> None:
+        self._waiting[job.job] = job
+
+    def __contains__(self, job: JobId) -> bool:
+        return job in self._results or job in self._waiting
+
+    def forget(self, job: JobId) -> None:
+        self._waiting.pop(job, None)
+        self._results.pop(job, None)
+
+    def result(self, job: JobId) -> TrainingResult:
+        found = self._results.pop(job, None)
+        if found is None:
+            if job not in self._waiting:
+                raise InvariantViolation(f"the result of job {job} is due, but nobody announced it")
+            if self.batching:
+                self.flush()
+            else:
+                self._train([self._waiting.pop(job)])
+            found = self._results.pop(job)
+        self.counts.used += 1
+        return found
+
+    def flush(self) -> None:
+        """Train everything outstanding, in the order it was announced."""
+        if self._waiting:
+            jobs = list(self._waiting.values())
+            self._waiting.clear()
+            self._train(jobs)
+
+    def _train(self, jobs: list[TrainingJob]) -> None:
+        results = self.learner.train_many(jobs)
+        for job, result in zip(jobs, results, strict=True):
+            self._results[job.job] = result
+        self.counts.calls += 1
+        self.counts.trained += len(jobs)
+        self.counts.largest = max(self.counts.largest, len(jobs))
+
+    def snapshot(self) -> Plain:
+        """Flushes first: a checkpoint holds results, so the batches that follow do not depend on where a run broke."""
+        if self.batching:
+            self.flush()
+        return to_plain({"counts": self.counts, "waiting": self._waiting, "results": self._results})
+
+    def restore(self, data: Plain) -> None:
+        restored = from_plain(data)
+        self.counts, self._waiting, self._results = restored["counts"], restored["waiting"], restored["results"]
