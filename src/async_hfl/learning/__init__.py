@@ -1,4 +1,4 @@
 """Learning: tasks made trainable. The only package that knows JAX.
 
-Importing it does not import JAX, which takes most of a second: `async_hfl.learning.tasks` does.
+`tasks` has the learners by name, `null` the one that learns nothing. Neither imports JAX until a task is made.
 """

@@ -2,12 +2,13 @@
 
 Exact by construction: how jobs are grouped cannot change a result, because there is one program per learner, with a
 fixed number of places for jobs and a dynamic loop bound. A call is cut into groups of at most that many jobs, spread
-over the host devices (one per core, all running the same code); unused places are neither computed nor read. A job's
-numbers therefore come from the same instructions on the same values whether it comes alone or with a thousand others.
+over the host devices (one per core, each with the same program); unused places are never computed. A job's numbers
+therefore come from the same instructions on the same values whether it comes alone or with a thousand others.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from threading import Lock
 from typing import TypeAlias
@@ -31,6 +32,8 @@ _MOST_PLACES = 16
 """Jobs per program call: enough that calling costs little, few enough that padding a small call does too."""
 _GROUP_BYTES = 1 << 26
 """A large model has fewer places, so that a group's weights do not fill the memory."""
+_QUEUED_GROUPS = 4
+"""Groups handed to each core ahead of their results: a core never waits for work, a huge call takes bounded memory."""
 
 _Group: TypeAlias = npt.NDArray[np.intp]
 
@@ -74,19 +77,21 @@ class LoopEngine:
         self.compile()
         devices = np.array([job.device for job in jobs], dtype=np.int64)
         seeds = np.array([job.seed for job in jobs], dtype=np.uint64)
-        running = []
+        running: deque[tuple[_Group, tuple[Array, ...]]] = deque()
+        results: dict[int, TrainingResult] = {}
         for core, group in self._groups(devices):
             starts, orders, sizes = self._empty_group()
-            for place, index in enumerate(group):
+            for place, index in enumerate(group.tolist()):
                 starts[place] = jobs[index].weights
             self._planner.fill(orders[: len(group)], devices[group], seeds[group])
             sizes[: len(group)] = self._planner.sizes[devices[group]]
             # Returns before the work is done: the other cores get theirs meanwhile.
             running.append((group, self._programs[core](*self._resident[core], starts, orders, sizes)))
-        results: list[TrainingResult | None] = [None] * len(jobs)
+            if len(running) > _QUEUED_GROUPS * len(self._devices):
+                self._collect(*running.popleft(), devices, results)
         for group, outcome in running:
             self._collect(group, outcome, devices, results)
-        return [result for result in results if result is not None]
+        return [results[index] for index in range(len(jobs))]
 
     def _groups(self, devices: npt.NDArray[np.int64]) -> list[tuple[int, _Group]]:
         """(core, jobs) in the order of dispatch; longest jobs first, dealt in turn, so that cores finish together."""
@@ -105,10 +110,10 @@ class LoopEngine:
         group: _Group,
         outcome: tuple[Array, ...],
         devices: npt.NDArray[np.int64],
-        results: list[TrainingResult | None],
+        results: dict[int, TrainingResult],
     ) -> None:
         weights, sums, *gradients = (np.asarray(part) for part in outcome)
-        for place, index in enumerate(group):
+        for place, index in enumerate(group.tolist()):
             samples = int(self._planner.sizes[devices[index]])
             loss, squared_loss = sums[place].tolist()
             results[index] = TrainingResult(
@@ -137,11 +142,14 @@ class LoopEngine:
             coefficients: Array, inputs: Array, targets: Array, starts: Array, orders: Array, sizes: Array
         ) -> tuple[Array, ...]:
             def train_next(place: Array, done: tuple[Array, ...]) -> tuple[Array, ...]:
-                start, order, size = (lax.dynamic_index_in_dim(a, place, keepdims=False) for a in (starts, orders, sizes))
+                start, order, size = (
+                    lax.dynamic_index_in_dim(a, place, keepdims=False) for a in (starts, orders, sizes)
+                )
                 one = train(coefficients, inputs, targets, start, order, size)
                 parts = (one.weights, one.sums) if one.gradient is None else one
                 return tuple(
-                    lax.dynamic_update_index_in_dim(all_, part, place, 0) for all_, part in zip(done, parts, strict=True)
+                    lax.dynamic_update_index_in_dim(all_, part, place, 0)
+                    for all_, part in zip(done, parts, strict=True)
                 )
 
             models = jnp.zeros_like(starts)

@@ -1,93 +1,18 @@
-"""A task is data, a model, a loss and a target; a recipe makes it a learner."""
+"""The tasks there are, each a function from plain numbers to a learner. Importing this does not import JAX."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
-from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
-from async_hfl.core.randomness import stream
 from async_hfl.core.targets import Target
-from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.datasets.digits import PIXELS, load_digits
-from async_hfl.learning.engine import LoopEngine
-from async_hfl.learning.evaluation import Evaluator
-from async_hfl.learning.models import Model, mlp
-from async_hfl.learning.objectives import Objective, classification
-from async_hfl.learning.partition import Rows, deal_by_class
+from async_hfl.learning.partition import deal_by_class
 from async_hfl.learning.recipe import Recipe
-from async_hfl.learning.samples import Samples
+
+if TYPE_CHECKING:
+    from async_hfl.learning.task_learner import TaskLearner
 
 DIGITS_HIDDEN = 64
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Task:
-    """What is learnt from what; nothing of how."""
-
-    name: str
-    model: Model
-    objective: Objective
-    train: Samples
-    test: Samples
-    owned: tuple[Rows, ...]
-    """Rows of the training set by device."""
-    target: Target
-
-
-@final
-class TaskLearner:
-    """`core.learner.Learner` for a task, on the host's cores."""
-
-    def __init__(self, task: Task, recipe: Recipe) -> None:
-        self._task = task
-        self._recipe = recipe
-        self._engine = LoopEngine(task.model, task.objective, task.train, task.owned, recipe)
-        self._evaluator = Evaluator(task.model, task.objective, task.test)
-        self._samples = np.array([len(rows) for rows in task.owned], dtype=np.int64)
-        self._samples.flags.writeable = False
-
-    @property
-    def task(self) -> Task:
-        return self._task
-
-    @property
-    def layout(self) -> Layout:
-        return self._task.model.layout
-
-    @property
-    def model_bytes(self) -> int:
-        return self._task.model.bytes
-
-    @property
-    def target(self) -> Target:
-        return self._task.target
-
-    @property
-    def learning_rate(self) -> float:
-        return self._recipe.learning_rate
-
-    @property
-    def samples(self) -> npt.NDArray[np.int64]:
-        return self._samples
-
-    def initial_weights(self, seed: int) -> Weights:
-        return self._task.model.init(stream(seed, "initial"))
-
-    def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
-        return self._engine.train_many(jobs)
-
-    def evaluate(self, weights: Weights) -> Evaluation:
-        return self._evaluator.evaluate(weights)
-
-    def compile(self) -> None:
-        """Compile every program now; otherwise the first call of each does."""
-        self._engine.compile()
-        self._evaluator.compile()
 
 
 def digits_learner(
@@ -104,6 +29,12 @@ def digits_learner(
     threshold: float,
 ) -> TaskLearner:
     """The embedded task: handwritten digits, two classes a device, a small MLP."""
+    # Here and not above: JAX takes a while to import, and a command line that only prints help should not wait for it.
+    from async_hfl.learning.models import mlp
+    from async_hfl.learning.objectives import classification
+    from async_hfl.learning.task_learner import Task, TaskLearner
+
+    recipe = Recipe(epochs, batch_size, learning_rate, momentum, weight_decay, proximal_weight, gradient)
     data = load_digits()
     objective = classification(data.classes)
     task = Task(
@@ -115,5 +46,4 @@ def digits_learner(
         owned=deal_by_class(data.train.targets, devices, seed, classes=data.classes),
         target=Target(objective.metric, threshold),
     )
-    recipe = Recipe(epochs, batch_size, learning_rate, momentum, weight_decay, proximal_weight, gradient)
     return TaskLearner(task, recipe)

@@ -125,7 +125,7 @@ class CloudNode:
         if rules.delivery == "broadcast":
             self._broadcast(m.GlobalModel(state.epoch, weights))
         if state.epoch % rules.evaluate_every == 0:
-            state.awaiting += 1
+            state.awaiting.add(state.epoch)
             self._effects.append(Evaluate(state.epoch, weights))
         if self.revisits and state.epoch - state.solved_epoch >= rules.association_period:
             self._solve()
@@ -174,9 +174,9 @@ class CloudNode:
 
     def _evaluated(self, event: Evaluated) -> None:
         state, at = self.state, event.at
-        if state.phase == "over":
+        if state.phase == "over" or event.epoch not in state.awaiting:
             return
-        state.awaiting -= 1
+        state.awaiting.discard(event.epoch)
         evaluation = event.evaluation
         before = state.progress.reached_at
         state.progress = state.progress.after(self.rules.target, evaluation.metric, at)
@@ -199,7 +199,7 @@ class CloudNode:
         elif reached:
             state.evaluations_after_target += 1
         if (reached and state.evaluations_after_target >= self.rules.epochs_after_target) or (
-            self._enough() and state.awaiting == 0
+            self._enough() and not state.awaiting
         ):
             self._finish(at)
 

@@ -89,8 +89,8 @@ class CloudState:
     warmup: WarmUpState = field(default_factory=WarmUpState)
     progress: TargetProgress = field(default_factory=TargetProgress)
     evaluations_after_target: int = 0
-    awaiting: int = 0
-    """Evaluations asked for and not answered."""
+    awaiting: set[int] = field(default_factory=set)
+    """Epochs whose evaluation was asked for and not answered."""
     solves: int = 0
     solving: bool = False
     solve_again: bool = False

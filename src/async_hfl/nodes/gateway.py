@@ -78,8 +78,8 @@ class GatewayNode:
             Received: self._received,
             TimerFired: self._timer,
             Started: self._nothing,
-            Returned: self._nothing,
-            PeerLost: self._nothing,
+            Returned: self._rejoin,
+            PeerLost: self._peer_lost,
         }
         self._messages: dict[type, Callable[[Any, Any], None]] = {
             m.Update: self._update,
@@ -579,6 +579,14 @@ class GatewayNode:
         if self.state.phase == "over":
             return
         self._messages[type(event.message)](event, event.message)
+
+    def _peer_lost(self, event: PeerLost) -> None:
+        if event.peer == CLOUD:
+            self._rejoin(event)
+
+    def _rejoin(self, event: Event) -> None:
+        """After an outage of ours or of the session: the cloud may have declared us lost meanwhile."""
+        self._effects.append(Send(CLOUD, m.Hello(self.state.incarnation)))
 
     def _nothing(self, event: Event) -> None:
         return

@@ -1,0 +1,163 @@
+"""The settings of a run: sections named by the room they configure, strict in name, type and range.
+
+Defaults stand here; task, network, preset and method files, a run file and `--set` override them in that order.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Weight = Annotated[float, Meta(gt=0, le=1)]
+Count = Annotated[int, Meta(ge=1)]
+OrZero = Annotated[int, Meta(ge=0)]
+Auto = Literal["auto"]
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of the settings file."""
+
+
+class TaskSection(Section, frozen=True):
+    """What is learnt."""
+
+    name: str = "digits"
+    devices: Count = 60
+    target: float = 0.9
+    """The metric to reach."""
+    model_size: Count = 16
+    """Numbers in the model of the null task."""
+
+
+class NetworkSection(Section, frozen=True):
+    """Where it is learnt."""
+
+    name: str = "nycmesh-paper"
+    gateways: Count = 6
+    compute: Literal["comp", "comp1"] = "comp1"
+    """nycmesh-paper: which of the authors' two draws of compute delays."""
+    links_per_device: Count | Auto = "auto"
+    min_rate: Positive = 50_000.0
+    max_rate: Positive = 1_000_000.0
+    min_compute: NotNegative = 15.0
+    max_compute: NotNegative = 100.0
+
+
+class CloudSection(Section, frozen=True):
+    epochs: Count = 1000
+    """H: most aggregations (relay: evaluations) at the cloud."""
+    epochs_after_target: OrZero = 0
+    mixing_weight: Weight = 0.9
+    """alpha."""
+    max_staleness: Count | Auto = "auto"
+    delivery: Literal["reply", "broadcast"] = "reply"
+    evaluate_every: Count = 1
+
+
+class GatewaySection(Section, frozen=True):
+    aggregation: Literal["mix", "relay"] = "mix"
+    epochs: Count = 20
+    """Z: updates mixed before an upload."""
+    mixing_weight: Weight = 0.9
+    """beta."""
+    drag: Share = 1.0
+    bandwidth: Positive | str = "50%"
+    """B_j in bytes per second, or a share of the demand ("50%")."""
+    max_staleness: Count | Auto = "auto"
+    in_flight: Literal["carry", "discard"] = "carry"
+    carry_staleness: Literal["both", "gateway"] = "both"
+    patience_floor: Positive = 60.0
+    patience_factor: Annotated[float, Meta(ge=1)] = 5.0
+    cycle_patience: Positive = 600.0
+    reply_patience: Positive = 120.0
+
+
+class DeviceSection(Section, frozen=True):
+    epochs: Count = 5
+    """E: passes over the local data."""
+    batch_size: Count = 100
+    learning_rate: Positive = 0.01
+    """gamma."""
+    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
+    weight_decay: NotNegative = 0.0
+    proximal_weight: NotNegative = 0.1
+    """rho."""
+
+
+class StalenessSection(Section, frozen=True):
+    kind: Literal["polynomial", "constant", "hinge", "exponential"] = "polynomial"
+    exponent: NotNegative = 0.5
+    slope: Positive = 10.0
+    offset: NotNegative = 4.0
+    rate: NotNegative = 0.1
+
+
+class SelectionSection(Section, frozen=True):
+    policy: str = "utility-knapsack"
+    """A name, or FILE.py:FUNCTION of your own."""
+    latency_exponent: NotNegative = 1.0
+    """kappa."""
+    utility_scale: Literal["minmax", "rank"] = "minmax"
+    utility_floor: Share = 0.1
+
+
+class AssociationSection(Section, frozen=True):
+    policy: str = "balanced-utility"
+    load_penalty: NotNegative = 0.1
+    """phi."""
+    period: Count | Auto = "auto"
+    """Cloud epochs between solutions; auto: the number of gateways."""
+    every_device: bool = True
+    switching_cost: NotNegative = 0.0
+    utility_scale: Literal["mean", "raw"] = "mean"
+    link_stretch: Annotated[float, Meta(ge=1)] = float("inf")
+    redraw: bool = False
+    """random: draw anew at every solution."""
+
+
+class UtilitySection(Section, frozen=True):
+    gradient: Literal["last", "update"] = "last"
+    compression: Literal["none"] = "none"
+
+
+class WarmUpSection(Section, frozen=True):
+    enabled: bool = True
+    quorum: Weight = 0.5
+    patience: NotNegative = 0.0
+    limit: Positive = 3600.0
+    charge: bool = True
+
+
+class SimulationSection(Section, frozen=True):
+    batching: Literal["on", "off"] = "on"
+    checkpoint_epochs: Count = 10
+    charge_solver: NotNegative = 0.0
+
+
+class Settings(Section, frozen=True):
+    task: TaskSection = TaskSection()
+    network: NetworkSection = NetworkSection()
+    cloud: CloudSection = CloudSection()
+    gateway: GatewaySection = GatewaySection()
+    device: DeviceSection = DeviceSection()
+    staleness: StalenessSection = StalenessSection()
+    selection: SelectionSection = SelectionSection()
+    association: AssociationSection = AssociationSection()
+    utility: UtilitySection = UtilitySection()
+    warmup: WarmUpSection = WarmUpSection()
+    simulation: SimulationSection = SimulationSection()
+
+
+class RunChoice(Section, frozen=True):
+    """The `[run]` table of a run file: which parts to compose."""
+
+    task: str = "digits"
+    method: str = "async-hfl-plus"
+    network: str = "nycmesh-paper"
+    preset: str = "tight"
+    seed: int = 1

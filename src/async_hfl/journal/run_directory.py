@@ -1,0 +1,117 @@
+"""A run on disk.
+
+manifest.json       what was asked for: settings as resolved, seed, versions
+epochs.csv          one row per evaluated cloud epoch
+events.jsonl        the event stream (events_file.py)
+checkpoint.msgpack  the newest checkpoint; killed at any moment, a run goes on from here
+model.safetensors   the newest global model that was checkpointed, the final one in the end
+summary.json        the result; its presence means that the run is complete
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from async_hfl.core.errors import RunDirectoryError
+
+FORMAT = 1
+EPOCH_COLUMNS = ("at", "epoch", "updates", "metric", "loss", "target_reached", "bytes_total", "bytes_models_up")
+_INTEGERS = {"epoch", "updates", "target_reached", "bytes_total", "bytes_models_up"}
+
+
+class RunDirectory:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest = path / "manifest.json"
+        self.epochs = path / "epochs.csv"
+        self.events = path / "events.jsonl"
+        self.checkpoint = path / "checkpoint.msgpack"
+        self.model = path / "model.safetensors"
+        self.summary = path / "summary.json"
+
+    @staticmethod
+    def create(path: Path, manifest: dict[str, Any]) -> RunDirectory:
+        run = RunDirectory(path)
+        if path.exists() and any(path.iterdir()):
+            raise RunDirectoryError(f"{path}: not empty; give another --out, or `async-hfl resume {path}`")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunDirectoryError(f"{path}: cannot be made ({error.strerror}); give another --out") from error
+        _write_json(run.manifest, {"format": FORMAT, **manifest})
+        return run
+
+    @staticmethod
+    def open(path: Path) -> RunDirectory:
+        run = RunDirectory(path)
+        if not run.manifest.is_file():
+            raise RunDirectoryError(f"{path}: not a run directory (no manifest.json); `async-hfl run` makes one")
+        found = run.read_manifest().get("format")
+        if found != FORMAT:
+            raise RunDirectoryError(f"{path}: written in format {found}, this version reads {FORMAT}")
+        return run
+
+    def read_manifest(self) -> dict[str, Any]:
+        return _read_json(self.manifest)
+
+    def read_summary(self) -> dict[str, Any] | None:
+        return _read_json(self.summary) if self.summary.is_file() else None
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        _write_json(self.summary, summary)
+
+    def read_epochs(self) -> Iterator[dict[str, float]]:
+        """Rows of epochs.csv; a torn last line is left out."""
+        if not self.epochs.is_file():
+            return
+        with self.epochs.open(newline="") as file:
+            for row in csv.DictReader(line for line in file if line.endswith("\n")):
+                yield {key: int(value) if key in _INTEGERS else float(value) for key, value in row.items()}
+
+
+class EpochsWriter:
+    """epochs.csv, flushed row by row so that a page or a person can follow a run."""
+
+    def __init__(self, path: Path) -> None:
+        begun = path.exists() and path.stat().st_size > 0
+        self._file = path.open("a", newline="")
+        self._writer = csv.writer(self._file, lineterminator="\n")
+        if not begun:
+            self._writer.writerow(EPOCH_COLUMNS)
+
+    def write(self, row: tuple[Any, ...]) -> None:
+        self._writer.writerow([repr(value) if isinstance(value, float) else int(value) for value in row])
+        self._file.flush()
+
+    def sync(self) -> int:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _write_json(path: Path, data: dict[str, Any]) -> None:
+    beside = path.with_suffix(".part")
+    with beside.open("w") as file:
+        json.dump(data, file, indent=1)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RunDirectoryError(f"{path}: cannot be read ({error})") from error
+    if not isinstance(data, dict):
+        raise RunDirectoryError(f"{path}: not a JSON object")
+    return data

@@ -1,0 +1,87 @@
+"""A task is data, a model, a loss and a target; a recipe makes it a learner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
+from async_hfl.core.randomness import stream
+from async_hfl.core.targets import Target
+from async_hfl.core.weights import Layout, Weights
+from async_hfl.learning.engine import LoopEngine
+from async_hfl.learning.evaluation import Evaluator
+from async_hfl.learning.models import Model
+from async_hfl.learning.objectives import Objective
+from async_hfl.learning.partition import Rows
+from async_hfl.learning.recipe import Recipe
+from async_hfl.learning.samples import Samples
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """What is learnt from what; nothing of how."""
+
+    name: str
+    model: Model
+    objective: Objective
+    train: Samples
+    test: Samples
+    owned: tuple[Rows, ...]
+    """Rows of the training set by device."""
+    target: Target
+
+
+@final
+class TaskLearner:
+    """`core.learner.Learner` for a task, on the host's cores."""
+
+    def __init__(self, task: Task, recipe: Recipe) -> None:
+        self._task = task
+        self._recipe = recipe
+        self._engine = LoopEngine(task.model, task.objective, task.train, task.owned, recipe)
+        self._evaluator = Evaluator(task.model, task.objective, task.test)
+        self._samples = np.array([len(rows) for rows in task.owned], dtype=np.int64)
+        self._samples.flags.writeable = False
+
+    @property
+    def task(self) -> Task:
+        return self._task
+
+    @property
+    def layout(self) -> Layout:
+        return self._task.model.layout
+
+    @property
+    def model_bytes(self) -> int:
+        return self._task.model.bytes
+
+    @property
+    def target(self) -> Target:
+        return self._task.target
+
+    @property
+    def learning_rate(self) -> float:
+        return self._recipe.learning_rate
+
+    @property
+    def samples(self) -> npt.NDArray[np.int64]:
+        return self._samples
+
+    def initial_weights(self, seed: int) -> Weights:
+        return self._task.model.init(stream(seed, "initial"))
+
+    def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
+        return self._engine.train_many(jobs)
+
+    def evaluate(self, weights: Weights) -> Evaluation:
+        return self._evaluator.evaluate(weights)
+
+    def compile(self) -> None:
+        """Compile every program now; otherwise the first call of each does."""
+        self._engine.compile()
+        self._evaluator.compile()

@@ -1,0 +1,242 @@
+"""What must hold after every event, whatever the network and the machines do.
+
+Kept apart from the nodes and written from the outside: it counts jobs, uploads and rights by itself from the records
+and messages it sees, and compares. A violation names the promise that was broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from async_hfl.core import messages as m
+from async_hfl.core.effects import Effect, Write
+from async_hfl.core.errors import InvariantViolation
+from async_hfl.core.identifiers import JobId, UploadId
+from async_hfl.core.records import JobRecord, Record, UploadRecord
+from async_hfl.nodes.cloud import CloudNode
+from async_hfl.nodes.delivery import RESEND, Packet, ReliableNode, Transmit
+from async_hfl.nodes.device import DeviceNode
+from async_hfl.nodes.gateway import GatewayNode
+from async_hfl.nodes.gateway_mixing import MixOnArrival
+from async_hfl.nodes.gateway_relaying import Relay
+from async_hfl.nodes.gateway_state import Flight
+
+NEVER = float("inf")
+_SLACK = 1e-6
+
+
+def _demand(holds: bool, what: str) -> None:
+    if not holds:
+        raise InvariantViolation(what)
+
+
+class Witness:
+    """Sees every effect that leaves and every record written, and remembers what the promises need."""
+
+    def __init__(self) -> None:
+        self.sent: dict[JobId, m.Train] = {}
+        self.bases: dict[UploadId, int] = {}
+        self.job_ends: dict[JobId, JobRecord] = {}
+        self.upload_ends: dict[UploadId, UploadRecord] = {}
+        self.aggregated: dict[tuple[int, int], int] = {}
+        """Jobs mixed or relayed by a gateway's incarnation."""
+        self.ended: dict[tuple[int, int], int] = {}
+        self.mixed_uploads = 0
+        self.mixed_updates = 0
+
+    def effect(self, effect: Effect | Transmit) -> None:
+        if isinstance(effect, Transmit) and isinstance(effect.content, Packet):
+            message = effect.content.message
+            if isinstance(message, m.Train):
+                self.sent[message.job] = message
+            elif isinstance(message, m.Upload):
+                before = self.bases.setdefault(message.upload, message.base_epoch)
+                _demand(before == message.base_epoch, f"upload {message.upload} changed between two sendings")
+        elif isinstance(effect, Write):
+            self.record(effect.record)
+
+    def record(self, record: Record) -> None:
+        if isinstance(record, JobRecord):
+            self._job_ended(record)
+        elif isinstance(record, UploadRecord):
+            self._upload_ended(record)
+
+    def _job_ended(self, record: JobRecord) -> None:
+        job = record.job
+        _demand(
+            job not in self.job_ends,
+            f"job {job} ended twice: {self.job_ends.get(job) and self.job_ends[job].reason}, then {record.reason}",
+        )
+        self.job_ends[job] = record
+        owner = (job.gateway, job.incarnation)
+        self.ended[owner] = self.ended.get(owner, 0) + 1
+        if record.reason == "aggregated":
+            self.aggregated[owner] = self.aggregated.get(owner, 0) + 1
+
+    def _upload_ended(self, record: UploadRecord) -> None:
+        before = self.upload_ends.get(record.upload)
+        if before is not None:
+            # The cloud mixed it and the answer never reached a gateway that was lost or told to finish.
+            known = {before.reason, record.reason}
+            _demand(
+                known in ({"mixed", "lost"}, {"mixed", "run_ended"}, {"dropped", "lost"}, {"dropped", "run_ended"}),
+                f"upload {record.upload} ended twice: {before.reason}, then {record.reason}",
+            )
+        if before is None or record.reason in ("mixed", "dropped"):
+            self.upload_ends[record.upload] = record
+        if record.reason == "mixed":
+            self.mixed_uploads += 1
+            self.mixed_updates += record.updates
+
+
+class Invariants:
+    def __init__(self, cloud: int, gateways: Sequence[int], devices: Sequence[int]) -> None:
+        """Indices of the nodes in the list that `check` is given."""
+        self.cloud = cloud
+        self.gateways = gateways
+        self.devices = devices
+        self.witness = Witness()
+        self._epochs: dict[tuple[int, int], int] = {}
+
+    def check(self, nodes: Sequence[ReliableNode | None], timers: Sequence[Mapping[str, float]], changed: int) -> None:
+        """After node `changed` handled an event (None: that node is down)."""
+        node = nodes[changed]
+        if node is None:
+            return
+        inner = node.node
+        if isinstance(inner, GatewayNode):
+            self._gateway(inner, timers[changed])
+            self._rights(nodes)
+        elif isinstance(inner, CloudNode):
+            self._cloud(inner)
+            self._rights(nodes)
+        else:
+            assert isinstance(inner, DeviceNode)
+        self._timer(node, timers[changed])
+
+    def _timer(self, node: ReliableNode, timers: Mapping[str, float]) -> None:
+        if node.state.unacknowledged:
+            _demand(RESEND in timers, "messages are unacknowledged and no resend timer runs")
+
+    def _gateway(self, gateway: GatewayNode, timers: Mapping[str, float]) -> None:
+        state, rules, roster = gateway.state, gateway.rules, gateway.state.roster
+        name = f"gateway {rules.number}"
+        if state.phase == "over":
+            return
+        active = [f for f in state.flights.values() if not f.overdue]
+        load = sum(f.rate for f in active)
+        _demand(len(active) == state.active, f"{name}: {len(active)} jobs in flight, counted {state.active}")
+        _demand(abs(load - state.load) <= _SLACK * max(1.0, load), f"{name}: load {state.load}, really {load}")
+        paying = [f for f in active if f.rate > 0]
+        _demand(
+            load <= rules.bandwidth * (1 + _SLACK) or len(paying) == 1,
+            f"{name}: load {load} beyond its bandwidth {rules.bandwidth} with {len(paying)} in flight",
+        )
+        held = self._held(gateway)
+        references: dict[int, int] = {}
+        for flight in [*state.flights.values(), *held]:
+            references[flight.model] = references.get(flight.model, 0) + 1
+        kept = {key: sent.jobs for key, sent in state.models.items()}
+        _demand(references == kept, f"{name}: models kept {kept}, models in use {references}")
+        owner = (rules.number, state.incarnation)
+        open_jobs = state.next_job - 1 - self.witness.ended.get(owner, 0)
+        _demand(
+            open_jobs == len(state.flights) + len(held),
+            f"{name}: {open_jobs} jobs have no end, {len(state.flights)} are in flight and {len(held)} held",
+        )
+        if isinstance(gateway.aggregation, MixOnArrival):
+            mixed = self.witness.aggregated.get(owner, 0)
+            _demand(state.gateway_epoch == mixed, f"{name}: gateway epoch {state.gateway_epoch} after {mixed} updates")
+        moved = (roster.grant > 0) & ~roster.associated & (roster.job < 0) & (roster.grant_version <= state.version)
+        _demand(not moved.any(), f"{name}: keeps the right to device {roster.devices[moved][:1]}, which is not its own")
+        self._gateway_timers(gateway, active, timers)
+
+    def _gateway_timers(self, gateway: GatewayNode, active: list[Flight], timers: Mapping[str, float]) -> None:
+        state, name = gateway.state, f"gateway {gateway.rules.number}"
+        due = min((f.deadline for f in active), default=NEVER)
+        _demand(timers.get("patience", NEVER) <= due, f"{name}: a silent device would never be given up")
+        _demand(
+            timers.get("probe", NEVER) <= state.roster.probe_at.min(initial=NEVER),
+            f"{name}: a device that was given up would never be probed",
+        )
+        if state.outstanding:
+            resend = min(u.resend_at for u in state.outstanding.values())
+            _demand(timers.get("reply", NEVER) <= resend, f"{name}: an upload would never be resent")
+        if state.idle_upload_at < NEVER:
+            _demand("idle" in timers, f"{name}: an early upload would never happen")
+        waiting = state.phase == "open" and state.active == 0 and gateway.aggregation.waits(gateway)
+        if waiting and not state.roster.candidate.any():
+            _demand("idle" in timers, f"{name}: has updates, nobody to trigger, and waits for ever")
+
+    @staticmethod
+    def _held(gateway: GatewayNode) -> list[Flight]:
+        aggregation = gateway.aggregation
+        if isinstance(aggregation, MixOnArrival):
+            return [held.flight for held in aggregation.state.held]
+        assert isinstance(aggregation, Relay)
+        return [held.flight for held in aggregation.state.relayed.values()]
+
+    def _cloud(self, cloud: CloudNode) -> None:
+        state = cloud.state
+        _demand(state.epoch == self.witness.mixed_uploads, f"cloud epoch {state.epoch} after other uploads mixed")
+        _demand(state.updates == self.witness.mixed_updates, f"cloud counts {state.updates} updates")
+        directory, links = state.directory, cloud.registry.links
+        for device in np.flatnonzero(directory.gateway_of >= 0):
+            gateway = int(directory.gateway_of[device])
+            _demand(links.find(int(device), gateway) >= 0, f"device {device} associated beyond its links")
+
+    def _rights(self, nodes: Sequence[ReliableNode | None]) -> None:
+        """Nobody but the holder has the current right to a device."""
+        cloud = nodes[self.cloud]
+        if cloud is None:
+            return
+        assert isinstance(cloud.node, CloudNode)
+        directory = cloud.node.state.directory
+        for index in self.gateways:
+            node = nodes[index]
+            if node is None:
+                continue
+            assert isinstance(node.node, GatewayNode)
+            roster = node.node.state.roster
+            for slot in np.flatnonzero(roster.grant > 0):
+                device = int(roster.devices[slot])
+                if directory.grant[device] == roster.grant[slot]:
+                    _demand(
+                        directory.holder[device] == node.node.rules.number,
+                        f"gateway {node.node.rules.number} has the right to device {device}, "
+                        f"the cloud gave it to {directory.holder[device]}",
+                    )
+
+    def record(self, record: Record) -> None:
+        """Check one record against what was seen being sent."""
+        if isinstance(record, JobRecord) and record.reason == "aggregated" and record.staleness:
+            train = self.witness.sent.get(record.job)
+            _demand(train is not None, f"job {record.job} was aggregated and never sent")
+            _demand(record.staleness >= 1, f"job {record.job} has staleness {record.staleness}")
+            assert train is not None
+            own = record.gateway_epoch - train.gateway_epoch
+            _demand(
+                record.staleness >= own,
+                f"job {record.job}: staleness {record.staleness}, but {own} updates were made since its download",
+            )
+
+    def at_end(self, nodes: Sequence[ReliableNode]) -> None:
+        """When everybody has stopped: every job sent has an end, every update mixed is in one upload that has one."""
+        open_jobs = [job for job in self.witness.sent if job not in self.witness.job_ends]
+        _demand(not open_jobs, f"jobs without an end: {[str(job) for job in open_jobs[:5]]}")
+        mixes = any(
+            isinstance(nodes[index].node, GatewayNode) and isinstance(nodes[index].node.aggregation, MixOnArrival)  # type: ignore[attr-defined]
+            for index in self.gateways
+        )
+        if mixes:
+            uploaded: dict[tuple[int, int], int] = {}
+            for upload, record in self.witness.upload_ends.items():
+                owner = (upload.gateway, upload.incarnation)
+                uploaded[owner] = uploaded.get(owner, 0) + record.updates
+            for owner, count in self.witness.aggregated.items():
+                _demand(
+                    uploaded.get(owner, 0) == count,
+                    f"gateway {owner[0]} mixed {count} updates, its uploads account for {uploaded.get(owner, 0)}",
+                )

@@ -1,0 +1,219 @@
+"""A simulated run written to a run directory: journal on, checkpoints, resumable after a kill at any moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from async_hfl.core.plain import from_plain, plain, to_plain
+from async_hfl.core.records import EpochRecord, JobRecord, LifeRecord, Record, SelectionRecord
+from async_hfl.journal import checkpoint
+from async_hfl.journal.events_file import EventsWriter, truncate
+from async_hfl.journal.model_file import save_model
+from async_hfl.journal.run_directory import EpochsWriter, RunDirectory
+from async_hfl.simulation.ledger import Ledger
+from async_hfl.simulation.simulator import Simulator, World
+
+UPDATES_PER_DEVICE = 4
+"""A checkpoint writes every device down, so it waits for this many updates a device: O(1) per update at any scale."""
+
+
+@plain
+@dataclass(slots=True)
+class Tally:
+    """What the summary needs, kept while the run goes on."""
+
+    ends: dict[str, int] = field(default_factory=dict)
+    selections: int = 0
+    bound: int = 0
+    lone: int = 0
+    warmup_s: float = 0.0
+    warmup_bytes: int = 0
+    cloud_staleness: int = 0
+    gateway_staleness: int = 0
+    """The largest seen: K_g of the convergence theorem."""
+    last: EpochRecord | None = None
+    reached: EpochRecord | None = None
+    crossed_at: float | None = None
+    """First single crossing, the paper's rule."""
+    reached_bytes: int = 0
+    reached_models_up: int = 0
+    checkpoint_epoch: int = 0
+    checkpoint_updates: int = 0
+    wall_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a person watching a run wants to see."""
+
+    at: float
+    epoch: int
+    metric: float
+    updates: int
+    bytes_total: int
+    updates_per_s: float
+    target_reached: bool
+
+
+class Session:
+    """Implements simulation.simulator.Journal on a run directory."""
+
+    def __init__(self, world: World, directory: RunDirectory, *, checkpoint_epochs: int) -> None:
+        self.world = world
+        self.directory = directory
+        self.checkpoint_epochs = checkpoint_epochs
+        self.tally = Tally()
+        self.simulator = Simulator(world, self)
+        self._resumed = directory.checkpoint.is_file()
+        saved: dict[str, Any] = {}
+        if self._resumed:
+            saved = checkpoint.load(directory.checkpoint)
+            truncate(directory.events, saved["events_bytes"])
+            truncate(directory.epochs, saved["epochs_bytes"])
+        else:
+            # Killed before its first checkpoint: begin again.
+            directory.events.unlink(missing_ok=True)
+            directory.epochs.unlink(missing_ok=True)
+        self.events = EventsWriter(directory.events)
+        self.epochs = EpochsWriter(directory.epochs)
+        if self._resumed:
+            self.simulator.restore(saved["simulator"])
+            self.tally = from_plain(saved["tally"])
+        self._due = False
+        self._on_epoch: Callable[[Progress], None] | None = None
+        self._began = 0.0
+        self._began_updates = 0
+
+    # The journal -------------------------------------------------------------------------------------------------
+
+    def write_sent(self, *fields: Any) -> None:
+        self.events.write_sent(*fields)
+
+    def write(self, record: Record) -> None:
+        self.events.write(record)
+        tally = self.tally
+        kind = type(record)
+        if kind is JobRecord:
+            assert isinstance(record, JobRecord)
+            tally.ends[record.reason] = tally.ends.get(record.reason, 0) + 1
+            if record.staleness > tally.gateway_staleness and record.reason == "aggregated":
+                tally.gateway_staleness = record.staleness
+        elif kind is SelectionRecord:
+            assert isinstance(record, SelectionRecord)
+            tally.selections += 1
+            tally.bound += record.bound
+            tally.lone += record.lone
+        elif isinstance(record, LifeRecord) and record.what == "warmup_ended":
+            tally.warmup_s = record.at
+            tally.warmup_bytes = self.simulator.ledger.total
+
+    def epoch(self, record: EpochRecord, ledger: Ledger) -> None:
+        tally = self.tally
+        self.epochs.write(
+            (
+                record.at,
+                record.epoch,
+                record.updates,
+                record.metric,
+                record.loss,
+                record.target_reached,
+                ledger.total,
+                ledger.models_up,
+            )
+        )
+        if tally.crossed_at is None and self.world.learner.target.passes(record.metric):
+            tally.crossed_at = record.at
+        if record.target_reached and tally.reached is None:
+            tally.reached = record
+            tally.reached_bytes = ledger.total
+            tally.reached_models_up = ledger.models_up
+        tally.last = record
+        updates = self.simulator.updates
+        self._due = (
+            record.epoch - tally.checkpoint_epoch >= self.checkpoint_epochs
+            and updates - tally.checkpoint_updates >= UPDATES_PER_DEVICE * len(self.world.devices)
+        )
+        if self._on_epoch is not None:
+            spent = max(time.perf_counter() - self._began, 1e-9)
+            speed = (updates - self._began_updates) / spent
+            self._on_epoch(
+                Progress(record.at, record.epoch, record.metric, updates, ledger.total, speed, record.target_reached)
+            )
+
+    # Running -----------------------------------------------------------------------------------------------------
+
+    def run(self, on_epoch: Callable[[Progress], None] | None = None) -> dict[str, Any]:
+        """To the end; returns the result as the summary file holds it, less what only the caller knows."""
+        self._on_epoch = on_epoch
+        self._began, self._began_updates = time.perf_counter(), self.simulator.updates
+        wall_before = self.tally.wall_s
+        if not self._resumed:
+            self.simulator.start()
+        while True:
+            self.simulator.run(stop=self._is_due)
+            self.tally.wall_s = wall_before + time.perf_counter() - self._began
+            if not self._due:
+                break
+            self._save()
+        digest, order_digest = self.events.digests()
+        self.events.sync()
+        self.epochs.sync()
+        self.events.close()
+        self.epochs.close()
+        save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)
+        return {**self._result(), "digest": digest, "order_digest": order_digest}
+
+    def _is_due(self) -> bool:
+        return self._due
+
+    def _save(self) -> None:
+        self._due = False
+        tally = self.tally
+        assert tally.last is not None
+        tally.checkpoint_epoch, tally.checkpoint_updates = tally.last.epoch, self.simulator.updates
+        simulator = self.simulator.snapshot()
+        checkpoint.save(
+            self.directory.checkpoint,
+            {
+                "simulator": simulator,
+                "tally": to_plain(tally),
+                "events_bytes": self.events.sync(),
+                "epochs_bytes": self.epochs.sync(),
+            },
+        )
+        save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)
+
+    def _result(self) -> dict[str, Any]:
+        tally, pool = self.tally, self.simulator.pool.counts
+        last, reached = tally.last, tally.reached
+        cloud = self.world.cloud.state
+        dropped = sum(tally.ends.get(reason, 0) for reason in ("stale", "refused", "round_closed"))
+        return {
+            "target_reached": reached is not None,
+            "time_to_target_s": None if reached is None else reached.at,
+            "first_crossing_s": tally.crossed_at,
+            "bytes_to_target": None if reached is None else tally.reached_bytes,
+            "models_uplink_bytes_to_target": None if reached is None else tally.reached_models_up,
+            "final_metric": None if last is None else last.metric,
+            "cloud_epochs": cloud.epoch,
+            "device_updates": self.simulator.updates,
+            "updates_dropped": dropped,
+            "virtual_s": self.simulator.finished_at,
+            "wall_s": tally.wall_s,
+            "job_ends": dict(sorted(tally.ends.items())),
+            "bandwidth_bound_share": tally.bound / max(tally.selections, 1),
+            "lone_selections": tally.lone,
+            "warmup_s": tally.warmup_s,
+            "warmup_bytes": tally.warmup_bytes,
+            "bytes_total": self.simulator.ledger.total,
+            "bytes": self.simulator.ledger.summary(),
+            "training": {
+                "calls": pool.calls,
+                "trained": pool.trained,
+                "wasted": pool.wasted,
+                "largest_batch": pool.largest,
+            },
+        }
