@@ -1,9 +1,9 @@
 """Asynchronous hierarchical federated learning in real, unreliable IoT networks.
 
-    import async_hfl
-    run = async_hfl.run(task="digits", method="async-hfl", network="nycmesh-paper", seed=1)
-    run.summary["time_to_target_s"], run.epochs[-1], run.model
-    async_hfl.load_run(run.path)
+import async_hfl
+run = async_hfl.run(task="digits", method="async-hfl", network="nycmesh-paper", seed=1)
+run.summary["time_to_target_s"], run.epochs[-1], run.model
+async_hfl.load_run(run.path)
 """
 
 from __future__ import annotations

@@ -117,7 +117,9 @@ def run(
     _check_seed(choice.seed)
     start = None if start_from is None else Path(start_from)
     built = build(settings, choice.seed, None if start is None else _starter(start))
-    where = Path(out) if out is not None else _fresh_path(f"{choice.task}-{choice.method}-{choice.network}-s{choice.seed}")
+    where = (
+        Path(out) if out is not None else _fresh_path(f"{choice.task}-{choice.method}-{choice.network}-s{choice.seed}")
+    )
     directory = RunDirectory.create(
         where,
         {
@@ -140,7 +142,9 @@ def run(
     made = Run(directory)
     if on_start is not None:
         on_start(made, settings)
-    return _finish(made, Session(built.world, directory, checkpoint_epochs=settings.simulation.checkpoint_epochs), on_epoch)
+    return _finish(
+        made, Session(built.world, directory, checkpoint_epochs=settings.simulation.checkpoint_epochs), on_epoch
+    )
 
 
 def resume(
@@ -160,7 +164,9 @@ def resume(
             raise UserError(f"{name.rpartition(':')[0]} has changed since the run began: it would no longer be one run")
     if manifest["versions"] != _versions():
         changed = {k: v for k, v in _versions().items() if manifest["versions"].get(k) != v}
-        raise UserError(f"the run began under other versions ({manifest['versions']}); now: {changed}: install those first")
+        raise UserError(
+            f"the run began under other versions ({manifest['versions']}); now: {changed}: install those first"
+        )
     start = manifest["start_from"]
     built = build(settings, manifest["seed"], None if start is None else _starter(Path(start)))
     if on_start is not None:

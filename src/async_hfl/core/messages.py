@@ -166,8 +166,12 @@ class Released:
 @plain
 @dataclass(frozen=True, slots=True)
 class Report:
-    """News between uploads: warm-up answers; links lost and heard again (this is how J_t is observed)."""
+    """News between uploads: warm-up answers; links lost and heard again (this is how J_t is observed).
 
+    Messages overtake each other: `number` grows within an incarnation, so that old news of a link is known as old."""
+
+    incarnation: int
+    number: int
     answered_warmup: tuple[DeviceKnowledge, ...] = ()
     lost: tuple[int, ...] = ()
     heard: tuple[int, ...] = ()

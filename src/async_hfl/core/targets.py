@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from async_hfl.core.plain import plain
+
 Direction = Literal["at_least", "at_most"]
 
 
@@ -23,6 +25,7 @@ class Target:
         return value >= self.threshold if self.direction == "at_least" else value <= self.threshold
 
 
+@plain
 @dataclass(frozen=True, slots=True)
 class TargetProgress:
     """What is known so far; `after` gives the next one."""

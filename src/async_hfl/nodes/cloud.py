@@ -15,7 +15,6 @@ import numpy as np
 
 from async_hfl.core import messages as m
 from async_hfl.core.effects import Effect, Evaluate, Send, SetTimer, Solve, Stop, Write
-from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.events import Evaluated, Event, PeerLost, Received, Returned, Solved, Started, TimerFired
 from async_hfl.core.identifiers import GATEWAY_TIER, gateway_address
 from async_hfl.core.plain import Plain, from_plain, to_plain
@@ -150,10 +149,11 @@ class CloudNode:
             self._effects.append(Write(LifeRecord(event.at, "refused", f"g{gateway}", reason)))
             self._send(gateway, m.Refused(reason))
             return
-        for number in [number for number in member.outcomes if number < upload.answered_below]:
+        if upload.upload.number < member.answered_below:
+            return
+        member.answered_below = max(member.answered_below, upload.answered_below)
+        for number in [number for number in member.outcomes if number < member.answered_below]:
             del member.outcomes[number]
-        if upload.upload.number < upload.answered_below:
-            raise InvariantViolation(f"upload {upload.upload} says that it was answered")
         for known_device in upload.knowledge:
             self.registry.absorb(state.directory, known_device, gateway)
         if self._enough():
@@ -306,29 +306,21 @@ class CloudNode:
         granted = self.registry.released(state.directory, state.members, released.grant, gateway)
         if granted is not None:
             self._send(int(state.directory.holder[released.grant.device]), granted)
-        if released.warmup:
-            self._warmed_up([released.grant.device], event.at, answered=True)
+        # Given back without an answer: the device lost its warm-up job, and nobody will send it another.
+        self._warmed_up([released.grant.device], event.at, answered=released.warmup)
 
     def _report(self, event: Received, report: m.Report) -> None:
-        state, gateway = self.state, event.sender.number
-        directory, links = state.directory, self.registry.links
+        state, gateway, directory = self.state, event.sender.number, self.state.directory
+        if report.incarnation != state.members[gateway].incarnation:
+            return
         for known in report.answered_warmup:
             self.registry.absorb(directory, known, gateway)
         if report.answered_warmup:
             self._warmed_up([known.device for known in report.answered_warmup], event.at, answered=True)
-        for device in report.heard:
-            link = links.find(device, gateway)
-            if link >= 0:
-                directory.usable[link] = True
-        stranded = False
-        for device in (*report.lost, *report.heard):
-            link = links.find(device, gateway)
-            if link >= 0 and device in report.lost:
-                directory.usable[link] = False
-            stranded = stranded or self._stranded(device)
+        self.registry.observe(directory, gateway, report)
         if report.lost:
             self._warmed_up(list(report.lost), event.at, answered=False)
-        if stranded and state.phase == "running":
+        if state.phase == "running" and any(self._stranded(device) for device in (*report.lost, *report.heard)):
             self._solve()
 
     def _stranded(self, device: int) -> bool:
@@ -373,6 +365,7 @@ class CloudNode:
         if member.live:
             self._lose(gateway, event.at)  # another incarnation: the old one came to its end unnoticed
         state.members[gateway] = Membership(hello.incarnation, fenced=member.incarnation)
+        self.registry.joined(state.directory, gateway)
         self._effects.append(Write(LifeRecord(event.at, "gateway_joined", f"g{gateway}")))
         if state.phase == "running":
             self._send(gateway, self.registry.full_assignment(state.directory, gateway))

@@ -31,6 +31,7 @@ def new_directory(links: FeasibleLinks, rules: CloudRules, samples: Ints) -> Dir
         links.expected_latency.copy(),
         np.zeros(count, bool),
         np.ones(count, bool),
+        np.zeros(count, np.int64),
         samples.copy(),
         np.full(devices, np.nan),
         np.full(devices, np.nan),
@@ -165,6 +166,21 @@ class Registry:
     ) -> tuple[tuple[m.Grant, ...], tuple[m.DeviceKnowledge, ...]]:
         grants = tuple(self._grant(directory, device, gateway) for device in devices)
         return grants, tuple(self.knowledge(directory, grant.device, gateway) for grant in grants)
+
+    def observe(self, directory: Directory, gateway: int, report: m.Report) -> None:
+        """Links lost and heard again, unless something newer is known of them."""
+        for devices, works in ((report.lost, False), (report.heard, True)):
+            for device in devices:
+                link = self.links.find(device, gateway)
+                if link >= 0 and report.number > directory.reported[link]:
+                    directory.reported[link] = report.number
+                    directory.usable[link] = works
+
+    def joined(self, directory: Directory, gateway: int) -> None:
+        """A new incarnation finds out by itself which of its links work."""
+        own = self.links.link_gateway == gateway
+        directory.usable[own] = True
+        directory.reported[own] = 0
 
     def lose(self, directory: Directory, gateway: int) -> list[int]:
         """Take back the rights of a lost gateway."""

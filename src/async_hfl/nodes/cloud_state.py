@@ -40,6 +40,8 @@ class Membership:
     """It was sent its first global model."""
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     """By upload number: those that may still be repeated."""
+    answered_below: int = 0
+    """The gateway has the answers to all lower numbers: a copy that turns up now is only late."""
 
 
 @plain
@@ -52,6 +54,8 @@ class Directory:
     measured: npt.NDArray[np.bool_]
     usable: npt.NDArray[np.bool_]
     """J_t per link: not reported lost."""
+    reported: Ints
+    """Number of the newest report on each link."""
     samples: Ints
     loss: Floats
     squared_loss: Floats

@@ -173,7 +173,8 @@ class GatewayNode:
         resend_at = at + self._reply_patience(1)
         state.outstanding[number] = OutstandingUpload(message, at, resend_at, 1)
         self._effects.append(Send(CLOUD, message))
-        if len(state.outstanding) == 1:
+        if resend_at < state.resend_at:
+            state.resend_at = resend_at
             self._effects.append(SetTimer("reply", resend_at))
         return number
 
@@ -357,7 +358,7 @@ class GatewayNode:
     def _after_landing(self, slot: int, at: float, *, warmup: bool) -> None:
         released = self._release_if_moved(slot, warmup=warmup)
         if warmup and not released:
-            self._effects.append(Send(CLOUD, m.Report(answered_warmup=(self.state.roster.knowledge(slot),))))
+            self._report(answered_warmup=(self.state.roster.knowledge(slot),))
         self.dispatch(at)
 
     def _alive(self, event: Received, _: m.Alive) -> None:
@@ -373,8 +374,18 @@ class GatewayNode:
         roster.feasible[slot] = True
         roster.probe_at[slot] = NEVER
         roster.refresh(slot)
-        self._effects.append(Send(CLOUD, m.Report(heard=(device,))))
+        self._report(heard=(device,))
         self._effects.append(Write(LifeRecord(at, "device_heard", f"d{device}", f"by g{self.rules.number}")))
+
+    def _report(
+        self,
+        answered_warmup: tuple[m.DeviceKnowledge, ...] = (),
+        lost: tuple[int, ...] = (),
+        heard: tuple[int, ...] = (),
+    ) -> None:
+        state = self.state
+        self._effects.append(Send(CLOUD, m.Report(state.incarnation, state.next_report, answered_warmup, lost, heard)))
+        state.next_report += 1
 
     # Rights to devices -------------------------------------------------------------------------------------------
 
@@ -522,7 +533,7 @@ class GatewayNode:
         if state.deadline < NEVER:
             self._effects.append(SetTimer("patience", state.deadline))
         if lost:
-            self._effects.append(Send(CLOUD, m.Report(lost=tuple(lost))))
+            self._report(lost=tuple(lost))
             self._effects.extend(
                 Write(LifeRecord(at, "device_given_up", f"d{device}", f"by g{self.rules.number}")) for device in lost
             )
@@ -556,8 +567,9 @@ class GatewayNode:
                 upload.attempts += 1
                 upload.resend_at = at + self._reply_patience(upload.attempts)
                 self._effects.append(Send(CLOUD, upload.message))
+        self.state.resend_at = min((upload.resend_at for upload in outstanding.values()), default=NEVER)
         if outstanding:
-            self._effects.append(SetTimer("reply", min(u.resend_at for u in outstanding.values())))
+            self._effects.append(SetTimer("reply", self.state.resend_at))
 
     def _watch_idleness(self, at: float) -> None:
         state = self.state

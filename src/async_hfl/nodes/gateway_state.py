@@ -70,6 +70,7 @@ class GatewayState:
     load: float = 0.0
     next_job: int = 1
     next_upload: int = 1
+    next_report: int = 1
     models: dict[int, SentModel] = field(default_factory=dict)
     outstanding: dict[int, OutstandingUpload] = field(default_factory=dict)
     reply_s: float = 0.0
@@ -82,4 +83,5 @@ class GatewayState:
     deadline: float = float("inf")
     """When the patience timer fires next."""
     probe_at: float = float("inf")
+    resend_at: float = float("inf")
     idle_upload_at: float = float("inf")

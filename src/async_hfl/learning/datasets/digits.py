@@ -5,7 +5,7 @@ judged on the same test set.
 
 Pixels are standardised: the training set's mean image is taken off and one scale, its standard deviation over all
 pixels, divides. With two classes a device, inputs that are all positive let every device push all hidden units the
-same way; centred ones need about a third of the rounds. One scale rather than one per pixel, because the border pixels
+same way; centred ones need about half of the rounds. One scale rather than one per pixel, because the border pixels
 are almost always blank and a scale of their own would blow up their noise.
 """
 

@@ -1,0 +1,89 @@
+"""How many device updates a second the simulator carries when training costs nothing.
+
+The null task, random policies, journal on, on the `uniform` network: a hundred devices a gateway, ten links a device,
+bandwidth at half of the demand. The clock starts when the network is built and stops when the journal is on disk.
+Each size runs in a process of its own, so that its memory is its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import resource
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from async_hfl.assembly.build import build
+from async_hfl.assembly.loading import compose
+from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.simulation.session import Session
+
+SIZES = ((1_000, 10), (10_000, 100), (100_000, 1_000))
+UPDATES_PER_DEVICE = {1_000: 100, 10_000: 20, 100_000: 6}
+QUICK_UPDATES_PER_DEVICE = {1_000: 50, 10_000: 10}
+_Z = 20
+
+
+def bench_events(
+    *, quick: bool = False, on_row: Callable[[dict[str, Any]], None] | None = None
+) -> list[dict[str, Any]]:
+    updates = QUICK_UPDATES_PER_DEVICE if quick else UPDATES_PER_DEVICE
+    rows = []
+    for devices, gateways in SIZES:
+        if devices not in updates:
+            continue
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            row = pool.submit(_measure, devices, gateways, updates[devices]).result()
+        rows.append(row)
+        if on_row is not None:
+            on_row(row)
+    return rows
+
+
+def print_row(row: dict[str, Any]) -> None:
+    sys.stdout.write(
+        f"{row['devices']:>8,} devices  {row['gateways']:>6,} gateways  {row['updates_per_s']:>9,.0f} updates/s  "
+        f"{row['bytes_per_device']:>6,.0f} bytes a device\n"
+    )
+    sys.stdout.flush()
+
+
+def _measure(devices: int, gateways: int, updates_per_device: int) -> dict[str, Any]:
+    epochs = devices * updates_per_device // _Z
+    settings = compose(
+        task="null",
+        method="async-random",
+        network="uniform",
+        seed=1,
+        overrides=[
+            f"task.devices={devices}",
+            f"network.gateways={gateways}",
+            f"network.links_per_device={min(10, gateways)}",
+            f"cloud.epochs={epochs}",
+            f"gateway.epochs={_Z}",
+        ],
+    ).settings
+    gc.collect()
+    before = _memory()
+    built = build(settings, 1)
+    with tempfile.TemporaryDirectory(prefix="async-hfl-bench-") as folder:
+        directory = RunDirectory.create(Path(folder) / "run", {"settings": {}})
+        session = Session(built.world, directory, checkpoint_epochs=settings.simulation.checkpoint_epochs)
+        result = session.run()
+    return {
+        "devices": devices,
+        "gateways": gateways,
+        "updates_per_s": result["device_updates"] / result["wall_s"],
+        "bytes_per_device": (_memory() - before) / devices,
+        "updates": result["device_updates"],
+        "wall_s": result["wall_s"],
+    }
+
+
+def _memory() -> int:
+    """Largest resident size so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,77 @@
+"""Many fault scenarios over the cores, with a summary that says how much was put to the test."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from async_hfl.assembly.fuzzing import fuzz
+from async_hfl.simulation.faults import Outcome
+
+_CHUNK = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    seeds: int
+    first_seed: int
+    failures: list[tuple[int, str]]
+    events: int
+    crashes: int
+    messages_lost: int
+    gateways_declared_lost: int
+    jobs: int
+    uploads: int
+    wall_s: float
+
+    def line(self) -> str:
+        state = "no invariant broken" if not self.failures else f"{len(self.failures)} SEEDS FAILED"
+        return (
+            f"fuzz-faults: {self.seeds} seeds from {self.first_seed}: {state}; {self.events:,} events, "
+            f"{self.crashes:,} crashes, {self.messages_lost:,} messages lost, "
+            f"{self.gateways_declared_lost:,} gateways declared lost, {self.jobs:,} jobs, {self.uploads:,} uploads, "
+            f"{self.wall_s:.1f} s"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def campaign(first_seed: int, seeds: int, processes: int | None = None) -> Campaign:
+    began = time.perf_counter()
+    chunks = [
+        range(start, min(start + _CHUNK, first_seed + seeds)) for start in range(first_seed, first_seed + seeds, _CHUNK)
+    ]
+    workers = min(processes or len(os.sched_getaffinity(0)), len(chunks))
+    if workers == 1:
+        results = [_scenarios(chunk) for chunk in chunks]
+    else:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+            results = list(pool.map(_scenarios, chunks))
+    outcomes = [outcome for good, _ in results for outcome in good]
+    return Campaign(
+        seeds,
+        first_seed,
+        [failure for _, bad in results for failure in bad],
+        sum(o.events for o in outcomes),
+        sum(o.crashes for o in outcomes),
+        sum(o.lost for o in outcomes),
+        sum(o.declared_lost for o in outcomes),
+        sum(o.jobs for o in outcomes),
+        sum(o.uploads for o in outcomes),
+        time.perf_counter() - began,
+    )
+
+
+def _scenarios(seeds: range) -> tuple[list[Outcome], list[tuple[int, str]]]:
+    outcomes, failures = [], []
+    for seed in seeds:
+        try:
+            outcomes.append(fuzz(seed))
+        except Exception as error:  # whatever breaks under faults is a finding
+            failures.append((seed, f"{type(error).__name__}: {error}"))
+    return outcomes, failures

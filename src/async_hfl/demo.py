@@ -1,0 +1,129 @@
+"""The demonstration: four methods race to 90 % on handwritten digits over 60 sites and 6 gateways of NYC Mesh."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from async_hfl import api
+from async_hfl.core.errors import RunDirectoryError
+from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.reports.comparison import compare, table
+from async_hfl.reports.figures import learning_curves
+from async_hfl.reports.units import duration, size
+from async_hfl.simulation.session import Progress
+
+METHODS = ("async-hfl-plus", "async-hfl", "async-random", "two-tier")
+REFERENCE = "async-random"
+TITLE = "Handwritten digits, 60 sites and 6 gateways of NYC Mesh, bandwidth at half of the demand"
+_BAR = 30
+
+
+def demo(out: Path, seed: int, *, quiet: bool) -> dict[str, Any]:
+    _clear(out)
+    console = Console(stderr=quiet, quiet=quiet, highlight=False)
+    console.print(
+        f"[bold]{TITLE}[/bold]\nEach method runs until the mean of 3 evaluations has reached 90 %; seed {seed}.\n"
+    )
+    runs: list[RunDirectory] = []
+    board = _Board(console)
+    with board:
+        for method in METHODS:
+            board.begin(method)
+            made = api.run(
+                task="digits",
+                method=method,
+                network="nycmesh-paper",
+                seed=seed,
+                out=out / method,
+                on_epoch=board.epoch,
+            )
+            board.end(made.summary)
+            runs.append(made.directory)
+    rows = compare(runs, REFERENCE)
+    console.print()
+    console.print(table(rows, REFERENCE, "Race to 90 %"))
+    plot = out / "curves.png"
+    learning_curves(runs, plot, TITLE)
+    report = out / "table.txt"
+    with report.open("w") as file:
+        Console(file=file, width=120).print(table(rows, REFERENCE, TITLE))
+    console.print(
+        f"\nplot   {plot}\ntable  {report}\nruns   {out}  (look into one with `async-hfl show {runs[0].path}`)"
+    )
+    return {
+        "out": str(out),
+        "plot": str(plot),
+        "table": str(report),
+        "seed": seed,
+        "rows": [row.as_json() for row in rows],
+    }
+
+
+def _clear(out: Path) -> None:
+    """A demonstration may be repeated; what is not one of its own directories is left alone."""
+    if not out.exists():
+        return
+    own = {*METHODS, "curves.png", "table.txt"}
+    strangers = [entry.name for entry in out.iterdir() if entry.name not in own] if out.is_dir() else [out.name]
+    if strangers:
+        raise RunDirectoryError(f"{out}: holds other things ({', '.join(strangers[:3])}); give another --out")
+    shutil.rmtree(out)
+
+
+class _Board:
+    """The race as it stands: a line a method."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._lines: list[tuple[str, str, float, str]] = []
+        self._live: Live | None = None
+        if console.is_terminal and not console.quiet:
+            self._live = Live(console=console, refresh_per_second=8)
+
+    def __enter__(self) -> _Board:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def begin(self, method: str) -> None:
+        self._lines.append((method, "compiling …", 0.0, ""))
+        self._draw()
+
+    def epoch(self, progress: Progress) -> None:
+        text = f"{duration(progress.at):>12}  epoch {progress.epoch:<5} {size(progress.bytes_total):>9}"
+        speed = f"{progress.updates_per_s:,.0f} updates/s"
+        self._lines[-1] = (self._lines[-1][0], text, progress.metric, speed)
+        self._draw()
+
+    def end(self, summary: dict[str, Any]) -> None:
+        method, text, metric, _ = self._lines[-1]
+        reached = summary["time_to_target_s"]
+        done = f"90 % after {duration(reached)}" if reached is not None else "90 % not reached"
+        self._lines[-1] = (method, text, metric, f"{done}  ({summary['wall_s']:.1f} s of running)")
+        if self._live is None:
+            self._console.print(f"{method:<16} {text}  {metric:.3f}  {self._lines[-1][3]}")
+        else:
+            self._draw()
+
+    def _draw(self) -> None:
+        if self._live is None:
+            return
+        grid = Table.grid(padding=(0, 2))
+        for method, text, metric, state in self._lines:
+            full = round(_BAR * metric)
+            bar = Text("━" * full, style="green" if metric >= 0.9 else "cyan") + Text(
+                "━" * (_BAR - full), style="grey30"
+            )
+            grid.add_row(Text(method, style="bold"), bar, f"{metric:.3f}", text, Text(state, style="dim"))
+        self._live.update(Group(grid))

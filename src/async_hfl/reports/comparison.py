@@ -1,0 +1,78 @@
+"""Runs side by side: time to target, speed-up, bytes. Reads run directories only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.reports.units import duration, percent, size
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    method: str
+    time_to_target_s: float | None
+    speed_up: float | None
+    """Of the first row's method over this one: how many times sooner it was there."""
+    bytes_to_target: int | None
+    models_uplink_bytes: int | None
+    final_metric: float
+    device_updates: int
+    bound_share: float
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def compare(runs: list[RunDirectory], reference: str) -> list[Row]:
+    """One row a run; speed-ups are over the run of the method `reference`."""
+    summaries = [summary for run in runs if (summary := run.read_summary()) is not None]
+    base = next((s["time_to_target_s"] for s in summaries if s["method"] == reference), None)
+    rows = []
+    for summary in summaries:
+        reached = summary["time_to_target_s"]
+        rows.append(
+            Row(
+                summary["method"],
+                reached,
+                base / reached if base and reached else None,
+                summary["bytes_to_target"],
+                summary["models_uplink_bytes_to_target"],
+                summary["final_metric"],
+                summary["device_updates"],
+                summary["bandwidth_bound_share"],
+            )
+        )
+    return rows
+
+
+def table(rows: list[Row], reference: str, title: str) -> Table:
+    made = Table(title=title, title_justify="left")
+    made.add_column("method")
+    for name in (
+        "time to target",
+        f"speed-up over\n{reference}",
+        "bytes to target",
+        "models uplink\nonly",
+        "final\naccuracy",
+        "device\nupdates",
+        "bandwidth\nbound",
+    ):
+        made.add_column(name, justify="right")
+    best = min((row.time_to_target_s for row in rows if row.time_to_target_s), default=None)
+    for row in rows:
+        made.add_row(
+            row.method,
+            duration(row.time_to_target_s) if row.time_to_target_s else "not reached",
+            f"{row.speed_up:.2f}x" if row.speed_up else "-",
+            size(row.bytes_to_target),
+            size(row.models_uplink_bytes),
+            percent(row.final_metric),
+            f"{row.device_updates:,}",
+            percent(row.bound_share),
+            style="bold green" if row.time_to_target_s == best and best else None,
+        )
+    return made

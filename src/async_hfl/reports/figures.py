@@ -1,0 +1,46 @@
+"""Learning curves as a picture: metric against virtual time and against bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from async_hfl.journal.run_directory import RunDirectory
+
+# Okabe and Ito's colours: distinct for colour-blind readers and in print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_STYLES = ("-", "-", "-", "-", "--", "--", "--")
+
+
+def learning_curves(runs: list[RunDirectory], path: Path, title: str) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.4), layout="constrained")
+    by_time, by_bytes = figure.subplots(1, 2, sharey=True)
+    target = None
+    for number, run in enumerate(runs):
+        manifest, rows = run.read_manifest(), list(run.read_epochs())
+        if not rows:
+            continue
+        target = manifest["settings"]["task"]["target"]
+        style = {"color": COLOURS[number % len(COLOURS)], "linestyle": _STYLES[number % len(_STYLES)], "linewidth": 1.6}
+        metric = [row["metric"] for row in rows]
+        by_time.plot([row["at"] / 3600 for row in rows], metric, label=manifest["method"], **style)
+        by_bytes.plot([row["bytes_total"] / 1e6 for row in rows], metric, label=manifest["method"], **style)
+        summary = run.read_summary()
+        if summary and summary["time_to_target_s"] is not None:
+            by_time.plot([summary["time_to_target_s"] / 3600], [target], "o", color=style["color"], markersize=5)
+            by_bytes.plot([summary["bytes_to_target"] / 1e6], [target], "o", color=style["color"], markersize=5)
+    for axes, label in ((by_time, "virtual time (hours)"), (by_bytes, "bytes sent, all links and kinds (MB)")):
+        if target is not None:
+            axes.axhline(target, color="#888888", linewidth=0.8, linestyle=":")
+        axes.set_xlabel(label)
+        axes.grid(alpha=0.25)
+        axes.set_xlim(left=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    by_time.set_ylabel("accuracy on the test set")
+    by_time.legend(loc="lower right", frameon=False)
+    figure.suptitle(title, fontsize=11)
+    figure.savefig(path, dpi=150)

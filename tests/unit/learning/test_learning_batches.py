@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import numpy as np
+
+from async_hfl.core.randomness import scramble
+from async_hfl.learning.batches import BatchPlanner
+
+OWNED = (np.array([3, 5, 8]), np.array([10, 11, 12, 13, 14]), np.array([7]))
+
+
+def planner(*, epochs: int = 4, batch_size: int = 2, in_stored_order: bool = False) -> BatchPlanner:
+    return BatchPlanner(OWNED, epochs=epochs, batch_size=batch_size, in_stored_order=in_stored_order)
+
+
+def orders_of(plan: BatchPlanner, devices: list[int], seeds: list[int]) -> np.ndarray:
+    orders = np.empty((len(devices), *plan.shape), dtype=np.int32)
+    plan.fill(orders, np.array(devices), np.array(seeds, dtype=np.uint64))
+    return orders.reshape(len(devices), plan.shape[0], -1)
+
+
+def test_every_epoch_visits_every_sample_once() -> None:
+    orders = orders_of(planner(), [0, 1, 2], [1, 2, 3])
+    for device, rows in enumerate(OWNED):
+        for epoch in orders[device]:
+            assert sorted(epoch[: len(rows)]) == list(rows)
+            assert (epoch[len(rows) :] == rows[0]).all(), "padding is the device's own first sample"
+
+
+def test_epochs_and_seeds_differ() -> None:
+    orders = orders_of(planner(epochs=20), [1, 1], [1, 2])
+    assert len({tuple(epoch) for epoch in orders[0]}) > 10
+    assert (orders[0] != orders[1]).any()
+
+
+def test_depends_on_nothing_but_seed_and_size() -> None:
+    together = orders_of(planner(), [0, 1, 2, 1], [9, 8, 7, 2**64 - 1])
+    for place, (device, seed) in enumerate([(0, 9), (1, 8), (2, 7), (1, 2**64 - 1)]):
+        assert (orders_of(planner(), [device], [seed])[0] == together[place]).all()
+
+
+def test_order_is_that_of_the_hash() -> None:
+    seed = 123
+    keys = [scramble(scramble(seed) ^ (2 << 32 | position)) for position in range(5)]
+    expected = OWNED[1][np.argsort(keys)]
+    assert (orders_of(planner(), [1], [seed])[0][2][:5] == expected).all()
+
+
+def test_the_pass_in_stored_order_comes_last() -> None:
+    shuffled, plain = planner(), planner(in_stored_order=True)
+    assert plain.shape == (5, 3, 2)
+    orders = orders_of(plain, [1], [4])
+    assert list(orders[0][4][:5]) == list(OWNED[1])
+    assert (orders[0][:4] == orders_of(shuffled, [1], [4])[0]).all()
+
+
+def test_orders_are_uniform() -> None:
+    plan = planner(epochs=1)
+    firsts = orders_of(plan, [1] * 5000, list(range(5000)))[:, 0, 0]
+    counts = np.bincount(firsts - 10, minlength=5)
+    assert np.abs(counts - 1000).max() < 120, "four standard deviations"
