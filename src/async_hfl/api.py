@@ -193,7 +193,7 @@ def _finish(made: Run, session: Session, on_epoch: Callable[[Progress], None] | 
 
 def _compile(learner: Learner) -> None:
     """Before the clock starts: compiling is not simulating."""
-    from async_hfl.learning.tasks import TaskLearner
+    from async_hfl.learning.task_learner import TaskLearner
 
     if isinstance(learner, TaskLearner):
         learner.compile()

@@ -1,7 +1,7 @@
 """How many device updates a second the simulator carries when training costs nothing.
 
-The null task, random policies, journal on, on the `uniform` network: a hundred devices a gateway, ten links a device,
-bandwidth at half of the demand. The clock starts when the network is built and stops when the journal is on disk.
+The null task, random policies, journal on, on the `uniform` network: a hundred devices a gateway, three links a
+device, bandwidth at half of the demand. The clock starts when the network is built and stops when the journal is on disk.
 Each size runs in a process of its own, so that its memory is its own.
 """
 
@@ -62,7 +62,6 @@ def _measure(devices: int, gateways: int, updates_per_device: int) -> dict[str, 
         overrides=[
             f"task.devices={devices}",
             f"network.gateways={gateways}",
-            f"network.links_per_device={min(10, gateways)}",
             f"cloud.epochs={epochs}",
             f"gateway.epochs={_Z}",
         ],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from async_hfl.core.identifiers import JobId, UploadId
+from async_hfl.core.identifiers import Address, JobId, UploadId
 from async_hfl.core.plain import plain
 
 JobEnd = Literal[
@@ -151,8 +151,8 @@ class SentRecord:
     LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
 
     at: float
-    sender: str
-    receiver: str
+    sender: Address
+    receiver: Address
     message: str
     about: str
     """The job or upload that it belongs to, where it has one."""

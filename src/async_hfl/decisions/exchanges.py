@@ -21,7 +21,7 @@ import numpy as np
 from async_hfl.core.policies import Floats, Ints
 from async_hfl.core.randomness import scramble
 
-_SHARPNESS = (10.0, 100.0)
+_SHARPNESS = (3.0, 30.0, 300.0)
 """t in units of 1 / mean |u|, s in units of 1 / mean load of a link."""
 _WORST = 3
 """Gateways tried at a step, the most critical first."""
@@ -29,7 +29,7 @@ _PAIRS = 100_000
 """Swaps weighed for one gateway at most: partners with the most to give come first."""
 _OVERHEAD = 3_000
 """Effort of weighing one gateway's exchanges over and above their number."""
-_SCATTERED = 3
+_SCATTERED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,13 @@ class Balance:
 
     def aim(self, used: Ints) -> float:
         """The true aim of using these links, one per device."""
-        utility = np.bincount(self.gateway[used], self.utility[used], self.gateways + 1)[: self.gateways]
-        load = np.bincount(self.gateway[used], self.load[used], self.gateways + 1)[: self.gateways]
-        return float(utility.min() - self.load_penalty * load.max() + self.bonus[used].sum())
+        utility, load = self.at_gateways(self.utility, used), self.at_gateways(self.load, used)
+        return float(utility[:-1].min() - self.load_penalty * load[:-1].max() + self.bonus[used].sum())
+
+    def at_gateways(self, amount: Floats, links: Ints) -> Floats:
+        """The amounts of these links added up at their gateways, nowhere last."""
+        totals = np.bincount(self.gateway[links], amount[links], self.gateways + 1)
+        return totals.astype(np.float64, copy=False)
 
 
 def improve(balance: Balance, used: Ints, *, enough: float, effort: int, seed: int) -> Ints:
@@ -84,10 +88,9 @@ class _Search:
 
     def _stand(self, used: Ints) -> None:
         balance = self.balance
-        self.used = used.copy()
-        self.place = balance.gateway[used]
-        self.utility = np.bincount(self.place, balance.utility[used], balance.gateways + 1)
-        self.load = np.bincount(self.place, balance.load[used], balance.gateways + 1)
+        self.used, self.place = used.copy(), balance.gateway[used]
+        self.utility = balance.at_gateways(balance.utility, used)
+        self.load = balance.at_gateways(balance.load, used)
 
     def descend(self, sharpness: float) -> None:
         """Take the best exchange of the most critical gateway that has one, until none has."""
@@ -153,10 +156,10 @@ class _Search:
         if best < 0 or scores[best] <= view.score + least:
             return np.empty(0, np.int64)
         if best < len(leaving):
-            return leaving[best : best + 1]
+            return np.array([leaving[best]])
         best -= len(leaving)
         if best < len(arriving):
-            return arriving[best : best + 1]
+            return np.array([arriving[best]])
         best -= len(arriving)
         return np.array([leaving[out[best]], arriving[in_[best]]])
 
@@ -164,12 +167,12 @@ class _Search:
         """Each (leaving for b, arriving from b), for all partner gateways b, or the least critical ones if too many."""
         size = self.balance.gateways + 1
         leaving, arriving = np.bincount(target, minlength=size), np.bincount(source, minlength=size)
+        source_start = np.cumsum(arriving) - arriving
         pairs = leaving * arriving
         if pairs.sum() > _PAIRS:
             order = np.argsort(view.critical, kind="stable")
             arriving[order[np.cumsum(pairs[order]) > _PAIRS]] = 0
         by_source = np.argsort(source, kind="stable")
-        source_start = np.cumsum(np.bincount(source, minlength=size)) - np.bincount(source, minlength=size)
         repeats = arriving[target]
         out = np.repeat(np.arange(len(target)), repeats)
         first = source_start[target]
@@ -249,4 +252,5 @@ def _ranges(start: Ints, end: Ints) -> Ints:
     """start[0] .. end[0] - 1, start[1] .. end[1] - 1 and so on, in one array."""
     length = end - start
     skipped = np.cumsum(length) - length
-    return np.arange(int(length.sum())) + np.repeat(start - skipped, length)
+    ranges: Ints = np.arange(int(length.sum())) + np.repeat(start - skipped, length)
+    return ranges

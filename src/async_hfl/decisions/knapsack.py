@@ -10,8 +10,9 @@ It runs inline on every event of a gateway, so most of this file is about not do
    costs at least its loss |v_i - lambda w_i| of U (Dembo & Hammer 1980).
 3. The first incumbent is the best that adds at most one item to the break solution and removes at most one. Items
    whose loss is no less than U - incumbent are settled; the others are the *core* (Balas & Zemel 1980).
-4. The 20 core items of least loss (then 24) are enumerated as two halves, matched by sorting (Horowitz & Sahni
-   1974). That is exact if the core has no more, and otherwise gives an incumbent that settles most of the rest.
+4. A core of 10 is enumerated. Of a larger one the 20 items of least loss (then 24) are enumerated as two halves that
+   are matched by sorting (Horowitz & Sahni 1974): exact if the core has no more, otherwise an incumbent that settles
+   most of the rest.
 5. What is left is a dynamic programme over the Pareto frontier of (weight, value), items nearest to lambda in density
    first (Pisinger 1997): a state goes if another weighs no more and is worth no less, or if its own Dantzig bound over
    the items still to come does not beat the incumbent.
@@ -35,6 +36,8 @@ _HALVES = (10, 12)
 """Items in each enumerated half, the second only where the first leaves a gap: 2^12 subsets take 0.3 ms to sort."""
 _STEP = 500
 """A step of the dynamic programme counts as this many states, which take as long."""
+_ATTEMPTS = 40
+"""Sets that fill the room to within rounding and turn out not to fit, before the search settles for clear cases."""
 _TINY = 1e-300
 _NEVER = 1e300
 """A density that no item has; finite, so that zero times it is zero."""
@@ -110,15 +113,18 @@ class _Search:
         sorted_weight = scaled[self.order]
         filled = sorted_weight.cumsum()
         limit = math.ldexp(capacity, -weight_exponent)
-        # Rounding may let all of them "fit" here although `fits` has just said no: then the last one is the break.
+        self.weight_blur = len(value) * _ROUNDING
+        """Sums of weights nearer than this to the room are checked item by item."""
         self.taken = min(int(filled.searchsorted(limit, side="right")), len(value) - 1)
-        self.multiplier = float(self.density[self.taken])
         self.room = limit - float(filled[self.taken - 1])
+        # By rounding alone the break solution may seem to fit. One item fewer is as good to start from.
+        while self.room <= self.weight_blur and not fits(weight[np.sort(self.order[: self.taken])], capacity):
+            self.taken -= 1
+            self.room = limit - float(filled[self.taken - 1])
+        self.multiplier = float(self.density[self.taken])
         self.loss = np.abs(self.value - self.multiplier * sorted_weight)
         self.upper = self.room * self.multiplier
         total = float(self.value[: self.taken].sum()) + self.upper
-        self.weight_blur = len(value) * _ROUNDING
-        """Sums of weights nearer than this to the room are checked item by item."""
         self.value_blur = len(value) * _ROUNDING * total
         self.total = total
         self.added, self.gained = sorted_weight, self.value.copy()
@@ -132,8 +138,6 @@ class _Search:
 
     def run(self, tolerance: float, state_limit: int) -> tuple[Ints, float]:
         """The chosen items, ascending, and how much more than these at most there is to be had."""
-        if not self._feasible(self.flips):
-            return self._less_than_break()
         self._swap_one()
         core = np.flatnonzero(self._open(self.loss))
         # Losses that differ by rounding alone are equal; among equals, those nearest to the break mix both sides.
@@ -146,6 +150,9 @@ class _Search:
         """Steps 4 and 5. Returns a proven bound of the gain, at least that of the incumbent."""
         for half in _HALVES:
             if len(core) == 0:
+                return self.gain
+            if len(core) <= half:
+                self._enumerate(core)
                 return self.gain
             self._match_halves(core[: 2 * half])
             open_core = core[self._open(self.loss[core])]
@@ -171,15 +178,6 @@ class _Search:
         if self.room - float(self.added[flips].sum()) > self.weight_blur:
             return True
         return fits(self.weight[self._chosen(flips)], self.capacity)
-
-    def _less_than_break(self) -> tuple[Ints, float]:
-        """The break solution is too heavy by a rounding: give back its least dense items until it is not."""
-        for kept in range(self.taken - 1, 0, -1):
-            chosen = np.sort(self.order[:kept])
-            if fits(self.weight[chosen], self.capacity):
-                break
-        missing = float(self.value[kept : self.taken].sum()) + self.upper
-        return chosen, math.ldexp(missing, self.value_exponent)
 
     def _offer(self, gain: float, flips: Ints) -> bool:
         """Make it the incumbent if it is better and truly fits. True when there is no need to look for another."""
@@ -213,6 +211,16 @@ class _Search:
         masks = np.flatnonzero(self._open(loss))
         return _sums(self.added[items])[masks], _sums(self.gained[items])[masks], masks
 
+    def _enumerate(self, core: Ints) -> None:
+        """Step 4 for a small core: every subset at once."""
+        weight, gain, masks = self._subsets(core)
+        gain[weight > self.room + self.weight_blur] = -1.0
+        for _ in range(len(gain)):
+            best = int(gain.argmax())
+            if self._offer(float(gain[best]), core[_bits(int(masks[best]), len(core))]):
+                return
+            gain[best] = -1.0
+
     def _match_halves(self, core: Ints) -> None:
         """Step 4: the best set of flips within `core`, all other items as in the break solution."""
         left, right = core[0::2], core[1::2]
@@ -221,18 +229,19 @@ class _Search:
         weight, gain, masks = weight[order], gain[order], masks[order]
         best = np.maximum.accumulate(gain)
         other_weight, other_gain, other_masks = self._subsets(right)
-        # What weighs as much as there is room, to rounding, is tried generously, plainly, and with caution.
-        for room in (self.room + self.weight_blur, self.room, self.room - self.weight_blur):
-            places = weight.searchsorted(room - other_weight, side="right") - 1
+        places = weight.searchsorted(self.room + self.weight_blur - other_weight, side="right") - 1
+        for attempt in range(_ATTEMPTS):
+            if attempt == _ATTEMPTS - 1:
+                places = weight.searchsorted(self.room - self.weight_blur - other_weight, side="right") - 1
             totals = np.where(places >= 0, best[places] + other_gain, -1.0)
             match = int(totals.argmax())
-            place = int(places[match])
-            if place < 0:
+            if places[match] < 0:
                 return
-            mask = int(masks[gain[: place + 1].argmax()])
-            flips = np.concatenate((left[_bits(mask, len(left))], right[_bits(int(other_masks[match]), len(right))]))
-            if self._offer(float(totals[match]), flips):
+            place = int(gain[: places[match] + 1].argmax())
+            taken, other_taken = _bits(int(masks[place]), len(left)), _bits(int(other_masks[match]), len(right))
+            if self._offer(float(totals[match]), np.concatenate((left[taken], right[other_taken]))):
                 return
+            places[match] = place - 1
 
     def _frontier(self, core: Ints, enough: float, state_limit: int) -> float:
         """Step 5 over `core`, nearest density first. Returns a proven bound of the gain; improves the incumbent."""

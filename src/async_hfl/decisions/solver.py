@@ -47,8 +47,8 @@ def solve_linear(programme: LinearProgramme) -> LinearSolution:
     """An optimal vertex. A programme without one is an error: ours are always feasible and bounded."""
     import highspy
 
-    solver = highspy.Highs()
-    options = {
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]  # its stubs stop at the constructor
+    options: dict[str, bool | int | str] = {
         "output_flag": False,
         "threads": 1,
         "parallel": "off",

@@ -10,7 +10,7 @@ the one that arrives later. What is older is declined, so its gateway can end th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from async_hfl.core.effects import Effect, Send, StartTraining, StopTraining
 from async_hfl.core.errors import InvariantViolation
@@ -27,8 +27,8 @@ class DeviceState:
     started_at: float = 0.0
     download_s: float = 0.0
     version: int = 0
-    newest: dict[int, JobId] = field(default_factory=dict)
-    """The newest job seen from each gateway."""
+    newest: tuple[JobId, ...] = ()
+    """The newest job seen from each gateway; a tuple, since a device knows few gateways and there are many devices."""
     gateway: int = -1
     """The gateway that spoke last: where a returning device says that it is back."""
 
@@ -64,7 +64,7 @@ class DeviceNode:
 
     def _train(self, event: Received, train: Train) -> list[Effect]:
         state, job = self.state, train.job
-        newest = state.newest.get(job.gateway)
+        newest = next((seen for seen in state.newest if seen.gateway == job.gateway), None)
         if newest is not None and newest.incarnation == job.incarnation and newest.number >= job.number:
             # A repeat of the newest was handled when it first came; anything older must still find its end.
             return [] if newest == job else [self._dropped(event.sender, job, "superseded")]
@@ -75,7 +75,7 @@ class DeviceNode:
             effects.append(StopTraining(state.job))
             effects.append(self._dropped(gateway_address(state.job.gateway), state.job, "superseded"))
         state.job = job
-        state.newest[job.gateway] = job
+        state.newest = (job, *(seen for seen in state.newest if seen.gateway != job.gateway))
         state.version = train.version
         state.gateway = job.gateway
         state.started_at = event.at

@@ -9,6 +9,7 @@ silent devices, uploads resent until answered, and one end for every job.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -197,7 +198,7 @@ class GatewayNode:
         if state.phase != "open":
             return
         roster = state.roster
-        slots = np.flatnonzero(roster.candidate)
+        slots = roster.candidate.nonzero()[0]
         if len(slots) == 0:
             self._watch_idleness(at)
             return
@@ -612,4 +613,4 @@ class GatewayNode:
 
 def _finite(weights: Weights) -> bool:
     """No NaN, no infinity: one dot product instead of a pass per element."""
-    return bool(np.isfinite(np.dot(weights, weights)))
+    return math.isfinite(np.dot(weights, weights))

@@ -105,7 +105,6 @@ class Simulator:
             *(gateway_address(j) for j in range(len(world.gateways))),
             *(device_address(i) for i in range(len(world.devices))),
         ]
-        self._names: list[str] = [str(address) for address in self._addresses]
         self._timers: dict[tuple[int, str], int] = {}
         self._training_seed = stream_seed(world.seed, "training")
         self._perform: dict[type, Callable[[int, Any], None]] = {
@@ -178,8 +177,7 @@ class Simulator:
                 delay = delays.cloud_to_gateway(to.number, total)
                 if type(message) is m.Answer:
                     about = str(message.upload)
-        names = self._names
-        self.journal.write_sent(at, names[index], names[target], type(message).__name__, about, delay, *size)
+        self.journal.write_sent(at, sender, to, type(message).__name__, about, delay, *size)
         arrival = at + delay
         self.queue.push(arrival, target, Received(arrival, sender, message, delay))
 
@@ -211,7 +209,7 @@ class Simulator:
 
     def _stop(self, index: int, stop: Stop) -> None:
         if stop.reason:
-            raise InternalError(f"{self._names[index]} stopped: {stop.reason}")
+            raise InternalError(f"{self._addresses[index]} stopped: {stop.reason}")
         self._running -= 1
         if index == 0:
             self.finished_at = self.at

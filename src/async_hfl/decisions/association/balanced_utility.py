@@ -34,12 +34,21 @@ from async_hfl.core.policies import Association, AssociationProblem, Floats, Int
 from async_hfl.decisions.exchanges import Balance, improve
 from async_hfl.decisions.solver import LinearProgramme, LinearSolution, solve_linear
 
+_WHOLE = 1.0 - 1e-6
+_LUMP = 5.0
+"""A device of so many times the mean utility is settled before the others."""
+_RELAXATION = 150
+"""Effort of one relaxation per link."""
+_EFFORT_PER_LINK = 20_000
+"""Enough to search a problem of a few dozen links through and through."""
+
 
 @dataclass(frozen=True, slots=True)
 class BalancedUtility:
     """Eq. 11, to a proven gap. The limits are counts, never seconds, so that runs repeat."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({"utility"})
+    revisits: ClassVar[bool] = True
 
     target_gap: float = 5e-4
     """The local search stops here."""
@@ -56,9 +65,11 @@ class BalancedUtility:
         if balance.bonus.any():
             plain = replace(balance, bonus=np.zeros(len(balance.bonus)))
             bound = _bound(plain, solve_linear(_programme(plain)))
-        used = _start(balance, relaxed.columns[: len(balance.device)])
         enough = aim_bound - self.target_gap * abs(aim_bound)
-        used = improve(balance, used, enough=enough, effort=self.effort, seed=problem.seed)
+        effort = min(self.effort, _EFFORT_PER_LINK * len(balance.device))
+        settled, spent = _settle_lumps(balance, relaxed, effort // 2)
+        used = _start(balance, settled.columns[:-2])
+        used = improve(balance, used, enough=enough, effort=effort - spent, seed=problem.seed)
         gateway_of[devices] = np.append(gateways, -1)[balance.gateway[used]]
         objective = association_objective(problem, gateway_of)
         return Association(gateway_of, objective, max(bound, objective))
@@ -128,17 +139,45 @@ def _shares(prices: Floats) -> Floats:
     return np.append(shares, 0.0)
 
 
+def _settle_lumps(balance: Balance, relaxed: LinearSolution, effort: int) -> tuple[LinearSolution, int]:
+    """Before rounding, settle the split devices of large utility one by one, and relax the rest around them anew.
+
+    Such a device is worth a dozen others, so no single move or swap makes up for having rounded it the wrong way.
+    Returns the last relaxation and the effort it took.
+    """
+    programme, rows, spent = _programme(balance), balance.row_start(), 0
+    size = np.maximum.reduceat(np.abs(balance.utility), rows[:-1])
+    lump = _LUMP * float(size.mean())
+    while True:
+        share = relaxed.columns[:-2]
+        split = np.flatnonzero((np.maximum.reduceat(share, rows[:-1]) < _WHOLE) & (size > lump))
+        if len(split) == 0:
+            return relaxed, spent
+        device = int(split[size[split].argmax()])
+        links = rows[device] + np.flatnonzero(share[rows[device] : rows[device + 1]] > 1.0 - _WHOLE)
+        spent += len(links) * _RELAXATION * len(balance.device)
+        if spent > effort:
+            return relaxed, spent - len(links) * _RELAXATION * len(balance.device)
+        tried = []
+        for link in links.tolist():
+            lower = programme.lower.copy()
+            lower[link] = 1.0
+            tried.append(replace(programme, lower=lower))
+        solutions = [solve_linear(one) for one in tried]
+        best = int(np.argmax([solution.objective for solution in solutions]))
+        programme, relaxed = tried[best], solutions[best]
+
+
 def _start(balance: Balance, share: Floats) -> Ints:
     """Round the relaxation: the largest devices first, each to where the utility promised is most lacking.
 
     Devices that stay cost nothing, so where staying has a bonus the association as it is may be the better start.
     """
-    largest = np.lexsort((-share, balance.device))
-    used = largest[balance.row_start()[:-1]]
-    split = np.flatnonzero(share[used] < 1.0 - 1e-6)
-    in_part = np.isin(balance.device, split) & (share > 1e-6)
-    lacking = np.bincount(balance.gateway[in_part], (balance.utility * share)[in_part], balance.gateways + 1)
     rows = balance.row_start()
+    used = np.lexsort((-share, balance.device))[rows[:-1]]
+    split = np.flatnonzero(share[used] < _WHOLE)
+    in_part = np.isin(balance.device, split) & (share > 1.0 - _WHOLE)
+    lacking = balance.at_gateways(balance.utility * share, np.flatnonzero(in_part))
     for device in split[np.argsort(-np.abs(balance.utility[rows[split]]), kind="stable")].tolist():
         links = rows[device] + np.flatnonzero(in_part[rows[device] : rows[device + 1]])
         utility, gateway = balance.utility[links], balance.gateway[links]

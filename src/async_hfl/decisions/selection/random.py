@@ -1,7 +1,7 @@
 """Selection of devices in random order, as many as the bandwidth carries: the baseline that knows nothing.
 
-The order is that of a hash of (seed, device), so it needs no generator and no state, and leaving a device out never
-reshuffles the others. This is the hot path of a simulation: most calls find room for nobody or for one.
+The order is a Fisher-Yates shuffle driven by a hash of (seed, position), drawn only as far as there is room: it needs
+no generator and no state. This is the hot path of a simulation: most calls find room for nobody or for one.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from async_hfl.core.policies import Need, Selection, SelectionProblem
-from async_hfl.core.randomness import scramble, scramble_many
+from async_hfl.core.randomness import scramble
 
 _NOBODY = Selection(())
 _ROUNDING = 1e-9
@@ -30,19 +28,22 @@ class RandomSelection:
         able = (problem.data_rate <= capacity).nonzero()[0]
         if len(able) == 0 or not capacity > 0.0:
             return _NOBODY
-        devices = problem.candidates[able]
-        keys = scramble_many(devices.view(np.uint64) ^ np.uint64(scramble(problem.seed)))
-        order = keys.argsort(kind="stable")
-        names, rates = devices[order].tolist(), problem.data_rate[able[order]].tolist()
-        return Selection(_first_that_fit(names, rates, capacity))
+        return Selection(
+            _fill(problem.candidates[able].tolist(), problem.data_rate[able].tolist(), capacity, problem.seed)
+        )
 
 
-def _first_that_fit(devices: list[int], rates: list[float], capacity: float) -> tuple[int, ...]:
+def _fill(devices: list[int], rates: list[float], capacity: float, seed: int) -> tuple[int, ...]:
+    """Draw without replacement until even the lightest would not fit; who does not fit is passed over."""
     chosen: list[int] = []
     taken: list[float] = []
     used, lightest = 0.0, min(rates)
     surely_fits, surely_not = capacity * (1.0 - _ROUNDING), capacity * (1.0 + _ROUNDING)
-    for device, rate in zip(devices, rates, strict=True):
+    for left in range(len(devices), 0, -1):
+        place = scramble(seed + left) % left
+        last = left - 1
+        device, rate = devices[place], rates[place]
+        devices[place], rates[place] = devices[last], rates[last]
         total = used + rate
         # Where rounding decides, the rates are added up exactly; so the order of addition never matters.
         if total > surely_fits and (total > surely_not or math.fsum((*taken, rate)) > capacity):

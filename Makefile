@@ -1,0 +1,38 @@
+# Each target does all of its own set-up: a virtual environment in .venv, pinned by constraints.txt.
+PYTHON ?= python3
+BIN := .venv/bin
+RUN := $(BIN)/async-hfl
+WORKERS ?= 2
+
+.PHONY: demo test test-long bench check clean
+
+demo: .venv/.ready
+	$(RUN) demo
+
+test: check
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not long"
+	$(RUN) fuzz-faults --seeds 200
+
+test-long: check
+	$(BIN)/python -m pytest -q
+	$(RUN) fuzz-faults --seeds 10000
+
+bench: .venv/.ready
+	$(RUN) bench events
+
+check: .venv/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Debian splits ensurepip off into python3-venv; where we may, we fetch it.
+.venv/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "async-hfl needs Python 3.11 or newer; try make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { test "$$(id -u)" = 0 && apt-get install -y -qq python3-venv; } || { echo "install python3-venv first (apt-get install python3-venv)"; exit 1; }
+	$(PYTHON) -m venv .venv
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
