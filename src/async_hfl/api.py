@@ -13,16 +13,28 @@ from typing import Any
 from async_hfl.assembly.build import build
 from async_hfl.assembly.loading import as_table, compose, settings_from
 from async_hfl.assembly.settings import Settings
-from async_hfl.assembly.user_code import fingerprint, is_user_code
+from async_hfl.assembly.user_code import file_of, fingerprint, is_user_code
 from async_hfl.core.errors import RunDirectoryError, UserError
 from async_hfl.core.learner import Learner
 from async_hfl.core.weights import Weights
 from async_hfl.journal.events_file import read_events
 from async_hfl.journal.model_file import load_model
 from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.learning.null import NullLearner
 from async_hfl.simulation.session import Progress, Session
 
 _VERSIONED = ("async-hfl", "numpy", "jax", "jaxlib", "highspy")
+_MANIFEST_FIELDS = (
+    "task",
+    "method",
+    "network",
+    "preset",
+    "seed",
+    "settings",
+    "start_from",
+    "user_files",
+    "versions",
+)
 RESULT_FIELDS = (
     "run",
     "method",
@@ -67,7 +79,7 @@ class Run:
         found = self.directory.read_summary()
         if found is None:
             raise RunDirectoryError(f"{self.path}: not complete; go on with `async-hfl resume {self.path}`")
-        return found
+        return {**found, "run": str(self.path)}  # it may have been moved since
 
     @property
     def epochs(self) -> list[dict[str, float]]:
@@ -114,7 +126,7 @@ def run(
         overrides=overrides,
     )
     choice, settings = composed.choice, composed.settings
-    _check_seed(choice.seed)
+    check_seed(choice.seed)
     start = None if start_from is None else Path(start_from)
     built = build(settings, choice.seed, None if start is None else _starter(start))
     where = (
@@ -134,7 +146,7 @@ def run(
             "model_bytes": built.world.model_bytes,
             "bandwidth": built.bandwidth,
             "start_from": None if start is None else str(start),
-            "user_files": _user_files(settings),
+            "user_files": {file: fingerprint(file) for file in _user_files(settings, start)},
             "versions": _versions(),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         },
@@ -159,9 +171,9 @@ def resume(
         return found
     manifest = found.manifest
     settings = settings_from(manifest["settings"])
-    for name, known in manifest["user_files"].items():
-        if fingerprint(name) != known:
-            raise UserError(f"{name.rpartition(':')[0]} has changed since the run began: it would no longer be one run")
+    for file, known in manifest["user_files"].items():
+        if fingerprint(file) != known:
+            raise UserError(f"{file}: has changed since the run began; put it back, or begin a new run")
     if manifest["versions"] != _versions():
         changed = {k: v for k, v in _versions().items() if manifest["versions"].get(k) != v}
         raise UserError(
@@ -176,12 +188,23 @@ def resume(
 
 
 def load_run(path: str | Path) -> Run:
-    return Run(RunDirectory.open(Path(path)))
+    """A run that was made before, complete or not."""
+    found = Run(RunDirectory.open(Path(path)))
+    missing = [key for key in _MANIFEST_FIELDS if key not in found.manifest]
+    if missing:
+        raise RunDirectoryError(
+            f"{found.directory.manifest}: has no {missing[0]!r}, so it was not written by async-hfl"
+        )
+    return found
 
 
 def _finish(made: Run, session: Session, on_epoch: Callable[[Progress], None] | None) -> Run:
     _compile(session.world.learner)
-    result = session.run(on_epoch)
+    try:
+        result = session.run(on_epoch)
+    finally:
+        session.events.close()
+        session.epochs.close()
     manifest = made.manifest
     if not manifest["settings"]["warmup"]["charge"] and result["time_to_target_s"] is not None:
         result["time_to_target_s"] -= result["warmup_s"]
@@ -193,6 +216,8 @@ def _finish(made: Run, session: Session, on_epoch: Callable[[Progress], None] | 
 
 def _compile(learner: Learner) -> None:
     """Before the clock starts: compiling is not simulating."""
+    if isinstance(learner, NullLearner):
+        return  # before JAX is loaded for nothing
     from async_hfl.learning.task_learner import TaskLearner
 
     if isinstance(learner, TaskLearner):
@@ -203,7 +228,7 @@ def _starter(path: Path) -> Callable[[Learner], Weights]:
     return lambda learner: load_model(path, learner.layout)
 
 
-def _check_seed(seed: int) -> None:
+def check_seed(seed: int) -> None:
     if not 0 <= seed < 2**63:
         raise UserError(f"seed {seed}: must be a whole number from 0 to 2^63 - 1")
 
@@ -218,9 +243,10 @@ def _fresh_path(name: str) -> Path:
     return path
 
 
-def _user_files(settings: Settings) -> dict[str, str]:
-    names = [name for name in (settings.selection.policy, settings.association.policy) if is_user_code(name)]
-    return {name: fingerprint(name) for name in names}
+def _user_files(settings: Settings, start: Path | None) -> list[str]:
+    """What a run was given from outside, and cannot go on without."""
+    policies = (settings.selection.policy, settings.association.policy)
+    return [file_of(name) for name in policies if is_user_code(name)] + ([] if start is None else [str(start)])
 
 
 def _versions() -> dict[str, str]:

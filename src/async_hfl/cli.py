@@ -14,19 +14,22 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from async_hfl.core.errors import AsyncHflError, UserError
+from async_hfl.core.errors import AsyncHflError, DataError, UserError
 
 _MOST_ERROR_LINES = 6
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    options, unknown = _parser().parse_known_args(arguments)
+    if unknown:
+        options.parser.error(f"there is no {' '.join(unknown)}")
     action: Callable[[argparse.Namespace], int] = options.action
     try:
-        return action(options)
+        code = action(options)
+        sys.stdout.flush()  # here, where a reader that has gone is expected, and not while Python ends
+        return code
     except UserError as error:
         return _complain(str(error), 2)
     except AsyncHflError as error:
@@ -45,6 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with the arguments in one line; argparse would print the whole usage first."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: error: {message}; see `{self.prog} --help`", file=sys.stderr)
+        sys.exit(2)
+
+
 def _complain(text: str, code: int) -> int:
     if os.environ.get("ASYNC_HFL_TRACEBACK"):
         traceback.print_exc()
@@ -54,7 +65,7 @@ def _complain(text: str, code: int) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="async-hfl", description="Asynchronous hierarchical federated learning, simulated in wall-clock time."
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -62,8 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="race four methods to 90 %% on handwritten digits over NYC Mesh")
     demo.add_argument("--out", type=Path, default=Path("runs/demo"), help="where runs, table and plot go (runs/demo)")
     demo.add_argument("--seed", type=int, default=1)
-    _json(demo)
-    demo.set_defaults(action=_demo)
+    _finish(demo, _demo)
 
     run = commands.add_parser("run", help="simulate one configuration")
     run.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a run file (TOML)")
@@ -75,48 +85,43 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--seed", type=int)
     run.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: a new one under runs/)")
     run.add_argument("--start-from", type=Path, metavar="MODEL", help="begin with this model (safetensors)")
-    _json(run)
-    run.set_defaults(action=_run)
+    _finish(run, _run)
 
     resume = commands.add_parser("resume", help="go on with a run that was cut off")
     resume.add_argument("run", type=Path, metavar="RUN")
-    _json(resume)
-    resume.set_defaults(action=_resume)
+    _finish(resume, _resume)
 
     show = commands.add_parser("show", help="the result of a run")
     show.add_argument("run", type=Path, metavar="RUN")
-    _json(show)
-    show.set_defaults(action=_show)
+    _finish(show, _show)
 
     model = commands.add_parser("model", help="copy a run's model out")
     model.add_argument("run", type=Path, metavar="RUN")
     model.add_argument("out", type=Path, metavar="OUT.safetensors")
-    _json(model)
-    model.set_defaults(action=_model)
+    _finish(model, _model)
 
     for kind in ("method", "task", "network", "preset"):
         listing = commands.add_parser(f"{kind}s", help=f"list the {kind}s")
-        _json(listing)
-        listing.set_defaults(action=_list, kind=kind)
+        listing.set_defaults(kind=kind)
+        _finish(listing, _list)
 
     bench = commands.add_parser("bench", help="measure the simulator")
     what = bench.add_subparsers(metavar="WHAT", required=True)
     events = what.add_parser("events", help="device updates per second without training, by number of devices")
     events.add_argument("--quick", action="store_true", help="1,000 and 10,000 devices only")
-    _json(events)
-    events.set_defaults(action=_bench_events)
+    _finish(events, _bench_events)
 
     fuzz = commands.add_parser("fuzz-faults", help="simulate faults and check every invariant after every event")
     fuzz.add_argument("--seeds", type=int, default=200, metavar="N", help="how many scenarios (200)")
     fuzz.add_argument("--first-seed", type=int, default=0, metavar="S")
     fuzz.add_argument("--processes", type=int, default=None, metavar="P", help="default: one per core")
-    _json(fuzz)
-    fuzz.set_defaults(action=_fuzz)
+    _finish(fuzz, _fuzz)
     return parser
 
 
-def _json(parser: argparse.ArgumentParser) -> None:
+def _finish(parser: argparse.ArgumentParser, action: Callable[[argparse.Namespace], int]) -> None:
     parser.add_argument("--json", action="store_true", help="one line of JSON, the last on stdout")
+    parser.set_defaults(action=action, parser=parser)
 
 
 def _print_json(data: Any) -> None:
@@ -177,7 +182,12 @@ def _model(options: argparse.Namespace) -> int:
     source = api.load_run(options.run).model
     if options.out.suffix != ".safetensors":
         raise UserError(f"{options.out}: give the file the ending .safetensors, which is its format")
-    shutil.copyfile(source, options.out)
+    try:
+        shutil.copyfile(source, options.out)
+    except OSError as error:
+        raise DataError(
+            f"{options.out}: cannot be written ({error.strerror or error}); give a file in a directory that exists"
+        ) from error
     if options.json:
         _print_json({"run": str(options.run), "model": str(options.out)})
     else:
@@ -221,6 +231,8 @@ def _fuzz(options: argparse.Namespace) -> int:
 
     if options.seeds < 1 or options.first_seed < 0:
         raise UserError("fuzz-faults: --seeds must be at least 1 and --first-seed at least 0")
+    if options.processes is not None and options.processes < 1:
+        raise UserError("fuzz-faults: --processes must be at least 1")
     result = campaign(options.first_seed, options.seeds, options.processes)
     for seed, what in result.failures[:20]:
         print(f"seed {seed}: {what}\n  replay: async-hfl fuzz-faults --first-seed {seed} --seeds 1 --processes 1")

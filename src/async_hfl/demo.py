@@ -13,7 +13,7 @@ from rich.text import Text
 
 from async_hfl import api
 from async_hfl.core.errors import RunDirectoryError
-from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.journal.run_directory import RUN_FILES, RunDirectory
 from async_hfl.reports.comparison import compare, table
 from async_hfl.reports.figures import learning_curves
 from async_hfl.reports.units import duration, size
@@ -21,11 +21,13 @@ from async_hfl.simulation.session import Progress
 
 METHODS = ("async-hfl-plus", "async-hfl", "async-random", "two-tier")
 REFERENCE = "async-random"
-TITLE = "Handwritten digits, 60 sites and 6 gateways of NYC Mesh, bandwidth at half of the demand"
+TITLE = "Handwritten digits over 60 sites and 6 gateways of NYC Mesh, tight bandwidth"
 _BAR = 30
+_PLOT, _TABLE = "curves.png", "table.txt"
 
 
 def demo(out: Path, seed: int, *, quiet: bool) -> dict[str, Any]:
+    api.check_seed(seed)
     _clear(out)
     console = Console(stderr=quiet, quiet=quiet, highlight=False)
     console.print(
@@ -49,13 +51,15 @@ def demo(out: Path, seed: int, *, quiet: bool) -> dict[str, Any]:
     rows = compare(runs, REFERENCE)
     console.print()
     console.print(table(rows, REFERENCE, "Race to 90 %"))
-    plot = out / "curves.png"
+    plot = out / _PLOT
     learning_curves(runs, plot, TITLE)
-    report = out / "table.txt"
+    report = out / _TABLE
     with report.open("w") as file:
         Console(file=file, width=120).print(table(rows, REFERENCE, TITLE))
     console.print(
-        f"\nplot   {plot}\ntable  {report}\nruns   {out}  (look into one with `async-hfl show {runs[0].path}`)"
+        f"\nplot   {plot}\ntable  {report}\nruns   {out}  (look into one with `async-hfl show {runs[0].path}`)",
+        markup=False,
+        soft_wrap=True,
     )
     return {
         "out": str(out),
@@ -67,14 +71,21 @@ def demo(out: Path, seed: int, *, quiet: bool) -> dict[str, Any]:
 
 
 def _clear(out: Path) -> None:
-    """A demonstration may be repeated; what is not one of its own directories is left alone."""
+    """A demonstration may be repeated: what an earlier one left is removed, and nothing else ever is."""
     if not out.exists():
         return
-    own = {*METHODS, "curves.png", "table.txt"}
-    strangers = [entry.name for entry in out.iterdir() if entry.name not in own] if out.is_dir() else [out.name]
+    left = list(out.iterdir()) if out.is_dir() else [out]
+    strangers = [entry.name for entry in left if not _is_ours(entry)]
     if strangers:
         raise RunDirectoryError(f"{out}: holds other things ({', '.join(strangers[:3])}); give another --out")
-    shutil.rmtree(out)
+    for entry in left:
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+def _is_ours(entry: Path) -> bool:
+    if entry.name in (_PLOT, _TABLE):
+        return entry.is_file()
+    return entry.name in METHODS and entry.is_dir() and {file.name for file in entry.iterdir()} <= RUN_FILES
 
 
 class _Board:
@@ -112,7 +123,7 @@ class _Board:
         done = f"90 % after {duration(reached)}" if reached is not None else "90 % not reached"
         self._lines[-1] = (method, text, metric, f"{done}  ({summary['wall_s']:.1f} s of running)")
         if self._live is None:
-            self._console.print(f"{method:<16} {text}  {metric:.3f}  {self._lines[-1][3]}")
+            self._console.print(f"{method:<16}{text}  {metric:.3f}  {self._lines[-1][3]}", soft_wrap=True)
         else:
             self._draw()
 

@@ -7,6 +7,7 @@ nearest valid name or the range. Nothing is ever silently ignored.
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +18,16 @@ from typing import Any
 
 import msgspec
 
+from async_hfl.assembly.expectations import expected
 from async_hfl.assembly.settings import RunChoice, Section, Settings
 from async_hfl.core.errors import SettingsError
 
 Table = dict[str, Any]
+Layer = tuple[str, Table]
+"""Where it was written, and what it says."""
+_INFINITE = "inf"
+"""Infinity in a manifest, which is JSON and has no such number."""
+_MAY_BE_INFINITE = {"association.link_stretch"}
 KINDS = {"task": "tasks", "network": "networks", "preset": "presets", "method": "methods"}
 
 
@@ -56,34 +63,49 @@ def compose(
     if not isinstance(choice_table, dict):
         raise SettingsError(f"{file}: run must be a table, [run]")
     given = {"task": task, "method": method, "network": network, "preset": preset, "seed": seed}
+    _check_keys(choice_table, RunChoice, "run", str(file))
     choice_table = {**choice_table, **{key: value for key, value in given.items() if value is not None}}
     choice = _convert(choice_table, RunChoice, "run", {"run": str(file)} if file else {})
-    merged: Table = {}
-    origin: dict[str, str] = {}
+    return Composed(choice, resolve(choice, layers(choice, own, str(file), overrides)))
+
+
+def layers(choice: RunChoice, own: Table, file: str, overrides: Sequence[str]) -> list[Layer]:
+    """What is composed, each later one over the earlier ones; defaults stand in the settings themselves."""
+    found: list[Layer] = []
     for kind in ("task", "network", "preset", "method"):
         name = getattr(choice, kind)
         table = _packaged(kind, name)
         table.pop("description", None)
         by_task = table.pop("tasks", {})
-        _merge(merged, table, origin, f"{kind} {name}")
-        if kind in ("preset", "network"):
-            _merge(merged, by_task.get(choice.task, {}), origin, f"{kind} {name}, task {choice.task}")
-    _merge(merged, own, origin, str(file))
-    for text in overrides:
-        _merge(merged, parse_override(text), origin, f"--set {text}")
-    # The three choices are part of the settings too, so that a manifest alone says what ran.
+        found.append((f"{kind} {name}", table))
+        if choice.task in by_task:
+            found.append((f"{kind} {name}, task {choice.task}", by_task[choice.task]))
+    return [*found, (file, own), *((f"--set {text}", parse_override(text)) for text in overrides)]
+
+
+def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
+    merged: Table = {}
+    origin: dict[str, str] = {}
+    for source, table in given:
+        _merge(merged, table, origin, source)
+    # These choices are part of the settings too, so that a manifest alone says what ran.
     for kind in ("task", "network"):
-        section = merged.setdefault(kind, {})
-        if isinstance(section, dict):
-            section["name"] = getattr(choice, kind)
-    settings = _convert(merged, Settings, "", origin)
-    _check(settings)
-    return Composed(choice, settings)
+        name = getattr(choice, kind)
+        given_name = merged.setdefault(kind, {}).setdefault("name", name)
+        if given_name != name:
+            raise SettingsError(
+                f"{kind}.name = {given_name!r} ({origin[f'{kind}.name']}): the {kind} is {name}; choose another with "
+                f"--{kind}, or as {kind} under [run]"
+            )
+    settings: Settings = _convert(merged, Settings, "", origin)
+    _check(settings, origin)
+    return settings
 
 
 def settings_from(table: Table) -> Settings:
     """Settings as a manifest holds them."""
-    settings: Settings = _convert(table, Settings, "", {})
+    finite = {section: _replaced(values, _INFINITE, math.inf) for section, values in table.items()}
+    settings: Settings = _convert(finite, Settings, "", {})
     return settings
 
 
@@ -115,8 +137,13 @@ def bandwidth_share(value: float | str) -> float | None:
     return share
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: Settings, origin: Mapping[str, str]) -> None:
     """What no single field can say."""
+    for section, values in msgspec.to_builtins(settings).items():
+        for key, value in values.items():
+            path = f"{section}.{key}"
+            if isinstance(value, float) and not math.isfinite(value) and path not in _MAY_BE_INFINITE:
+                raise SettingsError(f"{path} = {value} ({origin.get(path)}): must be a finite number")
     bandwidth_share(settings.gateway.bandwidth)
     network = settings.network
     for low, high in (("min_rate", "max_rate"), ("min_compute", "max_compute")):
@@ -139,7 +166,7 @@ def _packaged(kind: str, name: str) -> Table:
 
 def _read_toml(file: Path) -> Table:
     try:
-        return tomllib.loads(file.read_text())
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise SettingsError(f"{file}: no such file; give the path of a run file, or leave it out") from error
     except (OSError, UnicodeDecodeError) as error:
@@ -156,13 +183,17 @@ def _merge(into: Table, table: Mapping[str, Any], origin: dict[str, str], source
         if not isinstance(values, dict):
             raise SettingsError(f"{section} in {source} must be a table of settings, not {values!r}")
         target = into.setdefault(section, {})
-        keys = [field.name for field in msgspec.structs.fields(known[section].type)]
+        _check_keys(values, known[section].type, section, source)
         for key, value in values.items():
-            path = f"{section}.{key}"
-            if key not in keys:
-                raise SettingsError(f"unknown setting {path} in {source}{_nearest(key, keys, section)}")
             target[key] = value
-            origin[path] = source
+            origin[f"{section}.{key}"] = source
+
+
+def _check_keys(values: Mapping[str, Any], kind: type[Any], section: str, source: str) -> None:
+    keys = [field.name for field in msgspec.structs.fields(kind)]
+    for key in values:
+        if key not in keys:
+            raise SettingsError(f"unknown setting {section}.{key} in {source}{_nearest(key, keys, section)}")
 
 
 def _nearest(name: str, names: Sequence[str], section: str = "") -> str:
@@ -176,17 +207,28 @@ def _convert(table: Table, kind: type[Any], prefix: str, origin: Mapping[str, st
         return msgspec.convert(table, kind, strict=True)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$")
-        path = ".".join(part for part in (prefix, where.rstrip("`").lstrip(".")) if part)
+        parts = [part for part in where.rstrip("`").split(".") if part]
+        path = ".".join((prefix, *parts)) if prefix else ".".join(parts)
         value: Any = table
-        for part in where.rstrip("`").lstrip(".").split("."):
+        for part in parts:
             value = value.get(part) if isinstance(value, dict) else value
         source = origin.get(path) or origin.get(prefix)
+        wanted = expected(kind, parts)
         raise SettingsError(
-            f"{path or 'settings'} = {value!r}{f' ({source})' if source else ''}: {what[:1].lower()}{what[1:]}"
+            f"{path or 'settings'}"
+            + (f" = {value!r}" if parts else "")
+            + (f" ({source})" if source else "")
+            + (f": must be {wanted}" if wanted else f": {what[:1].lower()}{what[1:]}")
         ) from error
 
 
 def as_table(settings: Section) -> Table:
-    """Settings as plain data for a manifest."""
+    """Settings as plain data for a manifest; `settings_from` reads them back."""
     table: Table = msgspec.to_builtins(settings)
-    return table
+    return {section: _replaced(values, math.inf, _INFINITE) for section, values in table.items()}
+
+
+def _replaced(values: Any, old: object, new: object) -> Any:
+    if not isinstance(values, dict):
+        return values
+    return {key: new if value == old else value for key, value in values.items()}

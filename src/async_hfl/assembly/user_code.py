@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from async_hfl.core.errors import PolicyError, SettingsError
+from async_hfl.core.errors import DataError, PolicyError, SettingsError
 
 
 def is_user_code(name: str) -> bool:
@@ -17,7 +19,7 @@ def is_user_code(name: str) -> bool:
 
 def load_function(setting: str, name: str) -> Callable[..., Any]:
     """The function a setting names; every way this can fail says which setting, which file and why."""
-    file, _, attribute = name.rpartition(":")
+    file, attribute = file_of(name), name.rpartition(":")[2]
     if not file or not attribute:
         raise SettingsError(f"{setting} = {name!r}: write it as FILE.py:FUNCTION")
     path = Path(file)
@@ -27,10 +29,11 @@ def load_function(setting: str, name: str) -> Callable[..., Any]:
     if spec is None or spec.loader is None:
         raise SettingsError(f"{setting} = {name!r}: {file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses, for one, look their own module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise PolicyError(f"{setting}: {file} failed while loading: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise PolicyError(f"{setting}: {file} failed while loading: {_told(error, spec.origin)}") from error
     function = getattr(module, attribute, None)
     if not callable(function):
         names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
@@ -38,6 +41,23 @@ def load_function(setting: str, name: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def fingerprint(name: str) -> str:
-    """SHA-256 of the file, so that a resumed run notices that its policy has changed."""
-    return hashlib.sha256(Path(name.rpartition(":")[0]).read_bytes()).hexdigest()
+def file_of(name: str) -> str:
+    """The FILE.py of FILE.py:FUNCTION."""
+    return name.rpartition(":")[0]
+
+
+def fingerprint(file: str) -> str:
+    """SHA-256 of a file, so that a resumed run notices that what it was given has changed."""
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError as error:
+        raise DataError(
+            f"{file}: cannot be read ({error.strerror}), and the run needs it; put it back, or go to the directory "
+            "from which the run began"
+        ) from error
+
+
+def _told(error: BaseException, file: str | None) -> str:
+    """What was raised, and the last line of the user's file that led to it (a SyntaxError says so itself)."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f"{type(error).__name__}: {error}" + (f" (line {lines[-1]})" if lines else "")

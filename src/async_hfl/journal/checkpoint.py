@@ -1,14 +1,17 @@
-"""Checkpoints: plain data with arrays, in one MessagePack file. No pickle.
+"""Checkpoints: named parts of plain data with arrays, in one file of checked MessagePack blocks. No pickle.
 
-An array that stands in many places (a model that was sent to twenty devices) is stored once and comes back as one.
-A file is written beside its place, synced and renamed, so a kill at any moment leaves the old one or the new one.
+Parts are written one by one, so a network of 100,000 devices never stands in memory twice. An array that stands in
+many places (a model that was sent to twenty devices) is stored once and comes back as one. A file is written beside its
+place, synced and renamed, so a kill at any moment leaves the old one or the new one.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -17,27 +20,22 @@ from async_hfl.core.errors import RunDirectoryError
 from async_hfl.core.plain import Plain
 
 _ARRAY = 1
-FORMAT = 1
+_MAGIC = b"async-hfl checkpoint 1\n"
+_LENGTH = 8
+_WORTH_SHARING = 4096
+"""Bytes; below, remembering that an array was written costs more than writing it again."""
+_CHECKSUM = 4
+Array = np.ndarray[Any, Any]
 
 
-def save(path: Path, tree: Plain) -> None:
-    arrays: list[np.ndarray[Any, Any]] = []
-    places: dict[int, int] = {}
-
-    def hook(value: Any) -> Any:
-        if not isinstance(value, np.ndarray):
-            raise TypeError(f"{type(value).__name__} in a checkpoint")
-        place = places.get(id(value))
-        if place is None:
-            place = places[id(value)] = len(arrays)
-            arrays.append(value)  # keeps it alive, so its id stays its own
-        return msgspec.msgpack.Ext(_ARRAY, place.to_bytes(4, "little"))
-
-    body = msgspec.msgpack.encode(tree, enc_hook=hook)
-    stored = [[str(a.dtype), list(a.shape), a.flags.writeable, a.tobytes()] for a in arrays]
+def save(path: Path, parts: Iterable[tuple[str, Plain]]) -> None:
     beside = path.with_suffix(".part")
     with beside.open("wb") as file:
-        file.write(msgspec.msgpack.encode([FORMAT, stored, body]))
+        file.write(_MAGIC)
+        writer = _Writer(file)
+        for name, tree in parts:
+            writer.part(name, tree)
+        writer.close()
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
@@ -48,22 +46,77 @@ def save(path: Path, tree: Plain) -> None:
         os.close(folder)
 
 
-def load(path: Path) -> Plain:
+def load(path: Path) -> dict[str, list[Plain]]:
+    """The trees of each part name, in the order they were saved."""
+    data = memoryview(path.read_bytes())
+    if bytes(data[: len(_MAGIC)]) != _MAGIC:
+        raise RunDirectoryError(f"{path}: not a checkpoint of this version; delete it to begin the run again")
     try:
-        version, stored, body = msgspec.msgpack.decode(path.read_bytes())
-    except (msgspec.DecodeError, ValueError) as error:
-        raise RunDirectoryError(f"{path}: not a checkpoint, or damaged ({error})") from error
-    if version != FORMAT:
-        raise RunDirectoryError(f"{path}: checkpoint format {version}, this version reads {FORMAT}")
-    arrays = []
-    for dtype, shape, writeable, data in stored:
-        array = np.frombuffer(data, dtype=np.dtype(dtype)).reshape(shape).copy()
-        array.flags.writeable = writeable
-        arrays.append(array)
+        return _read(data[len(_MAGIC) :])
+    except (msgspec.DecodeError, ValueError, TypeError, IndexError, KeyError) as error:
+        raise RunDirectoryError(f"{path}: damaged ({error}); delete it to begin the run again") from error
 
-    def hook(code: int, data: memoryview) -> Any:
+
+class _Writer:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=self._array)
+        self._shared: dict[int, tuple[int, Array]] = {}
+        self.arrays = 0
+
+    def part(self, name: str, tree: Plain) -> None:
+        # The arrays of a part are written while it is encoded, so they stand before it in the file.
+        self.block(["part", name, self._encoder.encode(tree)])
+
+    def block(self, content: list[Any]) -> None:
+        data = self._encoder.encode(content)
+        self._file.write(len(data).to_bytes(_LENGTH, "little") + crc32(data).to_bytes(_CHECKSUM, "little"))
+        self._file.write(data)
+
+    def close(self) -> None:
+        self.block(["end", self.arrays])
+        self._shared.clear()  # the encoder and its hook refer to each other: let go of the arrays now
+
+    def _array(self, value: Any) -> Any:
+        if not isinstance(value, np.ndarray):
+            raise TypeError(f"{type(value).__name__} in a checkpoint")
+        known = self._shared.get(id(value))
+        if known is None:
+            known = (self.arrays, value)
+            self.arrays += 1
+            if not value.flags.writeable and value.nbytes >= _WORTH_SHARING:
+                self._shared[id(value)] = known  # keeps it alive, so that its id stays its own
+            self.block(["array", str(value.dtype), list(value.shape), value.flags.writeable, value.tobytes()])
+        return msgspec.msgpack.Ext(_ARRAY, known[0].to_bytes(4, "little"))
+
+
+def _read(data: memoryview) -> dict[str, list[Plain]]:
+    arrays: list[Array] = []
+    parts: dict[str, list[Plain]] = {}
+
+    def hook(code: int, place: memoryview) -> Any:
         if code != _ARRAY:
-            raise RunDirectoryError(f"{path}: unknown extension {code}")
-        return arrays[int.from_bytes(data, "little")]
+            raise ValueError(f"unknown extension {code}")
+        return arrays[int.from_bytes(place, "little")]
 
-    return msgspec.msgpack.decode(body, ext_hook=hook)
+    position = 0
+    while position < len(data):
+        start = position + _LENGTH + _CHECKSUM
+        length, checksum = data[position : position + _LENGTH], data[position + _LENGTH : start]
+        position = start + int.from_bytes(length, "little")
+        if position > len(data):
+            raise ValueError("cut off")
+        if crc32(data[start:position]) != int.from_bytes(checksum, "little"):
+            raise ValueError("a checksum is wrong")
+        kind, *content = msgspec.msgpack.decode(data[start:position])
+        if kind == "array":
+            dtype, shape, writeable, body = content
+            array = np.frombuffer(body, dtype=np.dtype(dtype)).reshape(shape).copy()
+            array.flags.writeable = writeable
+            arrays.append(array)
+        elif kind == "part":
+            name, body = content
+            parts.setdefault(name, []).append(msgspec.msgpack.decode(body, ext_hook=hook))
+        elif content[0] == len(arrays):
+            return parts
+    raise ValueError("no end")

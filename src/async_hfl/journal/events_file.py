@@ -68,9 +68,10 @@ class EventsWriter:
             for cls in RECORD_TYPES
         }
         if path.exists():
-            for line in path.open("rb"):
-                self._digest.update(line)
-                self._order_digest.update(_order_part(line))
+            with path.open("rb") as written:
+                for number, line in enumerate(written, 1):
+                    self._digest.update(line)
+                    self._order_digest.update(_order_part(line, f"{path}, line {number}"))
             self._file = path.open("ab")
         else:
             self._file = path.open("wb")
@@ -122,13 +123,17 @@ class EventsWriter:
         return self._digest.hexdigest(), self._order_digest.hexdigest()
 
     def close(self) -> None:
-        self.flush()
-        self._file.close()
+        if not self._file.closed:
+            self.flush()
+            self._file.close()
 
 
-def _order_part(line: bytes) -> bytes:
+def _order_part(line: bytes, where: str) -> bytes:
     """The line without its learnt fields, byte for byte as the writer hashed it."""
-    parts = msgspec.json.decode(line, type=list[msgspec.Raw])
+    try:
+        parts = msgspec.json.decode(line, type=list[msgspec.Raw])
+    except msgspec.DecodeError as error:
+        raise RunDirectoryError(f"{where}: not a journal line ({error}); the file was damaged") from error
     if len(parts) < 3:
         return line
     return b"[" + bytes(parts[0]) + b"," + bytes(parts[1]) + b"]\n"
@@ -136,8 +141,10 @@ def _order_part(line: bytes) -> bytes:
 
 def truncate(path: Path, length: int) -> None:
     """Forget what was written after a checkpoint."""
-    if path.stat().st_size < length:
-        raise RunDirectoryError(f"{path}: shorter than its checkpoint says; the file was damaged")
+    if not path.is_file() or path.stat().st_size < length:
+        raise RunDirectoryError(
+            f"{path}: shorter than its checkpoint says, so it was damaged; delete the checkpoint to begin the run again"
+        )
     with path.open("r+b") as file:
         file.truncate(length)
 
@@ -150,19 +157,19 @@ def read_events(path: Path, *kinds: str) -> Iterator[tuple[str, dict[str, Any]]]
             if not line.endswith(b"\n"):
                 return
             try:
-                row = msgspec.json.decode(line)
-            except msgspec.DecodeError as error:
+                kind, row, *more = msgspec.json.decode(line, type=list[Any])
+                if kind == "columns":
+                    names = row
+                    continue
+                if kinds and kind not in kinds:
+                    continue
+                order, learnt = names[kind]
+                fields = dict(zip(order, row, strict=True))
+                if more:
+                    fields.update(zip(learnt, more[0], strict=True))
+            except (msgspec.MsgspecError, ValueError, TypeError, KeyError) as error:
                 raise RunDirectoryError(f"{path}, line {number}: not a journal line ({error})") from error
-            if row[0] == "columns":
-                names = row[1]
-                continue
-            if kinds and row[0] not in kinds:
-                continue
-            order, learnt = names[row[0]]
-            fields = dict(zip(order, row[1], strict=True))
-            if len(row) > 2:
-                fields.update(zip(learnt, row[2], strict=True))
-            yield row[0], fields
+            yield kind, fields
 
 
 def job_id(field: list[int]) -> JobId:

@@ -30,4 +30,8 @@ def load_model(path: Path, layout: Layout) -> Weights:
         raise DataError(f"{path}: no such file; `async-hfl model RUN OUT.safetensors` makes one") from error
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path}: not a safetensors file ({error})") from error
-    return layout.flatten(arrays, str(path))
+    except (TypeError, AttributeError, KeyError) as error:  # bfloat16 and other types that numpy does not have
+        raise DataError(f"{path}: {error}; store the arrays as float32") from error
+    with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is refused as that
+        narrow = {name: array.astype(np.float32) for name, array in arrays.items()}
+    return layout.flatten(narrow, str(path))

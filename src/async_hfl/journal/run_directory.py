@@ -17,33 +17,35 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from async_hfl.core.errors import RunDirectoryError
 
 FORMAT = 1
 EPOCH_COLUMNS = ("at", "epoch", "updates", "metric", "loss", "target_reached", "bytes_total", "bytes_models_up")
+_NAMES = ("manifest.json", "epochs.csv", "events.jsonl", "checkpoint.msgpack", "model.safetensors", "summary.json")
+RUN_FILES = frozenset(_NAMES) | {f"{name.partition('.')[0]}.part" for name in _NAMES}
+"""Every name that a run may leave in its directory, files half written included."""
 _INTEGERS = {"epoch", "updates", "target_reached", "bytes_total", "bytes_models_up"}
 
 
 class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.manifest = path / "manifest.json"
-        self.epochs = path / "epochs.csv"
-        self.events = path / "events.jsonl"
-        self.checkpoint = path / "checkpoint.msgpack"
-        self.model = path / "model.safetensors"
-        self.summary = path / "summary.json"
+        self.manifest, self.epochs, self.events, self.checkpoint, self.model, self.summary = (
+            path / name for name in _NAMES
+        )
 
     @staticmethod
     def create(path: Path, manifest: dict[str, Any]) -> RunDirectory:
         run = RunDirectory(path)
-        if path.exists() and any(path.iterdir()):
-            raise RunDirectoryError(f"{path}: not empty; give another --out, or `async-hfl resume {path}`")
         try:
+            if path.is_dir() and any(path.iterdir()):
+                raise RunDirectoryError(f"{path}: not empty; give another --out, or `async-hfl resume {path}`")
             path.mkdir(parents=True, exist_ok=True)
+            _write_json(run.manifest, {"format": FORMAT, **manifest})
         except OSError as error:
             raise RunDirectoryError(f"{path}: cannot be made ({error.strerror}); give another --out") from error
-        _write_json(run.manifest, {"format": FORMAT, **manifest})
         return run
 
     @staticmethod
@@ -70,8 +72,12 @@ class RunDirectory:
         if not self.epochs.is_file():
             return
         with self.epochs.open(newline="") as file:
-            for row in csv.DictReader(line for line in file if line.endswith("\n")):
-                yield {key: int(value) if key in _INTEGERS else float(value) for key, value in row.items()}
+            for number, row in enumerate(csv.DictReader(line for line in file if line.endswith("\n")), 2):
+                try:
+                    numbers = {key: int(value) if key in _INTEGERS else float(value) for key, value in row.items()}
+                except (ValueError, TypeError) as error:
+                    raise RunDirectoryError(f"{self.epochs}, line {number}: not a row of numbers ({error})") from error
+                yield numbers
 
 
 class EpochsWriter:
@@ -98,10 +104,10 @@ class EpochsWriter:
 
 
 def _write_json(path: Path, data: dict[str, Any]) -> None:
+    """Strict JSON: what is not a number becomes null, where Python's own writer would put NaN."""
     beside = path.with_suffix(".part")
-    with beside.open("w") as file:
-        json.dump(data, file, indent=1)
-        file.write("\n")
+    with beside.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
@@ -109,7 +115,7 @@ def _write_json(path: Path, data: dict[str, Any]) -> None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise RunDirectoryError(f"{path}: cannot be read ({error})") from error
     if not isinstance(data, dict):

@@ -3,8 +3,8 @@
     waiting --GlobalModel--> open --upload--> uploading --Answer--> open --> ...        any --Finish--> over
 
 What it does with an update that arrives is the aggregation's choice (mix it, relay it, ...: `GatewayAggregation`).
-Everything else is here and the same for every method: rights to devices, selection within the bandwidth, patience with
-silent devices, uploads resent until answered, and one end for every job.
+The rest is the same for every method, an idea a file: `dispatching` (selection within the bandwidth), `rights` (who may
+trigger whom), `silence` (patience with devices), `uploads` (resent until answered). Here: what happens when.
 """
 
 from __future__ import annotations
@@ -17,22 +17,20 @@ import numpy as np
 
 from async_hfl.core import messages as m
 from async_hfl.core.effects import Effect, Send, SetTimer, Stop, Write
-from async_hfl.core.errors import InvariantViolation, PolicyError
 from async_hfl.core.events import Event, PeerLost, Received, Returned, Started, TimerFired
-from async_hfl.core.identifiers import CLOUD, JobId, UploadId, device_address
-from async_hfl.core.latency import data_rate, patience
+from async_hfl.core.identifiers import CLOUD, JobId
 from async_hfl.core.plain import Plain, from_plain, to_plain
-from async_hfl.core.policies import SelectionPolicy, SelectionProblem
-from async_hfl.core.randomness import scramble
-from async_hfl.core.records import JobEnd, JobRecord, LifeRecord, SelectionRecord, UploadEnd, UploadRecord
-from async_hfl.core.utility import GradientTable, scaled
+from async_hfl.core.policies import SelectionPolicy
+from async_hfl.core.records import JobEnd, JobRecord, LifeRecord, UploadEnd, UploadRecord
+from async_hfl.core.utility import GradientTable
 from async_hfl.core.weights import Weights
-from async_hfl.nodes.gateway_state import Flight, GatewayState, OutstandingUpload, SentModel
+from async_hfl.nodes import rights, silence, uploads
+from async_hfl.nodes.dispatching import dispatch, trigger
+from async_hfl.nodes.gateway_state import Flight, GatewayState
 from async_hfl.nodes.roster import Roster
-from async_hfl.nodes.rules import PROBE_FIRST_S, PROBE_MOST_S, GatewayRules
+from async_hfl.nodes.rules import GatewayRules
 
 NEVER = float("inf")
-RESEND_MOST_S = 3600.0
 
 
 class GatewayAggregation(Protocol):
@@ -74,7 +72,6 @@ class GatewayNode:
         self.aggregation = aggregation
         self.state = self._fresh(incarnation)
         self._effects: list[Effect] = []
-        self._wants_utility = bool(selection.needs)
         self._events: dict[type, Callable[[Any], None]] = {
             Received: self._received,
             TimerFired: self._timer,
@@ -95,6 +92,12 @@ class GatewayNode:
             m.Fenced: self._fenced,
             m.Refused: self._refused,
         }
+        self._timers: dict[str, Callable[[GatewayNode, float], None]] = {
+            "patience": silence.give_up,
+            "probe": silence.probe,
+            "reply": uploads.resend,
+            "idle": GatewayNode._idle,
+        }
 
     def handle(self, event: Event) -> list[Effect]:
         self._effects = []
@@ -108,14 +111,20 @@ class GatewayNode:
         self.state = from_plain(data["state"])
         self.aggregation.restore(data["aggregation"])
 
-    # What the aggregation may use --------------------------------------------------------------------------------
+    # What the parts of a gateway share ---------------------------------------------------------------------------
 
-    def send(self, effect: Effect) -> None:
+    def emit(self, effect: Effect) -> None:
         self._effects.append(effect)
 
-    def set_model(self, weights: Weights) -> None:
-        self.state.weights = weights
-        self.state.model_key += 1
+    def report(
+        self,
+        answered_warmup: tuple[m.DeviceKnowledge, ...] = (),
+        lost: tuple[int, ...] = (),
+        heard: tuple[int, ...] = (),
+    ) -> None:
+        state = self.state
+        self.emit(Send(CLOUD, m.Report(state.incarnation, state.next_report, answered_warmup, lost, heard)))
+        state.next_report += 1
 
     def end_job(
         self,
@@ -127,15 +136,11 @@ class GatewayNode:
         staleness: int = 0,
         weight: float = 0.0,
     ) -> None:
-        """Write the one end of a job and let go of the model it was sent. The flight is no longer in the table."""
+        """Write the one end of a job whose flight is no longer in the table."""
         state = self.state
-        sent = state.models[flight.model]
-        sent.jobs -= 1
-        if sent.jobs == 0:
-            del state.models[flight.model]
-        download_s, training_s, loss = (
-            (update.download_s, update.training_s, update.loss) if update else (0.0, 0.0, None)
-        )
+        download_s, training_s, loss = 0.0, 0.0, None
+        if update is not None:
+            download_s, training_s, loss = update.download_s, update.training_s, update.loss
         self._effects.append(
             Write(
                 JobRecord(
@@ -154,148 +159,85 @@ class GatewayNode:
             )
         )
 
-    def upload(
-        self, weights: Weights, base_epoch: int, updates: int, samples: int, at: float, early: bool = False
-    ) -> int:
-        """Send a model to the cloud, again and again until it is answered."""
-        state = self.state
-        number = state.next_upload
-        state.next_upload += 1
-        message = m.Upload(
-            UploadId(self.rules.number, state.incarnation, number),
-            weights,
-            base_epoch,
-            updates,
-            samples,
-            early,
-            min(state.outstanding, default=number),
-            state.roster.news(),
-        )
-        resend_at = at + self._reply_patience(1)
-        state.outstanding[number] = OutstandingUpload(message, at, resend_at, 1)
-        self._effects.append(Send(CLOUD, message))
-        if resend_at < state.resend_at:
-            state.resend_at = resend_at
-            self._effects.append(SetTimer("reply", resend_at))
-        return number
-
     def discard_flights(self, at: float) -> None:
         """Forget the work in flight (`gateway.in_flight = "discard"`): its devices are idle again for us."""
-        state = self.state
-        for number, flight in list(state.flights.items()):
+        for number, flight in list(self.state.flights.items()):
             if not flight.warmup:
                 self._land(number, flight, at)
                 self.end_job(number, flight, "round_closed", at)
-                self._release_if_moved(flight.slot)
+                rights.release_if_moved(self, flight.slot)
 
     def max_staleness(self) -> int:
         limit = self.rules.max_staleness
         return max(200, 100 * self.state.roster.associated_count) if limit is None else limit
 
-    def dispatch(self, at: float) -> None:
-        """Select among the idle devices and trigger those chosen (Eq. 10)."""
+    def watch_idleness(self, at: float) -> None:
+        """Nobody can be triggered: if that lasts and nothing is in flight, the aggregation may act without them."""
         state = self.state
-        if state.phase != "open":
-            return
-        roster = state.roster
-        slots = roster.candidate.nonzero()[0]
-        if len(slots) == 0:
-            self._watch_idleness(at)
-            return
-        rules = self.rules
-        candidates = roster.devices[slots]
-        latency = roster.round_latency[slots]
-        rates = rules.model_bytes / latency
-        capacity = rules.bandwidth - state.load
-        state.selections += 1
-        gradients = roster.gradients
-        if self._wants_utility and gradients is not None:
-            utility = scaled(gradients.utility(slots), gradients.known[slots], rules.utility_scale, rules.utility_floor)
-            rows = gradients.rows[slots] if "gradients" in self.selection.needs else None
-        else:
-            utility, rows = np.ones(len(slots)), None
-        problem = SelectionProblem(
-            rules.number,
-            candidates,
-            utility,
-            latency,
-            rates,
-            roster.loss[slots],
-            roster.squared_loss[slots],
-            roster.samples[slots],
-            roster.idle_since[slots],
-            roster.last_selected[slots],
-            capacity,
-            rules.latency_exponent,
-            state.gateway_epoch,
-            at,
-            scramble(rules.seed ^ state.selections),
-            rows,
-            state.memory,
-        )
-        selection = self.selection.choose(problem)
-        chosen = selection.devices
-        if selection.memory is not None:
-            state.memory = dict(selection.memory)
-        lone = False
-        if not chosen and state.active == 0:
-            # Nothing fits and nothing is in flight: the best one goes alone, so that a run never stalls.
-            best = int(np.argmax(utility * (1.0 / latency) ** rules.latency_exponent))
-            chosen, lone = (int(candidates[best]),), True
-        load = state.load
-        for device in chosen:
-            slot = roster.slot_of.get(device, -1)
-            if slot < 0 or not roster.candidate[slot]:
-                raise PolicyError(
-                    f"selection at gateway {rules.number}: the policy chose device {device}, which is not a candidate"
-                )
-            self._trigger(slot, data_rate(rules.model_bytes, float(roster.round_latency[slot])), at)
-        if not lone and state.load > rules.bandwidth * (1 + 1e-9) and len(chosen):
-            raise PolicyError(
-                f"selection at gateway {rules.number}: the policy chose {state.load - load:.6g} bytes/s "
-                f"but only {capacity:.6g} were free"
-            )
-        self._effects.append(
-            Write(SelectionRecord(at, rules.number, len(slots), chosen, len(chosen) < len(slots), lone))
-        )
+        if state.active == 0 and state.idle_upload_at == NEVER and self.aggregation.waits(self):
+            state.idle_upload_at = at + self.rules.cycle_patience
+            self.emit(SetTimer("idle", state.idle_upload_at))
 
-    # Devices -----------------------------------------------------------------------------------------------------
+    # From devices ------------------------------------------------------------------------------------------------
 
-    def _trigger(self, slot: int, rate: float, at: float, warmup: m.WarmUp | None = None) -> None:
-        state, rules, roster = self.state, self.rules, self.state.roster
-        number = state.next_job
-        state.next_job += 1
-        if warmup is None:
-            weights, key, base = state.weights, state.model_key, state.base_epoch
-        else:
-            weights, key, base = warmup.weights, 0, 0  # before the first global model; model keys begin at 1
-        if weights is None:
-            raise InvariantViolation(f"gateway {rules.number} dispatches before it has a model")
-        sent = state.models.get(key)
-        if sent is None:
-            state.models[key] = SentModel(weights, 1)
-        else:
-            sent.jobs += 1
-        latency = float(roster.round_latency[slot])
-        deadline = at + patience(latency, rules.patience_floor, rules.patience_factor)
-        state.flights[number] = Flight(
-            slot, at, state.gateway_epoch, base, rate, key, deadline, False, warmup is not None
-        )
-        state.active += 1
-        state.load += rate
-        roster.job[slot] = number
-        roster.last_selected[slot] = state.gateway_epoch
-        roster.candidate[slot] = False
-        job = JobId(rules.number, state.incarnation, number)
-        self._effects.append(
-            Send(
-                device_address(int(roster.devices[slot])),
-                m.Train(job, weights, state.gateway_epoch, base, state.version),
-            )
-        )
-        if deadline < state.deadline:
-            state.deadline = deadline
-            self._effects.append(SetTimer("patience", deadline))
+    def _update(self, event: Received, update: m.Update) -> None:
+        state, at, job = self.state, event.at, update.job
+        silence.heard(self, event.sender.number, at)
+        flight = self._landed(job, at)
+        if flight is None:
+            return  # ended before: a repeat, or work that was discarded
+        roster, slot = state.roster, flight.slot
+        roster.measure(slot, at - flight.sent_at)
+        if not _finite(update.weights):
+            self.end_job(job.number, flight, "refused", at, update)
+            self._after_landing(slot, at, warmup=False)
+            return
+        self._learn(slot, flight, update)
+        if flight.warmup:
+            self.end_job(job.number, flight, "warmup", at, update)
+            self._after_landing(slot, at, warmup=True)
+            return
+        if not rights.release_if_moved(self, slot):
+            roster.learnt[slot] = None
+        self.aggregation.received(self, job.number, flight, update, at)
+
+    def _learn(self, slot: int, flight: Flight, update: m.Update) -> None:
+        roster = self.state.roster
+        roster.samples[slot] = update.samples
+        roster.loss[slot] = update.loss
+        roster.squared_loss[slot] = update.squared_loss
+        if roster.gradients is None:
+            return
+        gradient = update.gradient
+        if gradient is None:
+            # gradient = "update": the mean step, from weights that are here anyway: no bytes on the device link
+            gradient = (flight.sent - update.weights) / np.float32(self.rules.learning_rate * update.steps)
+        if _finite(gradient):
+            roster.gradients.put(slot, gradient)
+
+    def _job_dropped(self, event: Received, dropped: m.JobDropped) -> None:
+        at = event.at
+        silence.heard(self, event.sender.number, at)
+        flight = self._landed(dropped.job, at)
+        if flight is None:
+            return
+        self.end_job(dropped.job.number, flight, dropped.reason, at)
+        if dropped.version > self.state.version:
+            # The device obeys an association that has not reached us yet: it is not ours to trigger.
+            rights.let_go(self, flight.slot)
+        self._after_landing(flight.slot, at, warmup=False)
+
+    def _alive(self, event: Received, _: m.Alive) -> None:
+        silence.heard(self, event.sender.number, event.at)
+        dispatch(self, event.at)
+
+    def _landed(self, job: JobId, at: float) -> Flight | None:
+        """The flight of a job of ours that came to its end at the device, taken off the table."""
+        state = self.state
+        flight = state.flights.get(job.number) if job.incarnation == state.incarnation else None
+        if flight is not None:
+            self._land(job.number, flight, at)
+        return flight
 
     def _land(self, number: int, flight: Flight, at: float) -> None:
         """Take a flight off the table: bandwidth and device are free again."""
@@ -309,141 +251,13 @@ class GatewayNode:
             roster.idle_since[slot] = at
             roster.refresh(slot)
 
-    def _update(self, event: Received, update: m.Update) -> None:
-        state, at, job = self.state, event.at, update.job
-        self._heard(event.sender.number, at)
-        flight = state.flights.get(job.number) if job.incarnation == state.incarnation else None
-        if flight is None:
-            return  # ended before: a repeat, or work that was discarded
-        self._land(job.number, flight, at)
-        roster, slot = state.roster, flight.slot
-        roster.measure(slot, at - flight.sent_at)
-        if not _finite(update.weights):
-            self.end_job(job.number, flight, "refused", at, update)
-            self._after_landing(slot, at, warmup=False)
-            return
-        roster.samples[slot] = update.samples
-        roster.loss[slot] = update.loss
-        roster.squared_loss[slot] = update.squared_loss
-        if roster.gradients is not None:
-            gradient = update.gradient
-            if gradient is None:
-                # gradient = "update": the mean step, from weights the gateway holds anyway: no bytes on the device link
-                sent = state.models[flight.model].weights
-                gradient = (sent - update.weights) / np.float32(self.rules.learning_rate * update.steps)
-            if _finite(gradient):
-                roster.gradients.put(slot, gradient)
-        if flight.warmup:
-            self.end_job(job.number, flight, "warmup", at, update)
-            self._after_landing(slot, at, warmup=True)
-            return
-        if not self._release_if_moved(slot):
-            roster.learnt[slot] = None
-        self.aggregation.received(self, job.number, flight, update, at)
-
-    def _job_dropped(self, event: Received, dropped: m.JobDropped) -> None:
-        state, at, job = self.state, event.at, dropped.job
-        self._heard(event.sender.number, at)
-        if job.incarnation != state.incarnation:
-            return
-        flight = state.flights.get(job.number)
-        if flight is None:
-            return
-        self._land(job.number, flight, at)
-        self.end_job(job.number, flight, dropped.reason, at)
-        if dropped.version > state.version:
-            # The device obeys an association that has not reached us yet: it is not ours to trigger.
-            self._let_go(flight.slot)
-        self._after_landing(flight.slot, at, warmup=False)
-
     def _after_landing(self, slot: int, at: float, *, warmup: bool) -> None:
-        released = self._release_if_moved(slot, warmup=warmup)
+        released = rights.release_if_moved(self, slot, warmup=warmup)
         if warmup and not released:
-            self._report(answered_warmup=(self.state.roster.knowledge(slot),))
-        self.dispatch(at)
+            self.report(answered_warmup=(self.state.roster.knowledge(slot),))
+        dispatch(self, at)
 
-    def _alive(self, event: Received, _: m.Alive) -> None:
-        self._heard(event.sender.number, event.at)
-        self.dispatch(event.at)
-
-    def _heard(self, device: int, at: float) -> None:
-        """Any word from a device that was given up makes its link feasible again."""
-        roster = self.state.roster
-        slot = roster.slot_of.get(device)
-        if slot is None or roster.feasible[slot]:
-            return
-        roster.feasible[slot] = True
-        roster.probe_at[slot] = NEVER
-        roster.refresh(slot)
-        self._report(heard=(device,))
-        self._effects.append(Write(LifeRecord(at, "device_heard", f"d{device}", f"by g{self.rules.number}")))
-
-    def _report(
-        self,
-        answered_warmup: tuple[m.DeviceKnowledge, ...] = (),
-        lost: tuple[int, ...] = (),
-        heard: tuple[int, ...] = (),
-    ) -> None:
-        state = self.state
-        self._effects.append(Send(CLOUD, m.Report(state.incarnation, state.next_report, answered_warmup, lost, heard)))
-        state.next_report += 1
-
-    # Rights to devices -------------------------------------------------------------------------------------------
-
-    def _release_if_moved(self, slot: int, *, warmup: bool = False) -> bool:
-        """Give back the right to an idle device that is not associated here (any more)."""
-        roster = self.state.roster
-        if (
-            roster.grant[slot] == 0
-            or roster.associated[slot]
-            or roster.job[slot] >= 0
-            or roster.grant_version[slot] > self.state.version
-        ):
-            return False
-        self._let_go(slot, warmup=warmup)
-        return True
-
-    def _let_go(self, slot: int, *, warmup: bool = False) -> None:
-        roster = self.state.roster
-        if roster.grant[slot] == 0:
-            return
-        grant = m.Grant(int(roster.devices[slot]), int(roster.grant[slot]), int(roster.grant_version[slot]))
-        self._effects.append(Send(CLOUD, m.Released(grant, roster.knowledge(slot), warmup)))
-        roster.learnt.pop(slot, None)
-        roster.grant[slot] = 0
-        roster.refresh(slot)
-
-    def _assignment(self, event: Received, assignment: m.Assignment) -> None:
-        state, roster = self.state, self.state.roster
-        left: list[int] = []
-        if assignment.version > state.version:
-            state.version = assignment.version
-            left = roster.associate(assignment.devices)
-        self._take_all(assignment.grants, assignment.knowledge)
-        # A right that came with an assignment overtaken by a newer one still has to go back.
-        for slot in dict.fromkeys([*left, *np.flatnonzero((roster.grant > 0) & ~roster.associated).tolist()]):
-            self._release_if_moved(slot)
-        self.dispatch(event.at)
-
-    def _granted(self, event: Received, granted: m.Granted) -> None:
-        self._take_all((granted.grant,), (granted.knowledge,))
-        self._release_if_moved(self.state.roster.slot_of[granted.grant.device])
-        self.dispatch(event.at)
-
-    def _take_all(self, grants: tuple[m.Grant, ...], knowledge: tuple[m.DeviceKnowledge, ...]) -> list[int]:
-        roster = self.state.roster
-        roster.add([grant.device for grant in grants])
-        return [
-            roster.take(grant, known)
-            for grant, known in zip(grants, knowledge, strict=True)
-            if grant.number > roster.grant[roster.slot_of[grant.device]]
-        ]
-
-    def _warm_up(self, event: Received, warm_up: m.WarmUp) -> None:
-        for slot in self._take_all(warm_up.grants, warm_up.knowledge):
-            self._trigger(slot, 0.0, event.at, warm_up)
-
-    # The cloud ---------------------------------------------------------------------------------------------------
+    # From the cloud ----------------------------------------------------------------------------------------------
 
     def _global_model(self, event: Received, model: m.GlobalModel) -> None:
         state = self.state
@@ -453,34 +267,44 @@ class GatewayNode:
             state.newest = model
 
     def _answer(self, event: Received, answer: m.Answer) -> None:
+        if uploads.answered(self, answer, event.at):
+            self.aggregation.answered(self, answer, event.at)
+
+    def _warm_up(self, event: Received, warm_up: m.WarmUp) -> None:
+        for slot in rights.take(self, warm_up.grants, warm_up.knowledge):
+            trigger(self, slot, 0.0, event.at, warm_up)
+
+    def _assignment(self, event: Received, assignment: m.Assignment) -> None:
         state = self.state
-        if answer.upload.incarnation != state.incarnation:
-            return
-        outstanding = state.outstanding.pop(answer.upload.number, None)
-        if outstanding is None:
-            return  # not waiting for it: an answer to a repeat
-        state.reply_s = max(state.reply_s, event.at - outstanding.sent_at)
-        self.aggregation.answered(self, answer, event.at)
+        if assignment.version > state.version:
+            state.version = assignment.version
+            state.roster.associate(assignment.devices)
+        # A right that came with an assignment which a newer one overtook still has to go back.
+        rights.take(self, assignment.grants, assignment.knowledge)
+        rights.release_all_moved(self)
+        dispatch(self, event.at)
+
+    def _granted(self, event: Received, granted: m.Granted) -> None:
+        rights.take(self, (granted.grant,), (granted.knowledge,))
+        rights.release_if_moved(self, self.state.roster.slot_of[granted.grant.device])
+        dispatch(self, event.at)
 
     def _finish(self, event: Received, _: m.Finish) -> None:
-        if self.state.phase != "over":
-            self._close("run_ended", event.at)
-            self._effects.append(Stop())
+        self._close("run_ended", event.at)
+        self.emit(Stop())
+
+    def _refused(self, event: Received, refused: m.Refused) -> None:
+        self._close("run_ended", event.at)
+        self.emit(Write(LifeRecord(event.at, "refused", f"g{self.rules.number}", refused.reason)))
+        self.emit(Stop(refused.reason))
 
     def _fenced(self, event: Received, fenced: m.Fenced) -> None:
         """The cloud took us for dead and gave our devices away. What is open is lost; we begin anew."""
-        state = self.state
-        if fenced.incarnation != state.incarnation or state.phase == "over":
-            return
-        self._close("gateway_lost", event.at)
-        self.state = self._fresh(state.incarnation + 1)
-        self._effects.append(Send(CLOUD, m.Hello(self.state.incarnation)))
-
-    def _refused(self, event: Received, refused: m.Refused) -> None:
-        if self.state.phase != "over":
-            self._close("run_ended", event.at)
-            self._effects.append(Write(LifeRecord(event.at, "refused", f"g{self.rules.number}", refused.reason)))
-            self._effects.append(Stop(refused.reason))
+        incarnation = self.state.incarnation
+        if fenced.incarnation == incarnation:
+            self._close("gateway_lost", event.at)
+            self.state = self._fresh(incarnation + 1)
+            self._rejoin(event)
 
     def _close(self, reason: JobEnd, at: float) -> None:
         state = self.state
@@ -491,92 +315,17 @@ class GatewayNode:
         end: UploadEnd = "lost" if reason == "gateway_lost" else "run_ended"
         for outstanding in state.outstanding.values():
             upload = outstanding.message
-            self._effects.append(
+            self.emit(
                 Write(UploadRecord(at, upload.upload, end, upload.base_epoch, 0, 0.0, upload.updates, upload.early))
             )
         state.outstanding.clear()
         state.phase = "over"
 
-    # Time --------------------------------------------------------------------------------------------------------
+    # Time, and the rest ------------------------------------------------------------------------------------------
 
     def _timer(self, event: TimerFired) -> None:
-        if self.state.phase == "over":
-            return
-        if event.key == "patience":
-            self._give_up_silent(event.at)
-        elif event.key == "probe":
-            self._probe(event.at)
-        elif event.key == "reply":
-            self._resend(event.at)
-        elif event.key == "idle":
-            self._idle(event.at)
-
-    def _give_up_silent(self, at: float) -> None:
-        state, roster = self.state, self.state.roster
-        lost: list[int] = []
-        for number, flight in state.flights.items():
-            if flight.overdue or flight.deadline > at:
-                continue
-            flight.overdue = True
-            state.active -= 1
-            state.load = state.load - flight.rate if state.active else 0.0
-            slot = flight.slot
-            if roster.job[slot] == number:
-                roster.job[slot] = -1
-            if roster.feasible[slot]:
-                roster.feasible[slot] = False
-                roster.probe_wait[slot] = PROBE_FIRST_S
-                roster.probe_at[slot] = at + PROBE_FIRST_S
-                lost.append(int(roster.devices[slot]))
-            roster.refresh(slot)
-            self._release_if_moved(slot)
-        state.deadline = min((f.deadline for f in state.flights.values() if not f.overdue), default=NEVER)
-        if state.deadline < NEVER:
-            self._effects.append(SetTimer("patience", state.deadline))
-        if lost:
-            self._report(lost=tuple(lost))
-            self._effects.extend(
-                Write(LifeRecord(at, "device_given_up", f"d{device}", f"by g{self.rules.number}")) for device in lost
-            )
-            self._arm_probe()
-            self.dispatch(at)
-
-    def _probe(self, at: float) -> None:
-        roster = self.state.roster
-        self.state.probe_at = NEVER
-        for slot in np.flatnonzero(roster.probe_at <= at):
-            roster.probe_wait[slot] = min(2 * roster.probe_wait[slot], PROBE_MOST_S)
-            roster.probe_at[slot] = at + roster.probe_wait[slot]
-            self._effects.append(Send(device_address(int(roster.devices[slot])), m.Probe()))
-        self._arm_probe()
-
-    def _arm_probe(self) -> None:
-        next_at = float(self.state.roster.probe_at.min(initial=NEVER))
-        if next_at < self.state.probe_at:
-            self.state.probe_at = next_at
-            self._effects.append(SetTimer("probe", next_at))
-
-    def _reply_patience(self, attempts: int) -> float:
-        # A transfer may be slow: what was waited before is no sign of loss. Repeats back off.
-        base = max(self.rules.reply_patience, 3 * self.state.reply_s)
-        return min(base * 2.0 ** (attempts - 1), max(base, RESEND_MOST_S))
-
-    def _resend(self, at: float) -> None:
-        outstanding = self.state.outstanding
-        for upload in outstanding.values():
-            if upload.resend_at <= at:
-                upload.attempts += 1
-                upload.resend_at = at + self._reply_patience(upload.attempts)
-                self._effects.append(Send(CLOUD, upload.message))
-        self.state.resend_at = min((upload.resend_at for upload in outstanding.values()), default=NEVER)
-        if outstanding:
-            self._effects.append(SetTimer("reply", self.state.resend_at))
-
-    def _watch_idleness(self, at: float) -> None:
-        state = self.state
-        if state.active == 0 and state.idle_upload_at == NEVER and self.aggregation.waits(self):
-            state.idle_upload_at = at + self.rules.cycle_patience
-            self._effects.append(SetTimer("idle", state.idle_upload_at))
+        if self.state.phase != "over":
+            self._timers[event.key](self, event.at)
 
     def _idle(self, at: float) -> None:
         state = self.state
@@ -584,24 +333,23 @@ class GatewayNode:
         if state.phase != "open" or state.active or not self.aggregation.waits(self):
             return
         if state.roster.candidate.any():
-            self.dispatch(at)
+            dispatch(self, at)
         else:
             self.aggregation.idle(self, at)
 
     def _received(self, event: Received) -> None:
-        if self.state.phase == "over":
-            return
-        self._messages[type(event.message)](event, event.message)
+        if self.state.phase != "over":
+            self._messages[type(event.message)](event, event.message)
 
     def _peer_lost(self, event: PeerLost) -> None:
         if event.peer == CLOUD:
             self._rejoin(event)
 
-    def _rejoin(self, event: Event) -> None:
+    def _rejoin(self, _: Event) -> None:
         """After an outage of ours or of the session: the cloud may have declared us lost meanwhile."""
-        self._effects.append(Send(CLOUD, m.Hello(self.state.incarnation)))
+        self.emit(Send(CLOUD, m.Hello(self.state.incarnation)))
 
-    def _nothing(self, event: Event) -> None:
+    def _nothing(self, _: Event) -> None:
         return
 
     def _fresh(self, incarnation: int) -> GatewayState:

@@ -16,8 +16,10 @@ from async_hfl.core.identifiers import UploadId
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 from async_hfl.core.records import JobEnd, UploadEnd, UploadRecord
 from async_hfl.core.weights import Weights
+from async_hfl.nodes.dispatching import dispatch
 from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.gateway_state import Flight
+from async_hfl.nodes.uploads import upload
 
 
 @plain
@@ -58,7 +60,7 @@ class MixOnArrival:
         if self.state.mixed >= node.rules.epochs:
             self._upload(node, at)
         else:
-            node.dispatch(at)
+            dispatch(node, at)
 
     def answered(self, node: GatewayNode, answer: m.Answer, at: float) -> None:
         stored = node.state.newest
@@ -79,16 +81,16 @@ class MixOnArrival:
         state = node.state
         if self.state.mixed and state.phase == "open":
             # Mixed and never uploaded: the jobs ended as aggregated, the model they went into ends here.
-            upload = UploadId(node.rules.number, state.incarnation, state.next_upload)
+            number = UploadId(node.rules.number, state.incarnation, state.next_upload)
             end: UploadEnd = "lost" if reason == "gateway_lost" else "run_ended"
-            node.send(Write(UploadRecord(at, upload, end, state.base_epoch, 0, 0.0, self.state.mixed, False)))
+            node.emit(Write(UploadRecord(at, number, end, state.base_epoch, 0, 0.0, self.state.mixed, False)))
         self.state = MixingState()
 
     def _adopt(self, node: GatewayNode, epoch: int, weights: Weights, at: float) -> None:
         state = node.state
         if epoch < state.base_epoch:
             raise InvariantViolation(f"gateway {node.rules.number} adopts epoch {epoch} after {state.base_epoch}")
-        node.set_model(weights)
+        state.weights = weights
         state.base_epoch = epoch
         state.newest = None
         state.phase = "open"
@@ -97,7 +99,7 @@ class MixOnArrival:
         while self.state.held and self.state.mixed < node.rules.epochs:
             held = self.state.held.pop(0)
             self._mix(node, held.number, held.flight, held.update, at)
-        node.dispatch(at)
+        dispatch(node, at)
         if self.state.mixed >= node.rules.epochs:
             self._upload(node, at)
 
@@ -114,9 +116,8 @@ class MixOnArrival:
             node.end_job(number, flight, "stale", at, update, staleness)
             return
         weight = rules.mixing_weight * rules.staleness(staleness)
-        sent = state.models[flight.model].weights
         assert state.weights is not None
-        node.set_model(mix_with_drag(state.weights, update.weights, sent, weight, rules.drag))
+        state.weights = mix_with_drag(state.weights, update.weights, flight.sent, weight, rules.drag)
         state.gateway_epoch += 1
         self.state.mixed += 1
         self.state.samples += update.samples
@@ -125,7 +126,7 @@ class MixOnArrival:
     def _upload(self, node: GatewayNode, at: float, *, early: bool = False) -> None:
         state = node.state
         assert state.weights is not None
-        node.upload(state.weights, state.base_epoch, self.state.mixed, self.state.samples, at, early)
+        upload(node, state.weights, state.base_epoch, self.state.mixed, self.state.samples, at, early=early)
         state.phase = "uploading"
         if node.rules.in_flight == "discard":
             node.discard_flights(at)

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from async_hfl.core import messages as m
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 from async_hfl.core.records import JobEnd
+from async_hfl.nodes.dispatching import dispatch
 from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.gateway_mixing import HeldUpdate
 from async_hfl.nodes.gateway_state import Flight
+from async_hfl.nodes.uploads import upload
 
 
 @plain
@@ -38,9 +40,9 @@ class Relay:
         self._adopt(node, model.epoch, model, at)
 
     def received(self, node: GatewayNode, number: int, flight: Flight, update: m.Update, at: float) -> None:
-        upload = node.upload(update.weights, flight.base_epoch, 1, update.samples, at)
+        sent = upload(node, update.weights, flight.base_epoch, 1, update.samples, at)
         # The weights travel in the upload; here only the job's facts are kept.
-        self.state.relayed[upload] = HeldUpdate(number, flight, update)
+        self.state.relayed[sent] = HeldUpdate(number, flight, update)
 
     def answered(self, node: GatewayNode, answer: m.Answer, at: float) -> None:
         held = self.state.relayed.pop(answer.upload.number)
@@ -69,6 +71,6 @@ class Relay:
     def _adopt(self, node: GatewayNode, epoch: int, model: m.GlobalModel | m.Answer, at: float) -> None:
         state = node.state
         if state.weights is None or epoch > state.base_epoch:
-            node.set_model(model.weights)
+            state.weights = model.weights
             state.base_epoch = epoch
-        node.dispatch(at)
+        dispatch(node, at)

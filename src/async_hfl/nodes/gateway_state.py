@@ -26,20 +26,11 @@ class Flight:
     base_epoch: int
     rate: float
     """R_ij it takes of the bandwidth; 0 for warm-up and once overdue."""
-    model: int
-    """Key of the model it was sent."""
+    sent: Weights
+    """w_sent: kept as long as the job is open; jobs sent the same model share the one array."""
     deadline: float
     overdue: bool
     warmup: bool
-
-
-@plain
-@dataclass(slots=True)
-class SentModel:
-    """w_sent, kept until every job that was sent it has ended."""
-
-    weights: Weights
-    jobs: int
 
 
 @plain
@@ -57,8 +48,6 @@ class GatewayState:
     incarnation: int
     phase: Phase = "waiting"
     weights: Weights | None = None
-    model_key: int = 0
-    """Changes with every change of `weights`."""
     base_epoch: int = 0
     gateway_epoch: int = 0
     """z: never restarts within a run."""
@@ -71,7 +60,6 @@ class GatewayState:
     next_job: int = 1
     next_upload: int = 1
     next_report: int = 1
-    models: dict[int, SentModel] = field(default_factory=dict)
     outstanding: dict[int, OutstandingUpload] = field(default_factory=dict)
     reply_s: float = 0.0
     """Longest wait for an answer so far: on a slow backhaul patience must not run out on a transfer under way."""

@@ -41,6 +41,7 @@ def learning_curves(runs: list[RunDirectory], path: Path, title: str) -> None:
         axes.set_xlim(left=0)
         axes.spines[["top", "right"]].set_visible(False)
     by_time.set_ylabel("accuracy on the test set")
-    by_time.legend(loc="lower right", frameon=False)
+    if target is not None:
+        by_time.legend(loc="lower right", frameon=False)
     figure.suptitle(title, fontsize=11)
     figure.savefig(path, dpi=150)

@@ -57,7 +57,7 @@ class RunView:
         self._began = time.monotonic()
         if self._quiet:
             return
-        self._console.print(f"[bold]{self._name}[/bold]  → {run.path}", highlight=False)
+        self._console.print(Text.assemble((self._name, "bold"), f"  → {run.path}"), soft_wrap=True)
         if self._console.is_terminal:
             self._live = Live(Text("compiling …"), console=self._console, refresh_per_second=8, transient=True)
             self._live.start()
@@ -93,8 +93,8 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
         f"{summary['method']} on {summary['task']}, {summary['network']} ({summary['preset']}), seed {summary['seed']}"
     )
     reached = summary["target_reached"]
-    table.add_row("run", f"{name}")
-    table.add_row("directory", str(summary["run"]))
+    table.add_row("run", name)
+    table.add_row("directory", Text(str(summary["run"]), overflow="fold"))
     table.add_row(
         "target",
         f"reached after {duration(summary['time_to_target_s'])}, {size(summary['bytes_to_target'])} "

@@ -7,7 +7,7 @@ def duration(seconds: float | None) -> str:
     """1 h 02 min, 3 min 20 s, 12.3 s."""
     if seconds is None:
         return "-"
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
@@ -21,8 +21,9 @@ def size(count: float | None) -> str:
     if count is None:
         return "-"
     for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(count) < 1000 or unit == "TB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        digits = 0 if unit == "B" else 1
+        if round(abs(count), digits) < 1000 or unit == "TB":
+            return f"{count:.{digits}f} {unit}"
         count /= 1000
     raise AssertionError
 

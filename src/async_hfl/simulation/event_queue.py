@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from async_hfl.core.plain import Plain, from_plain, to_plain
@@ -26,10 +27,13 @@ class EventQueue:
     def __len__(self) -> int:
         return len(self.heap)
 
-    def snapshot(self) -> Plain:
-        return {"sequence": self.sequence, "heap": [[at, n, node, to_plain(what)] for at, n, node, what in self.heap]}
+    def snapshot(self, chunk: int) -> Iterator[Plain]:
+        """Parts of at most `chunk` entries, at least one part."""
+        for start in range(0, max(len(self.heap), 1), chunk):
+            entries = [[at, n, node, to_plain(what)] for at, n, node, what in self.heap[start : start + chunk]]
+            yield {"sequence": self.sequence, "entries": entries}
 
-    def restore(self, data: Plain) -> None:
-        self.sequence = data["sequence"]
-        self.heap = [(at, n, node, from_plain(what)) for at, n, node, what in data["heap"]]
+    def restore(self, parts: list[Plain]) -> None:
+        self.sequence = parts[0]["sequence"]
+        self.heap = [(at, n, node, from_plain(what)) for part in parts for at, n, node, what in part["entries"]]
         heapify(self.heap)

@@ -135,11 +135,6 @@ class Invariants:
             f"{name}: load {load} beyond its bandwidth {rules.bandwidth} with {len(paying)} in flight",
         )
         held = self._held(gateway)
-        references: dict[int, int] = {}
-        for flight in [*state.flights.values(), *held]:
-            references[flight.model] = references.get(flight.model, 0) + 1
-        kept = {key: sent.jobs for key, sent in state.models.items()}
-        _demand(references == kept, f"{name}: models kept {kept}, models in use {references}")
         owner = (rules.number, state.incarnation)
         open_jobs = state.next_job - 1 - self.witness.ended.get(owner, 0)
         _demand(

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
-from async_hfl.core.plain import from_plain, plain, to_plain
+from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 from async_hfl.core.records import EpochRecord, JobRecord, LifeRecord, Record, SelectionRecord
 from async_hfl.journal import checkpoint
 from async_hfl.journal.events_file import EventsWriter, truncate
@@ -84,11 +85,13 @@ class Session:
         self.tally = Tally()
         self.simulator = Simulator(world, self)
         self._resumed = directory.checkpoint.is_file()
-        saved: dict[str, Any] = {}
+        saved: dict[str, list[Plain]] = {}
         if self._resumed:
             saved = checkpoint.load(directory.checkpoint)
-            truncate(directory.events, saved["events_bytes"])
-            truncate(directory.epochs, saved["epochs_bytes"])
+            (session,) = saved["session"]
+            truncate(directory.events, session["events_bytes"])
+            truncate(directory.epochs, session["epochs_bytes"])
+            self.tally = from_plain(session["tally"])
         else:
             # Killed before its first checkpoint: begin again.
             directory.events.unlink(missing_ok=True)
@@ -96,8 +99,7 @@ class Session:
         self.events = EventsWriter(directory.events)
         self.epochs = EpochsWriter(directory.epochs)
         if self._resumed:
-            self.simulator.restore(saved["simulator"])
-            self.tally = from_plain(saved["tally"])
+            self.simulator.restore(saved)
         self._due = False
         self._on_epoch: Callable[[Progress], None] | None = None
         self._began = 0.0
@@ -191,16 +193,12 @@ class Session:
         tally = self.tally
         assert tally.last is not None
         tally.checkpoint_epoch, tally.checkpoint_updates = tally.last.epoch, self.simulator.updates
-        simulator = self.simulator.snapshot()
-        checkpoint.save(
-            self.directory.checkpoint,
-            {
-                "simulator": simulator,
-                "tally": to_plain(tally),
-                "events_bytes": self.events.sync(),
-                "epochs_bytes": self.epochs.sync(),
-            },
-        )
+        session = {
+            "tally": to_plain(tally),
+            "events_bytes": self.events.sync(),
+            "epochs_bytes": self.epochs.sync(),
+        }
+        checkpoint.save(self.directory.checkpoint, chain([("session", session)], self.simulator.snapshot()))
         save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)
 
     def _result(self) -> dict[str, Any]:

@@ -9,8 +9,9 @@ Decides nothing: policies, learner and delays are handed in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 from async_hfl.core import messages as m
@@ -39,6 +40,9 @@ from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.simulation.event_queue import EventQueue
 from async_hfl.simulation.ledger import Ledger
 from async_hfl.simulation.training_pool import TrainingPool
+
+_CHUNK, _NODES = 500, 20
+"""Events (or results) and nodes in one part of a checkpoint."""
 
 
 class Journal(Protocol):
@@ -103,7 +107,6 @@ class Simulator:
         self._addresses: list[Address] = [
             CLOUD,
             *(gateway_address(j) for j in range(len(world.gateways))),
-            *(device_address(i) for i in range(len(world.devices))),
         ]
         self._timers: dict[tuple[int, str], int] = {}
         self._training_seed = stream_seed(world.seed, "training")
@@ -151,7 +154,7 @@ class Simulator:
     def _send(self, index: int, send: Send) -> None:
         message, to = send.message, send.to
         size = traffic(message, self.world.model_bytes)
-        sender = self._addresses[index]
+        sender = self._address(index)
         total = self.ledger.add(sender, to, size)
         delays, at, about = self.world.delays, self.at, ""
         if to.tier == DEVICE_TIER:
@@ -181,6 +184,10 @@ class Simulator:
         arrival = at + delay
         self.queue.push(arrival, target, Received(arrival, sender, message, delay))
 
+    def _address(self, index: int) -> Address:
+        first = self._devices_from
+        return self._addresses[index] if index < first else device_address(index - first)
+
     def _write(self, index: int, write: Write) -> None:
         record = write.record
         self.journal.write(record)
@@ -209,7 +216,7 @@ class Simulator:
 
     def _stop(self, index: int, stop: Stop) -> None:
         if stop.reason:
-            raise InternalError(f"{self._addresses[index]} stopped: {stop.reason}")
+            raise InternalError(f"{self._address(index)} stopped: {stop.reason}")
         self._running -= 1
         if index == 0:
             self.finished_at = self.at
@@ -219,23 +226,32 @@ class Simulator:
 
     # Checkpoints -------------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> Plain:
-        return {
-            "at": self.at,
-            "updates": self.updates,
-            "running": self._running,
-            "pool": self.pool.snapshot(),
-            "queue": self.queue.snapshot(),
-            "ledger": self.ledger.snapshot(),
-            "timers": [[index, key, sequence] for (index, key), sequence in self._timers.items()],
-            "nodes": [node.snapshot() for node in self._nodes],
-        }
+    def snapshot(self) -> Iterator[tuple[str, Plain]]:
+        """Named parts, each small: the whole never stands in memory as plain data."""
+        for part in self.pool.snapshot(_CHUNK):
+            yield "pool", part
+        yield (
+            "simulator",
+            {
+                "at": self.at,
+                "updates": self.updates,
+                "running": self._running,
+                "ledger": self.ledger.snapshot(),
+                "timers": [[index, key, sequence] for (index, key), sequence in self._timers.items()],
+            },
+        )
+        # A gateway's snapshot holds its devices in flight, so few nodes make a part.
+        for start in range(0, len(self._nodes), _NODES):
+            yield "nodes", [node.snapshot() for node in self._nodes[start : start + _NODES]]
+        for part in self.queue.snapshot(_CHUNK):
+            yield "queue", part
 
-    def restore(self, data: Plain) -> None:
+    def restore(self, parts: dict[str, list[Plain]]) -> None:
+        (data,) = parts["simulator"]
         self.at, self.updates, self._running = data["at"], data["updates"], data["running"]
-        self.pool.restore(data["pool"])
-        self.queue.restore(data["queue"])
+        self.pool.restore(parts["pool"])
+        self.queue.restore(parts["queue"])
         self.ledger.restore(data["ledger"])
         self._timers = {(index, key): sequence for index, key, sequence in data["timers"]}
-        for node, part in zip(self._nodes, data["nodes"], strict=True):
+        for node, part in zip(self._nodes, chain.from_iterable(parts["nodes"]), strict=True):
             node.restore(part)

@@ -9,7 +9,9 @@ Wasted work (trained, then superseded or cut off by the run's end) is at most wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId
@@ -77,12 +79,18 @@ class TrainingPool:
         self.counts.trained += len(jobs)
         self.counts.largest = max(self.counts.largest, len(jobs))
 
-    def snapshot(self) -> Plain:
-        """Flushes first: a checkpoint holds results, so the batches that follow do not depend on where a run broke."""
+    def snapshot(self, chunk: int) -> Iterator[Plain]:
+        """Flushes first: a checkpoint holds results, so the batches that follow do not depend on where a run broke.
+
+        In parts of at most `chunk` jobs, at least one part."""
         if self.batching:
             self.flush()
-        return to_plain({"counts": self.counts, "waiting": self._waiting, "results": self._results})
+        yield {"counts": to_plain(self.counts), "waiting": to_plain(self._waiting)}
+        results = iter(self._results.items())
+        while part := list(islice(results, chunk)):
+            yield {"results": [[to_plain(job), to_plain(result)] for job, result in part]}
 
-    def restore(self, data: Plain) -> None:
-        restored = from_plain(data)
-        self.counts, self._waiting, self._results = restored["counts"], restored["waiting"], restored["results"]
+    def restore(self, parts: list[Plain]) -> None:
+        first, *rest = parts
+        self.counts, self._waiting = from_plain(first["counts"]), from_plain(first["waiting"])
+        self._results = {from_plain(job): from_plain(result) for part in rest for job, result in part["results"]}

@@ -39,8 +39,9 @@ def _fill(devices: list[int], rates: list[float], capacity: float, seed: int) ->
     taken: list[float] = []
     used, lightest = 0.0, min(rates)
     surely_fits, surely_not = capacity * (1.0 - _ROUNDING), capacity * (1.0 + _ROUNDING)
+    base = scramble(seed)
     for left in range(len(devices), 0, -1):
-        place = scramble(seed + left) % left
+        place = scramble(base ^ left) % left
         last = left - 1
         device, rate = devices[place], rates[place]
         devices[place], rates[place] = devices[last], rates[last]

@@ -1,0 +1,118 @@
+"""Selection at a gateway (Eq. 10) and the triggering of those chosen.
+
+Runs at the start of a cycle, after every aggregation, and when a device joins, returns or is given up. If nothing is in
+flight and nobody fits the bandwidth, the best one is sent alone, recorded: a run never stalls.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from async_hfl.core import messages as m
+from async_hfl.core.effects import Send, SetTimer, Write
+from async_hfl.core.errors import InvariantViolation, PolicyError
+from async_hfl.core.identifiers import JobId, device_address
+from async_hfl.core.latency import data_rate, patience
+from async_hfl.core.policies import Floats, Ints, SelectionProblem
+from async_hfl.core.randomness import scramble
+from async_hfl.core.records import SelectionRecord
+from async_hfl.core.utility import scaled
+from async_hfl.nodes.gateway_state import Flight
+
+if TYPE_CHECKING:
+    from async_hfl.nodes.gateway import GatewayNode
+
+_ROUNDING = 1e-9
+
+
+def dispatch(node: GatewayNode, at: float) -> None:
+    """Select among the idle devices and trigger those chosen."""
+    state, rules, roster = node.state, node.rules, node.state.roster
+    if state.phase != "open":
+        return
+    slots = roster.candidate.nonzero()[0]
+    if len(slots) == 0:
+        node.watch_idleness(at)
+        return
+    state.selections += 1
+    problem = _problem(node, slots, at)
+    selection = node.selection.choose(problem)
+    if selection.memory is not None:
+        state.memory = dict(selection.memory)
+    chosen, lone = selection.devices, False
+    if not chosen and state.active == 0:
+        value = problem.learning_utility * (1.0 / problem.round_latency) ** rules.latency_exponent
+        chosen, lone = (int(problem.candidates[int(np.argmax(value))]),), True
+    for device in chosen:
+        slot = roster.slot_of.get(device, -1)
+        if slot < 0 or not roster.candidate[slot]:
+            raise PolicyError(f"selection at gateway {rules.number}: device {device} was chosen and is no candidate")
+        trigger(node, slot, data_rate(rules.model_bytes, float(roster.round_latency[slot])), at)
+    if chosen and not lone and state.load > rules.bandwidth * (1 + _ROUNDING):
+        raise PolicyError(
+            f"selection at gateway {rules.number}: what was chosen takes the load to {state.load:.6g} bytes/s, "
+            f"beyond the bandwidth of {rules.bandwidth:.6g}"
+        )
+    node.emit(Write(SelectionRecord(at, rules.number, len(slots), chosen, len(chosen) < len(slots), lone)))
+
+
+def _problem(node: GatewayNode, slots: Ints, at: float) -> SelectionProblem:
+    state, rules, roster = node.state, node.rules, node.state.roster
+    latency = roster.round_latency[slots]
+    utility, gradients = _utility(node, slots)
+    return SelectionProblem(
+        rules.number,
+        roster.devices[slots],
+        utility,
+        latency,
+        rules.model_bytes / latency,
+        roster.loss[slots],
+        roster.squared_loss[slots],
+        roster.samples[slots],
+        roster.idle_since[slots],
+        roster.last_selected[slots],
+        rules.bandwidth - state.load,
+        rules.latency_exponent,
+        state.gateway_epoch,
+        at,
+        scramble(rules.seed ^ state.selections),
+        gradients,
+        state.memory,
+    )
+
+
+def _utility(node: GatewayNode, slots: Ints) -> tuple[Floats, m.Gradient | None]:
+    """Scaled utilities of the candidates, and their gradients for a policy that wants those."""
+    table, needs, rules = node.state.roster.gradients, node.selection.needs, node.rules
+    if table is None or not needs:
+        return np.ones(len(slots)), None
+    utility = scaled(table.utility(slots), table.known[slots], rules.utility_scale, rules.utility_floor)
+    return utility, table.rows[slots] if "gradients" in needs else None
+
+
+def trigger(node: GatewayNode, slot: int, rate: float, at: float, warm_up: m.WarmUp | None = None) -> None:
+    """Send a job. A warm-up job starts from the initial model and takes no bandwidth."""
+    state, rules, roster = node.state, node.rules, node.state.roster
+    weights, base = (state.weights, state.base_epoch) if warm_up is None else (warm_up.weights, 0)
+    if weights is None:
+        raise InvariantViolation(f"gateway {rules.number} dispatches before it has a model")
+    number = state.next_job
+    state.next_job += 1
+    latency = float(roster.round_latency[slot])
+    deadline = at + patience(latency, rules.patience_floor, rules.patience_factor)
+    state.flights[number] = Flight(
+        slot, at, state.gateway_epoch, base, rate, weights, deadline, False, warm_up is not None
+    )
+    state.active += 1
+    state.load += rate
+    roster.job[slot] = number
+    roster.last_selected[slot] = state.gateway_epoch
+    roster.candidate[slot] = False
+    job = JobId(rules.number, state.incarnation, number)
+    train = m.Train(job, weights, state.gateway_epoch, base, state.version)
+    node.emit(Send(device_address(int(roster.devices[slot])), train))
+    if deadline < state.deadline:
+        state.deadline = deadline
+        node.emit(SetTimer("patience", deadline))

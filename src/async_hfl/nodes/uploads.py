@@ -1,0 +1,79 @@
+"""Uploads from a gateway to the cloud: numbered, and resent until they are answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from async_hfl.core import messages as m
+from async_hfl.core.effects import Send, SetTimer
+from async_hfl.core.identifiers import CLOUD, UploadId
+from async_hfl.core.weights import Weights
+from async_hfl.nodes.gateway_state import OutstandingUpload
+
+if TYPE_CHECKING:
+    from async_hfl.nodes.gateway import GatewayNode
+
+NEVER = float("inf")
+RESEND_MOST_S = 3600.0
+
+
+def upload(
+    node: GatewayNode,
+    weights: Weights,
+    base_epoch: int,
+    updates: int,
+    samples: int,
+    at: float,
+    *,
+    early: bool = False,
+) -> int:
+    """Send a model with what was learnt of the devices since the last one; returns its number."""
+    state = node.state
+    number = state.next_upload
+    state.next_upload += 1
+    message = m.Upload(
+        UploadId(node.rules.number, state.incarnation, number),
+        weights,
+        base_epoch,
+        updates,
+        samples,
+        early,
+        min(state.outstanding, default=number),
+        state.roster.news(),
+    )
+    resend_at = at + _patience(node, 1)
+    state.outstanding[number] = OutstandingUpload(message, at, resend_at, 1)
+    node.emit(Send(CLOUD, message))
+    if resend_at < state.resend_at:
+        state.resend_at = resend_at
+        node.emit(SetTimer("reply", resend_at))
+    return number
+
+
+def resend(node: GatewayNode, at: float) -> None:
+    outstanding = node.state.outstanding
+    for waiting in outstanding.values():
+        if waiting.resend_at <= at:
+            waiting.attempts += 1
+            waiting.resend_at = at + _patience(node, waiting.attempts)
+            node.emit(Send(CLOUD, waiting.message))
+    node.state.resend_at = min((waiting.resend_at for waiting in outstanding.values()), default=NEVER)
+    if outstanding:
+        node.emit(SetTimer("reply", node.state.resend_at))
+
+
+def answered(node: GatewayNode, answer: m.Answer, at: float) -> bool:
+    """Is this the answer to something outstanding? Another is ignored (it answers a repeat)."""
+    if answer.upload.incarnation != node.state.incarnation:
+        return False
+    waiting = node.state.outstanding.pop(answer.upload.number, None)
+    if waiting is None:
+        return False
+    node.state.reply_s = max(node.state.reply_s, at - waiting.sent_at)
+    return True
+
+
+def _patience(node: GatewayNode, attempts: int) -> float:
+    # A transfer may be slow: what was waited before is no sign of loss. Repeats back off.
+    base = max(node.rules.reply_patience, 3 * node.state.reply_s)
+    return min(base * 2.0 ** (attempts - 1), max(base, RESEND_MOST_S))

@@ -1,0 +1,56 @@
+"""The command line as a user meets it: in this process, or as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HANG_GUARD_S = 300
+"""Not an expectation: a test that hangs should say so before the day is over."""
+PROGRAM = str(Path(sys.executable).with_name("async-hfl"))
+SMALL = ("--task", "null", "--network", "uniform", "--set", "task.devices=20", "--set", "cloud.epochs=3")
+"""A run of a few milliseconds."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The last line of stdout, which `--json` promises to be the answer."""
+        return json.loads(self.out.splitlines()[-1])
+
+    def told(self) -> str:
+        """What a failed command says, after checking how it says it."""
+        lines = self.err.splitlines()
+        assert 1 <= len(lines) <= 6, self.err
+        assert "Traceback" not in self.err
+        assert lines[-1].startswith("async-hfl"), self.err
+        assert ": error: " in lines[-1], self.err
+        return lines[-1]
+
+
+Call = Callable[..., Outcome]
+
+
+def command(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> Outcome:
+    """A process of its own."""
+    done = subprocess.run(
+        [PROGRAM, *arguments],
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=HANG_GUARD_S,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,403 @@
+"""Every mistake of the user ends in a short message that names the place and the remedy, and in exit code 2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import SMALL, Call, command
+from safetensors.numpy import save_file
+
+SETTINGS = {
+    "unknown section": ("gatway.epochs=3", "unknown section 'gatway' in --set gatway.epochs=3; did you mean gateway?"),
+    "unknown key": (
+        "gateway.epoch=3",
+        "unknown setting gateway.epoch in --set gateway.epoch=3; did you mean gateway.ep",
+    ),
+    "key unlike any": ("simulation.zzz=3", "there are: simulation.batching, simulation.checkpoint_epochs"),
+    "text for a number": (
+        "gateway.epochs=three",
+        "gateway.epochs = 'three' (--set gateway.epochs=three): must be a wh",
+    ),
+    "fraction for a whole number": ("gateway.epochs=2.5", "gateway.epochs = 2.5"),
+    "nothing for a number": ("gateway.epochs=", "must be a whole number >= 1"),
+    "truth for a number": ("gateway.epochs=true", "gateway.epochs = True"),
+    "text for a truth": (
+        "warmup.enabled=maybe",
+        "warmup.enabled = 'maybe' (--set warmup.enabled=maybe): must be true or",
+    ),
+    "table for a number": ("gateway.epochs={a=1}", "must be a whole number >= 1"),
+    "not a choice": ("cloud.delivery=post", "must be one of 'broadcast', 'reply'"),
+    "neither number nor auto": ("gateway.max_staleness=never", "must be a whole number >= 1 or 'auto'"),
+    "negative weight": (
+        "gateway.mixing_weight=-0.5",
+        "gateway.mixing_weight = -0.5 (--set gateway.mixing_weight=-0.5): m",
+    ),
+    "weight above one": ("cloud.mixing_weight=1.5", "must be a number > 0 and <= 1"),
+    "weight not a number": ("cloud.mixing_weight=nan", "must be a number > 0 and <= 1"),
+    "infinite": ("warmup.limit=inf", "warmup.limit = inf (--set warmup.limit=inf): must be a finite number"),
+    "momentum of one": ("device.momentum=1", "must be a number >= 0 and < 1"),
+    "zero epochs": ("cloud.epochs=0", "must be a whole number >= 1"),
+    "bandwidth in words": (
+        "gateway.bandwidth=fast",
+        "'fast' is neither bytes per second (20000) nor a share of the dem",
+    ),
+    "bandwidth of nothing": ("gateway.bandwidth=0%", "gateway.bandwidth: '0%' is neither"),
+    "negative bandwidth": ("gateway.bandwidth=-3", "gateway.bandwidth = -3"),
+    "no equals sign": ("gateway.epochs", "--set gateway.epochs: write it as section.key=value, for example"),
+    "no section": ("epochs=3", "--set epochs=3: write it as section.key=value"),
+    "too deep": ("gateway.epochs.most=3", "write it as section.key=value"),
+    "task by its setting": (
+        "task.name=null",
+        "task.name = 'null' (--set task.name=null): the task is digits; choose anot",
+    ),
+    "rates upside down": ("network.min_rate=2e6", "network.min_rate = 2000000.0 is above network.max_rate: swap them"),
+    "no devices": ("task.devices=0", "task.devices = 0 (--set task.devices=0): must be a whole number >= 1"),
+    "no gateways": ("network.gateways=0", "network.gateways = 0"),
+    "more devices than sites": ("task.devices=500", "500 were asked for (1..184 are possible)"),
+    "more gateways than there are": ("network.gateways=7", "nycmesh-paper has 6 gateways; 7 were asked for"),
+    "unknown policy": ("selection.policy=greedy", "there is utility-knapsack, random, or FILE.py:FUNCTION of your own"),
+    "unknown association": (
+        "association.policy=near",
+        "association.policy = 'near': there is balanced-utility, random,",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_wrong_setting(name: str, call: Call) -> None:
+    setting, what = SETTINGS[name]
+    done = call("run", "--set", setting)
+    assert done.code == 2
+    assert what in done.told()
+    assert done.out == ""
+    assert not Path("runs").exists()
+
+
+FILES = {
+    "malformed": ("[gateway", "mine.toml: not valid TOML: Expected ']'"),
+    "not text": (b"\xff\xfe\x00", "mine.toml: cannot be read ('utf-8' codec"),
+    "unknown section": ("[gatewy]\nepochs = 3\n", "unknown section 'gatewy' in mine.toml; did you mean gateway?"),
+    "unknown key": ("[cloud]\nepoch = 3\n", "unknown setting cloud.epoch in mine.toml; did you mean cloud.epochs?"),
+    "no table": ("gateway = 3\n", "gateway in mine.toml must be a table of settings, not 3"),
+    "run no table": ("run = 3\n", "mine.toml: run must be a table, [run]"),
+    "unknown choice": (
+        "[run]\nmethd = 'async-hfl'\n",
+        "unknown setting run.methd in mine.toml; did you mean run.method?",
+    ),
+    "wrong seed": ("[run]\nseed = 'one'\n", "run.seed = 'one' (mine.toml): must be a whole number"),
+    "unknown method": ("[run]\nmethod = 'fedavg'\n", "unknown method 'fedavg'"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_wrong_run_file(name: str, call: Call) -> None:
+    text, what = FILES[name]
+    Path("mine.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    done = call("run", "mine.toml")
+    assert done.code == 2
+    assert what in done.told()
+
+
+ARGUMENTS = {
+    "missing run file": (["run", "none.toml"], "none.toml: no such file; give the path of a run file, or leave it out"),
+    "unknown method": (["run", "--method", "async-hf"], "did you mean async-hfl?; `async-hfl methods` lists them all"),
+    "unknown task": (["run", "--task", "digit"], "unknown task 'digit'; did you mean digits?; `async-hfl tasks` lists"),
+    "unknown network": (["run", "--network", "moon"], "there are: nycmesh-paper, uniform; `async-hfl networks` lists"),
+    "unknown preset": (["run", "--preset", "papr"], "did you mean paper?; `async-hfl presets` lists them all"),
+    "negative seed": (["run", "--seed", "-1"], "seed -1: must be a whole number from 0 to 2^63 - 1"),
+    "huge seed": (["run", "--seed", str(2**63)], "must be a whole number from 0 to 2^63 - 1"),
+    "seed in words": (
+        ["run", "--seed", "one"],
+        "argument --seed: invalid int value: 'one'; see `async-hfl run --help`",
+    ),
+    "unknown option": (["run", "--sed", "1"], "async-hfl run: error: there is no --sed; see `async-hfl run --help`"),
+    "unknown command": (["rnu"], "invalid choice: 'rnu' (choose from 'demo', 'run', "),
+    "no command": ([], "arguments are required: COMMAND; see `async-hfl --help`"),
+    "too many links": (
+        ["run", "--network", "uniform", "--set", "network.links_per_device=99"],
+        "99 links per device with 6 gateways",
+    ),
+    "more devices than samples": (
+        ["run", "--network", "uniform", "--set", "task.devices=5000"],
+        "1437 training samples are too few for so many devices; use fewer devices",
+    ),
+    "policy file missing": (["run", "--set", "selection.policy=no.py:choose"], "there is no file no.py"),
+    "policy without function": (["run", "--set", "selection.policy=no.py"], "write it as FILE.py:FUNCTION"),
+    "resume of nothing": (
+        ["resume", "nothing"],
+        "nothing: not a run directory (no manifest.json); `async-hfl run` make",
+    ),
+    "show of nothing": (["show", "nothing"], "nothing: not a run directory"),
+    "model of nothing": (["model", "nothing", "out.safetensors"], "nothing: not a run directory"),
+    "resume without a run": (["resume"], "required: RUN; see `async-hfl resume --help`"),
+    "model to start from missing": (
+        ["run", "--start-from", "none.safetensors"],
+        "none.safetensors: no such file; `async-hfl model RUN OUT.safetensors` makes one",
+    ),
+    "no scenarios": (["fuzz-faults", "--seeds", "0"], "--seeds must be at least 1"),
+    "no processes": (["fuzz-faults", "--seeds", "1", "--processes", "0"], "--processes must be at least 1"),
+    "bench of nothing": (["bench"], "required: WHAT"),
+    "demo with a wrong seed": (["demo", "--seed", "-1"], "seed -1: must be a whole number"),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_wrong_arguments(name: str, call: Call) -> None:
+    arguments, what = ARGUMENTS[name]
+    done = call(*arguments)
+    assert done.code == 2
+    assert what in done.told()
+    assert done.out == ""
+    assert not Path("runs").exists()
+
+
+POLICIES = {
+    "raises on load": (
+        "limit = 3\nshare = limit / 0\n",
+        "selection.policy: mine.py failed while loading: ZeroDivision",
+    ),
+    "says where": ("limit = 3\nshare = limit / 0\n", "ZeroDivisionError: division by zero (line 2)"),
+    "not Python": ("def choose(:\n", "SyntaxError: invalid syntax (mine.py, line 1)"),
+    "leaves on load": ("raise SystemExit(0)\n", "mine.py failed while loading: SystemExit: 0 (line 1)"),
+    "no such function": (
+        "def chose(problem):\n    return []\n",
+        "selection.policy: mine.py has no function 'choose'; it has: chose",
+    ),
+    "not a function": ("choose = 3\n", "mine.py has no function 'choose'; it has: none"),
+    "raises while choosing": (
+        "def choose(problem):\n    return [problem.speed]\n",
+        "raised AttributeError: 'SelectionProblem' object has no attribute 'speed' (line 2 of ",
+    ),
+    "not a candidate": ("def choose(problem):\n    return [999]\n", "chose device 999, which is not a candidate"),
+    "beyond the bandwidth": (
+        "def choose(problem):\n    return problem.candidates\n",
+        "keep the sum of problem.data_rate within problem.capacity",
+    ),
+    "nothing returned": ("def choose(problem):\n    pass\n", "returned None; return device numbers out of"),
+    "unknown need": (
+        "def choose(problem):\n    return []\nchoose.needs = {'losses'}\n",
+        "it needs 'losses', which is not one of utility, gradients",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_wrong_policy(name: str, call: Call) -> None:
+    text, what = POLICIES[name]
+    Path("mine.py").write_text(text)
+    done = call("run", *SMALL, "--set", "selection.policy=mine.py:choose")
+    assert done.code == 2
+    assert what in done.told()
+    assert done.out == ""
+
+
+def test_an_error_in_an_association_policy(call: Call) -> None:
+    Path("mine.py").write_text("def solve(problem):\n    return {0: 99}\n")
+    done = call("run", *SMALL, "--set", "association.policy=mine.py:solve")
+    assert done.code == 2
+    assert "association policy mine.py:solve: puts device 0 at gateway 99, to which it has no link" in done.told()
+
+
+def test_a_message_of_many_lines_is_cut(call: Call) -> None:
+    Path("mine.py").write_text("def choose(problem):\n    raise ValueError('\\n'.join('many lines'))\n")
+    done = call("run", *SMALL, "--set", "selection.policy=mine.py:choose", "--json")
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 6
+
+
+def test_out_must_be_free(call: Call) -> None:
+    Path("taken").mkdir()
+    Path("taken/thesis.txt").write_text("years of work")
+    done = call("run", *SMALL, "--out", "taken")
+    assert done.code == 2
+    assert "taken: not empty; give another --out, or `async-hfl resume taken`" in done.told()
+    assert [entry.name for entry in Path("taken").iterdir()] == ["thesis.txt"]
+
+
+def test_out_with_a_file_in_the_way(call: Call) -> None:
+    Path("file").write_text("")
+    for out, why in (("file", "File exists"), ("file/below", "Not a directory")):
+        done = call("run", *SMALL, "--out", out)
+        assert done.code == 2
+        assert f"{out}: cannot be made ({why}); give another --out" in done.told()
+
+
+def test_the_demo_removes_nothing_but_a_demo(call: Call) -> None:
+    """A checkout that is called as a method is must survive `async-hfl demo --out .` beside it."""
+    Path("async-hfl").mkdir()
+    Path("async-hfl/README.md").write_text("my checkout")
+    done = call("demo", "--out", ".")
+    assert done.code == 2
+    assert ".: holds other things (async-hfl); give another --out" in done.told()
+    assert Path("async-hfl/README.md").read_text() == "my checkout"
+    Path("file").write_text("")
+    assert "file: holds other things (file)" in call("demo", "--out", "file").told()
+
+
+def test_a_run_that_is_not_complete(call: Call) -> None:
+    assert call("run", *SMALL, "--out", "cut").code == 0
+    Path("cut/summary.json").unlink()
+    done = call("show", "cut")
+    assert done.code == 2
+    assert "cut: not complete; go on with `async-hfl resume cut`" in done.told()
+    Path("cut/model.safetensors").unlink()
+    done = call("model", "cut", "out.safetensors")
+    assert done.code == 2
+    assert "cut: no model yet; it comes with the first checkpoint" in done.told()
+
+
+MANIFESTS = {
+    "not JSON": ("{", "manifest.json: cannot be read (Expecting property name"),
+    "not an object": ("[1]", "manifest.json: not a JSON object"),
+    "somebody else's": ('{"name": "my web page"}', "written in format None, this version reads 1"),
+    "of another version": ('{"format": 99}', "written in format 99, this version reads 1"),
+    "cut down": ('{"format": 1, "task": "null"}', "manifest.json: has no 'method', so it was not written by async-hfl"),
+}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+@pytest.mark.parametrize("action", ["resume", "show"])
+def test_a_directory_that_is_no_run(name: str, action: str, call: Call) -> None:
+    text, what = MANIFESTS[name]
+    Path("page").mkdir()
+    Path("page/manifest.json").write_text(text)
+    done = call(action, "page")
+    assert done.code == 2
+    assert what in done.told()
+
+
+def test_settings_of_a_manifest_that_no_longer_hold(call: Call) -> None:
+    assert call("run", *SMALL, "--out", "old").code == 0
+    Path("old/summary.json").unlink()
+    manifest = json.loads(Path("old/manifest.json").read_text())
+    manifest["settings"]["gateway"]["epochs"] = -3
+    Path("old/manifest.json").write_text(json.dumps(manifest))
+    assert "gateway.epochs = -3: must be a whole number >= 1" in call("resume", "old").told()
+    manifest["versions"]["jax"] = "0.0.1"
+    manifest["settings"]["gateway"]["epochs"] = 3
+    Path("old/manifest.json").write_text(json.dumps(manifest))
+    done = call("resume", "old")
+    assert done.code == 2
+    assert "the run began under other versions" in done.told()
+    assert "install those first" in done.told()
+
+
+@pytest.mark.parametrize("damage", ["first byte", "middle", "last byte", "cut", "emptied", "something else"])
+def test_resume_from_a_damaged_checkpoint(damage: str, call: Call) -> None:
+    done = call("run", *SMALL, "--set", "task.devices=5", "--set", "simulation.checkpoint_epochs=1", "--out", "hurt")
+    assert done.code == 0
+    path = Path("hurt/checkpoint.msgpack")
+    Path("hurt/summary.json").unlink()
+    data = bytearray(path.read_bytes())
+    if damage in ("first byte", "middle", "last byte"):
+        data[{"first byte": 0, "middle": len(data) // 2, "last byte": -1}[damage]] ^= 1
+    path.write_bytes({"cut": data[: len(data) // 2], "emptied": b"", "something else": b"PK" * 99}.get(damage, data))
+    done = call("resume", "hurt")
+    assert done.code == 2
+    assert "hurt/checkpoint.msgpack: " in done.told()
+    assert "delete it to begin the run again" in done.told()
+    path.unlink()
+    assert call("resume", "hurt").code == 0
+
+
+@pytest.mark.parametrize("name", ["events.jsonl", "epochs.csv"])
+def test_resume_with_a_journal_that_is_too_short(name: str, call: Call) -> None:
+    done = call("run", *SMALL, "--set", "task.devices=5", "--set", "simulation.checkpoint_epochs=1", "--out", "hurt")
+    assert done.code == 0
+    Path("hurt/summary.json").unlink()
+    path = Path("hurt") / name
+    path.write_bytes(path.read_bytes()[:40])
+    done = call("resume", "hurt")
+    assert done.code == 2
+    assert f"hurt/{name}: shorter than its checkpoint says" in done.told()
+    path.unlink()
+    assert call("resume", "hurt").code == 2
+
+
+def test_a_damaged_line_of_the_journal(call: Call) -> None:
+    done = call("run", *SMALL, "--set", "task.devices=5", "--set", "simulation.checkpoint_epochs=1", "--out", "hurt")
+    assert done.code == 0
+    Path("hurt/summary.json").unlink()
+    path = Path("hurt/events.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2] = b"?" + lines[2][1:]
+    path.write_bytes(b"".join(lines))
+    done = call("resume", "hurt")
+    assert done.code == 2
+    assert "hurt/events.jsonl, line 3: not a journal line" in done.told()
+
+
+MODEL_SIZE = 16
+MODELS = {
+    "NaN": ({"noise": np.full(MODEL_SIZE, np.nan, np.float32)}, "array 'noise' holds NaN or infinite values"),
+    "too large": ({"noise": np.full(MODEL_SIZE, 1e300)}, "array 'noise' holds NaN or infinite values"),
+    "wrong shape": ({"noise": np.zeros(3, np.float32)}, "array 'noise' has shape (3,), this task's model wants (16,)"),
+    "wrong names": ({"sound": np.zeros(MODEL_SIZE, np.float32)}, "arrays missing: ['noise']; unknown: ['sound']"),
+    "empty": ({}, "arrays missing: ['noise']"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_wrong_model_to_start_from(name: str, call: Call) -> None:
+    arrays, what = MODELS[name]
+    save_file(arrays, "start.safetensors")
+    done = call("run", *SMALL, "--start-from", "start.safetensors")
+    assert done.code == 2
+    assert "start.safetensors: " in done.told()
+    assert what in done.told()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x10\x00\x00\x00\x00\x00\x00\x00{}", None])
+def test_a_file_to_start_from_that_is_no_model(content: bytes | None, call: Call) -> None:
+    path = Path("start.safetensors")
+    path.mkdir() if content is None else path.write_bytes(content)
+    done = call("run", *SMALL, "--start-from", "start.safetensors")
+    assert done.code == 2
+    assert "start.safetensors: not a safetensors file" in done.told()
+
+
+def test_a_model_of_a_type_that_numpy_does_not_have(call: Call) -> None:
+    header = b'{"noise":{"dtype":"F8_E4M3","shape":[16],"data_offsets":[0,16]}}'
+    Path("start.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
+    done = call("run", *SMALL, "--start-from", "start.safetensors")
+    assert done.code == 2
+    assert "store the arrays as float32" in done.told()
+
+
+def test_a_model_copied_to_nowhere(call: Call) -> None:
+    assert call("run", *SMALL, "--out", "done").code == 0
+    done = call("model", "done", "model.npz")
+    assert done.code == 2
+    assert "model.npz: give the file the ending .safetensors" in done.told()
+    done = call("model", "done", "no/such/model.safetensors")
+    assert done.code == 2
+    assert "cannot be written (No such file or directory); give a file in a directory that exists" in done.told()
+    done = call("model", "done", "done/model.safetensors")
+    assert done.code == 2
+    assert "are the same file" in done.told()
+
+
+def test_mistakes_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """Nothing (a library's log, a warning) comes before the message there either."""
+    (tmp_path / "mine.py").write_text("def choose(problem):\n    return problem.candidates\n")
+    for arguments, what in (
+        (("run", "--set", "gatway.epochs=3"), "unknown section 'gatway'"),
+        (("run", "--json", "--set", "selection.policy=mine.py:choose"), "keep the sum of problem.data_rate within"),
+        (("show", "nothing"), "nothing: not a run directory"),
+        (("run", "--sed", "1"), "there is no --sed"),
+    ):
+        done = command(*arguments, cwd=tmp_path)
+        assert done.code == 2
+        assert done.out == ""
+        assert what in done.told()
+        assert len(done.err.splitlines()) == 1
+
+
+def test_a_traceback_only_where_it_is_asked_for(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASYNC_HFL_TRACEBACK", "1")
+    done = call("run", "--set", "gatway.epochs=3")
+    assert done.code == 2
+    assert done.err.startswith("Traceback")

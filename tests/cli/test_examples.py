@@ -1,0 +1,59 @@
+"""Every example runs as its docstring says."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import HANG_GUARD_S, PROGRAM
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
+
+
+def test_all_are_here() -> None:
+    assert {"own_policy.py", "run_from_python.py"} <= set(NAMES)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def run(name: str, place: Path) -> str:
+    """Execute the command in the example's docstring."""
+    text = (EXAMPLES / name).read_text()
+    assert len(text.splitlines()) < 40
+    docstring = ast.get_docstring(ast.parse(text), clean=False)
+    assert docstring is not None
+    (line,) = [line for line in docstring.splitlines() if line.startswith("    ")]
+    program, *arguments = shlex.split(line)
+    done = subprocess.run(
+        [{"python": sys.executable, "async-hfl": PROGRAM}[program], *arguments],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=HANG_GUARD_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_own_policy(place: Path) -> None:
+    out = run("own_policy.py", place)
+    assert "async-hfl on digits, nycmesh-paper (tight), seed 1" in out
+    assert "reached after" in out
+
+
+def test_run_from_python(place: Path) -> None:
+    lines = run("run_from_python.py", place).splitlines()
+    assert ": 90% after " in lines[0]
+    assert lines[1].startswith("last row: {'at': ")
+    assert float(lines[3].rpartition(": ")[2]) > 0.7

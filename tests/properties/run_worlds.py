@@ -1,0 +1,233 @@
+"""Small random worlds for whole runs, and a journal that is a list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from async_hfl.core.policies import AssociationPolicy, SelectionPolicy
+from async_hfl.core.randomness import stream_seed
+from async_hfl.core.records import EpochRecord, Record, SentRecord
+from async_hfl.core.staleness import StalenessDiscount
+from async_hfl.decisions.association.balanced_utility import BalancedUtility
+from async_hfl.decisions.association.random import RandomAssociation
+from async_hfl.decisions.selection.random import RandomSelection
+from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
+from async_hfl.learning.null import NullLearner
+from async_hfl.network.bandwidth import demand
+from async_hfl.network.description import DelayModel, NetworkDescription
+from async_hfl.network.uniform import uniform
+from async_hfl.nodes.cloud import CloudNode
+from async_hfl.nodes.cloud_mixing import MixUploads
+from async_hfl.nodes.device import DeviceNode
+from async_hfl.nodes.gateway import GatewayNode
+from async_hfl.nodes.gateway_mixing import MixOnArrival
+from async_hfl.nodes.gateway_relaying import Relay
+from async_hfl.nodes.rules import CloudRules, GatewayRules
+from async_hfl.simulation.ledger import Ledger
+from async_hfl.simulation.simulator import Simulator, World
+
+SIZE = 64
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that a run depends on."""
+
+    seed: int
+    devices: int
+    gateways: int
+    bandwidth_share: float
+    epochs: int
+    cycle: int
+    relay: bool
+    utility: bool
+    balanced: bool
+    gradient: str
+    warmup: bool
+    delivery: str
+    drag: float
+    in_flight: str
+    impatient: bool
+    """Every device is given up before it can have answered (with one gateway: nobody else may trigger it then)."""
+    max_staleness: int | None
+    batching: bool = True
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    relay = draw(st.booleans()) and draw(st.booleans())
+    utility = draw(st.booleans()) and not relay
+    gateways = draw(st.integers(1, 3))
+    return Plan(
+        seed=draw(st.integers(0, 10**6)),
+        devices=draw(st.integers(1, 9)),
+        gateways=gateways,
+        bandwidth_share=draw(st.sampled_from([0.05, 0.3, 1.0, 5.0])),
+        epochs=draw(st.integers(2, 12)),
+        cycle=draw(st.integers(1, 5)),
+        relay=relay,
+        utility=utility,
+        balanced=utility and draw(st.booleans()),
+        gradient=draw(st.sampled_from(["last", "update"])) if utility else "none",
+        warmup=draw(st.booleans()),
+        delivery=draw(st.sampled_from(["reply", "reply", "broadcast"])),
+        drag=draw(st.sampled_from([0.0, 0.5, 1.0])),
+        in_flight=draw(st.sampled_from(["carry", "carry", "discard"])),
+        impatient=gateways == 1 and draw(st.booleans()),
+        max_staleness=draw(st.sampled_from([None, None, 2])),
+    )
+
+
+@dataclass
+class Memory:
+    """Implements simulation.simulator.Journal."""
+
+    records: list[Record] = field(default_factory=list)
+    totals: list[tuple[int, int]] = field(default_factory=list)
+    """(epoch, bytes sent until then)."""
+
+    def write(self, record: Record) -> None:
+        self.records.append(record)
+
+    def write_sent(self, at: float, sender: object, receiver: object, *fields: Any) -> None:
+        """Addresses by their names, "g0" or "d3": easier to read in a failing test."""
+        self.records.append(SentRecord(at, str(sender), str(receiver), *fields))  # type: ignore[arg-type]
+
+    def epoch(self, record: EpochRecord, ledger: Ledger) -> None:
+        self.totals.append((record.epoch, ledger.total))
+
+    def of(self, kind: type) -> list[Any]:
+        return [record for record in self.records if type(record) is kind]
+
+
+def network_of(plan: Plan) -> NetworkDescription:
+    return uniform(plan.devices, plan.gateways, 4 * SIZE, plan.seed)
+
+
+def world_of(plan: Plan) -> World:
+    network = network_of(plan)
+    learner = NullLearner(plan.devices, SIZE, gradient=plan.gradient == "last")
+    selection: SelectionPolicy = UtilityKnapsack() if plan.utility else RandomSelection()
+    # Redrawing moves devices all the time, which is what rights and releases are for.
+    association: AssociationPolicy = BalancedUtility() if plan.balanced else RandomAssociation(True)
+    bandwidth = plan.bandwidth_share * demand(network.links, learner.model_bytes)
+    gateway, cloud = _rules(plan, bandwidth, learner)
+    return World(
+        CloudNode(
+            cloud,
+            network.links,
+            learner.samples,
+            learner.initial_weights(plan.seed),
+            MixUploads(),
+            revisits=association.revisits,
+        ),
+        [
+            GatewayNode(
+                replace(gateway, number=j, seed=stream_seed(plan.seed, "selection", j)),
+                selection,
+                Relay() if plan.relay else MixOnArrival(),
+            )
+            for j in range(plan.gateways)
+        ],
+        [DeviceNode() for _ in range(plan.devices)],
+        learner,
+        network.delays,
+        association,
+        learner.model_bytes,
+        plan.seed,
+        plan.batching,
+    )
+
+
+class Slower:
+    """A delay model whose devices compute so many times longer than they stated on joining."""
+
+    def __init__(self, delays: DelayModel, times: float) -> None:
+        self.delays = delays
+        self.times = times
+
+    def to_device(self, gateway: int, device: int, size_bytes: int) -> float:
+        return self.delays.to_device(gateway, device, size_bytes)
+
+    def to_gateway(self, device: int, gateway: int, size_bytes: int) -> float:
+        return self.delays.to_gateway(device, gateway, size_bytes)
+
+    def compute(self, device: int) -> float:
+        return self.times * self.delays.compute(device)
+
+    def gateway_to_cloud(self, gateway: int, size_bytes: int) -> float:
+        return self.delays.gateway_to_cloud(gateway, size_bytes)
+
+    def cloud_to_gateway(self, gateway: int, size_bytes: int) -> float:
+        return self.delays.cloud_to_gateway(gateway, size_bytes)
+
+
+def simulator_of(plan: Plan) -> tuple[Simulator, Memory]:
+    journal = Memory()
+    return Simulator(world_of(plan), journal), journal
+
+
+def _rules(plan: Plan, bandwidth: float, learner: NullLearner) -> tuple[GatewayRules, CloudRules]:
+    gateway = GatewayRules(
+        number=0,
+        bandwidth=bandwidth,
+        epochs=plan.cycle,
+        mixing_weight=0.9,
+        drag=plan.drag,
+        staleness=StalenessDiscount(),
+        max_staleness=plan.max_staleness,
+        in_flight=plan.in_flight,  # type: ignore[arg-type]
+        carry_staleness="both",
+        patience_floor=1.0 if plan.impatient else 60.0,
+        patience_factor=0.5 if plan.impatient else 5.0,
+        cycle_patience=600.0,
+        reply_patience=120.0,
+        model_bytes=learner.model_bytes,
+        latency_exponent=1.0,
+        utility_scale="rank",
+        utility_floor=0.1,
+        gradient=plan.gradient,  # type: ignore[arg-type]
+        gradient_size=SIZE,
+        learning_rate=0.1,
+        seed=0,
+    )
+    cloud = CloudRules(
+        gateways=plan.gateways,
+        epochs=plan.epochs,
+        epochs_after_target=0,
+        mixing_weight=0.9,
+        staleness=StalenessDiscount(),
+        max_staleness=1000,
+        delivery=plan.delivery,  # type: ignore[arg-type]
+        evaluate_every=3 if plan.relay else 1,
+        warmup=plan.warmup,
+        warmup_quorum=0.5,
+        warmup_patience=0.0,
+        warmup_limit=3600.0,
+        association_period=2,
+        load_penalty=0.1,
+        every_device=True,
+        switching_cost=0.0,
+        utility_scale="mean",
+        link_stretch=float("inf"),
+        bandwidth=(bandwidth,) * plan.gateways,
+        model_bytes=learner.model_bytes,
+        gradient=plan.gradient,  # type: ignore[arg-type]
+        gradient_size=SIZE,
+        target=learner.target,
+        seed=stream_seed(plan.seed, "association"),
+    )
+    return gateway, cloud
+
+
+def feasible_pairs(plan: Plan) -> set[tuple[int, int]]:
+    links = network_of(plan).links
+    return set(zip(links.link_device.tolist(), links.link_gateway.tolist(), strict=True))
+
+
+def final_weights(simulator: Simulator) -> bytes:
+    return bytes(np.ascontiguousarray(simulator.world.cloud.state.weights).tobytes())

@@ -1,0 +1,92 @@
+"""What mixing promises for any weights, in float32."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from async_hfl.core.aggregation import mix, mix_with_drag
+from async_hfl.core.staleness import StalenessDiscount
+from async_hfl.core.weights import frozen
+
+Vector = npt.NDArray[np.float32]
+SIZE = 4
+ROUNDING = 8 * np.finfo(np.float32).eps
+vectors = hnp.arrays(np.float32, SIZE, elements=st.floats(-1000, 1000, width=32)).map(frozen)
+shares = st.floats(0, 1)
+FEW = settings(max_examples=150, deadline=None)
+
+
+def slack(*given: Vector) -> npt.NDArray[np.float64]:
+    """A few roundings of the largest number that takes part."""
+    return ROUNDING * np.abs(np.array(given, np.float64)).max(axis=0) + 1e-30
+
+
+@given(vectors, vectors, vectors, shares)
+@FEW
+def test_with_drag_one_the_model_stays_between_the_two(
+    current: Vector, received: Vector, sent: Vector, b: float
+) -> None:
+    mixed = mix_with_drag(current, received, sent, b, 1.0)
+    room = slack(current, received)
+    assert (mixed >= np.minimum(current, received) - room).all()
+    assert (mixed <= np.maximum(current, received) + room).all()
+
+
+@given(vectors, st.lists(st.tuples(vectors, vectors, st.integers(1, 50)), min_size=1, max_size=8))
+@FEW
+def test_a_whole_cycle_with_drag_one_stays_in_the_hull(
+    start: Vector, updates: list[tuple[Vector, Vector, int]]
+) -> None:
+    discount, model = StalenessDiscount(), start
+    for received, sent, staleness in updates:
+        model = mix_with_drag(model, received, sent, 0.9 * discount(staleness), 1.0)
+    everybody = np.array([start, *(received for received, _, _ in updates)])
+    room = len(updates) * slack(*everybody)
+    assert (model >= everybody.min(axis=0) - room).all()
+    assert (model <= everybody.max(axis=0) + room).all()
+
+
+@given(vectors, vectors, vectors, shares, shares, st.floats(-1000, 1000, width=32))
+@FEW
+def test_coefficients_sum_to_one_whatever_the_drag(
+    current: Vector, received: Vector, sent: Vector, b: float, drag: float, shift: float
+) -> None:
+    """Everything moved by the same vector moves the result by it."""
+    moved = [frozen(given + np.float32(shift)) for given in (current, received, sent)]
+    mixed = mix_with_drag(current, received, sent, b, drag).astype(np.float64)
+    mixed_there = mix_with_drag(*moved, b, drag).astype(np.float64)
+    room = 4 * slack(current, received, sent, *moved, np.full(SIZE, shift, np.float32))
+    np.testing.assert_array_less(np.abs(mixed_there - mixed - shift), room)
+
+
+@given(vectors, vectors, shares, shares)
+@FEW
+def test_a_device_that_returns_its_model_unchanged_pulls_by_drag_times_weight(
+    current: Vector, sent: Vector, b: float, drag: float
+) -> None:
+    mixed = mix_with_drag(current, sent, sent, b, drag).astype(np.float64)
+    expected = current.astype(np.float64) + drag * b * (sent.astype(np.float64) - current)
+    np.testing.assert_array_less(np.abs(mixed - expected), slack(current, sent) + 1e-30)
+
+
+@given(vectors, vectors, shares)
+@FEW
+def test_nothing_overtaken_the_drag_does_not_matter(current: Vector, received: Vector, b: float) -> None:
+    """w_sent is the model as it is: every drag gives the paper's rule."""
+    paper = mix(current, received, b)
+    for drag in (0.0, 0.5, 1.0):
+        mixed = mix_with_drag(current, received, current, b, drag)
+        assert (np.abs(mixed.astype(np.float64) - paper) <= slack(current, received)).all()
+
+
+@given(vectors, vectors, vectors, shares, shares)
+@FEW
+def test_mixing_is_the_formula(current: Vector, received: Vector, sent: Vector, b: float, drag: float) -> None:
+    w, w_i, w_s = (given.astype(np.float64) for given in (current, received, sent))
+    expected = w + b * (w_i - w_s) + drag * b * (w_s - w)
+    mixed = mix_with_drag(current, received, sent, b, drag)
+    assert (np.abs(mixed - expected) <= 4 * slack(current, received, sent)).all()

@@ -1,0 +1,278 @@
+"""Promises of a whole run, for any small network, policy and setting."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter, defaultdict
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from run_worlds import Memory, Plan, Slower, feasible_pairs, final_weights, plans, simulator_of, world_of
+
+from async_hfl.core.records import (
+    AssociationRecord,
+    EpochRecord,
+    JobRecord,
+    LifeRecord,
+    SelectionRecord,
+    SentRecord,
+    UploadRecord,
+)
+from async_hfl.journal import checkpoint
+from async_hfl.simulation.simulator import Simulator
+
+FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+HARD = Plan(5, 9, 3, 0.05, 8, 3, False, True, True, "update", True, "broadcast", 0.5, "carry", False, 2)
+IMPATIENT = Plan(7, 5, 1, 0.3, 6, 3, False, False, False, "none", True, "reply", 0.5, "carry", True, None)
+SLOW = Plan(5, 4, 1, 1.0, 4, 3, False, False, False, "none", False, "reply", 1.0, "carry", False, None)
+RELAYED = Plan(6, 7, 2, 0.3, 8, 1, True, False, False, "none", False, "reply", 1.0, "carry", False, None)
+
+
+def run(plan: Plan) -> tuple[Simulator, Memory]:
+    simulator, journal = simulator_of(plan)
+    simulator.start()
+    simulator.run()
+    return simulator, journal
+
+
+def restored(simulator: Simulator, plan: Plan) -> tuple[Simulator, Memory]:
+    """Another one, from a checkpoint of the first."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "checkpoint"
+        checkpoint.save(path, simulator.snapshot())
+        second, journal = simulator_of(plan)
+        second.restore(checkpoint.load(path))
+    return second, journal
+
+
+@given(plans())
+@example(HARD)
+@example(IMPATIENT)
+@example(RELAYED)
+@FEW
+def test_a_run_ends_and_every_job_ends_exactly_once(plan: Plan) -> None:
+    simulator, journal = run(plan)
+    # It went to H evaluations, and says when.
+    assert simulator.finished_at is not None
+    assert [e.epoch for e in journal.of(EpochRecord)] == [
+        (3 if plan.relay else 1) * (n + 1) for n in range(plan.epochs)
+    ]
+    assert [r.what for r in journal.of(LifeRecord)].count("finished") == 1
+    # Jobs sent and jobs ended are the same, each once.
+    sent = [record.about for record in journal.of(SentRecord) if record.message == "Train"]
+    ended = [str(record.job) for record in journal.of(JobRecord)]
+    assert Counter(ended) == Counter(sent)
+    assert set(Counter(ended).values()) <= {1}
+    assert not [gateway for gateway in simulator.world.gateways if gateway.state.flights or gateway.state.models]
+    # What was mixed at a gateway is in exactly one of its uploads, and the cloud counts what it mixed.
+    if not plan.relay:
+        uploaded: Counter[int] = Counter()
+        for record in {u.upload: u for u in journal.of(UploadRecord)}.values():
+            uploaded[record.upload.gateway] += record.updates
+        mixed = Counter(j.job.gateway for j in journal.of(JobRecord) if j.reason == "aggregated")
+        assert +uploaded == mixed
+    counted = sum(u.updates for u in journal.of(UploadRecord) if u.reason == "mixed")
+    assert simulator.world.cloud.state.updates == counted
+    assert all(j.staleness >= 1 and j.weight > 0 for j in journal.of(JobRecord) if j.reason == "aggregated")
+
+
+@pytest.mark.parametrize("times", [4, 12])
+def test_devices_slower_than_they_said_finish_their_jobs_all_the_same(times: int) -> None:
+    """Twelve times is beyond the patience of five: given up, probed, alive, and not to be begun again for ever."""
+    world = world_of(SLOW)
+    simulator, events = Simulator(replace(world, delays=Slower(world.delays, times)), Memory()), count()
+    simulator.start()
+    simulator.run(stop=lambda: next(events) > 10_000)
+    assert simulator.finished_at is not None
+
+
+@given(plans())
+@example(HARD)
+@example(IMPATIENT)
+@example(RELAYED)
+@FEW
+def test_load_stays_within_the_bandwidth(plan: Plan) -> None:
+    """Rebuilt from the journal alone: what was sent when, when it came back or was given up, what warm-up was.
+
+    A job loads its gateway with M / tau; tau is at most what the round really took, so the load below is no more than
+    the gateway's own account.
+    """
+    simulator, journal = run(plan)
+    bandwidth, size = simulator.world.gateways[0].rules.bandwidth, simulator.world.model_bytes
+    warmup = {str(j.job) for j in journal.of(JobRecord) if j.reason == "warmup"}
+    discarded = {str(j.job): j.at for j in journal.of(JobRecord) if j.reason == "round_closed"}
+    lone = {(s.at, f"g{s.gateway}", f"d{s.devices[0]}") for s in journal.of(SelectionRecord) if s.lone}
+    sent = journal.of(SentRecord)
+    arrival = {r.about: r.at + r.transfer_s for r in sent if r.message == "Update"}
+    dropped = {str(j.job): j.at for j in journal.of(JobRecord) if j.reason in ("superseded", "device_lost")}
+    given_up = defaultdict(list)
+    for record in journal.of(LifeRecord):
+        if record.what == "device_given_up":
+            given_up[record.detail.removeprefix("by "), record.node].append(record.at)
+    changes: dict[str, list[tuple[float, int, str, float, bool]]] = defaultdict(list)
+    for train in sent:
+        if train.message != "Train" or train.about in warmup or train.about not in arrival:
+            continue  # without an arrival nothing tells its latency; leaving it out only lowers the load
+        end = min(
+            [
+                arrival[train.about],
+                discarded.get(train.about, float("inf")),
+                dropped.get(train.about, float("inf")),
+                *(at for at in given_up[train.sender, train.receiver] if at > train.at),
+            ]
+        )
+        rate = size / (arrival[train.about] - train.at)
+        alone = (train.at, train.sender, train.receiver) in lone
+        changes[train.sender] += [(train.at, 1, train.about, rate, alone), (end, 0, train.about, rate, alone)]
+    for gateway, timeline in changes.items():
+        flying: dict[str, tuple[float, bool]] = {}
+        for at, begins, job, rate, alone in sorted(timeline):
+            if begins:
+                flying[job] = (rate, alone)
+            else:
+                flying.pop(job, None)
+            load = sum(rate for rate, _ in flying.values())
+            recorded = len(flying) == 1 and next(iter(flying.values()))[1]
+            assert load <= bandwidth * (1 + 1e-9) or recorded, f"{gateway} at {at}: {load} of {bandwidth}, {flying}"
+
+
+@given(plans())
+@example(HARD)
+@example(IMPATIENT)
+@FEW
+def test_the_gateways_own_account_of_its_load_is_right_after_every_event(plan: Plan) -> None:
+    simulator, journal = simulator_of(plan)
+    lone: set[tuple[int, int, float]] = set()
+    read = 0
+
+    def look() -> bool:
+        nonlocal read
+        for record in journal.records[read:]:
+            if type(record) is SelectionRecord and record.lone:
+                lone.add((record.gateway, record.devices[0], record.at))
+        read = len(journal.records)
+        for number, gateway in enumerate(simulator.world.gateways):
+            state = gateway.state
+            flying = [flight for flight in state.flights.values() if not flight.overdue]
+            load = sum(flight.rate for flight in flying)
+            assert state.active == len(flying)
+            assert abs(state.load - load) <= 1e-9 * max(load, 1.0)
+            paying = [flight for flight in flying if not flight.warmup]
+            assert all(flight.rate == 0 for flight in flying if flight.warmup)
+            if load > gateway.rules.bandwidth * (1 + 1e-9):
+                (only,) = paying
+                assert (number, int(state.roster.devices[only.slot]), only.sent_at) in lone
+            if state.phase != "over":
+                devices = [int(state.roster.devices[flight.slot]) for flight in flying]
+                assert len(set(devices)) == len(devices)
+        return False
+
+    simulator.start()
+    simulator.run(stop=look)
+    assert read > 0
+
+
+@given(plans())
+@FEW
+def test_association_keeps_to_feasible_links(plan: Plan) -> None:
+    simulator, journal = run(plan)
+    pairs = feasible_pairs(plan)
+    gateway_of: dict[int, int] = {}
+    for record in journal.of(AssociationRecord):
+        gateway_of.update(dict(record.moved))
+    moved = [move for record in journal.of(AssociationRecord) for move in record.moved]
+    assert moved
+    assert all(gateway == -1 or (device, gateway) in pairs for device, gateway in moved)
+    assert gateway_of == dict(enumerate(simulator.world.cloud.state.directory.gateway_of.tolist()))
+    versions = [record.version for record in journal.of(AssociationRecord)]
+    assert versions == sorted(set(versions))
+    for record in journal.of(SentRecord):
+        if record.message == "Train":
+            assert (int(record.receiver[1:]), int(record.sender[1:])) in pairs
+
+
+@given(plans())
+@FEW
+def test_every_byte_is_in_the_ledger(plan: Plan) -> None:
+    simulator, journal = run(plan)
+    sent = journal.of(SentRecord)
+    assert simulator.ledger.total == sum(r.model + r.gradient + r.basis + r.control for r in sent)
+    upwards = [r for r in sent if r.receiver == "cloud" or r.sender.startswith("d")]
+    assert simulator.ledger.models_up == sum(r.model for r in upwards)
+    table = simulator.ledger.summary()
+    for kind in ("model", "gradient", "basis", "control"):
+        backhaul_up = sum(getattr(r, kind) for r in sent if r.receiver == "cloud")
+        backhaul_down = sum(getattr(r, kind) for r in sent if r.sender == "cloud")
+        link_up = sum(getattr(r, kind) for r in sent if r.sender.startswith("d"))
+        link_down = sum(getattr(r, kind) for r in sent if r.receiver.startswith("d"))
+        assert table["gateway-cloud"]["up"][kind] == backhaul_up
+        assert table["gateway-cloud"]["down"][kind] == backhaul_down
+        assert table["device-gateway"]["up"][kind] == link_up
+        assert table["device-gateway"]["down"][kind] == link_down
+    # No model travels in a message that has none: each is a whole one.
+    assert {r.model for r in sent} <= {0, simulator.world.model_bytes}
+    assert [total for _, total in journal.totals] == sorted(total for _, total in journal.totals)
+
+
+@given(plans())
+@example(HARD)
+@example(IMPATIENT)
+@FEW
+def test_the_same_seed_is_the_same_run_and_batching_changes_nothing(plan: Plan) -> None:
+    simulator, journal = run(plan)
+    again, same = run(plan)
+    assert same.records == journal.records
+    assert final_weights(again) == final_weights(simulator)
+    alone, one_by_one = run(replace(plan, batching=False))
+    assert one_by_one.records == journal.records
+    assert final_weights(alone) == final_weights(simulator)
+    # One by one, nothing is trained that was not wanted; in batches, each job once at most.
+    assert alone.pool.counts.wasted == 0
+    assert simulator.pool.counts.used == alone.pool.counts.used == alone.pool.counts.trained
+    assert simulator.pool.counts.calls <= alone.pool.counts.calls
+
+
+def test_another_seed_is_another_run() -> None:
+    _, journal = run(RELAYED)
+    _, other = run(replace(RELAYED, seed=RELAYED.seed + 1))
+    assert other.records != journal.records
+
+
+@given(plans(), st.floats(0, 1))
+@example(HARD, 0.5)
+@example(IMPATIENT, 0.3)
+@example(RELAYED, 0.99)
+@FEW
+def test_broken_off_and_restored_it_is_the_same_run(plan: Plan, share: float) -> None:
+    whole, journal = run(plan)
+    cut = int(share * len(journal.records))
+
+    first, before = simulator_of(plan)
+    first.start()
+    first.run(stop=lambda: len(before.records) >= cut)
+    second, after = restored(first, plan)
+    second.run()
+    assert before.records + after.records == journal.records
+    assert before.totals + after.totals == journal.totals
+    assert final_weights(second) == final_weights(whole)
+    assert (second.updates, second.ledger.total) == (whole.updates, whole.ledger.total)
+    assert second.ledger.summary() == whole.ledger.summary()
+    # The simulator that was snapshotted is not disturbed by it.
+    first.run()
+    assert before.records == journal.records
+
+
+def test_a_run_restored_after_the_cloud_has_finished_still_knows_when() -> None:
+    """The checkpoint of the last epoch is taken when the cloud has stopped and the gateways have not."""
+    whole, _ = run(RELAYED)
+    first, _ = simulator_of(RELAYED)
+    first.start()
+    first.run(stop=lambda: first.finished_at is not None)
+    assert first.finished_at == whole.finished_at
+    second, _ = restored(first, RELAYED)
+    second.run()
+    assert second.finished_at == whole.finished_at

@@ -1,0 +1,295 @@
+"""Silent, lost and superseded devices; selection when little fits; cycles that run dry."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from protocol_stage import Stage, assert_close
+
+from async_hfl.core import messages as m
+from async_hfl.core.events import Received
+from async_hfl.core.identifiers import JobId, device_address, gateway_address
+from async_hfl.core.records import LifeRecord, SelectionRecord
+
+WITH_LATENCIES = (100.0, 100.0, 50.0, 100.0, 100.0)
+"""d1 is twice as fast at g0: R = 20 bytes/s, where the others have 10."""
+
+
+def selections(stage: Stage, gateway: int = 0) -> list[tuple[int, tuple[int, ...], bool, bool]]:
+    return [(s.candidates, s.devices, s.bound, s.lone) for s in stage.of(SelectionRecord) if s.gateway == gateway]
+
+
+def life(stage: Stage) -> list[tuple[str, str]]:
+    return [(record.what, record.node) for record in stage.of(LifeRecord)]
+
+
+# Bandwidth -------------------------------------------------------------------------------------------------------
+
+
+def test_bandwidth_binds() -> None:
+    stage = Stage(gateway={"bandwidth": 25.0}, latency=WITH_LATENCIES)
+    stage.begin(0, 0, 1)
+    # 10 and 20 bytes/s do not fit together; both have the same value per byte, so the larger fills more: d1.
+    assert selections(stage) == [(2, (1,), True, False)]
+    assert stage.gateways[0].state.load == pytest.approx(20.0)
+    # It took 100 s, not 50: R = 10 from now on, and both fit.
+    stage.returns("d1", (1, 1), at=100)
+    assert selections(stage)[1] == (2, (0, 1), False, False)
+    assert stage.gateways[0].state.load == pytest.approx(20.0)
+
+
+def test_a_device_too_large_for_the_bandwidth_goes_alone() -> None:
+    stage = Stage(gateway={"bandwidth": 5.0}, latency=WITH_LATENCIES)
+    stage.begin(0, 0, 1)
+    # Nobody fits, nothing is in flight: the best (1 / 50 > 1 / 100), beyond the limit, recorded.
+    assert selections(stage) == [(2, (1,), True, True)]
+    assert stage.in_flight("g0") == {1: 1}
+    # While it is in flight nobody joins it.
+    stage.happens("g0", Received(10.0, device_address(0), m.Alive()))
+    assert selections(stage)[1:] == [(1, (), True, False)]
+    stage.returns("d1", (1, 1), at=50)
+    assert selections(stage)[2:] == [(2, (1,), True, True)]
+    assert stage.in_flight("g0") == {2: 1}
+
+
+# Silence ---------------------------------------------------------------------------------------------------------
+
+
+def silent(**gateway: float) -> Stage:
+    """d0 was triggered by g0 at 0 and given up at 500 = 5 x its expected 100 s."""
+    stage = Stage(gateway={"epochs": 10, **gateway})
+    stage.begin(0, 1, 1)
+    stage.deliver("d0", m.Train, at=10)
+    assert stage.timers["g0", "patience"] == 500.0
+    stage.fire("g0", "patience")
+    return stage
+
+
+def test_a_silent_device_is_given_up() -> None:
+    stage = silent()
+    state = stage.gateways[0].state
+    assert (state.load, state.active) == (0.0, 0)
+    assert stage.in_flight("g0") == {1: 0}  # overdue, not ended
+    assert stage.jobs() == []
+    assert life(stage) == [("device_given_up", "d0")]
+    (report,) = stage.waiting("cloud", m.Report)
+    assert (report.lost, report.heard) == ((0,), ())
+    # The cloud knows now, and d0 has another link: it asks for a new association without the silent one.
+    stage.deliver("cloud", m.Report, at=510)
+    problem = stage.solves[0].problem
+    pairs = list(zip(problem.link_device.tolist(), problem.link_gateway.tolist(), strict=True))
+    assert pairs == [(0, 1), (1, 0), (1, 1), (2, 1)]
+
+
+def test_a_silent_device_that_moves_can_be_triggered_by_the_other_gateway() -> None:
+    stage = silent()
+    stage.deliver("cloud", m.Report, at=510)
+    stage.solved(1, 1, 1, at=511)
+    stage.deliver("g0", m.Assignment, at=512)
+    stage.deliver("g1", m.Assignment, at=512)
+    stage.deliver("cloud", m.Released, at=513)
+    stage.deliver("g1", m.Granted, at=514)
+    assert 0 in stage.in_flight("g1").values()
+    # The device was only out of g0's reach: it drops the old job for the new one, and g0 hears how that ended.
+    stage.deliver("d0", m.Train, at=520)
+    assert stage.training["d0"].job == JobId(1, 1, 3)
+    stage.deliver("g0", m.JobDropped, at=530)
+    assert [(str(j.job), j.reason) for j in stage.jobs()] == [("g0.1.1", "superseded")]
+    assert stage.waiting("d0", m.Train) == []  # g0 has no right to it any more
+
+
+def test_probes_back_off_from_a_minute_to_an_hour() -> None:
+    stage = silent()
+    times = [stage.at]
+    for _ in range(9):
+        stage.fire("g0", "probe")
+        times.append(stage.at)
+    assert len(stage.waiting("d0", m.Probe)) == 9
+    waits = [later - earlier for earlier, later in pairwise(times)]
+    assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
+
+
+def test_any_answer_to_a_probe_is_heard() -> None:
+    stage = silent()
+    stage.fire("g0", "probe")
+    stage.deliver("d0", m.Probe, at=570)
+    stage.deliver("g0", m.Alive, at=580)
+    assert life(stage)[-1] == ("device_heard", "d0")
+    reports = stage.waiting("cloud", m.Report)
+    assert [(r.number, r.lost, r.heard) for r in reports] == [(1, (0,), ()), (2, (), (0,))]
+    # Triggered again; no further probe goes out.
+    assert stage.in_flight("g0") == {1: 0, 2: 0}
+    stage.fire("g0", "probe")
+    assert stage.waiting("d0", m.Probe) == []
+    # News that overtake each other: the newer counts.
+    stage.deliver("cloud", m.Report, at=700, newest=True)
+    stage.deliver("cloud", m.Report, at=701)
+    link = stage.cloud.registry.links.find(0, 0)
+    assert stage.cloud.state.directory.usable[link]
+
+
+def test_the_late_update_of_a_device_given_up_is_welcome() -> None:
+    stage = silent()
+    stage.returns("d0", (1, 2), at=900)
+    # z 1, zeta 0: staleness 1, b = 0.4.
+    assert_close(stage.model("g0"), (0.4, 0.8))
+    (job,) = stage.jobs()
+    assert (job.reason, job.staleness, job.sent_at, job.at) == ("aggregated", 1, 0.0, 900.0)
+    assert life(stage)[-1] == ("device_heard", "d0")
+    assert stage.in_flight("g0") == {2: 0}
+    state = stage.gateways[0].state
+    # The whole 900 s are its latency now: the first measurement replaces the prior.
+    assert (state.active, state.load) == (1, pytest.approx(1000 / 900))
+
+
+def test_a_device_heard_and_triggered_again_supersedes_its_overdue_job() -> None:
+    stage = silent()
+    stage.happens("g0", Received(600.0, device_address(0), m.Alive()))
+    assert stage.in_flight("g0") == {1: 0, 2: 0}
+    stage.deliver("d0", m.Train, at=610)  # drops job 1 on the spot
+    dropped = stage.deliver("g0", m.JobDropped, at=620)
+    assert (dropped.job, dropped.reason) == (JobId(0, 1, 1), "superseded")
+    assert [(str(j.job), j.reason) for j in stage.jobs()] == [("g0.1.1", "superseded")]
+    assert stage.in_flight("g0") == {2: 0}
+    assert stage.gateways[0].state.load == pytest.approx(10.0)
+    stage.returns("d0", (1, 1), at=700)
+    assert (str(stage.jobs()[-1].job), stage.jobs()[-1].reason) == ("g0.1.2", "aggregated")
+
+
+# Outages ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_device_outage_kills_its_job_and_it_says_so_on_return() -> None:
+    stage = Stage()
+    stage.begin(0, 0, 1)
+    stage.deliver("d0", m.Train, at=10)
+    stage.returned("d0", at=60)
+    assert "d0" not in stage.training
+    stage.deliver("g0", m.JobDropped, at=70)
+    assert [(str(j.job), j.device, j.reason, j.loss) for j in stage.jobs()] == [("g0.1.1", 0, "device_lost", None)]
+    assert_close(stage.model("g0"), (0.0, 0.0))
+    assert stage.in_flight("g0") == {2: 1, 3: 0}
+
+
+def test_an_idle_device_back_from_an_outage_says_that_it_is_alive() -> None:
+    stage = silent()
+    stage.lose("d0", m.Probe)
+    stage.trains("d0", (1, 1), at=600)
+    stage.lose("g0", m.Update)  # as if it had died with the machine
+    stage.returned("d0", at=700)
+    stage.deliver("g0", m.Alive, at=710)
+    assert life(stage)[-1] == ("device_heard", "d0")
+    assert stage.in_flight("g0") == {1: 0, 2: 0}
+    # What it has never been asked, it cannot greet.
+    stage.returned("d2", at=720)
+    assert stage.waiting("g1", m.Alive) == []
+
+
+# Association versions at a device --------------------------------------------------------------------------------
+
+
+def test_a_device_obeys_the_highest_version_and_its_old_gateway_lets_go() -> None:
+    stage = Stage(cloud={"association_period": 1}, gateway={"epochs": 1})
+    stage.begin(0, 0, 1)
+    stage.returns("d0", (1, 1), at=100)  # g0 uploads
+    stage.deliver("cloud", m.Upload, at=110)
+    stage.solved(1, 0, 1, at=120)
+    # g1 hears of it, g0 does not yet: g0 adopts its answer and triggers d0 once more, with version 1.
+    stage.deliver("g1", m.Assignment, at=130)
+    stage.deliver("g0", m.Answer, at=140)
+    assert stage.in_flight("g0") == {2: 1, 3: 0}
+    # Suppose the device has a job of version 2 (g0 was wrongly declared lost, say).
+    train = m.Train(JobId(1, 1, 7), stage.waiting("d0", m.Train)[0].weights, 0, 0, 2)
+    stage.happens("d0", Received(150.0, gateway_address(1), train))
+    stage.deliver("d0", m.Train, at=160)
+    dropped = stage.deliver("g0", m.JobDropped, at=170)
+    assert (dropped.reason, dropped.version) == ("superseded", 2)
+    assert stage.training["d0"].job == JobId(1, 1, 7)
+    # g0 hears a higher version than its own: it releases the device, and triggers it no more.
+    assert [released.grant.device for released in stage.waiting("cloud", m.Released)] == [0]
+    assert stage.in_flight("g0") == {2: 1}
+
+
+# Cycles that run dry ---------------------------------------------------------------------------------------------
+
+
+def test_early_upload_after_cycle_patience() -> None:
+    stage = Stage(gateway={"epochs": 10})
+    stage.begin(0, 1, 1)
+    stage.returns("d0", (1, 2), at=100)  # (0.4, 0.8); d0 is sent off again and never answers
+    assert ("g0", "idle") not in stage.timers
+    stage.fire("g0", "patience")
+    # The timer looked at the first job's deadline, 500; the second was sent at 100.
+    stage.fire("g0", "patience")
+    assert stage.at == 600.0
+    assert stage.timers["g0", "idle"] == 1200.0
+    assert stage.waiting("cloud", m.Upload) == []
+    stage.fire("g0", "idle")
+    (upload,) = stage.waiting("cloud", m.Upload)
+    assert (upload.early, upload.updates, upload.base_epoch) == (True, 1, 0)
+    assert_close(upload.weights, (0.4, 0.8))
+    stage.deliver("cloud", m.Upload, at=1210)
+    assert [(u.early, u.updates, u.reason) for u in stage.uploads()] == [(True, 1, "mixed")]
+    # Nothing new mixed: no second early upload is waited for.
+    stage.deliver("g0", m.Answer, at=1220)
+    assert ("g0", "idle") not in stage.timers
+
+
+def test_nothing_mixed_is_nothing_to_upload() -> None:
+    stage = silent()
+    assert ("g0", "idle") not in stage.timers
+
+
+def test_cycle_patience_begins_anew_when_somebody_was_triggered_meanwhile() -> None:
+    """Nothing in flight and no candidate "for `cycle_patience`": the whole time, not at its two ends."""
+    stage = Stage(gateway={"epochs": 10})
+    stage.begin(0, 1, 1)
+    stage.returns("d0", (1, 2), at=100)
+    stage.fire("g0", "patience")
+    stage.fire("g0", "patience")  # given up at 600; the early upload would be at 1200
+    stage.happens("g0", Received(690.0, device_address(0), m.Alive()))
+    assert stage.gateways[0].state.active == 1
+    while stage.timers["g0", "patience"] < 1190.0:
+        stage.fire("g0", "patience")
+    stage.fire("g0", "patience")  # silent again, from 1190
+    assert stage.at == 1190.0
+    assert stage.gateways[0].state.active == 0
+    if stage.timers["g0", "idle"] == 1200.0:
+        stage.fire("g0", "idle")
+    assert stage.waiting("cloud", m.Upload) == []
+    assert stage.timers["g0", "idle"] == 1790.0
+    stage.fire("g0", "idle")
+    assert [upload.early for upload in stage.waiting("cloud", m.Upload)] == [True]
+
+
+# Discard ---------------------------------------------------------------------------------------------------------
+
+
+def test_discard_ends_what_is_in_flight_with_the_upload() -> None:
+    stage = Stage(gateway={"in_flight": "discard", "epochs": 1})
+    stage.begin(0, 0, 1)
+    stage.deliver("d1", m.Train, at=10)
+    stage.returns("d0", (1, 2), at=100)
+    assert [(j.device, j.reason) for j in stage.jobs()] == [(0, "aggregated"), (1, "round_closed")]
+    assert (stage.in_flight("g0"), stage.gateways[0].state.load) == ({}, 0.0)
+    # Its update comes too late, and is forgotten.
+    stage.returns("d1", (9, 9), at=110)
+    stage.exchanges("g0", at=120)
+    assert_close(stage.model("g0"), (0.12, 0.24))  # 0.3 (0.4, 0.8)
+    assert len(stage.jobs()) == 2
+    assert stage.in_flight("g0") == {3: 0, 4: 1}
+
+
+def test_discard_and_a_device_still_at_work_on_what_was_discarded() -> None:
+    stage = Stage(gateway={"in_flight": "discard", "epochs": 1})
+    stage.begin(0, 0, 1)
+    stage.deliver("d1", m.Train, at=10)
+    stage.returns("d0", (1, 2), at=100)
+    stage.exchanges("g0", at=120)
+    stage.deliver("d1", m.Train, at=130)  # supersedes the discarded one
+    stage.deliver("g0", m.JobDropped, at=140)
+    assert [(j.device, j.reason) for j in stage.jobs()] == [(0, "aggregated"), (1, "round_closed")]
+    stage.returns("d1", (1, 1), at=200)
+    # z 2, zeta 1, the same base: staleness 1, b = 0.4.                          0.6 (0.12, 0.24) + 0.4 (1, 1)
+    assert_close(stage.model("g0"), (0.472, 0.544))

@@ -1,0 +1,146 @@
+"""A node is its events: replayed, interrupted and recovered, it does and remembers the same, effect for effect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from protocol_stage import Stage
+
+from async_hfl.core import messages as m
+from async_hfl.core.effects import Evaluate, Send, SetTimer, Solve, Write
+from async_hfl.core.events import Evaluated, Solved, TimerFired
+from async_hfl.core.plain import from_plain, to_plain
+from async_hfl.nodes.delivery import RESEND, ReliableNode, Transmit
+from async_hfl.nodes.gateway_relaying import Relay
+from async_hfl.nodes.recovery import DurableNode
+from async_hfl.simulation.faults import MemoryDisk
+
+GRADIENTS: dict[str, Any] = {"gradient": "update"}
+
+
+def comparable(value: Any) -> Any:
+    """Arrays by their bytes, floats by their digits (NaN included)."""
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, list):
+        return [comparable(item) for item in value]
+    if isinstance(value, dict):
+        return {key: comparable(item) for key, item in value.items()}
+    return value
+
+
+def plainly(value: Any) -> Any:
+    return comparable(to_plain(value))
+
+
+def mixing_story() -> Stage:
+    stage = Stage(gateway=GRADIENTS, cloud={**GRADIENTS, "association_period": 1, "epochs": 3})
+    stage.begin(0, 0, 1)
+    stage.returns("d0", (1, 2), at=100)
+    stage.returns("d2", (1, 1), at=110)
+    stage.returns("d1", (3, 1), at=120)
+    stage.returns("d0", (2, 2), at=200)  # held
+    stage.exchanges("g0", at=210)
+    stage.solved(1, 0, 1, at=215)
+    stage.deliver("g0", m.Assignment, at=220)
+    stage.deliver("g1", m.Assignment, at=221)
+    stage.evaluated(0.2, at=230)
+    stage.returns("d0", (0, 0), at=240)  # finishes with g0, which lets go of it
+    stage.deliver("cloud", m.Released, at=250)
+    stage.deliver("g1", m.Granted, at=260)
+    stage.fire("g1", "patience")  # the first deadline, 500, is of a job that is over
+    stage.fire("g1", "patience")  # d2 is given up, five times the 110 s it took before
+    stage.deliver("cloud", m.Report, at=670)
+    stage.fire("g1", "probe")
+    stage.deliver("d2", m.Train, at=730)
+    stage.deliver("d2", m.Probe, at=731)
+    stage.deliver("g1", m.Alive, at=740)
+    stage.returned("d2", at=741)
+    stage.deliver("g1", m.JobDropped, at=742)
+    stage.exchanges("g0", at=743)
+    stage.peer_lost("cloud", "g1", at=750)
+    stage.peer_lost("g1", "cloud", at=751)
+    stage.deliver("cloud", m.Hello, at=752)
+    stage.deliver("g1", m.Fenced, at=753)
+    stage.deliver("cloud", m.Hello, at=754)
+    return stage
+
+
+def relaying_story() -> Stage:
+    stage = Stage(aggregation=Relay)
+    stage.begin(0, 0, 1)
+    stage.returns("d0", (1, 0), at=100)
+    stage.returns("d1", (0, 1), at=110)
+    stage.exchanges("g0", at=120)
+    stage.fire("g0", "reply")  # set for the first upload, which is answered
+    stage.fire("g0", "reply")
+    stage.deliver("cloud", m.Upload, at=300)
+    stage.deliver("cloud", m.Upload, at=301)
+    stage.deliver("g0", m.Answer, at=310)
+    return stage
+
+
+STORIES = {"mixing": mixing_story, "relaying": relaying_story}
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_the_same_events_have_the_same_effects_wherever_a_node_was_interrupted(story: str) -> None:
+    stage = STORIES[story]()
+    nodes = stage.make()
+    for name, event, effects in stage.log:
+        # Through a snapshot before every single event, and the event itself as it would come from a log.
+        data = nodes[name].snapshot()
+        nodes[name] = stage.make()[name]
+        nodes[name].restore(data)
+        assert plainly(nodes[name].handle(from_plain(to_plain(event)))) == plainly(effects)
+    for name, node in nodes.items():
+        assert comparable(node.snapshot()) == comparable(stage.nodes[name].snapshot())
+
+
+@pytest.mark.parametrize("checkpoint_every", [1, 4, 1000])
+@pytest.mark.parametrize("name", ["cloud", "g0", "g1", "d0"])
+def test_a_crash_loses_nothing_that_was_logged(name: str, checkpoint_every: int) -> None:
+    """The machine dies after every single event, before anything of it has left."""
+    stage = mixing_story()
+    node = DurableNode(lambda: ReliableNode(stage.make()[name], run=5), MemoryDisk())
+    timers: dict[str, float] = {}
+    requests: dict[Any, Solve | Evaluate] = {}
+    own = [(event, effects) for who, event, effects in stage.log if who == name]
+    for count, (event, effects) in enumerate(own, start=1):
+        node.handle(event)
+        before = comparable(node.node.snapshot())
+        recovered = node.recover()
+        # The state is there, and what the event was to bring about is to be done (perhaps again).
+        assert comparable(node.node.snapshot()) == before
+        assert plainly(every(recovered, Write)) == plainly(every(effects, Write))
+        posted = [packet.content.message for packet in every(recovered, Transmit)]
+        sent = [send.message for send in every(effects, Send)]
+        assert plainly(posted[len(posted) - len(sent) :]) == plainly(sent)
+        # Timers that have not fired and questions that have no answer are as they were.
+        if isinstance(event, TimerFired):
+            timers.pop(event.key)
+        elif isinstance(event, Solved):
+            requests.pop(("solve", event.number))
+        elif isinstance(event, Evaluated):
+            requests.pop(("evaluate", event.epoch))
+        timers.update({timer.key: timer.at for timer in every(effects, SetTimer)})
+        requests.update({("solve", ask.number): ask for ask in every(effects, Solve)})
+        requests.update({("evaluate", ask.epoch): ask for ask in every(effects, Evaluate)})
+        assert {timer.key: timer.at for timer in every(recovered, SetTimer) if timer.key != RESEND} == timers
+        asked = [*every(recovered, Solve), *every(recovered, Evaluate)]
+        assert sorted(map(str, plainly(asked))) == sorted(map(str, plainly(list(requests.values()))))
+        node.written(len(every(recovered, Write)))
+        if count % checkpoint_every == 0:
+            node.checkpoint()
+    # Nothing is left to write, and the node is the one that never crashed.
+    assert every(node.recover(), Write) == []
+    assert comparable(node.node.node.snapshot()) == comparable(stage.nodes[name].snapshot())
+
+
+def every(effects: Sequence[Any], kind: type[Any]) -> list[Any]:
+    return [effect for effect in effects if isinstance(effect, kind)]

@@ -1,0 +1,195 @@
+"""Warm-up: everybody trains once, beside the bandwidth, and nothing of it is mixed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from protocol_stage import Stage, assert_close
+
+from async_hfl.core import messages as m
+from async_hfl.core.events import Started
+from async_hfl.core.records import LifeRecord
+
+NEAREST = (100.0, 300.0, 300.0, 90.0, 80.0)
+"""d0 is nearest to g0, d1 and d2 to g1."""
+
+
+def warming(gateway: dict[str, Any] | None = None, **cloud: Any) -> Stage:
+    stage = Stage(cloud={"warmup": True, **cloud}, gateway=gateway, latency=NEAREST)
+    stage.happens("cloud", Started(0.0))
+    stage.deliver("g0", m.WarmUp, at=1)
+    stage.deliver("g1", m.WarmUp, at=1)
+    return stage
+
+
+def over(stage: Stage) -> bool:
+    ended = [record for record in stage.of(LifeRecord) if record.what == "warmup_ended"]
+    assert len(ended) <= 1
+    assert bool(ended) == bool(stage.solves)
+    return bool(ended)
+
+
+def test_each_device_trains_once_through_its_nearest_gateway_beside_the_bandwidth() -> None:
+    stage = warming(gateway={"bandwidth": 1.0})
+    assert stage.in_flight("g0") == {1: 0}
+    assert stage.in_flight("g1") == {1: 1, 2: 2}
+    assert [gateway.state.load for gateway in stage.gateways] == [0.0, 0.0]
+
+
+def test_it_ends_at_the_quorum_and_what_was_learnt_comes_with_the_association() -> None:
+    update = {"gradient": "update"}
+    stage = warming(gateway=update, **update)
+    stage.returns("d1", (1, -2), at=51, loss=0.7, squared_loss=0.6, samples=12)
+    stage.deliver("cloud", m.Released, at=60)
+    assert not over(stage)  # 1 of 3 is less than half
+    stage.returns("d0", (5, 5), at=101)
+    released = stage.deliver("cloud", m.Released, at=110)
+    assert released.warmup
+    assert over(stage)
+    assert [(j.device, j.reason, j.weight) for j in stage.jobs()] == [(1, "warmup", 0.0), (0, "warmup", 0.0)]
+
+    # d1 goes to the other gateway; g0 is told what is known: the latency is the prior of that link, not what g1 saw.
+    stage.solved(0, 0, 1, at=111)
+    assignment = stage.deliver("g0", m.Assignment, at=112)
+    assert [grant.device for grant in assignment.grants] == [0, 1]
+    known = assignment.knowledge[1]
+    assert (known.device, known.samples, known.loss, known.squared_loss) == (1, 12, 0.7, 0.6)
+    assert (known.round_latency, known.measured) == (300.0, False)
+    assert (assignment.knowledge[0].round_latency, assignment.knowledge[0].measured) == (100.0, True)
+    # gradient = "update": (w_received - w_final) / (0.1 x 5 steps) = -(1, -2) / 0.5.
+    assert_close(known.gradient, (-2.0, 4.0))
+
+    # Nothing is mixed: the first model is the initial one, and bandwidth binds from now on.
+    model = stage.deliver("g0", m.GlobalModel, at=113)
+    assert (model.epoch, stage.gateways[0].state.gateway_epoch) == (0, 0)
+    assert_close(stage.model("g0"), (0.0, 0.0))
+    assert stage.in_flight("g0") == {2: 0, 3: 1}
+    assert stage.gateways[0].state.load == pytest.approx(1000 / 100 + 1000 / 300)
+
+
+def test_a_late_answer_still_counts_as_knowledge() -> None:
+    stage = warming()
+    for device, at in (("d0", 51), ("d1", 61)):
+        stage.returns(device, (1, 1), at=at)
+        stage.deliver("cloud", m.Released, at=at)
+    assert over(stage)
+    stage.solved(0, 1, 1, at=62)
+    assignment = stage.deliver("g1", m.Assignment, at=63)
+    # g1 still holds the right to d2 from the warm-up, so it needs no new one.
+    assert ([grant.device for grant in assignment.grants], assignment.devices) == ([1], (1, 2))
+    stage.deliver("g1", m.GlobalModel, at=64)
+    assert stage.in_flight("g1") == {2: 2, 3: 1}
+    stage.returns("d2", (9, 9), at=101, loss=0.4)
+    assert (stage.jobs()[-1].device, stage.jobs()[-1].reason) == (2, "warmup")
+    assert_close(stage.model("g1"), (0.0, 0.0))
+    assert stage.in_flight("g1") == {3: 1, 4: 2}
+    report = stage.deliver("cloud", m.Report, at=102)
+    assert [known.device for known in report.answered_warmup] == [2]
+    assert stage.cloud.state.directory.loss[2] == 0.4
+    link = stage.cloud.registry.links.find(2, 1)
+    assert stage.cloud.state.directory.latency[link] == 100.0
+
+
+def test_a_warm_up_device_that_moved_is_released_when_it_answers() -> None:
+    stage = warming()
+    for device, at in (("d0", 51), ("d2", 61)):
+        stage.returns(device, (1, 1), at=at)
+        stage.deliver("cloud", m.Released, at=at)
+    stage.solved(0, 0, 1, at=62)  # d1 is still at work for g1
+    stage.deliver("g0", m.Assignment, at=63)
+    stage.deliver("g0", m.GlobalModel, at=63)
+    stage.deliver("g1", m.Assignment, at=63)
+    assert stage.in_flight("g0") == {2: 0}
+    stage.returns("d1", (1, 1), at=70)
+    stage.deliver("cloud", m.Released, at=71)
+    stage.deliver("g0", m.Granted, at=72)
+    assert stage.in_flight("g0") == {2: 0, 3: 1}
+
+
+def test_patience_holds_the_end_back() -> None:
+    stage = warming(warmup_patience=80.0)
+    for device, at in (("d0", 51), ("d1", 61)):
+        stage.returns(device, (1, 1), at=at)
+        stage.deliver("cloud", m.Released, at=at)
+    assert not over(stage)
+    stage.fire("cloud", "warmup_patience")
+    assert stage.at == 80.0
+    assert over(stage)
+
+
+def test_none_outstanding_ends_it_before_the_patience() -> None:
+    stage = warming(warmup_patience=80.0)
+    for device, at in (("d0", 51), ("d1", 61), ("d2", 71)):
+        stage.returns(device, (1, 1), at=at)
+        stage.deliver("cloud", m.Released, at=at)
+    assert over(stage)
+
+
+def test_those_given_up_do_not_count_towards_the_quorum() -> None:
+    stage = warming(gateway={"patience_factor": 1.0}, warmup_quorum=1.0)
+    stage.returns("d0", (1, 1), at=51)
+    stage.deliver("cloud", m.Released, at=52)
+    stage.returns("d2", (1, 1), at=61)
+    stage.deliver("cloud", m.Released, at=62)
+    assert not over(stage)
+    # d1's patience: max(60, 1 x 90) after it was sent at 1; g1's timer first looked at d2's, which has answered.
+    stage.fire("g1", "patience")
+    stage.fire("g1", "patience")
+    assert stage.at == 91.0
+    assert [known.warmup for known in stage.waiting("cloud", m.Released)] == [False]
+    stage.deliver("cloud", m.Report, at=92)
+    assert over(stage)
+    # Its late answer is welcome as knowledge.
+    stage.returns("d1", (1, 1), at=300, loss=0.9)
+    assert (stage.jobs()[-1].device, stage.jobs()[-1].reason) == (1, "warmup")
+    stage.deliver("cloud", m.Report, at=301)
+    stage.deliver("cloud", m.Report, at=302)
+    assert stage.cloud.state.directory.loss[1] == 0.9
+
+
+def test_an_outage_in_warm_up_counts_as_given_up() -> None:
+    stage = warming(warmup_quorum=1.0)
+    for device, at in (("d0", 51), ("d1", 52)):
+        stage.returns(device, (1, 1), at=at)
+        stage.deliver("cloud", m.Released, at=at)
+    stage.deliver("d2", m.Train, at=53)
+    stage.returned("d2", at=54)
+    stage.deliver("g1", m.JobDropped, at=55)
+    stage.deliver("cloud", m.Released, at=56)
+    assert over(stage)
+    assert stage.jobs()[-1].reason == "device_lost"
+
+
+def test_the_limit_ends_it_with_one_answer_and_not_without() -> None:
+    stage = warming(warmup_quorum=1.0, warmup_limit=200.0)
+    stage.fire("cloud", "warmup_limit")
+    assert not over(stage)
+    stage.returns("d0", (1, 1), at=250)
+    stage.deliver("cloud", m.Released, at=251)
+    assert over(stage)
+
+
+def test_a_gateway_lost_in_warm_up_takes_its_devices_out_of_the_count() -> None:
+    stage = warming(warmup_quorum=1.0)
+    stage.returns("d0", (1, 1), at=51)
+    stage.deliver("cloud", m.Released, at=52)
+    stage.peer_lost("cloud", "g1", at=60)
+    assert over(stage)
+    # Only the links to g0 are left.
+    problem = stage.solves[0].problem
+    assert list(zip(problem.link_device.tolist(), problem.link_gateway.tolist(), strict=True)) == [(0, 0), (1, 0)]
+
+
+def test_without_gradients_the_cloud_poses_the_problem_with_what_it_measured() -> None:
+    stage = warming()
+    for device, at in (("d0", 51), ("d1", 61)):
+        stage.returns(device, (1, 1), at=at)
+        stage.deliver("cloud", m.Released, at=at)
+    problem = stage.solves[0].problem
+    # d0 took 50 s over g0, d1 60 s over g1; the others have their priors.
+    np.testing.assert_array_equal(problem.link_round_latency, [50.0, 300.0, 300.0, 60.0, 80.0])
+    np.testing.assert_array_equal(problem.link_data_rate, 1000 / np.array([50.0, 300.0, 300.0, 60.0, 80.0]))
+    np.testing.assert_array_equal(problem.learning_utility, np.ones(3))
+    np.testing.assert_array_equal(problem.current, [-1, -1, -1])

@@ -1,0 +1,53 @@
+"""Settings in, a world out: every packaged method builds, and what is built is what was asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from async_hfl.assembly.build import build
+from async_hfl.assembly.loading import available, compose
+from async_hfl.network.bandwidth import demand
+
+
+@pytest.mark.parametrize("method", available("method"))
+@pytest.mark.parametrize("preset", available("preset"))
+def test_every_method_builds(method: str, preset: str) -> None:
+    settings = compose(task="null", network="uniform", method=method, preset=preset, overrides=["task.devices=12"])
+    built = build(settings.settings, 1)
+    assert len(built.world.devices) == 12
+    assert len(built.world.gateways) == 6
+    assert built.bandwidth > 0
+
+
+def test_bandwidth_as_a_share_and_in_bytes() -> None:
+    def bandwidth(text: str) -> tuple[float, float]:
+        composed = compose(task="null", network="uniform", overrides=["task.devices=12", f"gateway.bandwidth={text}"])
+        built = build(composed.settings, 1)
+        return built.bandwidth, demand(built.network.links, built.world.model_bytes)
+
+    found, whole = bandwidth("50%")
+    assert found == pytest.approx(whole / 2)
+    assert bandwidth("1234.5")[0] == 1234.5
+
+
+@pytest.mark.parametrize(
+    ("overrides", "gradient"),
+    [
+        (["selection.policy=random", "association.policy=random"], "none"),
+        (["selection.policy=utility-knapsack", "association.policy=random"], "last"),
+        (["selection.policy=random", "association.policy=balanced-utility"], "last"),
+        (["selection.policy=utility-knapsack", "utility.gradient=update"], "update"),
+    ],
+)
+def test_gradients_are_kept_only_where_somebody_needs_them(overrides: list[str], gradient: str) -> None:
+    settings = compose(task="null", network="uniform", method="async-hfl", overrides=overrides).settings
+    assert build(settings, 1).world.cloud.rules.gradient == gradient
+
+
+def test_another_seed_is_another_network_and_another_start() -> None:
+    settings = compose(task="null", network="uniform", overrides=["task.devices=12"]).settings
+    one, same, two = build(settings, 1), build(settings, 1), build(settings, 2)
+    latency = [built.network.links.expected_latency.tolist() for built in (one, same, two)]
+    assert latency[0] == latency[1] != latency[2]
+    start = [built.world.cloud.state.weights.tolist() for built in (one, same, two)]
+    assert start[0] == start[1] != start[2]

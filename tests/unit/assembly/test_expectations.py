@@ -1,0 +1,45 @@
+"""What a setting may be, in words."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from async_hfl.assembly.expectations import expected
+from async_hfl.assembly.settings import RunChoice, Settings
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("cloud.epochs", "a whole number >= 1"),
+        ("cloud.epochs_after_target", "a whole number >= 0"),
+        ("cloud.mixing_weight", "a number > 0 and <= 1"),
+        ("gateway.drag", "a number >= 0 and <= 1"),
+        ("device.momentum", "a number >= 0 and < 1"),
+        ("task.target", "a number"),
+        ("gateway.max_staleness", "a whole number >= 1 or 'auto'"),
+        ("gateway.bandwidth", "a number > 0 or a text"),
+        ("simulation.batching", "one of 'off', 'on'"),
+        ("utility.compression", "'none'"),
+        ("warmup.enabled", "true or false"),
+        ("selection.policy", "a text"),
+        ("gateway", "a table of settings"),
+    ],
+)
+def test_in_words(path: str, words: str) -> None:
+    assert expected(Settings, path.split(".")) == words
+
+
+def test_a_field_that_is_not_there() -> None:
+    assert expected(Settings, ["gateway", "colour"]) is None
+    assert expected(Settings, ["gateway", "epochs", "most"]) is None
+    assert expected(Settings, []) is None
+    assert expected(RunChoice, ["seed"]) == "a whole number"
+
+
+def test_there_are_words_for_every_setting() -> None:
+    for section in msgspec.structs.fields(Settings):
+        for field in msgspec.structs.fields(section.type):
+            words = expected(Settings, [section.name, field.name])
+            assert words not in (None, "a table of settings"), f"{section.name}.{field.name}"

@@ -1,0 +1,178 @@
+"""defaults < task < network < preset < method < FILE < --set, and what a manifest keeps of it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from async_hfl.assembly.loading import (
+    KINDS,
+    Layer,
+    as_table,
+    available,
+    bandwidth_share,
+    compose,
+    layers,
+    parse_override,
+    resolve,
+    settings_from,
+)
+from async_hfl.assembly.settings import RunChoice, Settings
+from async_hfl.core.errors import SettingsError
+
+CHOICE = RunChoice(task="digits", network="nycmesh-paper", preset="authors", method="two-tier")
+ORDER = [
+    "task digits",
+    "network nycmesh-paper",
+    "preset authors",
+    "preset authors, task digits",
+    "method two-tier",
+    "mine.toml",
+    "--set device.epochs=7",
+]
+
+
+def given() -> list[Layer]:
+    return layers(CHOICE, {"device": {"epochs": 6}}, "mine.toml", ["device.epochs=7"])
+
+
+def test_the_order_of_the_layers() -> None:
+    assert [source for source, _ in given()] == ORDER
+
+
+@pytest.mark.parametrize(("lower", "higher"), list(itertools.pairwise(range(len(ORDER)))))
+def test_each_layer_stands_above_the_one_before(lower: int, higher: int) -> None:
+    """The same key in two neighbours: the later one holds, whatever lies below."""
+    stack = [(source, {key: dict(values) for key, values in table.items()}) for source, table in given()][: higher + 1]
+    for place in range(lower + 1):
+        stack[place][1].setdefault("staleness", {})["exponent"] = 0.25
+    stack[higher][1].setdefault("staleness", {})["exponent"] = 0.75
+    assert resolve(CHOICE, stack).staleness.exponent == 0.75
+    assert resolve(CHOICE, stack[:higher]).staleness.exponent == 0.25
+
+
+def test_task_above_defaults() -> None:
+    assert compose(task="null").settings.device.batch_size == Settings().device.batch_size == 100
+    assert compose(task="digits").settings.device.batch_size == 32
+
+
+def test_network_above_defaults() -> None:
+    found = compose(network="uniform").settings
+    assert found.network.name == "uniform"
+    assert found.network.gateways == 6
+
+
+def test_preset_above_task_and_its_part_for_the_task_above_that() -> None:
+    assert compose().settings.gateway.bandwidth == "50%"
+    assert compose(preset="authors").settings.gateway.bandwidth == "35%"
+    assert compose(preset="paper").settings.gateway.bandwidth == "323%"
+    assert compose(preset="authors").settings.warmup.charge is False
+
+
+def test_method_above_preset() -> None:
+    assert compose(preset="authors", method="async-hfl").settings.warmup.enabled is True
+    assert compose(preset="authors", method="async-random").settings.warmup.enabled is False
+
+
+def test_file_above_method_and_set_above_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("[run]\nmethod = 'two-tier'\nseed = 9\n[warmup]\nenabled = true\n[gateway]\nepochs = 3\n")
+    found = compose(file)
+    assert (found.choice.method, found.choice.seed) == ("two-tier", 9)
+    assert found.settings.warmup.enabled is True
+    assert found.settings.gateway.epochs == 3
+    assert found.settings.gateway.aggregation == "relay"
+    over = compose(file, overrides=["gateway.epochs=4", "gateway.epochs=5"])
+    assert over.settings.gateway.epochs == 5
+
+
+def test_options_stand_above_the_files_choice(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("[run]\ntask = 'null'\nmethod = 'two-tier'\nnetwork = 'uniform'\npreset = 'paper'\nseed = 9\n")
+    assert compose(file).choice == RunChoice(task="null", method="two-tier", network="uniform", preset="paper", seed=9)
+    over = compose(file, task="digits", method="async-hfl", network="nycmesh-paper", preset="tight", seed=0).choice
+    assert over == RunChoice(task="digits", method="async-hfl", network="nycmesh-paper", preset="tight", seed=0)
+
+
+def test_a_file_may_be_in_any_language(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_bytes("# größer\n[gateway]\nepochs = 3\n".encode())
+    assert compose(file).settings.gateway.epochs == 3
+
+
+EVERY = list(itertools.product(*(available(kind) for kind in KINDS)))
+
+
+@pytest.mark.parametrize(("task", "network", "preset", "method"), EVERY)
+def test_everything_packaged_composes_and_comes_back_from_a_manifest(
+    task: str, network: str, preset: str, method: str
+) -> None:
+    composed = compose(task=task, network=network, preset=preset, method=method)
+    assert (composed.settings.task.name, composed.settings.network.name) == (task, network)
+    stored = json.loads(json.dumps(as_table(composed.settings), allow_nan=False))
+    assert settings_from(stored) == composed.settings
+
+
+def test_every_packaged_file_says_what_it_is() -> None:
+    for kind in KINDS:
+        for name, description in available(kind).items():
+            assert 10 < len(description) < 120, name
+            assert "\n" not in description
+
+
+def test_infinity_survives_a_manifest() -> None:
+    settings = compose(method="async-hfl").settings
+    assert settings.association.link_stretch == math.inf
+    assert as_table(settings)["association"]["link_stretch"] == "inf"
+    assert compose(overrides=["association.link_stretch=inf"]).settings.association.link_stretch == math.inf
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("2.5", 2.5),
+        ("true", True),
+        ("'50%'", "50%"),
+        ("50%", "50%"),
+        ("my_policy.py:choose", "my_policy.py:choose"),
+        (" a b ", "a b"),
+        ("a=b", "a=b"),
+        ("", ""),
+    ],
+)
+def test_values_given_with_set(text: str, value: Any) -> None:
+    assert parse_override(f"gateway.key={text}") == {"gateway": {"key": value}}
+
+
+@pytest.mark.parametrize("text", ["", "=", "a.b", "a=1", ".b=1", "a.=1", "a.b.c=1"])
+def test_what_set_does_not_understand(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"write it as section\.key=value"):
+        parse_override(text)
+
+
+def test_bandwidth_is_bytes_per_second_or_a_share() -> None:
+    assert bandwidth_share(20_000.0) is None
+    assert bandwidth_share("50%") == 0.5
+    assert bandwidth_share("323%") == pytest.approx(3.23)
+    for wrong in ("fast", "50", "%", "-5%", "0%", "nan%", "inf%"):
+        with pytest.raises(SettingsError, match="neither bytes per second"):
+            bandwidth_share(wrong)
+
+
+def test_the_name_of_the_task_is_not_a_setting() -> None:
+    with pytest.raises(SettingsError, match=r"network\.name = 'uniform' .*choose another with --network"):
+        compose(overrides=["network.name=uniform"])
+    assert compose(overrides=["task.name=digits"]).settings.task.name == "digits"
+
+
+def test_a_manifest_of_another_version_is_told() -> None:
+    table = as_table(compose().settings)
+    table["gateway"]["colour"] = "blue"
+    with pytest.raises(SettingsError, match="gateway: object contains unknown field `colour`|gateway = "):
+        settings_from(table)

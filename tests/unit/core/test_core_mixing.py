@@ -1,0 +1,76 @@
+"""Staleness discounts, mixing and latencies, by hand numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from async_hfl.core.aggregation import mix, mix_with_drag
+from async_hfl.core.latency import averaged, data_rate, patience, prior
+from async_hfl.core.staleness import StalenessDiscount
+from async_hfl.core.weights import frozen
+
+
+@pytest.mark.parametrize(
+    ("discount", "values"),
+    [
+        (StalenessDiscount(), {0: 1.0, 1: 0.7071067811865475, 3: 0.5, 8: 1 / 3, 99: 0.1}),
+        (StalenessDiscount("polynomial", 1.0), {0: 1.0, 1: 0.5, 9: 0.1}),
+        (StalenessDiscount("polynomial", 0.0), {0: 1.0, 50: 1.0}),
+        (StalenessDiscount("constant"), {0: 1.0, 1: 1.0, 1000: 1.0}),
+        # 1 up to b = 4, then 1 / (10 (x - 4) + 1).
+        (StalenessDiscount("hinge"), {0: 1.0, 4: 1.0, 5: 1 / 11, 6: 1 / 21, 14: 1 / 101}),
+        (StalenessDiscount("hinge", slope=1.0, offset=0.0), {0: 1.0, 1: 0.5, 3: 0.25}),
+        (StalenessDiscount("exponential"), {0: 1.0, 1: math.exp(-0.1), 10: math.exp(-1)}),
+        (StalenessDiscount("exponential", rate=math.log(2)), {1: 0.5, 3: 0.125}),
+    ],
+)
+def test_staleness_discount(discount: StalenessDiscount, values: dict[int, float]) -> None:
+    assert {staleness: discount(staleness) for staleness in values} == pytest.approx(values, rel=1e-12)
+
+
+def vector(*values: float) -> np.ndarray:
+    return frozen(np.array(values, np.float32))
+
+
+def test_the_papers_rule() -> None:
+    # 0.75 (4, 8) + 0.25 (8, -8): powers of two, so exact.
+    np.testing.assert_array_equal(mix(vector(4, 8), vector(8, -8), 0.25), vector(5, 4))
+
+
+@pytest.mark.parametrize(("drag", "expected"), [(0.0, (5.5, 4.0)), (0.5, (5.25, 4.0)), (1.0, (5.0, 4.0))])
+def test_drag(drag: float, expected: tuple[float, float]) -> None:
+    """w = (4, 8), received (8, -8), sent (2, 8), weight 0.25.
+
+    w + 0.25 (6, -16) + drag 0.25 (-2, 0):   drag 0: (5.5, 4);   drag 0.5: (5.25, 4);   drag 1: (5, 4).
+    """
+    mixed = mix_with_drag(vector(4, 8), vector(8, -8), vector(2, 8), 0.25, drag)
+    np.testing.assert_array_equal(mixed, vector(*expected))
+
+
+@pytest.mark.parametrize("drag", [0.0, 0.5, 1.0])
+def test_mixing_makes_a_new_read_only_float32_vector(drag: float) -> None:
+    current, received, sent = vector(1, 2), vector(3, 4), vector(5, 6)
+    mixed = mix_with_drag(current, received, sent, 0.3, drag)
+    assert mixed.dtype == np.float32
+    assert not mixed.flags.writeable
+    for given, before in ((current, (1, 2)), (received, (3, 4)), (sent, (5, 6))):
+        np.testing.assert_array_equal(given, vector(*before))
+        assert not np.shares_memory(mixed, given)
+
+
+def test_the_first_measurement_replaces_the_prior_and_later_ones_weigh_three_tenths() -> None:
+    # prior 50; measured 100, 200, 100: 100, then 0.7 x 100 + 0.3 x 200, then 0.7 x 130 + 0.3 x 100.
+    first = averaged(50.0, 100.0, heard_before=False)
+    second = averaged(first, 200.0, heard_before=True)
+    third = averaged(second, 100.0, heard_before=True)
+    assert (first, second, third) == pytest.approx((100.0, 130.0, 121.0))
+
+
+def test_prior_rate_and_patience() -> None:
+    assert prior(30.0, 1000.0, 5000) == pytest.approx(30.0 + 2 * 5.0)
+    assert data_rate(5000, 40.0) == 125.0
+    assert patience(10.0, floor=60.0, factor=5.0) == 60.0
+    assert patience(30.0, floor=60.0, factor=5.0) == 150.0

@@ -1,0 +1,202 @@
+"""Learning utility against the paper's literal Eq. 7, running sums against recomputation, scaling, projection."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from async_hfl.core.plain import from_plain, to_plain
+from async_hfl.core.projection import NoProjection, fit_pca
+from async_hfl.core.utility import GradientTable, learning_utility, scaled
+
+Matrix = npt.NDArray[np.float32]
+numbers = st.floats(-100, 100, width=32)
+
+
+def literal_utility(gradients: npt.NDArray[np.float64]) -> list[float]:
+    """Eq. 7 as printed, O(N^2): eta_i = g_i . g, nu_i = -1/(N-1) sum over k != i of g_i . g_k, u_i = eta_i + nu_i."""
+    count = len(gradients)
+    if count == 1:
+        return [float(gradients[0] @ gradients[0])]
+    mean = sum(gradients) / count
+    found = []
+    for i in range(count):
+        affinity = gradients[i] @ mean
+        diversity = -sum(gradients[i] @ gradients[k] for k in range(count) if k != i) / (count - 1)
+        found.append(float(affinity + diversity))
+    return found
+
+
+@given(hnp.arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 4)), elements=numbers))
+@settings(max_examples=60, deadline=None)
+def test_the_closed_form_is_the_literal_formula(gradients: Matrix) -> None:
+    rows = gradients.astype(np.float64)
+    found = learning_utility(gradients, rows.sum(axis=0), len(rows))
+    np.testing.assert_allclose(found, literal_utility(rows), rtol=1e-9, atol=1e-6)
+
+
+def test_utility_by_hand() -> None:
+    # g = (2, 0), (0, 2), (0, 4); mean (2/3, 2). u = (|g_i|^2 - g_i . g) / 2: (4 - 4/3) / 2, (4 - 4) / 2, (16 - 8) / 2.
+    gradients = np.array([[2, 0], [0, 2], [0, 4]], np.float32)
+    np.testing.assert_allclose(learning_utility(gradients, gradients.sum(axis=0).astype(float), 3), [4 / 3, 0.0, 4.0])
+    # Alone: |g|^2. Nobody at all: no division by zero either.
+    np.testing.assert_array_equal(learning_utility(gradients[:1], np.array([2.0, 0.0]), 1), [4.0])
+    np.testing.assert_array_equal(learning_utility(gradients[:1], np.zeros(2), 0), [4.0])
+
+
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 4), hnp.arrays(np.float32, 3, elements=numbers)),
+        st.tuples(st.just("count_in"), st.integers(0, 4), st.booleans()),
+        st.tuples(st.just("grow"), st.integers(1, 8), st.none()),
+        st.tuples(st.just("reload"), st.just(0), st.none()),
+    ),
+    max_size=30,
+)
+
+
+@given(operations)
+@settings(max_examples=80, deadline=None)
+def test_running_sums_are_what_recomputation_gives(steps: list[tuple[str, int, object]]) -> None:
+    table = GradientTable.empty(5, 3)
+    gradients: dict[int, npt.NDArray[np.float64]] = {}
+    counted: set[int] = set()
+    for name, slot, value in steps:
+        if name == "put":
+            assert isinstance(value, np.ndarray)
+            table.put(slot, value)
+            gradients[slot] = value.astype(np.float64)
+        elif name == "count_in":
+            table.count_in(slot, bool(value))
+            (counted.add if value else counted.discard)(slot)
+        elif name == "grow":
+            table.grow(slot)
+        else:
+            table = from_plain(to_plain(table))
+    members = sorted(counted & gradients.keys())
+    assert table.count == len(members)
+    np.testing.assert_allclose(table.total, sum((gradients[i] for i in members), np.zeros(3)), atol=1e-9)
+    assert set(np.flatnonzero(table.known).tolist()) == gradients.keys()
+    assert set(np.flatnonzero(table.counted).tolist()) == counted
+    if members:
+        found = table.utility(np.array(members))
+        np.testing.assert_allclose(
+            found, literal_utility(np.array([gradients[i] for i in members])), rtol=1e-9, atol=1e-6
+        )
+
+
+def test_a_table_that_grows_keeps_its_rows() -> None:
+    table = GradientTable.empty(1, 2)
+    table.count_in(0, True)
+    table.put(0, np.array([1, 2], np.float32))
+    table.grow(3)
+    table.count_in(2, True)
+    table.put(2, np.array([3, 4], np.float32))
+    np.testing.assert_array_equal(table.rows, [[1, 2], [0, 0], [3, 4]])
+    np.testing.assert_array_equal(table.total, [4, 6])
+
+
+# Scaling ---------------------------------------------------------------------------------------------------------
+
+ALL = np.ones(4, bool)
+
+
+@pytest.mark.parametrize(
+    ("scale", "utility", "expected"),
+    [
+        # (-1, 0, 1, 3) lie at 0, 1/4, 1/2, 1 of the range; onto [0.1, 1].
+        ("minmax", (-1.0, 0.0, 1.0, 3.0), (0.1, 0.325, 0.55, 1.0)),
+        ("rank", (-1.0, 0.0, 1.0, 3.0), (0.1, 0.4, 0.7, 1.0)),
+        ("rank", (3.0, -1.0, 1e9, 0.0), (0.7, 0.1, 1.0, 0.4)),
+        # Ties share their mean rank: 0, (1 + 2) / 2 twice, 3, of 3.
+        ("rank", (5.0, 2.0, 5.0, 9.0), (0.55, 0.1, 0.55, 1.0)),
+        ("rank", (5.0, 5.0, 5.0, 9.0), (0.4, 0.4, 0.4, 1.0)),
+        ("minmax", (2.0, 2.0, 2.0, 2.0), (1.0, 1.0, 1.0, 1.0)),
+        ("rank", (2.0, 2.0, 2.0, 2.0), (1.0, 1.0, 1.0, 1.0)),
+    ],
+)
+def test_scaled(scale: str, utility: tuple[float, ...], expected: tuple[float, ...]) -> None:
+    np.testing.assert_allclose(scaled(np.array(utility), ALL, scale, 0.1), expected, atol=1e-12)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scale", ["minmax", "rank"])
+def test_scaled_where_little_is_known(scale: str) -> None:
+    def scale_of(*known: bool) -> list[float]:
+        return scaled(np.array([7.0, 3.0, 5.0, -9.0]), np.array(known), scale, 0.1).tolist()  # type: ignore[arg-type]
+
+    assert scale_of(False, False, False, False) == [1, 1, 1, 1]
+    assert scale_of(False, True, False, False) == [1, 1, 1, 1]
+    # The unknown get 1 and leave the scale of the others alone.
+    assert scale_of(True, True, True, False) == pytest.approx([1, 0.1, 0.55, 1])
+    assert scaled(np.zeros(0), np.zeros(0, bool), scale, 0.1).tolist() == []  # type: ignore[arg-type]
+    assert scaled(np.array([4.0]), np.ones(1, bool), scale, 0.1).tolist() == [1.0]  # type: ignore[arg-type]
+
+
+@given(st.lists(st.tuples(st.floats(-1e30, 1e30), st.booleans()), max_size=12), st.sampled_from(["minmax", "rank"]))
+@settings(max_examples=80, deadline=None)
+def test_scaled_keeps_the_order_and_the_range(values: list[tuple[float, bool]], scale: str) -> None:
+    utility = np.array([value for value, _ in values])
+    known = np.array([known for _, known in values], bool)
+    found = scaled(utility, known, scale, 0.1)  # type: ignore[arg-type]
+    assert np.isfinite(found).all()
+    assert ((found >= 0.1 - 1e-12) & (found <= 1 + 1e-12)).all()
+    assert (found[~known] == 1).all()
+    order = np.argsort(utility[known])
+    assert (np.diff(found[known][order]) >= -1e-12).all()
+
+
+# Projection ------------------------------------------------------------------------------------------------------
+
+
+def random_matrix(rows: int, columns: int, seed: int = 3) -> Matrix:
+    return np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
+
+
+@pytest.mark.parametrize(("rows", "asked", "kept"), [(12, 30, 12), (40, 30, 30), (5, 2, 2), (1, 30, 1)])
+def test_pca_components_are_orthonormal(rows: int, asked: int, kept: int) -> None:
+    projection = fit_pca(random_matrix(rows, 50), asked)
+    assert projection.size == kept
+    assert projection.basis_bytes == kept * 50 * 4
+    np.testing.assert_allclose(projection.components @ projection.components.T, np.eye(kept), atol=1e-5)
+
+
+def test_more_gradients_than_coordinates() -> None:
+    projection = fit_pca(random_matrix(9, 4), 30)
+    assert projection.size == 4
+    np.testing.assert_allclose(projection.components @ projection.components.T, np.eye(4), atol=1e-5)
+
+
+def test_inner_products_survive_within_the_span() -> None:
+    gradients = random_matrix(6, 40)
+    projection = fit_pca(gradients, 30)
+    inside = (random_matrix(4, 6, seed=8) @ gradients).astype(np.float32)
+    projected = np.array([projection.project(row) for row in inside])
+    assert projected.dtype == np.float32
+    np.testing.assert_allclose(projected @ projected.T, inside @ inside.T, rtol=1e-3, atol=1e-3)
+
+
+def test_the_leading_components_explain_the_most() -> None:
+    # Uncentred: the common direction (1, 1, ...) is the first component though every row has the same share of it.
+    gradients = (10 + 0.1 * random_matrix(8, 20)).astype(np.float32)
+    first = fit_pca(gradients, 1).components[0]
+    np.testing.assert_allclose(first, np.full(20, 20**-0.5), atol=1e-2)
+
+
+def test_signs_are_fixed() -> None:
+    gradients = random_matrix(6, 10)
+    components = fit_pca(gradients, 6).components
+    largest = np.take_along_axis(components, np.abs(components).argmax(axis=1)[:, None], axis=1)
+    assert (largest > 0).all()
+    # The singular vectors of -G are those of G up to sign.
+    np.testing.assert_allclose(fit_pca(-gradients, 6).components, components, atol=1e-6)
+
+
+def test_no_projection_leaves_a_gradient_whole() -> None:
+    gradient = random_matrix(1, 5)[0]
+    projection = NoProjection(5)
+    np.testing.assert_array_equal(projection.project(gradient), gradient)
+    assert (projection.size, projection.basis_bytes) == (5, 0)

@@ -1,0 +1,132 @@
+"""At least once made exactly once, on a network that loses, repeats and reorders."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from async_hfl.core.effects import Effect, Send, SetTimer
+from async_hfl.core.events import Event, Received, Started, TimerFired
+from async_hfl.core.identifiers import CLOUD, gateway_address
+from async_hfl.core.messages import Alive, Hello, Report
+from async_hfl.core.plain import Plain
+from async_hfl.nodes.delivery import RESEND, Arrived, Packet, Receipt, ReliableNode, Transmit
+
+PEER = gateway_address(1)
+RUN = 77
+
+
+class Talker:
+    """A node that counts what it is given and says hello once started."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def handle(self, event: Event) -> list[Effect]:
+        if isinstance(event, Received):
+            self.heard.append(event.message)
+            return []
+        assert isinstance(event, Started)
+        return [Send(CLOUD, Hello(1)), SetTimer("own", 50.0), Send(CLOUD, Alive())]
+
+    def snapshot(self) -> Plain:
+        return len(self.heard)
+
+    def restore(self, data: Plain) -> None:
+        self.heard = [None] * data
+
+
+def arrives(node: ReliableNode, number: int, run: int = RUN, incarnation: int = 1, at: float = 0.0) -> list[object]:
+    message = Report(incarnation, number)
+    return list(node.handle(Arrived(at, PEER, Packet(run, incarnation, number, message), 0.25)))
+
+
+def receipt(number: int, incarnation: int = 1) -> Transmit:
+    return Transmit(PEER, Receipt(RUN, incarnation, number))
+
+
+def test_everything_is_acknowledged_and_passed_on_once_in_any_order() -> None:
+    talker = Talker()
+    node = ReliableNode(talker, RUN)
+    for number in (2, 5, 1, 2, 1, 3, 5, 4, 3):
+        assert arrives(node, number) == [receipt(number)]
+    assert [report.number for report in talker.heard] == [2, 5, 1, 3, 4]  # type: ignore[attr-defined]
+    seen = node.state.seen[PEER]
+    assert (seen.floor, seen.above) == (5, set())
+
+
+def test_the_node_is_told_sender_and_transfer() -> None:
+    class Listener(Talker):
+        def handle(self, event: Event) -> list[Effect]:
+            assert isinstance(event, Received)
+            assert (event.at, event.sender, event.transfer_s) == (3.0, PEER, 0.25)
+            return super().handle(event)
+
+    listener = Listener()
+    arrives(ReliableNode(listener, RUN), 1, at=3.0)
+    assert len(listener.heard) == 1
+
+
+def test_a_message_of_another_run_is_refused() -> None:
+    talker = Talker()
+    node = ReliableNode(talker, RUN)
+    assert arrives(node, 1, run=RUN + 1) == []
+    node.handle(Started(0.0))
+    node.handle(Arrived(1.0, CLOUD, Receipt(RUN + 1, 1, 1)))
+    assert talker.heard == []
+    assert sorted(node.state.unacknowledged) == [1, 2]
+
+
+def test_a_new_incarnation_counts_from_one_again() -> None:
+    talker = Talker()
+    node = ReliableNode(talker, RUN)
+    arrives(node, 1)
+    assert arrives(node, 1, incarnation=2) == [receipt(1, incarnation=2)]
+    assert len(talker.heard) == 2
+
+
+def test_a_straggler_of_a_former_incarnation_does_not_let_repeats_through() -> None:
+    talker = Talker()
+    node = ReliableNode(talker, RUN)
+    arrives(node, 1)
+    arrives(node, 1, incarnation=2)
+    arrives(node, 1)  # late copies, one of each
+    arrives(node, 1, incarnation=2)
+    assert [report.incarnation for report in talker.heard] == [1, 2]  # type: ignore[attr-defined]
+
+
+def test_what_is_not_acknowledged_is_sent_again_with_back_off() -> None:
+    node = ReliableNode(Talker(), RUN)
+    effects = node.handle(Started(10.0))
+    assert effects == [
+        Transmit(CLOUD, Packet(RUN, 1, 1, Hello(1))),
+        SetTimer(RESEND, 15.0),
+        SetTimer("own", 50.0),
+        Transmit(CLOUD, Packet(RUN, 1, 2, Alive())),
+    ]
+    assert node.handle(Arrived(11.0, CLOUD, Receipt(RUN, 1, 1))) == []
+    # A receipt for another incarnation's number 2 is none for ours.
+    node.handle(Arrived(11.0, CLOUD, Receipt(RUN, 9, 2)))
+    times, at = [10.0], 15.0
+    for _ in range(9):
+        times.append(at)
+        again, timer = node.handle(TimerFired(at, RESEND))
+        assert again == Transmit(CLOUD, Packet(RUN, 1, 2, Alive()))
+        assert isinstance(timer, SetTimer)
+        at = timer.at
+    # 5 s, doubling to 300.
+    assert [b - a for a, b in pairwise(times)] == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+    node.handle(Arrived(at, CLOUD, Receipt(RUN, 1, 2)))
+    assert node.handle(TimerFired(at, RESEND)) == []
+
+
+def test_what_is_not_acknowledged_survives_a_crash() -> None:
+    node = ReliableNode(Talker(), RUN)
+    node.handle(Started(0.0))
+    arrives(node, 3)
+    node.handle(Arrived(1.0, CLOUD, Receipt(RUN, 1, 1)))
+    talker = Talker()
+    restored = ReliableNode(talker, RUN)
+    restored.restore(node.snapshot())
+    assert restored.unacknowledged() == [Transmit(CLOUD, Packet(RUN, 1, 2, Alive()))]
+    assert arrives(restored, 3) == [receipt(3)]
+    assert len(talker.heard) == 1  # as the snapshot says: it is not passed on again
