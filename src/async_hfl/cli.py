@@ -40,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output has gone; nothing is left to say to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except MemoryError as error:
+        return _complain(f"not enough memory ({error}); ask for fewer devices or a smaller model", 2)
     except OSError as error:
         return _complain(f"{error.filename or 'the system'}: {error.strerror or error}", 2)
     except Exception as error:
@@ -218,9 +220,9 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _bench_events(options: argparse.Namespace) -> int:
-    from async_hfl.assembly.event_benchmark import bench_events, print_row
+    from async_hfl.assembly.event_benchmark import FULL, QUICK, bench_events, print_row
 
-    rows = bench_events(quick=options.quick, on_row=None if options.json else print_row)
+    rows = bench_events(QUICK if options.quick else FULL, None if options.json else print_row)
     if options.json:
         _print_json(rows)
     return 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -28,16 +30,28 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     return where / "run", done.json
 
 
-def kill_at(run: Path, rows: int, *arguments: str) -> None:
+# Children of a shell in the background are born deaf to Ctrl-C, and the tests may well run there.
+LISTENING = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from async_hfl.cli import main
+sys.exit(main())
+"""
+
+
+def kill_at(run: Path, rows: int, *arguments: str, how: signal.Signals = signal.SIGKILL) -> int:
     """Start the command and kill it as soon as the run has so many rows in epochs.csv (0: as soon as it exists)."""
+    program = [sys.executable, "-c", LISTENING] if how == signal.SIGINT else [PROGRAM]
     child = subprocess.Popen(
-        [PROGRAM, *arguments], cwd=run.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*program, *arguments], cwd=run.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         guard = time.monotonic() + HANG_GUARD_S
         while child.poll() is None and rows_of(run) < rows:
             assert time.monotonic() < guard, "the run does not get on"
             time.sleep(0.001)
+        child.send_signal(how)
+        return child.wait(HANG_GUARD_S)
     finally:
         child.kill()
         child.wait()
@@ -74,6 +88,14 @@ def test_killed_twice_in_a_row(unbroken: tuple[Path, dict[str, Any]], tmp_path: 
     kill_at(run, 12, "run", *DIGITS, "--out", "run", "--json")
     kill_at(run, 33, "resume", "run", "--json")
     done = command("resume", "run", "--json", cwd=tmp_path)
+    assert done.code == 0
+    assert_same(run, done.json, *unbroken)
+
+
+def test_interrupted_by_hand(unbroken: tuple[Path, dict[str, Any]], call: Call, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert kill_at(run, 20, "run", *DIGITS, "--out", "run", "--json", how=signal.SIGINT) == 130
+    done = call("resume", "run", "--json")
     assert done.code == 0
     assert_same(run, done.json, *unbroken)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -275,7 +276,7 @@ def test_settings_of_a_manifest_that_no_longer_hold(call: Call) -> None:
     manifest = json.loads(Path("old/manifest.json").read_text())
     manifest["settings"]["gateway"]["epochs"] = -3
     Path("old/manifest.json").write_text(json.dumps(manifest))
-    assert "gateway.epochs = -3: must be a whole number >= 1" in call("resume", "old").told()
+    assert "gateway.epochs = -3 (the manifest): must be a whole number >= 1" in call("resume", "old").told()
     manifest["versions"]["jax"] = "0.0.1"
     manifest["settings"]["gateway"]["epochs"] = 3
     Path("old/manifest.json").write_text(json.dumps(manifest))
@@ -394,6 +395,27 @@ def test_mistakes_in_a_process_of_its_own(tmp_path: Path) -> None:
         assert done.out == ""
         assert what in done.told()
         assert len(done.err.splitlines()) == 1
+
+
+def test_more_than_fits_into_memory(call: Call) -> None:
+    done = call("run", *SMALL, "--set", f"task.model_size={10**15}")
+    assert done.code == 2
+    assert "not enough memory (Unable to allocate" in done.told()
+
+
+class BrokenTerminal(io.StringIO):
+    def write(self, text: str) -> int:
+        raise RuntimeError("the terminal has burnt down")
+
+
+def test_what_is_nobodys_mistake_is_ours(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", BrokenTerminal())
+    done = call("methods")
+    assert done.code == 1
+    assert done.err.splitlines() == [
+        "async-hfl: error: RuntimeError: the terminal has burnt down",
+        "This is a fault of async-hfl, not yours; please report it.",
+    ]
 
 
 def test_a_traceback_only_where_it_is_asked_for(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

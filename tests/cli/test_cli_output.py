@@ -133,6 +133,7 @@ def test_the_same_scenarios_on_more_processes(call: Call) -> None:
     assert alone == shared
 
 
+@pytest.mark.long
 def test_bench_events(call: Call) -> None:
     done = call("bench", "events", "--quick", "--json")
     assert done.code == 0

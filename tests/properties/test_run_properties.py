@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from run_worlds import Memory, Plan, Slower, feasible_pairs, final_weights, plans, simulator_of, world_of
 
+from async_hfl.core.events import TimerFired
 from async_hfl.core.records import (
     AssociationRecord,
     EpochRecord,
@@ -23,6 +24,7 @@ from async_hfl.core.records import (
     UploadRecord,
 )
 from async_hfl.journal import checkpoint
+from async_hfl.simulation.event_queue import EventQueue
 from async_hfl.simulation.simulator import Simulator
 
 FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
@@ -67,7 +69,7 @@ def test_a_run_ends_and_every_job_ends_exactly_once(plan: Plan) -> None:
     ended = [str(record.job) for record in journal.of(JobRecord)]
     assert Counter(ended) == Counter(sent)
     assert set(Counter(ended).values()) <= {1}
-    assert not [gateway for gateway in simulator.world.gateways if gateway.state.flights or gateway.state.models]
+    assert not any(gateway.state.flights for gateway in simulator.world.gateways)
     # What was mixed at a gateway is in exactly one of its uploads, and the cloud counts what it mixed.
     if not plan.relay:
         uploaded: Counter[int] = Counter()
@@ -264,6 +266,17 @@ def test_broken_off_and_restored_it_is_the_same_run(plan: Plan, share: float) ->
     # The simulator that was snapshotted is not disturbed by it.
     first.run()
     assert before.records == journal.records
+
+
+def test_events_of_the_same_time_keep_their_order_over_a_checkpoint() -> None:
+    queue = EventQueue()
+    for node, at in enumerate((2.0, 1.0, 2.0, 1.0)):
+        queue.push(at, node, TimerFired(at, "x"))
+    other = EventQueue()
+    other.restore(list(queue.snapshot(2)))
+    other.push(1.0, 4, TimerFired(1.0, "later"))
+    assert [other.pop()[2] for _ in range(len(other))] == [1, 3, 4, 0, 2]
+    assert [queue.pop()[2] for _ in range(len(queue))] == [1, 3, 0, 2]
 
 
 def test_a_run_restored_after_the_cloud_has_finished_still_knows_when() -> None:

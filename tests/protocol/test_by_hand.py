@@ -83,6 +83,7 @@ def test_fresh_held_and_carried_over_two_cycles(method: str) -> None:
     stage.deliver("g0", m.Answer, at=220)
     expect("g0", (0.4784, 0.3008), (0.4776, 0.2672))
     assert stage.in_flight("g0") == {4: 0, 5: 1}  # dispatched once, after mixing; zeta 3, base 1
+    assert g0.state.flights[4].sent is g0.state.flights[5].sent  # one snapshot per distinct model
     for train in (*stage.waiting("d0", m.Train), *stage.waiting("d1", m.Train)):
         assert (train.gateway_epoch, train.base_epoch) == (3, 1)
         assert_close(train.weights, (0.4784, 0.3008) if method == PAPER else (0.4776, 0.2672))
@@ -147,9 +148,10 @@ def test_fresh_held_and_carried_over_two_cycles(method: str) -> None:
     ]
     assert (g0.state.gateway_epoch, g1.state.gateway_epoch, stage.cloud.state.epoch) == (7, 2, 4)
     assert stage.cloud.state.updates == 8
-    # One model is kept for every distinct one in flight: those of jobs 8 (d0) and 9 (d1).
+    # w_sent is kept for jobs 8 (d0, cycle 4 as adopted) and 9 (d1, the model just made).
     assert stage.in_flight("g0") == {8: 0, 9: 1}
-    assert sorted(sent.jobs for sent in g0.state.models.values()) == [1, 1]
+    assert_close(g0.state.flights[8].sent, stage.cloud.state.weights.tolist())
+    assert g0.state.flights[9].sent is stage.model("g0")
 
 
 def test_carry_staleness_of_the_gateway_alone_leaves_out_the_base() -> None:
@@ -345,7 +347,7 @@ def test_a_held_update_waits_for_the_cycle_after_next_when_the_next_is_full() ->
     assert stage.gateways[0].aggregation.state.held == []
 
 
-@pytest.mark.parametrize("bad", [(np.nan, 1.0), (np.inf, 0.0), (0.0, -np.inf)])
+@pytest.mark.parametrize("bad", [(np.nan, 1.0), (np.inf, 0.0), (0.0, -np.inf), (np.inf, -np.inf)])
 def test_an_update_that_is_not_finite_ends_refused(bad: tuple[Any, Any]) -> None:
     stage = Stage()
     stage.begin(0, 0, 1)

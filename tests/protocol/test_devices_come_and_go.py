@@ -8,8 +8,8 @@ import pytest
 from protocol_stage import Stage, assert_close
 
 from async_hfl.core import messages as m
-from async_hfl.core.events import Received
-from async_hfl.core.identifiers import JobId, device_address, gateway_address
+from async_hfl.core.events import Received, Started
+from async_hfl.core.identifiers import CLOUD, JobId, device_address, gateway_address
 from async_hfl.core.records import LifeRecord, SelectionRecord
 
 WITH_LATENCIES = (100.0, 100.0, 50.0, 100.0, 100.0)
@@ -152,7 +152,7 @@ def test_a_device_heard_and_triggered_again_supersedes_its_overdue_job() -> None
     assert (dropped.job, dropped.reason) == (JobId(0, 1, 1), "superseded")
     assert [(str(j.job), j.reason) for j in stage.jobs()] == [("g0.1.1", "superseded")]
     assert stage.in_flight("g0") == {2: 0}
-    assert stage.gateways[0].state.load == pytest.approx(10.0)
+    assert stage.gateways[0].state.active == 1
     stage.returns("d0", (1, 1), at=700)
     assert (str(stage.jobs()[-1].job), stage.jobs()[-1].reason) == ("g0.1.2", "aggregated")
 
@@ -249,18 +249,20 @@ def test_cycle_patience_begins_anew_when_somebody_was_triggered_meanwhile() -> N
     stage.fire("g0", "patience")
     stage.fire("g0", "patience")  # given up at 600; the early upload would be at 1200
     stage.happens("g0", Received(690.0, device_address(0), m.Alive()))
+    stage.deliver("d0", m.Train, at=700)
+    stage.deliver("d0", m.Train, at=710)
+    stage.deliver("g0", m.JobDropped, at=720)
     assert stage.gateways[0].state.active == 1
-    while stage.timers["g0", "patience"] < 1190.0:
-        stage.fire("g0", "patience")
-    stage.fire("g0", "patience")  # silent again, from 1190
-    assert stage.at == 1190.0
+    # d0 moves away and returns at 1190 for the last time: idle from now on.
+    stage.happens("g0", Received(1180.0, CLOUD, m.Assignment(2, (), (), ())))
+    stage.returns("d0", (1, 2), at=1190)
     assert stage.gateways[0].state.active == 0
     if stage.timers["g0", "idle"] == 1200.0:
         stage.fire("g0", "idle")
     assert stage.waiting("cloud", m.Upload) == []
     assert stage.timers["g0", "idle"] == 1790.0
     stage.fire("g0", "idle")
-    assert [upload.early for upload in stage.waiting("cloud", m.Upload)] == [True]
+    assert [(upload.early, upload.updates) for upload in stage.waiting("cloud", m.Upload)] == [(True, 2)]
 
 
 # Discard ---------------------------------------------------------------------------------------------------------
@@ -293,3 +295,42 @@ def test_discard_and_a_device_still_at_work_on_what_was_discarded() -> None:
     stage.returns("d1", (1, 1), at=200)
     # z 2, zeta 1, the same base: staleness 1, b = 0.4.                          0.6 (0.12, 0.24) + 0.4 (1, 1)
     assert_close(stage.model("g0"), (0.472, 0.544))
+
+
+def test_discard_leaves_a_late_warm_up_alone() -> None:
+    stage = Stage(gateway={"in_flight": "discard", "epochs": 1}, cloud={"warmup": True})
+    stage.happens("cloud", Started(0.0))
+    stage.deliver("g0", m.WarmUp, at=1)
+    stage.deliver("g1", m.WarmUp, at=1)
+    for device, at in (("d0", 50.0), ("d2", 60.0)):
+        stage.returns(device, (1, 1), at=at)
+        stage.deliver("cloud", m.Released, at=at)
+    stage.solved(0, 0, 1, at=61)
+    stage.deliver("g0", m.Assignment, at=62)
+    stage.deliver("g0", m.GlobalModel, at=62)
+    stage.returns("d0", (1, 1), at=100)  # g0 uploads; d1 has not answered its warm-up yet
+    assert stage.in_flight("g0") == {2: 1}
+    stage.returns("d1", (1, 1), at=110)
+    assert [(j.device, j.reason) for j in stage.jobs()][-2:] == [(0, "aggregated"), (1, "warmup")]
+
+
+# Between upload and adoption -------------------------------------------------------------------------------------
+
+
+def test_until_it_has_adopted_the_answer_a_gateway_dispatches_nothing() -> None:
+    stage = Stage(gateway={"epochs": 1}, cloud={"association_period": 1})
+    stage.begin(0, 0, 1)
+    stage.deliver("d1", m.Train, at=10)
+    stage.returns("d0", (1, 1), at=100)  # uploads
+    stage.happens("g0", Received(110.0, device_address(0), m.Alive()))
+    stage.returned("d1", at=120)
+    stage.deliver("g0", m.JobDropped, at=130)
+    stage.returns("d2", (1, 1), at=140)
+    stage.deliver("cloud", m.Upload, at=150, newest=True)  # g1's, so that the association is solved anew
+    stage.solved(0, 0, 1, at=160)
+    grant, known = m.Grant(2, 9, 2), m.DeviceKnowledge(2, 100.0, False, 10, float("nan"), float("nan"))
+    stage.happens("g0", Received(170.0, CLOUD, m.Assignment(2, (0, 1, 2), (grant,), (known,))))
+    assert stage.in_flight("g0") == {}
+    stage.deliver("cloud", m.Upload, at=180)
+    stage.deliver("g0", m.Answer, at=190)
+    assert sorted(stage.in_flight("g0").values()) == [0, 1, 2]

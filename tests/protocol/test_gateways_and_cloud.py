@@ -190,6 +190,25 @@ def test_a_gateway_declared_lost_is_fenced_and_begins_anew() -> None:
     assert [str(train.job) for train in stage.waiting("d0", m.Train)] == ["g0.2.1"]
 
 
+def test_what_a_gateway_gives_back_after_it_was_declared_lost_is_void() -> None:
+    stage = Stage(cloud={"association_period": 1}, gateway={"epochs": 1})
+    stage.begin(0, 0, 1)
+    stage.returns("d2", (1, 1), at=100)
+    stage.exchanges("g1", at=110)
+    stage.solved(1, 0, 1, at=120)
+    stage.deliver("g0", m.Assignment, at=130)
+    stage.returns("d0", (1, 1), at=140)  # g0 gives d0 back, but slowly
+    stage.peer_lost("cloud", "g0", at=150)
+    stage.solved(1, 1, 1, at=160)
+    while stage.waiting("g1", m.Assignment):
+        stage.deliver("g1", m.Assignment, at=170)
+    assert sorted(stage.in_flight("g1").values()) == [0, 1, 2]
+    # The cloud had taken the right back itself and given it to g1: there is nothing left to hand on.
+    stage.deliver("cloud", m.Released, at=180)
+    assert stage.waiting("g1", m.Granted) == []
+    assert stage.cloud.state.directory.holder.tolist() == [1, 1, 1]
+
+
 def test_a_gateway_back_in_time_goes_on_as_if_nothing_had_happened() -> None:
     stage = Stage()
     stage.begin(0, 0, 1)
@@ -327,7 +346,7 @@ def test_the_end_gives_everything_open_its_reason() -> None:
         ("u0.1.1", "run_ended", 1),
         ("u1.1.2", "run_ended", 2),
     ]
-    assert all(gateway.state.models == {} for gateway in stage.gateways)
+    assert all(gateway.state.flights == {} for gateway in stage.gateways)
     # What comes later changes nothing; a gateway that missed the end is told again.
     records = len(stage.records)
     stage.trains("d0", (1, 1), at=190)

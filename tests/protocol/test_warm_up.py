@@ -128,25 +128,23 @@ def test_none_outstanding_ends_it_before_the_patience() -> None:
 
 
 def test_those_given_up_do_not_count_towards_the_quorum() -> None:
-    stage = warming(gateway={"patience_factor": 1.0}, warmup_quorum=1.0)
+    stage = warming(gateway={"patience_factor": 1.0})
     stage.returns("d0", (1, 1), at=51)
     stage.deliver("cloud", m.Released, at=52)
-    stage.returns("d2", (1, 1), at=61)
-    stage.deliver("cloud", m.Released, at=62)
     assert not over(stage)
-    # d1's patience: max(60, 1 x 90) after it was sent at 1; g1's timer first looked at d2's, which has answered.
+    # d2's patience: max(60, 1 x 80) after it was sent at 1. Then 1 of (3 - 1) has answered: half; d1 is outstanding.
     stage.fire("g1", "patience")
-    stage.fire("g1", "patience")
-    assert stage.at == 91.0
+    assert stage.at == 81.0
     assert [known.warmup for known in stage.waiting("cloud", m.Released)] == [False]
-    stage.deliver("cloud", m.Report, at=92)
+    stage.deliver("cloud", m.Report, at=82)
     assert over(stage)
+    assert stage.cloud.state.warmup.outstanding == {1}
     # Its late answer is welcome as knowledge.
-    stage.returns("d1", (1, 1), at=300, loss=0.9)
-    assert (stage.jobs()[-1].device, stage.jobs()[-1].reason) == (1, "warmup")
+    stage.returns("d2", (1, 1), at=300, loss=0.9)
+    assert (stage.jobs()[-1].device, stage.jobs()[-1].reason) == (2, "warmup")
     stage.deliver("cloud", m.Report, at=301)
     stage.deliver("cloud", m.Report, at=302)
-    assert stage.cloud.state.directory.loss[1] == 0.9
+    assert stage.cloud.state.directory.loss[2] == 0.9
 
 
 def test_an_outage_in_warm_up_counts_as_given_up() -> None:
@@ -193,3 +191,20 @@ def test_without_gradients_the_cloud_poses_the_problem_with_what_it_measured() -
     np.testing.assert_array_equal(problem.link_data_rate, 1000 / np.array([50.0, 300.0, 300.0, 60.0, 80.0]))
     np.testing.assert_array_equal(problem.learning_utility, np.ones(3))
     np.testing.assert_array_equal(problem.current, [-1, -1, -1])
+
+
+@pytest.mark.parametrize("useful", [0, 1])
+def test_the_first_selection_goes_by_what_warm_up_taught(useful: int) -> None:
+    """One of two fits. Gradients are -2 x the result: small (0.2, 0) and large (2, 2), so N = 2, mean (1.1, 1):
+    u = 0.04 - 0.22 = -0.18 and 8 - 4.2 = 3.8; the latter is chosen, though latencies are the same."""
+    update = {"gradient": "update"}
+    stage = Stage(gateway={**update, "bandwidth": 15.0}, cloud={"warmup": True, "warmup_quorum": 0.6, **update})
+    stage.happens("cloud", Started(0.0))
+    stage.deliver("g0", m.WarmUp, at=0)
+    for device in (0, 1):
+        stage.returns(f"d{device}", (1, 1) if device == useful else (0.1, 0), at=100)
+        stage.deliver("cloud", m.Released, at=100)
+    stage.solved(0, 0, 1, at=101)
+    stage.deliver("g0", m.Assignment, at=102)
+    stage.deliver("g0", m.GlobalModel, at=103)
+    assert stage.in_flight("g0") == {3: useful}

@@ -13,32 +13,34 @@ import multiprocessing
 import resource
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from async_hfl.assembly.build import build
 from async_hfl.assembly.loading import compose
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.simulation.session import Session
 
-SIZES = ((1_000, 10), (10_000, 100), (100_000, 1_000))
-UPDATES_PER_DEVICE = {1_000: 100, 10_000: 20, 100_000: 6}
-QUICK_UPDATES_PER_DEVICE = {1_000: 50, 10_000: 10}
 _Z = 20
 
 
-def bench_events(
-    *, quick: bool = False, on_row: Callable[[dict[str, Any]], None] | None = None
-) -> list[dict[str, Any]]:
-    updates = QUICK_UPDATES_PER_DEVICE if quick else UPDATES_PER_DEVICE
+class Size(NamedTuple):
+    devices: int
+    gateways: int
+    updates_per_device: int
+
+
+FULL = (Size(1_000, 10, 100), Size(10_000, 100, 20), Size(100_000, 1_000, 6))
+QUICK = (Size(1_000, 10, 50), Size(10_000, 100, 10))
+
+
+def bench_events(sizes: Sequence[Size], on_row: Callable[[dict[str, Any]], None] | None = None) -> list[dict[str, Any]]:
     rows = []
-    for devices, gateways in SIZES:
-        if devices not in updates:
-            continue
+    for size in sizes:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            row = pool.submit(_measure, devices, gateways, updates[devices]).result()
+            row = pool.submit(_measure, size).result()
         rows.append(row)
         if on_row is not None:
             on_row(row)
@@ -53,31 +55,31 @@ def print_row(row: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _measure(devices: int, gateways: int, updates_per_device: int) -> dict[str, Any]:
-    _simulate(100, 1, 20)
+def _measure(size: Size) -> dict[str, Any]:
+    _simulate(Size(100, 1, 20))
     gc.collect()
     before = _memory()
-    result = _simulate(devices, gateways, updates_per_device)
+    result = _simulate(size)
     return {
-        "devices": devices,
-        "gateways": gateways,
+        "devices": size.devices,
+        "gateways": size.gateways,
         "updates_per_s": result["device_updates"] / result["wall_s"],
-        "bytes_per_device": (_memory() - before) / devices,
+        "bytes_per_device": (_memory() - before) / size.devices,
         "updates": result["device_updates"],
         "wall_s": result["wall_s"],
     }
 
 
-def _simulate(devices: int, gateways: int, updates_per_device: int) -> dict[str, Any]:
+def _simulate(size: Size) -> dict[str, Any]:
     settings = compose(
         task="null",
         method="async-random",
         network="uniform",
         seed=1,
         overrides=[
-            f"task.devices={devices}",
-            f"network.gateways={gateways}",
-            f"cloud.epochs={devices * updates_per_device // _Z}",
+            f"task.devices={size.devices}",
+            f"network.gateways={size.gateways}",
+            f"cloud.epochs={size.devices * size.updates_per_device // _Z}",
             f"gateway.epochs={_Z}",
         ],
     ).settings

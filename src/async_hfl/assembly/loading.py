@@ -104,8 +104,11 @@ def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
 
 def settings_from(table: Table) -> Settings:
     """Settings as a manifest holds them."""
-    finite = {section: _replaced(values, _INFINITE, math.inf) for section, values in table.items()}
-    settings: Settings = _convert(finite, Settings, "", {})
+    merged: Table = {}
+    origin: dict[str, str] = {}
+    _merge(merged, table, origin, "the manifest")
+    finite = {section: _replaced(values, _INFINITE, math.inf) for section, values in merged.items()}
+    settings: Settings = _convert(finite, Settings, "", origin)
     return settings
 
 
@@ -228,7 +231,5 @@ def as_table(settings: Section) -> Table:
     return {section: _replaced(values, math.inf, _INFINITE) for section, values in table.items()}
 
 
-def _replaced(values: Any, old: object, new: object) -> Any:
-    if not isinstance(values, dict):
-        return values
+def _replaced(values: Table, old: object, new: object) -> Table:
     return {key: new if value == old else value for key, value in values.items()}

@@ -42,6 +42,8 @@ class Trained:
     at: float
     job: JobId
     result: TrainingResult
+    training_s: float = 0.0
+    """How long it took, as the shell measured it (compiling and waiting left out)."""
 
 
 @plain

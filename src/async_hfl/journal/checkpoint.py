@@ -8,7 +8,7 @@ place, synced and renamed, so a kill at any moment leaves the old one or the new
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 from zlib import crc32
@@ -69,7 +69,9 @@ class _Writer:
         self.block(["part", name, self._encoder.encode(tree)])
 
     def block(self, content: list[Any]) -> None:
-        data = self._encoder.encode(content)
+        self._checked(self._encoder.encode(content))
+
+    def _checked(self, data: bytes | memoryview) -> None:
         self._file.write(len(data).to_bytes(_LENGTH, "little") + crc32(data).to_bytes(_CHECKSUM, "little"))
         self._file.write(data)
 
@@ -86,7 +88,9 @@ class _Writer:
             self.arrays += 1
             if not value.flags.writeable and value.nbytes >= _WORTH_SHARING:
                 self._shared[id(value)] = known  # keeps it alive, so that its id stays its own
-            self.block(["array", str(value.dtype), list(value.shape), value.flags.writeable, value.tobytes()])
+            # A view of the array's own memory: large tables are not copied on their way to the file.
+            self.block(["array", str(value.dtype), list(value.shape), value.flags.writeable])
+            self._checked(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
         return msgspec.msgpack.Ext(_ARRAY, known[0].to_bytes(4, "little"))
 
 
@@ -99,6 +103,23 @@ def _read(data: memoryview) -> dict[str, list[Plain]]:
             raise ValueError(f"unknown extension {code}")
         return arrays[int.from_bytes(place, "little")]
 
+    blocks = _blocks(data)
+    for block in blocks:
+        kind, *content = msgspec.msgpack.decode(block)
+        if kind == "array":
+            dtype, shape, writeable = content
+            array = np.frombuffer(next(blocks, b""), dtype=np.dtype(dtype)).reshape(shape).copy()
+            array.flags.writeable = writeable
+            arrays.append(array)
+        elif kind == "part":
+            name, body = content
+            parts.setdefault(name, []).append(msgspec.msgpack.decode(body, ext_hook=hook))
+        elif content[0] == len(arrays):
+            return parts
+    raise ValueError("no end")
+
+
+def _blocks(data: memoryview) -> Iterator[memoryview]:
     position = 0
     while position < len(data):
         start = position + _LENGTH + _CHECKSUM
@@ -108,15 +129,4 @@ def _read(data: memoryview) -> dict[str, list[Plain]]:
             raise ValueError("cut off")
         if crc32(data[start:position]) != int.from_bytes(checksum, "little"):
             raise ValueError("a checksum is wrong")
-        kind, *content = msgspec.msgpack.decode(data[start:position])
-        if kind == "array":
-            dtype, shape, writeable, body = content
-            array = np.frombuffer(body, dtype=np.dtype(dtype)).reshape(shape).copy()
-            array.flags.writeable = writeable
-            arrays.append(array)
-        elif kind == "part":
-            name, body = content
-            parts.setdefault(name, []).append(msgspec.msgpack.decode(body, ext_hook=hook))
-        elif content[0] == len(arrays):
-            return parts
-    raise ValueError("no end")
+        yield data[start:position]

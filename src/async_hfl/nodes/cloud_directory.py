@@ -31,7 +31,6 @@ def new_directory(links: FeasibleLinks, rules: CloudRules, samples: Ints) -> Dir
         links.expected_latency.copy(),
         np.zeros(count, bool),
         np.ones(count, bool),
-        np.zeros(count, np.int64),
         samples.copy(),
         np.full(devices, np.nan),
         np.full(devices, np.nan),
@@ -172,7 +171,7 @@ class Registry:
         for devices, works in ((report.lost, False), (report.heard, True)):
             for device in devices:
                 link = self.links.find(device, gateway)
-                if link >= 0 and report.number > directory.reported[link]:
+                if link >= 0 and report.number > directory.reported.get(link, 0):
                     directory.reported[link] = report.number
                     directory.usable[link] = works
 
@@ -180,7 +179,7 @@ class Registry:
         """A new incarnation finds out by itself which of its links work."""
         own = self.links.link_gateway == gateway
         directory.usable[own] = True
-        directory.reported[own] = 0
+        directory.reported = {link: number for link, number in directory.reported.items() if not own[link]}
 
     def lose(self, directory: Directory, gateway: int) -> list[int]:
         """Take back the rights of a lost gateway."""

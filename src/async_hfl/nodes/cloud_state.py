@@ -54,8 +54,6 @@ class Directory:
     measured: npt.NDArray[np.bool_]
     usable: npt.NDArray[np.bool_]
     """J_t per link: not reported lost."""
-    reported: Ints
-    """Number of the newest report on each link."""
     samples: Ints
     loss: Floats
     squared_loss: Floats
@@ -66,6 +64,8 @@ class Directory:
     grant: Ints
     """Number of the last right given, per device."""
     gradients: GradientTable | None = None
+    reported: dict[int, int] = field(default_factory=dict)
+    """By link: number of the newest report on it."""
     version: int = 0
 
 

@@ -24,13 +24,25 @@ from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 @dataclass(slots=True)
 class DeviceState:
     job: JobId | None = None
-    started_at: float = 0.0
     download_s: float = 0.0
     version: int = 0
-    newest: tuple[JobId, ...] = ()
-    """The newest job seen from each gateway; a tuple, since a device knows few gateways and there are many devices."""
+    latest: JobId | None = None
+    """The job accepted last."""
+    earlier: tuple[JobId, ...] = ()
+    """The newest job accepted from each other gateway; no dict, since devices are many and know few gateways."""
     gateway: int = -1
     """The gateway that spoke last: where a returning device says that it is back."""
+
+    def newest_of(self, gateway: int) -> JobId | None:
+        """The newest job accepted from that gateway."""
+        if self.latest is not None and self.latest.gateway == gateway:
+            return self.latest
+        return next((job for job in self.earlier if job.gateway == gateway), None)
+
+    def accept(self, job: JobId) -> None:
+        if self.latest is not None and self.latest.gateway != job.gateway:
+            self.earlier = (self.latest, *(seen for seen in self.earlier if seen.gateway != job.gateway))
+        self.latest = job
 
 
 class DeviceNode:
@@ -64,7 +76,7 @@ class DeviceNode:
 
     def _train(self, event: Received, train: Train) -> list[Effect]:
         state, job = self.state, train.job
-        newest = next((seen for seen in state.newest if seen.gateway == job.gateway), None)
+        newest = state.newest_of(job.gateway)
         if newest is not None and newest.incarnation == job.incarnation and newest.number >= job.number:
             # A repeat of the newest was handled when it first came; anything older must still find its end.
             return [] if newest == job else [self._dropped(event.sender, job, "superseded")]
@@ -75,10 +87,9 @@ class DeviceNode:
             effects.append(StopTraining(state.job))
             effects.append(self._dropped(gateway_address(state.job.gateway), state.job, "superseded"))
         state.job = job
-        state.newest = (job, *(seen for seen in state.newest if seen.gateway != job.gateway))
+        state.accept(job)
         state.version = train.version
         state.gateway = job.gateway
-        state.started_at = event.at
         state.download_s = event.transfer_s
         effects.append(StartTraining(job, train.weights))
         return effects
@@ -97,7 +108,7 @@ class DeviceNode:
             result.squared_loss,
             result.gradient,
             state.download_s,
-            event.at - state.started_at,
+            event.training_s,
         )
         return [Send(gateway_address(event.job.gateway), update)]
 

@@ -360,5 +360,5 @@ class GatewayNode:
 
 
 def _finite(weights: Weights) -> bool:
-    """No NaN, no infinity: one dot product instead of a pass per element."""
-    return math.isfinite(np.dot(weights, weights))
+    """No NaN, no infinity: either would show in the sum, which cannot overflow in double precision."""
+    return math.isfinite(np.add.reduce(weights, dtype=np.float64))

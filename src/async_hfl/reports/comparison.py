@@ -61,8 +61,9 @@ def table(rows: list[Row], reference: str, title: str) -> Table:
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
+        collapse_padding=True,
     )
-    made.add_column("method", no_wrap=True)
+    made.add_column("method", overflow="fold")
     for name in ("to target", "speed-up", "bytes", "uplink", "accuracy", "updates"):
         made.add_column(name, justify="right", no_wrap=True)
     best = min((row.time_to_target_s for row in rows if row.time_to_target_s), default=None)

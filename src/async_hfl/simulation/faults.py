@@ -122,6 +122,12 @@ class _Volatile:
     sequence: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Training:
+    job: TrainingJob
+    seconds: float
+
+
 class FaultSimulator:
     def __init__(
         self, hosts: Sequence[Host], learner: Learner, association: AssociationPolicy, weather: Weather
@@ -184,10 +190,10 @@ class FaultSimulator:
     def _volatile(self, index: int, what: Any, sequence: int) -> None:
         if isinstance(what, TimerFired) and self._timers.get((index, what.key)) != sequence:
             return
-        if isinstance(what, TrainingJob):
-            if what.job in self._stopped_jobs:
+        if isinstance(what, _Training):
+            if what.job.job in self._stopped_jobs:
                 return
-            what = Trained(self.at, what.job, self.learner.train_many([what])[0])
+            what = Trained(self.at, what.job.job, self.learner.train_many([what.job])[0], what.seconds)
         self._handle(index, what)
 
     def _handle(self, index: int, event: Event | Arrived) -> None:
@@ -219,7 +225,8 @@ class FaultSimulator:
             elif isinstance(effect, StartTraining):
                 seed = scramble(self.weather.seed ^ effect.job.number ^ (effect.job.gateway << 40))
                 job = TrainingJob(effect.job, host.address.number, effect.weights, seed)
-                self._later(index, self.rng.exponential(self.weather.mean_compute_s), _Volatile(host.life, job))
+                seconds = float(self.rng.exponential(self.weather.mean_compute_s))
+                self._later(index, seconds, _Volatile(host.life, _Training(job, seconds)))
             elif isinstance(effect, StopTraining):
                 self._stopped_jobs.add(effect.job)
             elif isinstance(effect, Solve):

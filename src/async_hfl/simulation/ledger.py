@@ -17,11 +17,17 @@ _ZEROS = (0,) * _WIDTH
 
 
 class Ledger:
-    """One flat array of counters, eight a link: a run of 100,000 devices keeps its books in a few megabytes."""
+    """Counters in flat arrays, eight a link: a run of 100,000 devices keeps its books in a few megabytes.
 
-    def __init__(self) -> None:
-        self._places: dict[int, int] = {}
-        self._counts = array("q")
+    Most devices use one link all along, so each has a row for its first; further ones are looked up in a dict."""
+
+    def __init__(self, gateways: int, devices: int) -> None:
+        self._gateways = gateways
+        self._counts = array("q", bytes(8 * _WIDTH * (gateways + devices)))
+        """A row for each gateway's link to the cloud, for each device's first link, then for further links."""
+        self._first = array("i", [-1]) * devices
+        """The gateway at the other end of a device's first link."""
+        self._further: dict[tuple[int, int], int] = {}
         self.total = 0
         self.models_up = 0
         """Models travelling towards the cloud on either tier: what the paper's figures count."""
@@ -30,12 +36,7 @@ class Ledger:
         """Book one message; returns its bytes."""
         up = sender.tier > receiver.tier
         lower, upper = (sender, receiver) if up else (receiver, sender)
-        # A link is (gateway, device), or (gateway, -1) for the gateway's link to the cloud, packed into one number.
-        key = (upper.number << 32) + lower.number + 1 if lower.tier == DEVICE_TIER else lower.number << 32
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = len(self._counts)
-            self._counts.extend(_ZEROS)
+        place = self._place(upper.number, lower.number) if lower.tier == DEVICE_TIER else lower.number * _WIDTH
         if up:
             place += len(KINDS)
         counts = self._counts
@@ -52,10 +53,30 @@ class Ledger:
             self.models_up += model
         return size
 
+    def _place(self, gateway: int, device: int) -> int:
+        first = self._first[device]
+        if first < 0:
+            self._first[device] = first = gateway
+        if first == gateway:
+            return (self._gateways + device) * _WIDTH
+        place = self._further.get((gateway, device))
+        if place is None:
+            place = self._further[gateway, device] = len(self._counts)
+            self._counts.extend(_ZEROS)
+        return place
+
     def links(self) -> Iterator[tuple[int, int, list[int]]]:
         """(gateway, device or -1 for the cloud, bytes down by kind and then up by kind) of every link used."""
-        for key, place in self._places.items():
-            yield key >> 32, (key & 0xFFFFFFFF) - 1, self._counts[place : place + _WIDTH].tolist()
+        for gateway in range(self._gateways):
+            yield gateway, -1, self._row(gateway * _WIDTH)
+        for device, gateway in enumerate(self._first):
+            if gateway >= 0:
+                yield gateway, device, self._row((self._gateways + device) * _WIDTH)
+        for (gateway, device), place in self._further.items():
+            yield gateway, device, self._row(place)
+
+    def _row(self, place: int) -> list[int]:
+        return self._counts[place : place + _WIDTH].tolist()
 
     def summary(self) -> dict[str, dict[str, dict[str, int]]]:
         """tier -> direction -> kind -> bytes."""
@@ -70,11 +91,13 @@ class Ledger:
         return {
             "total": self.total,
             "models_up": self.models_up,
-            "links": np.array(list(self._places), np.int64),
-            "counts": np.array(self._counts, np.int64),
+            "first": np.frombuffer(self._first, np.int32),
+            "further": [[gateway, device, place] for (gateway, device), place in self._further.items()],
+            "counts": np.frombuffer(self._counts, np.int64),
         }
 
     def restore(self, data: Plain) -> None:
         self.total, self.models_up = data["total"], data["models_up"]
-        self._places = {int(key): _WIDTH * row for row, key in enumerate(data["links"])}
+        self._first = array("i", data["first"].tobytes())
+        self._further = {(gateway, device): place for gateway, device, place in data["further"]}
         self._counts = array("q", data["counts"].tobytes())

@@ -87,6 +87,7 @@ class _TrainingDone:
     """A training ends at this time; what it gives is asked of the pool only then."""
 
     job: JobId
+    training_s: float
 
 
 class Simulator:
@@ -95,7 +96,7 @@ class Simulator:
         self.journal = journal
         self.queue = EventQueue()
         self.pool = TrainingPool(world.learner, batching=world.batching)
-        self.ledger = Ledger()
+        self.ledger = Ledger(len(world.gateways), len(world.devices))
         self.at = 0.0
         self.updates = 0
         """Device updates that arrived at a gateway."""
@@ -143,7 +144,7 @@ class Simulator:
                 job = what.job  # type: ignore[attr-defined]
                 if job not in self.pool:
                     continue  # stopped meanwhile
-                what = Trained(at, job, self.pool.result(job))
+                what = Trained(at, job, self.pool.result(job), what.training_s)  # type: ignore[attr-defined]
             for effect in nodes[index].handle(what):  # type: ignore[arg-type]
                 perform[type(effect)](index, effect)
         if self._running:
@@ -196,7 +197,8 @@ class Simulator:
 
     def _start_training(self, index: int, start: StartTraining) -> None:
         device = index - self._devices_from
-        self.queue.push(self.at + self.world.delays.compute(device), index, _TrainingDone(start.job))
+        seconds = self.world.delays.compute(device)
+        self.queue.push(self.at + seconds, index, _TrainingDone(start.job, seconds))
 
     def _stop_training(self, index: int, stop: StopTraining) -> None:
         self.pool.forget(stop.job)

@@ -18,6 +18,8 @@ from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import Learner, TrainingJob, TrainingResult
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 
+_AT_ONCE = 8192
+
 
 @plain
 @dataclass(slots=True)
@@ -66,10 +68,10 @@ class TrainingPool:
 
     def flush(self) -> None:
         """Train everything outstanding, in the order it was announced."""
-        if self._waiting:
-            jobs = list(self._waiting.values())
-            self._waiting.clear()
-            self._train(jobs)
+        while self._waiting:
+            # More than any learner takes at a time, and few enough that jobs and results never all exist at once.
+            names = list(islice(self._waiting, _AT_ONCE))
+            self._train([self._waiting.pop(name) for name in names])
 
     def _train(self, jobs: list[TrainingJob]) -> None:
         results = self.learner.train_many(jobs)

@@ -174,5 +174,5 @@ def test_the_name_of_the_task_is_not_a_setting() -> None:
 def test_a_manifest_of_another_version_is_told() -> None:
     table = as_table(compose().settings)
     table["gateway"]["colour"] = "blue"
-    with pytest.raises(SettingsError, match="gateway: object contains unknown field `colour`|gateway = "):
+    with pytest.raises(SettingsError, match=r"unknown setting gateway\.colour in the manifest"):
         settings_from(table)

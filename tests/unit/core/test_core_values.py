@@ -53,6 +53,9 @@ def test_the_threshold_itself_passes_and_a_window_of_one_is_the_single_crossing(
     assert Target("accuracy", 0.5).passes(0.5)
     assert Target("error", 0.5, "at_most").passes(0.5)
     assert not Target("error", 0.5, "at_most").passes(0.51)
+    # Two small errors are no mean of three, however small their sum.
+    assert progress_after(Target("error", 0.5, "at_most"), 0.6, 0.6).reached_at is None
+    assert progress_after(Target("error", 0.5, "at_most"), 0.6, 0.6, 0.2).reached_at == 3.0
     progress = progress_after(Target("accuracy", 0.9, window=1), 0.1, 0.95, 0.1)
     assert progress.reached_at == progress.first_crossing_at == 2.0
 

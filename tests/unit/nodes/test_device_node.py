@@ -32,7 +32,7 @@ def test_a_job_is_trained_and_its_times_are_told() -> None:
     assert device.handle(Started(0.0)) == []
     job = JobId(3, 1, 7)
     assert train(device, job, at=10.0, transfer_s=2.5) == [StartTraining(job, WEIGHTS)]
-    (send,) = device.handle(Trained(40.0, job, RESULT))
+    (send,) = device.handle(Trained(40.0, job, RESULT, training_s=30.0))
     assert isinstance(send, Send)
     update = send.message
     assert isinstance(update, Update)

@@ -1,0 +1,116 @@
+"""What a person sees in the terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from stored_runs import MANIFEST, summary
+
+from async_hfl.assembly.settings import Settings
+from async_hfl.reports.terminal import RunView, print_summary
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A run as far as the view looks at it."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Progress:
+    at: float = 3720.0
+    epoch: int = 12
+    metric: float = 0.8123
+    bytes_total: int = 51_400_000
+    updates_per_s: float = 1234.5
+
+
+RUN = Shown(Path("runs/[odd] name"), {"method": "async-hfl", "task": "digits", "network": "nycmesh-paper", "seed": 1})
+
+
+def printed(result: dict[str, Any], width: int = 80) -> str:
+    file = io.StringIO()
+    print_summary(MANIFEST, result, Console(file=file, width=width, highlight=False))
+    return file.getvalue()
+
+
+def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with RunView(quiet=False) as view:
+        view.started(RUN, Settings())
+        for _ in range(100):
+            view.epoch(Progress())
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert lines[0] == "async-hfl · digits · nycmesh-paper · seed 1  → runs/[odd] name"
+    assert re.fullmatch(
+        r" +1 h 02 min  epoch 12   metric 0\.8123 of 0\.9 +51\.4 MB  1,23\d updates/s  at most .* to go", lines[1]
+    )
+    assert len(lines) < 100, "now and then, not every epoch"
+    assert "\x1b" not in err
+
+
+def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with RunView(quiet=True) as view:
+        view.started(RUN, Settings())
+        view.epoch(Progress())
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_long_path_stays_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """So that it can be copied."""
+    path = Path("runs") / ("long-" * 40)
+    with RunView(quiet=False) as view:
+        view.started(Shown(path, RUN.manifest), Settings())
+    assert str(path) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_no_value_of_a_summary_is_cut_off(width: int) -> None:
+    result = summary("async-hfl-association", 41_000.0)
+    text = printed(result, width)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    flat = re.sub(r"\s+", " ", text)
+    for words in (
+        "async-hfl-association on digits, nycmesh-paper (tight), seed 1",
+        "runs/async-hfl-association",
+        "reached after 11 h 23 min, 123.5 MB (models uplink only: 45.7 MB)",
+        "of which warm-up 2 min 11 s, 2.0 MB",
+        "first single crossing after 11 h 23 min",
+        "0.9111 (target 0.9)",
+        "12,345 from devices in 1,054 cloud epochs, 17 dropped",
+        "bound 98.8 % of the selections",
+        "11 h 23 min simulated in 12.3 s (103 training calls, largest 60, 35 wasted)",
+        result["digest"],
+    ):
+        assert words in flat
+
+
+def test_a_target_not_reached() -> None:
+    text = printed(summary("async-hfl", None))
+    assert "not reached" in text
+    assert "warm-up" not in text
+    assert "crossing" not in text
+
+
+def test_a_run_without_an_evaluation() -> None:
+    assert "final metric" not in printed(summary("async-hfl", None, final_metric=None, virtual_s=None))
+
+
+def test_a_path_is_not_markup() -> None:
+    assert "runs/[bold]mine[/bold]/[1]" in printed(summary("async-hfl", None, run="runs/[bold]mine[/bold]/[1]"))
+
+
+def test_a_long_path_is_folded_and_not_cut() -> None:
+    path = "runs/" + "0123456789" * 20
+    text = printed(summary("async-hfl", None, run=path))
+    assert path in re.sub(r"\s+", "", text)

@@ -1,0 +1,54 @@
+"""The order of events is (time, order of pushing), on every machine and after every checkpoint."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from async_hfl.core.events import Started, TimerFired
+from async_hfl.simulation.event_queue import EventQueue
+
+
+def drained(queue: EventQueue) -> list[tuple[float, int, int, object]]:
+    return [queue.pop() for _ in range(len(queue))]
+
+
+def test_by_time_then_in_the_order_they_went_in() -> None:
+    queue = EventQueue()
+    for at, node in ((5.0, 1), (3.0, 2), (5.0, 3), (3.0, 4), (4.0, 5)):
+        queue.push(at, node, Started(at))
+    assert [(at, node) for at, _, node, _ in drained(queue)] == [(3.0, 2), (3.0, 4), (4.0, 5), (5.0, 1), (5.0, 3)]
+
+
+def test_events_need_no_order_of_their_own() -> None:
+    queue = EventQueue()
+    queue.push(1.0, 0, object())
+    queue.push(1.0, 0, object())
+    assert len(drained(queue)) == 2
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 1000])
+def test_a_snapshot_goes_on_as_if_nothing_had_happened(chunk: int) -> None:
+    rng = random.Random(1)
+    queue = EventQueue()
+    for node in range(50):
+        at = float(rng.randrange(5))
+        queue.push(at, node, TimerFired(at, f"timer {node}"))
+    for _ in range(10):
+        queue.pop()
+    parts = list(queue.snapshot(chunk))
+    restored = EventQueue()
+    restored.restore(parts)
+    for both in (queue, restored):
+        both.push(2.0, 99, Started(2.0))
+    assert drained(restored) == drained(queue)
+
+
+def test_an_empty_queue_keeps_counting() -> None:
+    queue = EventQueue()
+    queue.push(1.0, 0, Started(1.0))
+    queue.pop()
+    restored = EventQueue()
+    restored.restore(list(queue.snapshot(10)))
+    assert restored.push(1.0, 0, Started(1.0)) == queue.push(1.0, 0, Started(1.0)) == 2

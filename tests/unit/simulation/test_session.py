@@ -1,0 +1,173 @@
+"""A run on disk: what its files say agrees, and a break anywhere leaves no trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from async_hfl import api
+from async_hfl.assembly.loading import available
+from async_hfl.core.identifiers import Address
+from async_hfl.simulation.session import UPDATES_PER_DEVICE, Progress
+
+DEVICES = 6
+SETTINGS = [
+    f"task.devices={DEVICES}",
+    "network.gateways=2",
+    "gateway.epochs=5",
+    "cloud.epochs=30",
+    "simulation.checkpoint_epochs=3",
+]
+
+
+class PowerCut(Exception):
+    pass
+
+
+def run(out: Path, method: str = "async-hfl", *more: str, **options: Any) -> api.Run:
+    settings = [*SETTINGS, *more]
+    return api.run(task="null", network="uniform", method=method, seed=1, overrides=settings, out=out, **options)
+
+
+def cut_at(epoch: int) -> Any:
+    """A person's hand on the plug: raises when this epoch is reported."""
+
+    def on_epoch(progress: Progress) -> None:
+        if progress.epoch >= epoch:
+            raise PowerCut
+
+    return on_epoch
+
+
+def without(result: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in result.items() if key not in ("run", "wall_s")}
+
+
+@pytest.mark.parametrize("method", available("method"))
+def test_cut_off_again_and_again_every_method_ends_as_if_it_never_was(method: str, tmp_path: Path) -> None:
+    more = ("cloud.evaluate_every=5",) if method == "two-tier" else ()
+    wanted = run(tmp_path / "whole", method, *more)
+    broken = tmp_path / "broken"
+    rows = [int(row["epoch"]) for row in wanted.epochs]
+    with pytest.raises(PowerCut):
+        run(broken, method, *more, on_epoch=cut_at(rows[1]))
+    for place in (4, 10, 11, 17, 23):
+        with pytest.raises(PowerCut):
+            api.resume(broken, on_epoch=cut_at(rows[place]))
+    found = api.resume(broken)
+    assert without(found.summary) == without(wanted.summary)
+    for name in ("events.jsonl", "epochs.csv", "model.safetensors"):
+        assert (broken / name).read_bytes() == (wanted.path / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "simulation.batching=off",
+        "simulation.charge_solver=7.5",
+        "cloud.delivery=broadcast",
+        "gateway.in_flight=discard",
+        "warmup.quorum=1.0",
+        "association.period=1",
+        "gateway.bandwidth=5%",
+        "gateway.bandwidth=500%",
+    ],
+)
+def test_cut_off_under_other_settings(setting: str, tmp_path: Path) -> None:
+    wanted = run(tmp_path / "whole", "async-hfl", setting)
+    with pytest.raises(PowerCut):
+        run(tmp_path / "broken", "async-hfl", setting, on_epoch=cut_at(14))
+    with pytest.raises(PowerCut):
+        api.resume(tmp_path / "broken", on_epoch=cut_at(22))
+    assert without(api.resume(tmp_path / "broken").summary) == without(wanted.summary)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="Simulator.snapshot leaves finished_at out; remove this mark when simulator.py stores and restores it",
+)
+def test_a_checkpoint_taken_after_the_cloud_has_stopped_knows_when(tmp_path: Path) -> None:
+    """Every epoch is a checkpoint here, the last one too: it is taken while gateways still wind up."""
+    settings = ("task.devices=2", "gateway.epochs=20", "cloud.epochs=6", "simulation.checkpoint_epochs=1")
+    whole = run(tmp_path / "run", "async-hfl", *settings)
+    wanted = whole.summary
+    whole.directory.summary.unlink()
+    assert api.resume(tmp_path / "run").summary["virtual_s"] == wanted["virtual_s"]
+
+
+def test_checkpoints_keep_their_distance(tmp_path: Path) -> None:
+    """In epochs as asked for, and in updates so that a large network does not spend its time on them."""
+    path = tmp_path / "run" / "checkpoint.msgpack"
+    seen: list[tuple[Progress, int | None]] = []
+
+    def on_epoch(progress: Progress) -> None:
+        seen.append((progress, path.stat().st_mtime_ns if path.exists() else None))
+
+    run(tmp_path / "run", on_epoch=on_epoch)
+    # A checkpoint follows the epoch after whose report the file is found changed.
+    saved = [before for (before, was), (_, now) in pairwise(seen) if now != was]
+    assert len(saved) >= 3
+    for earlier, later in pairwise([(0, 0), *((progress.epoch, progress.updates) for progress in saved)]):
+        assert later[0] - earlier[0] >= 3
+        assert later[1] - earlier[1] >= UPDATES_PER_DEVICE * DEVICES
+
+
+def test_the_bytes_of_the_summary_are_those_of_the_events(tmp_path: Path) -> None:
+    made = run(tmp_path / "run")
+    counted: Counter[tuple[str, str, str]] = Counter()
+    for _, sent in made.events("sent"):
+        sender, receiver = Address(*sent["sender"]), Address(*sent["receiver"])
+        tier = "device-gateway" if 2 in (sender.tier, receiver.tier) else "gateway-cloud"
+        direction = "up" if sender.tier > receiver.tier else "down"
+        for kind in ("model", "gradient", "basis", "control"):
+            counted[tier, direction, kind] += sent[kind]
+    told = {
+        (tier, direction, kind): count
+        for tier, directions in made.summary["bytes"].items()
+        for direction, kinds in directions.items()
+        for kind, count in kinds.items()
+    }
+    assert told == dict(counted)
+    assert sum(told.values()) == made.summary["bytes_total"]
+    assert counted["device-gateway", "up", "model"] > 0
+    models_up = sum(count for (_, direction, kind), count in told.items() if (direction, kind) == ("up", "model"))
+    assert models_up >= made.epochs[-1]["bytes_models_up"]
+
+
+def test_the_summary_counts_what_the_events_tell(tmp_path: Path) -> None:
+    made = run(tmp_path / "run")
+    result = made.summary
+    assert result["job_ends"] == dict(sorted(Counter(job["reason"] for _, job in made.events("job")).items()))
+    selections = [fields for _, fields in made.events("selection")]
+    assert result["bandwidth_bound_share"] == sum(fields["bound"] for fields in selections) / len(selections)
+    assert result["lone_selections"] == sum(fields["lone"] for fields in selections)
+    updates = sum(fields["message"] == "Update" for _, fields in made.events("sent"))
+    assert result["device_updates"] == updates
+    (ended,) = [fields for _, fields in made.events("life") if fields["what"] == "warmup_ended"]
+    assert result["warmup_s"] == ended["at"]
+    times = [fields["at"] for _, fields in made.events("epoch")]
+    assert times == sorted(times)
+    assert [row["at"] for row in made.epochs] == times
+
+
+def test_batches_are_larger_than_one_and_little_is_wasted(tmp_path: Path) -> None:
+    lazy = run(tmp_path / "on").summary
+    eager = run(tmp_path / "off", "async-hfl", "simulation.batching=off").summary
+    assert lazy["digest"] == eager["digest"]
+    assert eager["training"]["largest_batch"] == 1
+    assert eager["training"]["calls"] == eager["training"]["trained"]
+    assert eager["training"]["wasted"] == 0
+    assert lazy["training"]["largest_batch"] > 1
+    assert lazy["training"]["calls"] < eager["training"]["calls"]
+
+
+def test_time_charged_for_solving_is_spent(tmp_path: Path) -> None:
+    """The first association comes with the end of the warm-up, up to which both runs are the same."""
+    free, charged = run(tmp_path / "a"), run(tmp_path / "b", "async-hfl", "simulation.charge_solver=100")
+    first = [next(iter(made.events("association")))[1]["at"] for made in (free, charged)]
+    assert first[0] == free.summary["warmup_s"] == charged.summary["warmup_s"]
+    assert first[1] == first[0] + 100
