@@ -262,7 +262,7 @@ def test_the_cloud_drops_an_upload_beyond_its_bound_and_answers_it_all_the_same(
     assert_close(stage.cloud.state.weights, (0.12, 0.24))
     assert (stage.cloud.state.epoch, stage.cloud.state.updates) == (1, 1)
     answer = stage.deliver("g0", m.Answer, at=140)
-    assert (answer.accepted, answer.epoch, answer.staleness, answer.weight) == (False, 1, 2, 0.0)
+    assert (answer.epoch, answer.outcome) == (1, m.Outcome(False, 2, 0.0))
     assert_close(stage.model("g0"), (0.12, 0.24))
     assert stage.gateways[0].state.base_epoch == 1
     assert [(str(u.upload), u.reason, u.staleness) for u in stage.uploads()] == [
@@ -299,8 +299,8 @@ def test_an_upload_that_comes_twice_is_mixed_once_and_answered_twice(method: str
     assert_close(stage.cloud.state.weights, (0.176, 0.192))
     assert (stage.cloud.state.epoch, stage.cloud.state.updates) == (2, 2)
     first, second = stage.waiting("g0", m.Answer)
-    assert (first.epoch, first.accepted, first.staleness, first.weight) == (1, True, 1, pytest.approx(0.3))
-    assert (second.epoch, second.accepted, second.staleness, second.weight) == (2, True, 1, pytest.approx(0.3))
+    assert (first.epoch, first.outcome) == (1, m.Outcome(True, 1, pytest.approx(0.3)))
+    assert (second.epoch, second.outcome) == (2, m.Outcome(True, 1, pytest.approx(0.3)))
     assert second.upload == first.upload == again.upload
     assert_close(second.weights, (0.176, 0.192))
 

@@ -254,7 +254,7 @@ def test_cycle_patience_begins_anew_when_somebody_was_triggered_meanwhile() -> N
     stage.deliver("g0", m.JobDropped, at=720)
     assert stage.gateways[0].state.active == 1
     # d0 moves away and returns at 1190 for the last time: idle from now on.
-    stage.happens("g0", Received(1180.0, CLOUD, m.Assignment(2, (), (), ())))
+    stage.happens("g0", Received(1180.0, CLOUD, m.Assignment(1, 2, (), (), ())))
     stage.returns("d0", (1, 2), at=1190)
     assert stage.gateways[0].state.active == 0
     if stage.timers["g0", "idle"] == 1200.0:
@@ -329,7 +329,7 @@ def test_until_it_has_adopted_the_answer_a_gateway_dispatches_nothing() -> None:
     stage.deliver("cloud", m.Upload, at=150, newest=True)  # g1's, so that the association is solved anew
     stage.solved(0, 0, 1, at=160)
     grant, known = m.Grant(2, 9, 2), m.DeviceKnowledge(2, 100.0, False, 10, float("nan"), float("nan"))
-    stage.happens("g0", Received(170.0, CLOUD, m.Assignment(2, (0, 1, 2), (grant,), (known,))))
+    stage.happens("g0", Received(170.0, CLOUD, m.Assignment(1, 2, (0, 1, 2), (grant,), (known,))))
     assert stage.in_flight("g0") == {}
     stage.deliver("cloud", m.Upload, at=180)
     stage.deliver("g0", m.Answer, at=190)

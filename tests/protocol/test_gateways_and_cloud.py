@@ -27,14 +27,14 @@ def test_an_answer_to_another_upload_is_ignored() -> None:
     stage.begin(0, 0, 1)
     stage.returns("d0", (1, 2), at=100)
     for wrong in (UploadId(0, 1, 2), UploadId(0, 2, 1)):
-        answer = m.Answer(wrong, 7, vector(9.0, 9.0), True, 1, 0.3)
+        answer = m.Answer(wrong, 7, vector(9.0, 9.0), m.Outcome(True, 1, 0.3))
         stage.happens("g0", Received(110.0, CLOUD, answer))
     assert_close(stage.model("g0"), (0.4, 0.8))
     assert (stage.gateways[0].state.phase, stage.gateways[0].state.base_epoch) == ("uploading", 0)
     stage.exchanges("g0", at=120)
     assert_close(stage.model("g0"), (0.12, 0.24))
     # ... and one that was answered before.
-    stage.happens("g0", Received(130.0, CLOUD, m.Answer(UploadId(0, 1, 1), 8, vector(9.0, 9.0), True, 1, 0.3)))
+    stage.happens("g0", Received(130.0, CLOUD, m.Answer(UploadId(0, 1, 1), 8, vector(9.0, 9.0), m.Outcome(True, 1, 0.3))))
     assert_close(stage.model("g0"), (0.12, 0.24))
 
 

@@ -51,9 +51,22 @@ class DeviceKnowledge:
 
 @plain
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an upload."""
+
+    accepted: bool
+    """False: beyond the staleness bound, dropped, answered all the same."""
+    staleness: int
+    weight: float
+
+
+@plain
+@dataclass(frozen=True, slots=True)
 class WarmUp:
     """Let each of these devices train once from the initial model, outside the bandwidth limit."""
 
+    incarnation: int
+    """Of the gateway that it is meant for, as in all messages that grant rights."""
     weights: Weights
     grants: tuple[Grant, ...]
     knowledge: tuple[DeviceKnowledge, ...]
@@ -76,10 +89,7 @@ class Answer:
     upload: UploadId
     epoch: int
     weights: Weights
-    accepted: bool
-    """False: beyond the staleness bound, dropped, answered all the same."""
-    staleness: int
-    weight: float
+    outcome: Outcome
 
 
 @plain
@@ -87,6 +97,7 @@ class Answer:
 class Assignment:
     """The devices of a gateway from this version on (all of them), and the rights that come with it."""
 
+    incarnation: int
     version: int
     devices: tuple[int, ...]
     grants: tuple[Grant, ...]
@@ -99,6 +110,7 @@ class Assignment:
 class Granted:
     """The former holder released a device: it is yours now, with what was learnt of it."""
 
+    incarnation: int
     grant: Grant
     knowledge: DeviceKnowledge
 
@@ -109,6 +121,8 @@ class Finish:
     """The run is over: end what is open."""
 
     epoch: int
+    outcomes: tuple[tuple[int, Outcome], ...] = ()
+    """Of the gateway's uploads that were decided, by number: their answers may not have arrived."""
 
 
 @plain
@@ -117,6 +131,7 @@ class Fenced:
     """The cloud had declared this incarnation lost and gave its devices away: begin anew as another."""
 
     incarnation: int
+    outcomes: tuple[tuple[int, Outcome], ...] = ()
 
 
 @plain

@@ -55,7 +55,9 @@ class Layout:
             array = np.asarray(arrays[name])
             if array.shape != shape:
                 raise DataError(f"{where}: array {name!r} has shape {array.shape}, this task's model wants {shape}")
-            if not np.isfinite(array).all():
-                raise DataError(f"{where}: array {name!r} holds NaN or infinite values")
-            parts.append(array.astype(np.float32).reshape(-1))
+            with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused just below
+                values = array.astype(np.float32).reshape(-1)
+            if not np.isfinite(values).all():
+                raise DataError(f"{where}: array {name!r} holds NaN or infinite values (as float32)")
+            parts.append(values)
         return frozen(np.concatenate(parts) if parts else np.zeros(0, np.float32))

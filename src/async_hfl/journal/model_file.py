@@ -32,6 +32,4 @@ def load_model(path: Path, layout: Layout) -> Weights:
         raise DataError(f"{path}: not a safetensors file ({error})") from error
     except (TypeError, AttributeError, KeyError) as error:  # bfloat16 and other types that numpy does not have
         raise DataError(f"{path}: {error}; store the arrays as float32") from error
-    with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is refused as that
-        narrow = {name: array.astype(np.float32) for name, array in arrays.items()}
-    return layout.flatten(narrow, str(path))
+    return layout.flatten(arrays, str(path))

@@ -23,7 +23,7 @@ from async_hfl.core.records import AssociationRecord, EpochRecord, LifeRecord, U
 from async_hfl.core.topology import FeasibleLinks, nearest_gateway
 from async_hfl.core.weights import Weights
 from async_hfl.nodes.cloud_directory import Registry, new_directory
-from async_hfl.nodes.cloud_state import CloudState, Membership, Outcome
+from async_hfl.nodes.cloud_state import CloudState, Membership
 from async_hfl.nodes.rules import CloudRules
 
 
@@ -92,7 +92,7 @@ class CloudNode:
 
     # What the aggregation may use --------------------------------------------------------------------------------
 
-    def close_upload(self, upload: m.Upload, outcome: Outcome, at: float) -> None:
+    def close_upload(self, upload: m.Upload, outcome: m.Outcome, at: float) -> None:
         """Write the upload's end, remember it for repeats, and answer."""
         number = upload.upload.gateway
         self.state.members[number].outcomes[upload.upload.number] = outcome
@@ -118,13 +118,15 @@ class CloudNode:
         self.state.epoch += 1
         self.state.updates += updates
 
-    def epoch_made(self) -> None:
-        """Pass the new global model on, evaluate it and associate anew, each when due."""
+    def epoch_made(self, *answered: int) -> None:
+        """Pass the new global model on (to the gateways not answered with it), evaluate, associate, each when due."""
         state, rules, weights = self.state, self.rules, self.state.weights
         if rules.delivery == "broadcast":
-            self._broadcast(m.GlobalModel(state.epoch, weights))
+            for gateway, member in enumerate(state.members):
+                if member.live and gateway not in answered:
+                    self._send(gateway, m.GlobalModel(state.epoch, weights))
         if state.epoch % rules.evaluate_every == 0:
-            state.awaiting.add(state.epoch)
+            state.awaiting[state.epoch] = state.updates
             self._effects.append(Evaluate(state.epoch, weights))
         if self.revisits and state.epoch - state.solved_epoch >= rules.association_period:
             self._solve()
@@ -135,7 +137,7 @@ class CloudNode:
         state, gateway = self.state, upload.upload.gateway
         member = state.members[gateway]
         if upload.upload.incarnation != member.incarnation or not member.live:
-            self._send(gateway, m.Fenced(upload.upload.incarnation))
+            self._send_fenced(gateway, upload.upload.incarnation)
             return
         known = member.outcomes.get(upload.upload.number)
         if known is not None:
@@ -160,11 +162,11 @@ class CloudNode:
             return  # the last evaluation is under way; the finish that follows is the answer
         self.aggregation.received(self, upload, event.at)
 
-    def _answer(self, upload: m.Upload, outcome: Outcome) -> None:
+    def _answer(self, upload: m.Upload, outcome: m.Outcome) -> None:
         state = self.state
         self._send(
             upload.upload.gateway,
-            m.Answer(upload.upload, state.epoch, state.weights, outcome.accepted, outcome.staleness, outcome.weight),
+            m.Answer(upload.upload, state.epoch, state.weights, outcome),
         )
 
     def _enough(self) -> bool:
@@ -176,7 +178,7 @@ class CloudNode:
         state, at = self.state, event.at
         if state.phase == "over" or event.epoch not in state.awaiting:
             return
-        state.awaiting.discard(event.epoch)
+        updates = state.awaiting.pop(event.epoch)
         evaluation = event.evaluation
         before = state.progress.reached_at
         state.progress = state.progress.after(self.rules.target, evaluation.metric, at)
@@ -186,7 +188,7 @@ class CloudNode:
                 EpochRecord(
                     at,
                     event.epoch,
-                    state.updates,
+                    updates,
                     evaluation.metric,
                     evaluation.loss,
                     dict(evaluation.details),
@@ -207,7 +209,9 @@ class CloudNode:
         state = self.state
         state.phase = "over"
         self._effects.append(Write(LifeRecord(at, "finished", "cloud", f"epoch {state.epoch}")))
-        self._broadcast(m.Finish(state.epoch))
+        for gateway, member in enumerate(state.members):
+            if member.live:
+                self._send_finish(gateway)
         self._effects.append(Stop())
 
     # Warm-up -----------------------------------------------------------------------------------------------------
@@ -232,7 +236,8 @@ class CloudNode:
             devices = np.flatnonzero(nearest == gateway).tolist()
             if devices:
                 grants, knowledge = self.registry.warm_up(directory, gateway, devices)
-                self._send(gateway, m.WarmUp(state.weights, grants, knowledge))
+                incarnation = state.members[gateway].incarnation
+                self._send(gateway, m.WarmUp(incarnation, state.weights, grants, knowledge))
         if rules.warmup_patience > 0:
             self._effects.append(SetTimer("warmup_patience", event.at + rules.warmup_patience))
         self._effects.append(SetTimer("warmup_limit", event.at + rules.warmup_limit))
@@ -344,7 +349,7 @@ class CloudNode:
         if not member.live or state.phase == "over":
             return
         member.live = False
-        member.fenced = member.incarnation
+        member.fenced.add(member.incarnation)
         member.begun = False
         self._effects.append(Write(LifeRecord(at, "gateway_lost", f"g{gateway}")))
         devices = self.registry.lose(state.directory, gateway)
@@ -357,18 +362,18 @@ class CloudNode:
     def _hello(self, event: Received, hello: m.Hello) -> None:
         state, gateway = self.state, event.sender.number
         member = state.members[gateway]
-        if hello.incarnation == member.fenced:
-            self._send(gateway, m.Fenced(hello.incarnation))
+        if hello.incarnation in member.fenced:
+            self._send_fenced(gateway, hello.incarnation)
             return
         if hello.incarnation == member.incarnation and member.live:
             return  # it restarted with its disk: nothing was lost
         if member.live:
             self._lose(gateway, event.at)  # another incarnation: the old one came to its end unnoticed
-        state.members[gateway] = Membership(hello.incarnation, fenced=member.incarnation)
+        state.members[gateway] = Membership(hello.incarnation, fenced=member.fenced)
         self.registry.joined(state.directory, gateway)
         self._effects.append(Write(LifeRecord(event.at, "gateway_joined", f"g{gateway}")))
         if state.phase == "running":
-            self._send(gateway, self.registry.full_assignment(state.directory, gateway))
+            self._send(gateway, self.registry.full_assignment(state.directory, state.members, gateway))
             self._solve()
 
     # Small things ------------------------------------------------------------------------------------------------
@@ -376,7 +381,7 @@ class CloudNode:
     def _received(self, event: Received) -> None:
         if self.state.phase == "over":
             if type(event.message) in (m.Upload, m.Hello):
-                self._send(event.sender.number, m.Finish(self.state.epoch))
+                self._send_finish(event.sender.number)
             return
         self._messages[type(event.message)](event, event.message)
 
@@ -387,10 +392,14 @@ class CloudNode:
     def _send(self, gateway: int, message: m.CloudMessage) -> None:
         self._effects.append(Send(gateway_address(gateway), message))
 
-    def _broadcast(self, message: m.CloudMessage) -> None:
-        for gateway, member in enumerate(self.state.members):
-            if member.live:
-                self._send(gateway, message)
+    def _send_finish(self, gateway: int) -> None:
+        outcomes = tuple(self.state.members[gateway].outcomes.items())
+        self._send(gateway, m.Finish(self.state.epoch, outcomes))
+
+    def _send_fenced(self, gateway: int, incarnation: int) -> None:
+        member = self.state.members[gateway]
+        outcomes = tuple(member.outcomes.items()) if member.incarnation == incarnation else ()
+        self._send(gateway, m.Fenced(incarnation, outcomes))
 
     def _nothing(self, event: Event) -> None:
         return

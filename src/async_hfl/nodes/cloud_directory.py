@@ -138,14 +138,14 @@ class Registry:
         for gateway, given in sorted(grants.items()):
             if members[gateway].live:
                 devices = tuple(order[edges[gateway] : edges[gateway + 1]].tolist())
-                messages[gateway] = self._assignment(directory, gateway, devices, given)
+                messages[gateway] = self._assignment(directory, members[gateway], gateway, devices, given)
         return [(int(device), int(new[device])) for device in moved], messages
 
-    def full_assignment(self, directory: Directory, gateway: int) -> m.Assignment:
+    def full_assignment(self, directory: Directory, members: list[Membership], gateway: int) -> m.Assignment:
         """What a gateway that begins anew must know."""
         devices = tuple(np.flatnonzero(directory.gateway_of == gateway).tolist())
         given = [self._grant(directory, device, gateway) for device in devices if directory.holder[device] < 0]
-        return self._assignment(directory, gateway, devices, given)
+        return self._assignment(directory, members[gateway], gateway, devices, given)
 
     def released(
         self, directory: Directory, members: list[Membership], grant: m.Grant, gateway: int
@@ -158,7 +158,8 @@ class Registry:
         owner = int(directory.gateway_of[device])
         if owner < 0 or not members[owner].live:
             return None
-        return m.Granted(self._grant(directory, device, owner), self.knowledge(directory, device, owner))
+        given = self._grant(directory, device, owner)
+        return m.Granted(members[owner].incarnation, given, self.knowledge(directory, device, owner))
 
     def warm_up(
         self, directory: Directory, gateway: int, devices: Iterable[int]
@@ -194,7 +195,7 @@ class Registry:
         return m.Grant(device, int(directory.grant[device]), directory.version)
 
     def _assignment(
-        self, directory: Directory, gateway: int, devices: tuple[int, ...], given: list[m.Grant]
+        self, directory: Directory, member: Membership, gateway: int, devices: tuple[int, ...], given: list[m.Grant]
     ) -> m.Assignment:
         knowledge = tuple(self.knowledge(directory, grant.device, gateway) for grant in given)
-        return m.Assignment(directory.version, devices, tuple(given), knowledge)
+        return m.Assignment(member.incarnation, directory.version, devices, tuple(given), knowledge)

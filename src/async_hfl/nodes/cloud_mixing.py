@@ -7,7 +7,6 @@ from async_hfl.core.aggregation import mix
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.plain import Plain
 from async_hfl.nodes.cloud import CloudNode
-from async_hfl.nodes.cloud_state import Outcome
 
 
 class MixUploads:
@@ -28,9 +27,9 @@ class MixUploads:
         if staleness < 1:
             raise InvariantViolation(f"upload {upload.upload} has staleness {staleness}")
         if staleness > rules.max_staleness:
-            node.close_upload(upload, Outcome(False, staleness, 0.0), at)
+            node.close_upload(upload, m.Outcome(False, staleness, 0.0), at)
             return
         weight = rules.mixing_weight * rules.staleness(staleness)
         node.set_global(mix(state.weights, upload.weights, weight), upload.updates)
-        node.close_upload(upload, Outcome(True, staleness, weight), at)
-        node.epoch_made()
+        node.close_upload(upload, m.Outcome(True, staleness, weight), at)
+        node.epoch_made(upload.upload.gateway)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.messages import Outcome
 from async_hfl.core.plain import plain
 from async_hfl.core.policies import Floats, Ints
 from async_hfl.core.targets import TargetProgress
@@ -19,23 +20,13 @@ CloudPhase = Literal["new", "warmup", "running", "over"]
 
 @plain
 @dataclass(slots=True)
-class Outcome:
-    """What became of an upload: repeated to a gateway that did not hear it."""
-
-    accepted: bool
-    staleness: int
-    weight: float
-
-
-@plain
-@dataclass(slots=True)
 class Membership:
     """One gateway as the cloud sees it."""
 
     incarnation: int
     live: bool = True
-    fenced: int = -1
-    """Incarnation that was declared lost: whoever still speaks as it is told to begin anew."""
+    fenced: set[int] = field(default_factory=set)
+    """Incarnations that were declared lost: whoever still speaks as one of them is told to begin anew."""
     begun: bool = False
     """It was sent its first global model."""
     outcomes: dict[int, Outcome] = field(default_factory=dict)
@@ -93,8 +84,8 @@ class CloudState:
     warmup: WarmUpState = field(default_factory=WarmUpState)
     progress: TargetProgress = field(default_factory=TargetProgress)
     evaluations_after_target: int = 0
-    awaiting: set[int] = field(default_factory=set)
-    """Epochs whose evaluation was asked for and not answered."""
+    awaiting: dict[int, int] = field(default_factory=dict)
+    """Evaluations asked for and not answered: epoch -> device updates inside that model."""
     solves: int = 0
     solving: bool = False
     solve_again: bool = False

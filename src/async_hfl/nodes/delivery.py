@@ -73,7 +73,6 @@ class Parcel:
 class Seen:
     """Numbers of one peer's incarnation that were passed on: all up to `floor`, and these above it."""
 
-    incarnation: int
     floor: int = 0
     above: set[int] = field(default_factory=set)
 
@@ -94,7 +93,7 @@ class DeliveryState:
     incarnation: int
     next_number: int = 1
     unacknowledged: dict[int, Parcel] = field(default_factory=dict)
-    seen: dict[Address, Seen] = field(default_factory=dict)
+    seen: dict[tuple[Address, int], Seen] = field(default_factory=dict)
     resend_at: float = float("inf")
 
 
@@ -138,9 +137,7 @@ class ReliableNode:
                 state.unacknowledged.pop(content.number, None)
             return []
         receipt = Transmit(event.sender, Receipt(content.run, content.incarnation, content.number))
-        seen = state.seen.get(event.sender)
-        if seen is None or seen.incarnation != content.incarnation:
-            seen = state.seen[event.sender] = Seen(content.incarnation)
+        seen = state.seen.setdefault((event.sender, content.incarnation), Seen())
         if not seen.first_time(content.number):
             return [receipt]
         received = Received(event.at, event.sender, content.message, event.transfer_s)

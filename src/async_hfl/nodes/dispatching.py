@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from async_hfl.nodes.gateway import GatewayNode
 
 _ROUNDING = 1e-9
+NEVER = float("inf")
 
 
 def dispatch(node: GatewayNode, at: float) -> None:
@@ -101,12 +102,13 @@ def trigger(node: GatewayNode, slot: int, rate: float, at: float, warm_up: m.War
     number = state.next_job
     state.next_job += 1
     latency = float(roster.round_latency[slot])
-    deadline = at + patience(latency, rules.patience_floor, rules.patience_factor)
+    deadline = at + patience(latency, rules.patience_floor, rules.patience_factor) * 2.0 ** int(roster.given_up[slot])
     state.flights[number] = Flight(
         slot, at, state.gateway_epoch, base, rate, weights, deadline, False, warm_up is not None
     )
     state.active += 1
     state.load += rate
+    state.idle_upload_at = NEVER
     roster.job[slot] = number
     roster.last_selected[slot] = state.gateway_epoch
     roster.candidate[slot] = False

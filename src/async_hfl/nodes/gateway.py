@@ -9,8 +9,7 @@ trigger whom), `silence` (patience with devices), `uploads` (resent until answer
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,8 +53,8 @@ class GatewayAggregation(Protocol):
         """Would `idle` have something to do?"""
         ...
 
-    def over(self, node: GatewayNode, reason: JobEnd, at: float) -> None:
-        """End whatever this aggregation still holds."""
+    def over(self, node: GatewayNode, reason: JobEnd, at: float, decided: Mapping[int, m.Outcome]) -> None:
+        """End whatever this aggregation still holds; the cloud has decided on the uploads of these numbers."""
         ...
 
     def snapshot(self) -> Plain: ...
@@ -203,6 +202,7 @@ class GatewayNode:
 
     def _learn(self, slot: int, flight: Flight, update: m.Update) -> None:
         roster = self.state.roster
+        roster.given_up[slot] = 0
         roster.samples[slot] = update.samples
         roster.loss[slot] = update.loss
         roster.squared_loss[slot] = update.squared_loss
@@ -211,7 +211,8 @@ class GatewayNode:
         gradient = update.gradient
         if gradient is None:
             # gradient = "update": the mean step, from weights that are here anyway: no bytes on the device link
-            gradient = (flight.sent - update.weights) / np.float32(self.rules.learning_rate * update.steps)
+            with np.errstate(over="ignore", invalid="ignore"):  # absurd weights: the gradient is not kept, see below
+                gradient = (flight.sent - update.weights) / np.float32(self.rules.learning_rate * update.steps)
         if _finite(gradient):
             roster.gradients.put(slot, gradient)
 
@@ -271,11 +272,15 @@ class GatewayNode:
             self.aggregation.answered(self, answer, event.at)
 
     def _warm_up(self, event: Received, warm_up: m.WarmUp) -> None:
+        if warm_up.incarnation != self.state.incarnation:
+            return
         for slot in rights.take(self, warm_up.grants, warm_up.knowledge):
             trigger(self, slot, 0.0, event.at, warm_up)
 
     def _assignment(self, event: Received, assignment: m.Assignment) -> None:
         state = self.state
+        if assignment.incarnation != state.incarnation:
+            return  # rights of a former incarnation were taken back when it was declared lost
         if assignment.version > state.version:
             state.version = assignment.version
             state.roster.associate(assignment.devices)
@@ -285,12 +290,14 @@ class GatewayNode:
         dispatch(self, event.at)
 
     def _granted(self, event: Received, granted: m.Granted) -> None:
+        if granted.incarnation != self.state.incarnation:
+            return
         rights.take(self, (granted.grant,), (granted.knowledge,))
         rights.release_if_moved(self, self.state.roster.slot_of[granted.grant.device])
         dispatch(self, event.at)
 
-    def _finish(self, event: Received, _: m.Finish) -> None:
-        self._close("run_ended", event.at)
+    def _finish(self, event: Received, finish: m.Finish) -> None:
+        self._close("run_ended", event.at, finish.outcomes)
         self.emit(Stop())
 
     def _refused(self, event: Received, refused: m.Refused) -> None:
@@ -302,19 +309,23 @@ class GatewayNode:
         """The cloud took us for dead and gave our devices away. What is open is lost; we begin anew."""
         incarnation = self.state.incarnation
         if fenced.incarnation == incarnation:
-            self._close("gateway_lost", event.at)
+            self._close("gateway_lost", event.at, fenced.outcomes)
             self.state = self._fresh(incarnation + 1)
             self._rejoin(event)
 
-    def _close(self, reason: JobEnd, at: float) -> None:
+    def _close(self, reason: JobEnd, at: float, outcomes: tuple[tuple[int, m.Outcome], ...] = ()) -> None:
+        """End what is open. `outcomes` are of uploads whose end the cloud has written, though we have not heard it."""
         state = self.state
-        self.aggregation.over(self, reason, at)
+        decided = dict(outcomes)
+        self.aggregation.over(self, reason, at, decided)
         for number, flight in list(state.flights.items()):
             self._land(number, flight, at)
             self.end_job(number, flight, reason, at)
         end: UploadEnd = "lost" if reason == "gateway_lost" else "run_ended"
-        for outstanding in state.outstanding.values():
+        for number, outstanding in state.outstanding.items():
             upload = outstanding.message
+            if number in decided:
+                continue
             self.emit(
                 Write(UploadRecord(at, upload.upload, end, upload.base_epoch, 0, 0.0, upload.updates, upload.early))
             )
@@ -329,6 +340,8 @@ class GatewayNode:
 
     def _idle(self, at: float) -> None:
         state = self.state
+        if at < state.idle_upload_at:
+            return  # somebody was triggered meanwhile
         state.idle_upload_at = NEVER
         if state.phase != "open" or state.active or not self.aggregation.waits(self):
             return
@@ -360,5 +373,5 @@ class GatewayNode:
 
 
 def _finite(weights: Weights) -> bool:
-    """No NaN, no infinity: either would show in the sum, which cannot overflow in double precision."""
-    return math.isfinite(np.add.reduce(weights, dtype=np.float64))
+    """No NaN, no infinity."""
+    return bool(np.isfinite(weights).all())

@@ -6,6 +6,7 @@ waits are held and mixed on adoption; what is still in flight is carried over (o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from async_hfl.core import messages as m
@@ -75,7 +76,7 @@ class MixOnArrival:
     def idle(self, node: GatewayNode, at: float) -> None:
         self._upload(node, at, early=True)
 
-    def over(self, node: GatewayNode, reason: JobEnd, at: float) -> None:
+    def over(self, node: GatewayNode, reason: JobEnd, at: float, decided: Mapping[int, m.Outcome]) -> None:
         for held in self.state.held:
             node.end_job(held.number, held.flight, reason, at, held.update)
         state = node.state

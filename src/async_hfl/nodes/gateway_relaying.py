@@ -6,6 +6,7 @@ an answer arrives the gateway selects and sends the newest model. A job ends whe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from async_hfl.core import messages as m
@@ -45,17 +46,13 @@ class Relay:
         self.state.relayed[sent] = HeldUpdate(number, flight, update)
 
     def answered(self, node: GatewayNode, answer: m.Answer, at: float) -> None:
-        held = self.state.relayed.pop(answer.upload.number)
-        node.end_job(
-            held.number,
-            held.flight,
-            "aggregated" if answer.accepted else "stale",
-            at,
-            held.update,
-            answer.staleness,
-            answer.weight,
-        )
+        self._end(node, self.state.relayed.pop(answer.upload.number), answer.outcome, at)
         self._adopt(node, answer.epoch, answer, at)
+
+    @staticmethod
+    def _end(node: GatewayNode, held: HeldUpdate, outcome: m.Outcome, at: float) -> None:
+        reason: JobEnd = "aggregated" if outcome.accepted else "stale"
+        node.end_job(held.number, held.flight, reason, at, held.update, outcome.staleness, outcome.weight)
 
     def waits(self, node: GatewayNode) -> bool:
         return False
@@ -63,9 +60,13 @@ class Relay:
     def idle(self, node: GatewayNode, at: float) -> None:
         return
 
-    def over(self, node: GatewayNode, reason: JobEnd, at: float) -> None:
-        for held in self.state.relayed.values():
-            node.end_job(held.number, held.flight, reason, at, held.update)
+    def over(self, node: GatewayNode, reason: JobEnd, at: float, decided: Mapping[int, m.Outcome]) -> None:
+        for number, held in self.state.relayed.items():
+            outcome = decided.get(number)
+            if outcome is None:
+                node.end_job(held.number, held.flight, reason, at, held.update)
+            else:
+                self._end(node, held, outcome, at)
         self.state = RelayState()
 
     def _adopt(self, node: GatewayNode, epoch: int, model: m.GlobalModel | m.Answer, at: float) -> None:

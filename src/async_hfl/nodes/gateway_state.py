@@ -25,7 +25,7 @@ class Flight:
     """zeta."""
     base_epoch: int
     rate: float
-    """R_ij it takes of the bandwidth; 0 for warm-up and once overdue."""
+    """R_ij that it takes of the bandwidth until it is overdue; 0 for warm-up."""
     sent: Weights
     """w_sent: kept as long as the job is open; jobs sent the same model share the one array."""
     deadline: float

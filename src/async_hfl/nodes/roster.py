@@ -35,6 +35,7 @@ _COLUMNS = (
     ("candidate", np.bool_, False),
     ("probe_at", np.float64, np.inf),
     ("probe_wait", np.float64, 0.0),
+    ("given_up", np.int8, 0),
 )
 
 
@@ -61,6 +62,9 @@ class Roster:
     probe_at: Floats = field(default_factory=lambda: np.zeros(0))
     """When to ask a given-up device whether it is back; infinite for the others."""
     probe_wait: Floats = field(default_factory=lambda: np.zeros(0))
+    given_up: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
+    """Times in a row that the device was given up: each doubles the patience, or one that is merely slower than it
+    said would be given up, asked again and superseded for ever."""
     learnt: dict[int, None] = field(default_factory=dict)
     """Slots with news for the cloud, in the order they came."""
     gradients: GradientTable | None = None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from async_hfl.nodes.gateway import GatewayNode
 
 NEVER = float("inf")
+_MOST_DOUBLINGS = 12
 
 
 def give_up(node: GatewayNode, at: float) -> None:
@@ -38,6 +39,7 @@ def give_up(node: GatewayNode, at: float) -> None:
         slot = flight.slot
         if roster.job[slot] == number:
             roster.job[slot] = -1
+        roster.given_up[slot] = min(roster.given_up[slot] + 1, _MOST_DOUBLINGS)
         if roster.feasible[slot]:
             roster.feasible[slot] = False
             roster.probe_wait[slot] = PROBE_FIRST_S

@@ -77,15 +77,11 @@ class Witness:
 
     def _upload_ended(self, record: UploadRecord) -> None:
         before = self.upload_ends.get(record.upload)
-        if before is not None:
-            # The cloud mixed it and the answer never reached a gateway that was lost or told to finish.
-            known = {before.reason, record.reason}
-            _demand(
-                known in ({"mixed", "lost"}, {"mixed", "run_ended"}, {"dropped", "lost"}, {"dropped", "run_ended"}),
-                f"upload {record.upload} ended twice: {before.reason}, then {record.reason}",
-            )
-        if before is None or record.reason in ("mixed", "dropped"):
-            self.upload_ends[record.upload] = record
+        _demand(
+            before is None,
+            f"upload {record.upload} ended twice: {before and before.reason}, then {record.reason}",
+        )
+        self.upload_ends[record.upload] = record
         if record.reason == "mixed":
             self.mixed_uploads += 1
             self.mixed_updates += record.updates

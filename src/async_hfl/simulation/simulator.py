@@ -177,6 +177,8 @@ class Simulator:
                 if type(message) is m.Update:
                     about = str(message.job)
                     self.updates += 1
+                elif type(message) is m.JobDropped:
+                    self.pool.forget(message.job)  # declined before it began, perhaps: nobody will ask for its result
             else:
                 delay = delays.cloud_to_gateway(to.number, total)
                 if type(message) is m.Answer:
@@ -238,6 +240,7 @@ class Simulator:
                 "at": self.at,
                 "updates": self.updates,
                 "running": self._running,
+                "finished_at": self.finished_at,
                 "ledger": self.ledger.snapshot(),
                 "timers": [[index, key, sequence] for (index, key), sequence in self._timers.items()],
             },
@@ -251,6 +254,7 @@ class Simulator:
     def restore(self, parts: dict[str, list[Plain]]) -> None:
         (data,) = parts["simulator"]
         self.at, self.updates, self._running = data["at"], data["updates"], data["running"]
+        self.finished_at = data["finished_at"]
         self.pool.restore(parts["pool"])
         self.queue.restore(parts["queue"])
         self.ledger.restore(data["ledger"])

@@ -186,11 +186,11 @@ UPLOAD_ID, JOB_ID = UploadId(1, 2, 3), JobId(1, 2, 9)
 MODEL, HEADER, EACH = 1_000_000, HEADER_BYTES, PER_DEVICE_BYTES
 
 MESSAGES: list[tuple[m.Message, Traffic]] = [
-    (m.WarmUp(WEIGHTS, (GRANT,), (KNOWN,)), Traffic(MODEL, 8, 0, HEADER + EACH)),
+    (m.WarmUp(1, WEIGHTS, (GRANT,), (KNOWN,)), Traffic(MODEL, 8, 0, HEADER + EACH)),
     (m.GlobalModel(3, WEIGHTS), Traffic(MODEL, 0, 0, HEADER)),
-    (m.Answer(UPLOAD_ID, 3, WEIGHTS, True, 1, 0.3), Traffic(MODEL, 0, 0, HEADER)),
-    (m.Assignment(7, (4, 5, 6), (GRANT,), (KNOWN, HEARD_NOTHING)), Traffic(0, 8, 0, HEADER + 2 * EACH + 12)),
-    (m.Granted(GRANT, KNOWN), Traffic(0, 8, 0, HEADER + EACH)),
+    (m.Answer(UPLOAD_ID, 3, WEIGHTS, m.Outcome(True, 1, 0.3)), Traffic(MODEL, 0, 0, HEADER)),
+    (m.Assignment(1, 7, (4, 5, 6), (GRANT,), (KNOWN, HEARD_NOTHING)), Traffic(0, 8, 0, HEADER + 2 * EACH + 12)),
+    (m.Granted(1, GRANT, KNOWN), Traffic(0, 8, 0, HEADER + EACH)),
     (m.Finish(3), Traffic(0, 0, 0, HEADER)),
     (m.Fenced(2), Traffic(0, 0, 0, HEADER)),
     (m.Refused("no"), Traffic(0, 0, 0, HEADER)),

@@ -50,7 +50,7 @@ def test_everything_is_acknowledged_and_passed_on_once_in_any_order() -> None:
     for number in (2, 5, 1, 2, 1, 3, 5, 4, 3):
         assert arrives(node, number) == [receipt(number)]
     assert [report.number for report in talker.heard] == [2, 5, 1, 3, 4]  # type: ignore[attr-defined]
-    seen = node.state.seen[PEER]
+    seen = node.state.seen[PEER, 1]
     assert (seen.floor, seen.above) == (5, set())
 
 

@@ -86,10 +86,6 @@ def test_cut_off_under_other_settings(setting: str, tmp_path: Path) -> None:
     assert without(api.resume(tmp_path / "broken").summary) == without(wanted.summary)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Simulator.snapshot leaves finished_at out; remove this mark when simulator.py stores and restores it",
-)
 def test_a_checkpoint_taken_after_the_cloud_has_stopped_knows_when(tmp_path: Path) -> None:
     """Every epoch is a checkpoint here, the last one too: it is taken while gateways still wind up."""
     settings = ("task.devices=2", "gateway.epochs=20", "cloud.epochs=6", "simulation.checkpoint_epochs=1")
