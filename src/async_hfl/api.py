@@ -22,6 +22,7 @@ from async_hfl.journal.model_file import load_model
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.learning.null import NullLearner
 from async_hfl.simulation.session import Progress, Session
+from async_hfl.simulation.simulator import World
 
 _VERSIONED = ("async-hfl", "numpy", "jax", "jaxlib", "highspy")
 _MANIFEST_FIELDS = (
@@ -154,9 +155,7 @@ def run(
     made = Run(directory)
     if on_start is not None:
         on_start(made, settings)
-    return _finish(
-        made, Session(built.world, directory, checkpoint_epochs=settings.simulation.checkpoint_epochs), on_epoch
-    )
+    return _simulate(made, built.world, settings, on_epoch)
 
 
 def resume(
@@ -183,8 +182,7 @@ def resume(
     built = build(settings, manifest["seed"], None if start is None else _starter(Path(start)))
     if on_start is not None:
         on_start(found, settings)
-    session = Session(built.world, found.directory, checkpoint_epochs=settings.simulation.checkpoint_epochs)
-    return _finish(found, session, on_epoch)
+    return _simulate(found, built.world, settings, on_epoch)
 
 
 def load_run(path: str | Path) -> Run:
@@ -198,20 +196,33 @@ def load_run(path: str | Path) -> Run:
     return found
 
 
-def _finish(made: Run, session: Session, on_epoch: Callable[[Progress], None] | None) -> Run:
-    _compile(session.world.learner)
-    try:
-        result = session.run(on_epoch)
-    finally:
-        session.events.close()
-        session.epochs.close()
+def _simulate(made: Run, world: World, settings: Settings, on_epoch: Callable[[Progress], None] | None) -> Run:
+    _compile(world.learner)
+    with made.directory.locked():
+        session = Session(world, made.directory, checkpoint_epochs=settings.simulation.checkpoint_epochs)
+        try:
+            result = session.run(on_epoch)
+        finally:
+            session.events.close()
+            session.epochs.close()
     manifest = made.manifest
-    if not manifest["settings"]["warmup"]["charge"] and result["time_to_target_s"] is not None:
-        result["time_to_target_s"] -= result["warmup_s"]
-        result["bytes_to_target"] -= result["warmup_bytes"]
+    if not settings.warmup.charge:
+        _take_off_warmup(result)
     named = {key: manifest[key] for key in ("method", "task", "network", "preset", "seed")}
     made.directory.write_summary({"run": str(made.path), **named, **result})
     return made
+
+
+def _take_off_warmup(result: dict[str, Any]) -> None:
+    """`warmup.charge = false`: times and bytes to the target are counted from the end of the warm-up."""
+    for key, free in (
+        ("time_to_target_s", "warmup_s"),
+        ("first_crossing_s", "warmup_s"),
+        ("bytes_to_target", "warmup_bytes"),
+        ("models_uplink_bytes_to_target", "warmup_models_uplink_bytes"),
+    ):
+        if result[key] is not None:
+            result[key] -= result[free]
 
 
 def _compile(learner: Learner) -> None:

@@ -34,7 +34,9 @@ def test_an_answer_to_another_upload_is_ignored() -> None:
     stage.exchanges("g0", at=120)
     assert_close(stage.model("g0"), (0.12, 0.24))
     # ... and one that was answered before.
-    stage.happens("g0", Received(130.0, CLOUD, m.Answer(UploadId(0, 1, 1), 8, vector(9.0, 9.0), m.Outcome(True, 1, 0.3))))
+    stage.happens(
+        "g0", Received(130.0, CLOUD, m.Answer(UploadId(0, 1, 1), 8, vector(9.0, 9.0), m.Outcome(True, 1, 0.3)))
+    )
     assert_close(stage.model("g0"), (0.12, 0.24))
 
 

@@ -1,18 +1,21 @@
-"""How many device updates a second the simulator carries when training costs nothing.
+"""How many device updates a second the simulator carries when training costs nothing, and what a device takes.
 
 The null task, random policies, journal on, on the `uniform` network: a hundred devices a gateway, three links a
 device, bandwidth at half of the demand. The clock starts when the network is built and stops when the journal is on
-disk. Each size runs in a process of its own after a small run has paid for the libraries, so that the growth of its
-largest resident size is what the devices take, checkpoints and training batches included.
+disk.
+
+Memory is measured in a shorter run of its own, since tracing slows a run down: the most that Python and numpy had
+allocated at any moment, a checkpoint written while everything is in flight included. The growth of the largest resident
+size in the timed run stands beside it; it has the allocator's slack on top. Each run has a process of its own.
 """
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import resource
 import sys
 import tempfile
+import tracemalloc
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -21,9 +24,11 @@ from typing import Any, NamedTuple
 from async_hfl.assembly.build import build
 from async_hfl.assembly.loading import compose
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.simulation.session import Session
+from async_hfl.simulation.session import Progress, Session
 
 _Z = 20
+_TRACED_UPDATES = 2
+"""A device, in the run whose memory is traced: by then as many are in flight as ever will be."""
 
 
 class Size(NamedTuple):
@@ -33,14 +38,14 @@ class Size(NamedTuple):
 
 
 FULL = (Size(1_000, 10, 100), Size(10_000, 100, 20), Size(100_000, 1_000, 6))
-QUICK = (Size(1_000, 10, 50), Size(10_000, 100, 10))
+QUICK = (Size(1_000, 10, 40), Size(10_000, 100, 6))
+_SMALL = Size(100, 1, 20)
 
 
 def bench_events(sizes: Sequence[Size], on_row: Callable[[dict[str, Any]], None] | None = None) -> list[dict[str, Any]]:
     rows = []
     for size in sizes:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            row = pool.submit(_measure, size).result()
+        row = {"devices": size.devices, "gateways": size.gateways, **_alone(_time, size), **_alone(_weigh, size)}
         rows.append(row)
         if on_row is not None:
             on_row(row)
@@ -50,27 +55,47 @@ def bench_events(sizes: Sequence[Size], on_row: Callable[[dict[str, Any]], None]
 def print_row(row: dict[str, Any]) -> None:
     sys.stdout.write(
         f"{row['devices']:>8,} devices  {row['gateways']:>6,} gateways  {row['updates_per_s']:>9,.0f} updates/s  "
-        f"{row['bytes_per_device']:>6,.0f} bytes a device\n"
+        f"{row['bytes_per_device']:>6,.0f} bytes a device  ({row['resident_bytes_per_device']:,.0f} resident)\n"
     )
     sys.stdout.flush()
 
 
-def _measure(size: Size) -> dict[str, Any]:
-    _simulate(Size(100, 1, 20))
-    gc.collect()
-    before = _memory()
-    result = _simulate(size)
+def _alone(measure: Callable[[Size], dict[str, float]], size: Size) -> dict[str, float]:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(measure, size).result()
+
+
+def _time(size: Size) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="async-hfl-bench-") as folder:
+        _session(_SMALL, Path(folder) / "small").run()  # pays for the libraries
+        before = _largest_resident()
+        result = _session(size, Path(folder) / "run").run()
     return {
-        "devices": size.devices,
-        "gateways": size.gateways,
         "updates_per_s": result["device_updates"] / result["wall_s"],
-        "bytes_per_device": (_memory() - before) / size.devices,
         "updates": result["device_updates"],
         "wall_s": result["wall_s"],
+        "resident_bytes_per_device": (_largest_resident() - before) / size.devices,
     }
 
 
-def _simulate(size: Size) -> dict[str, Any]:
+def _weigh(size: Size) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="async-hfl-bench-") as folder:
+        _session(_SMALL, Path(folder) / "small").run()
+        tracemalloc.start()
+        session = _session(size._replace(updates_per_device=_TRACED_UPDATES), Path(folder) / "run")
+        halfway = size.devices * _TRACED_UPDATES // _Z // 2
+
+        def at_half_time(progress: Progress) -> None:
+            if progress.epoch == halfway:
+                session.request_checkpoint()
+
+        session.run(at_half_time)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    return {"bytes_per_device": most / size.devices}
+
+
+def _session(size: Size, path: Path) -> Session:
     settings = compose(
         task="null",
         method="async-random",
@@ -83,12 +108,10 @@ def _simulate(size: Size) -> dict[str, Any]:
             f"gateway.epochs={_Z}",
         ],
     ).settings
-    built = build(settings, 1)
-    with tempfile.TemporaryDirectory(prefix="async-hfl-bench-") as folder:
-        directory = RunDirectory.create(Path(folder) / "run", {"settings": {}})
-        return Session(built.world, directory, checkpoint_epochs=settings.simulation.checkpoint_epochs).run()
+    directory = RunDirectory.create(path, {"settings": {}})
+    return Session(build(settings, 1).world, directory, checkpoint_epochs=settings.simulation.checkpoint_epochs)
 
 
-def _memory() -> int:
-    """Largest resident size so far, in bytes."""
+def _largest_resident() -> int:
+    """In bytes, of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

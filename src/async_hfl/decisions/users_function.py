@@ -38,7 +38,7 @@ class Asked:
             answer = function(problem)
             if isinstance(answer, Iterable) and not isinstance(answer, (str, bytes, Mapping, np.ndarray)):
                 answer = list(answer)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a policy must not end the program either
             raise self.wrong(_told(error)) from error
         return answer
 
@@ -87,7 +87,7 @@ def declared_needs(function: object, policy: str) -> frozenset[Need]:
     return needs
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """What was raised, and the last line of the user's own file that led to it."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     own = [frame for frame in frames if frame.filename == frames[0].filename]

@@ -21,7 +21,8 @@ from async_hfl.core.errors import RunDirectoryError
 from async_hfl.core.identifiers import JobId, UploadId
 from async_hfl.core.records import RECORD_TYPES, Record
 
-_FLUSH_AT = 2048
+_FLUSH_AT = 512
+_BUFFER = 8192
 Columns = dict[str, tuple[list[str], list[str]]]
 
 
@@ -72,9 +73,9 @@ class EventsWriter:
                 for number, line in enumerate(written, 1):
                     self._digest.update(line)
                     self._order_digest.update(_order_part(line, f"{path}, line {number}"))
-            self._file = path.open("ab")
+            self._file = path.open("ab", buffering=_BUFFER)
         else:
-            self._file = path.open("wb")
+            self._file = path.open("wb", buffering=_BUFFER)
             header = self._encode(["columns", names]) + b"\n"
             self._lines.append(header)
             self._order_lines.append(header)

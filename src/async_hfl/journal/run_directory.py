@@ -11,9 +11,11 @@ summary.json        the result; its presence means that the run is complete
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ import msgspec
 from async_hfl.core.errors import RunDirectoryError
 
 FORMAT = 1
+_BUFFER = 8192
 EPOCH_COLUMNS = ("at", "epoch", "updates", "metric", "loss", "target_reached", "bytes_total", "bytes_models_up")
 _NAMES = ("manifest.json", "epochs.csv", "events.jsonl", "checkpoint.msgpack", "model.safetensors", "summary.json")
 RUN_FILES = frozenset(_NAMES) | {f"{name.partition('.')[0]}.part" for name in _NAMES}
@@ -58,6 +61,18 @@ class RunDirectory:
             raise RunDirectoryError(f"{path}: written in format {found}, this version reads {FORMAT}")
         return run
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One writer at a time: two would ruin the run."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError as error:
+            raise RunDirectoryError(f"{self.path}: another process is writing this run; wait for it to end") from error
+        finally:
+            os.close(handle)
+
     def read_manifest(self) -> dict[str, Any]:
         return _read_json(self.manifest)
 
@@ -85,7 +100,7 @@ class EpochsWriter:
 
     def __init__(self, path: Path) -> None:
         begun = path.exists() and path.stat().st_size > 0
-        self._file = path.open("a", newline="")
+        self._file = path.open("a", buffering=_BUFFER, newline="")
         self._writer = csv.writer(self._file, lineterminator="\n")
         if not begun:
             self._writer.writerow(EPOCH_COLUMNS)

@@ -27,9 +27,13 @@ def learning_curves(runs: list[RunDirectory], path: Path, title: str) -> None:
         target = manifest["settings"]["task"]["target"]
         style = {"color": COLOURS[number % len(COLOURS)], "linestyle": _STYLES[number % len(_STYLES)], "linewidth": 1.6}
         metric = [row["metric"] for row in rows]
-        by_time.plot([row["at"] / 3600 for row in rows], metric, label=manifest["method"], **style)
-        by_bytes.plot([row["bytes_total"] / 1e6 for row in rows], metric, label=manifest["method"], **style)
         summary = run.read_summary()
+        # Where the warm-up is free, the curve begins when it ends, as the figures beside it count.
+        free = summary if summary and not manifest["settings"]["warmup"]["charge"] else None
+        hours = [(row["at"] - (free["warmup_s"] if free else 0.0)) / 3600 for row in rows]
+        megabytes = [(row["bytes_total"] - (free["warmup_bytes"] if free else 0)) / 1e6 for row in rows]
+        by_time.plot(hours, metric, label=manifest["method"], **style)
+        by_bytes.plot(megabytes, metric, label=manifest["method"], **style)
         if summary and summary["time_to_target_s"] is not None:
             by_time.plot([summary["time_to_target_s"] / 3600], [target], "o", color=style["color"], markersize=5)
             by_bytes.plot([summary["bytes_to_target"] / 1e6], [target], "o", color=style["color"], markersize=5)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+from async_hfl.core.errors import RunDirectoryError, UserError
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 from async_hfl.core.records import EpochRecord, JobRecord, LifeRecord, Record, SelectionRecord
 from async_hfl.journal import checkpoint
@@ -48,6 +49,8 @@ class Tally:
     lone: int = 0
     warmup_s: float = 0.0
     warmup_bytes: int = 0
+    warmup_models_up: int = 0
+    refused_in_a_row: int = 0
     cloud_staleness: int = 0
     gateway_staleness: int = 0
     """The largest seen: K_g of the convergence theorem."""
@@ -86,11 +89,13 @@ class Session:
         self.simulator = Simulator(world, self)
         self._resumed = directory.checkpoint.is_file()
         saved: dict[str, list[Plain]] = {}
+        known = ""
         if self._resumed:
             saved = checkpoint.load(directory.checkpoint)
             (session,) = saved["session"]
             truncate(directory.events, session["events_bytes"])
             truncate(directory.epochs, session["epochs_bytes"])
+            known = session["digest"]
             self.tally = from_plain(session["tally"])
         else:
             # Killed before its first checkpoint: begin again.
@@ -99,6 +104,8 @@ class Session:
         self.events = EventsWriter(directory.events)
         self.epochs = EpochsWriter(directory.epochs)
         if self._resumed:
+            if self.events.digests()[0] != known:
+                raise RunDirectoryError(f"{directory.events}: changed since its checkpoint; the run cannot go on")
             self.simulator.restore(saved)
         self._due = False
         self._on_epoch: Callable[[Progress], None] | None = None
@@ -117,8 +124,12 @@ class Session:
         if kind is JobRecord:
             assert isinstance(record, JobRecord)
             tally.ends[record.reason] = tally.ends.get(record.reason, 0) + 1
-            if record.staleness > tally.gateway_staleness and record.reason == "aggregated":
-                tally.gateway_staleness = record.staleness
+            if record.reason == "aggregated":
+                tally.refused_in_a_row = 0
+                if record.staleness > tally.gateway_staleness:
+                    tally.gateway_staleness = record.staleness
+            elif record.reason == "refused":
+                self._refused()
         elif kind is SelectionRecord:
             assert isinstance(record, SelectionRecord)
             tally.selections += 1
@@ -127,6 +138,16 @@ class Session:
         elif isinstance(record, LifeRecord) and record.what == "warmup_ended":
             tally.warmup_s = record.at
             tally.warmup_bytes = self.simulator.ledger.total
+            tally.warmup_models_up = self.simulator.ledger.models_up
+
+    def _refused(self) -> None:
+        """One device may diverge; when all of them do, going on is of no use to anybody."""
+        self.tally.refused_in_a_row += 1
+        if self.tally.refused_in_a_row >= max(100, 5 * len(self.world.devices)):
+            raise UserError(
+                f"training diverges: the last {self.tally.refused_in_a_row} device updates held NaN or infinite "
+                "weights; lower device.learning_rate"
+            )
 
     def epoch(self, record: EpochRecord, ledger: Ledger) -> None:
         tally = self.tally
@@ -150,7 +171,7 @@ class Session:
             tally.reached_models_up = ledger.models_up
         tally.last = record
         updates = self.simulator.updates
-        self._due = (
+        self._due = self._due or (
             record.epoch - tally.checkpoint_epoch >= self.checkpoint_epochs
             and updates - tally.checkpoint_updates >= UPDATES_PER_DEVICE * len(self.world.devices)
         )
@@ -185,6 +206,10 @@ class Session:
         save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)
         return {**self._result(), "digest": digest, "order_digest": order_digest}
 
+    def request_checkpoint(self) -> None:
+        """Save one before the next event, whatever the settings say."""
+        self._due = True
+
     def _is_due(self) -> bool:
         return self._due
 
@@ -196,6 +221,7 @@ class Session:
         session = {
             "tally": to_plain(tally),
             "events_bytes": self.events.sync(),
+            "digest": self.events.digests()[0],
             "epochs_bytes": self.epochs.sync(),
         }
         checkpoint.save(self.directory.checkpoint, chain([("session", session)], self.simulator.snapshot()))
@@ -223,6 +249,7 @@ class Session:
             "lone_selections": tally.lone,
             "warmup_s": tally.warmup_s,
             "warmup_bytes": tally.warmup_bytes,
+            "warmup_models_uplink_bytes": tally.warmup_models_up,
             "bytes_total": self.simulator.ledger.total,
             "bytes": self.simulator.ledger.summary(),
             "training": {

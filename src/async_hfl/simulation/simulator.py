@@ -41,7 +41,7 @@ from async_hfl.simulation.event_queue import EventQueue
 from async_hfl.simulation.ledger import Ledger
 from async_hfl.simulation.training_pool import TrainingPool
 
-_CHUNK, _NODES = 500, 20
+_CHUNK, _NODES = 100, 2
 """Events (or results) and nodes in one part of a checkpoint."""
 
 

@@ -18,7 +18,7 @@ from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import Learner, TrainingJob, TrainingResult
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 
-_AT_ONCE = 8192
+_AT_ONCE = 2048
 
 
 @plain

@@ -12,10 +12,10 @@ def test_a_small_network(capsys: pytest.CaptureFixture[str]) -> None:
     assert (row["devices"], row["gateways"]) == (200, 2)
     assert row["updates"] >= 200 * 10
     assert row["updates_per_s"] == row["updates"] / row["wall_s"]
-    assert row["bytes_per_device"] >= 0
+    assert row["bytes_per_device"] > 0
     line = capsys.readouterr().out
     assert line.startswith("     200 devices       2 gateways  ")
-    assert line.endswith(" bytes a device\n")
+    assert " bytes a device  (" in line
 
 
 def test_the_sizes_that_are_measured() -> None:
