@@ -11,6 +11,8 @@ import pytest
 from command_line import SMALL, Call, command
 from safetensors.numpy import save_file
 
+from async_hfl.journal.run_directory import RunDirectory
+
 SETTINGS = {
     "unknown section": ("gatway.epochs=3", "unknown section 'gatway' in --set gatway.epochs=3; did you mean gateway?"),
     "unknown key": (
@@ -172,6 +174,7 @@ POLICIES = {
         "def choose(problem):\n    return [problem.speed]\n",
         "raised AttributeError: 'SelectionProblem' object has no attribute 'speed' (line 2 of ",
     ),
+    "leaves while choosing": ("def choose(problem):\n    raise SystemExit(3)\n", "raised SystemExit: 3 (line 2 of "),
     "not a candidate": ("def choose(problem):\n    return [999]\n", "chose device 999, which is not a candidate"),
     "beyond the bandwidth": (
         "def choose(problem):\n    return problem.candidates\n",
@@ -423,3 +426,33 @@ def test_a_traceback_only_where_it_is_asked_for(call: Call, monkeypatch: pytest.
     done = call("run", "--set", "gatway.epochs=3")
     assert done.code == 2
     assert done.err.startswith("Traceback")
+
+
+def test_training_that_diverges_everywhere_ends_with_a_remedy(call: Call) -> None:
+    done = call("run", "--set", "device.learning_rate=50")
+    assert done.code == 2
+    assert "training diverges" in done.err
+    assert "lower device.learning_rate" in done.err
+
+
+def test_a_run_is_written_by_one_process_at_a_time(call: Call, tmp_path: Path) -> None:
+    cut = tmp_path / "cut"
+    assert call("run", *SMALL, "--out", str(cut)).code == 0
+    (cut / "summary.json").unlink()
+    with RunDirectory(cut).locked():
+        done = call("resume", str(cut))
+    assert done.code == 2
+    assert "another process is writing this run" in done.told()
+    assert call("resume", str(cut)).code == 0
+
+
+def test_a_journal_changed_behind_our_back_is_noticed(call: Call, tmp_path: Path) -> None:
+    cut = tmp_path / "cut"
+    many = [*SMALL, "--set", "cloud.epochs=40", "--set", "simulation.checkpoint_epochs=1"]
+    assert call("run", *many, "--out", str(cut)).code == 0
+    (cut / "summary.json").unlink()
+    events = cut / "events.jsonl"
+    events.write_bytes(events.read_bytes().replace(b'"Train"', b'"Traim"', 1))
+    done = call("resume", str(cut))
+    assert done.code == 2
+    assert "changed since its checkpoint" in done.told()

@@ -38,7 +38,11 @@ def summary(method: str, reached: float | None, **more: Any) -> dict[str, Any]:
     }
 
 
-MANIFEST = {"task": "digits", "network": "nycmesh-paper", "settings": {"task": {"target": 0.9}, "warmup": {"charge": True}}}
+MANIFEST = {
+    "task": "digits",
+    "network": "nycmesh-paper",
+    "settings": {"task": {"target": 0.9}, "warmup": {"charge": True}},
+}
 
 
 def stored(
