@@ -203,8 +203,7 @@ def _simulate(made: Run, world: World, settings: Settings, on_epoch: Callable[[P
         try:
             result = session.run(on_epoch)
         finally:
-            session.events.close()
-            session.epochs.close()
+            session.close()
     manifest = made.manifest
     if not settings.warmup.charge:
         _take_off_warmup(result)

@@ -1,4 +1,4 @@
-"""The fault simulation is worth something only if it finds faults: break the protocol in five ways, and it must tell."""
+"""The fault simulation is worth something only if it finds faults: break the protocol in five ways; it must tell."""
 
 from __future__ import annotations
 

@@ -105,12 +105,17 @@ class Session:
         self.epochs = EpochsWriter(directory.epochs)
         if self._resumed:
             if self.events.digests()[0] != known:
+                self.close()
                 raise RunDirectoryError(f"{directory.events}: changed since its checkpoint; the run cannot go on")
             self.simulator.restore(saved)
         self._due = False
         self._on_epoch: Callable[[Progress], None] | None = None
         self._began = 0.0
         self._began_updates = 0
+
+    def close(self) -> None:
+        self.events.close()
+        self.epochs.close()
 
     # The journal -------------------------------------------------------------------------------------------------
 
@@ -201,8 +206,7 @@ class Session:
         digest, order_digest = self.events.digests()
         self.events.sync()
         self.epochs.sync()
-        self.events.close()
-        self.epochs.close()
+        self.close()
         save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)
         return {**self._result(), "digest": digest, "order_digest": order_digest}
 
