@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -22,7 +23,7 @@ from async_hfl.simulation.session import Progress
 METHODS = ("async-hfl-plus", "async-hfl", "async-random", "two-tier")
 REFERENCE = "async-random"
 TITLE = "Handwritten digits over 60 sites and 6 gateways of NYC Mesh, tight bandwidth"
-_BAR = 30
+_BAR = 16
 _PLOT, _TABLE = "curves.png", "table.txt"
 
 
@@ -88,12 +89,21 @@ def _is_ours(entry: Path) -> bool:
     return entry.name in METHODS and entry.is_dir() and {file.name for file in entry.iterdir()} <= RUN_FILES
 
 
+@dataclass(slots=True)
+class _Line:
+    method: str
+    metric: float = 0.0
+    at: float = 0.0
+    bytes_total: int = 0
+    state: str = "compiling …"
+
+
 class _Board:
-    """The race as it stands: a line a method."""
+    """The race as it stands: a line a method, at most 80 columns wide."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._lines: list[tuple[str, str, float, str]] = []
+        self._lines: list[_Line] = []
         self._live: Live | None = None
         if console.is_terminal and not console.quiet:
             self._live = Live(console=console, refresh_per_second=8)
@@ -108,33 +118,40 @@ class _Board:
             self._live.stop()
 
     def begin(self, method: str) -> None:
-        self._lines.append((method, "compiling …", 0.0, ""))
+        self._lines.append(_Line(method))
         self._draw()
 
     def epoch(self, progress: Progress) -> None:
-        text = f"{duration(progress.at):>12}  epoch {progress.epoch:<5} {size(progress.bytes_total):>9}"
-        speed = f"{progress.updates_per_s:,.0f} updates/s"
-        self._lines[-1] = (self._lines[-1][0], text, progress.metric, speed)
+        line = self._lines[-1]
+        line.metric, line.at, line.bytes_total = progress.metric, progress.at, progress.bytes_total
+        line.state = f"{progress.updates_per_s:,.0f} updates/s"
         self._draw()
 
     def end(self, summary: dict[str, Any]) -> None:
-        method, text, metric, _ = self._lines[-1]
-        reached = summary["time_to_target_s"]
-        done = f"90 % after {duration(reached)}" if reached is not None else "90 % not reached"
-        self._lines[-1] = (method, text, metric, f"{done}  ({summary['wall_s']:.1f} s of running)")
+        line = self._lines[-1]
+        line.state = "there" if summary["target_reached"] else "not reached"
         if self._live is None:
-            self._console.print(f"{method:<16}{text}  {metric:.3f}  {self._lines[-1][3]}", soft_wrap=True)
+            spent = f"{duration(line.at):>11}  {size(line.bytes_total):>8}"
+            self._console.print(f"{line.method:<16}{line.metric:.3f}  {spent}  {line.state}")
         else:
             self._draw()
 
     def _draw(self) -> None:
         if self._live is None:
             return
-        grid = Table.grid(padding=(0, 2))
-        for method, text, metric, state in self._lines:
-            full = round(_BAR * metric)
-            bar = Text("━" * full, style="green" if metric >= 0.9 else "cyan") + Text(
-                "━" * (_BAR - full), style="grey30"
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        for justify in ("left", "left", "right", "right", "right", "left"):
+            grid.add_column(justify=justify, no_wrap=True)
+        for line in self._lines:
+            full = round(_BAR * line.metric)
+            style = "green" if line.metric >= 0.9 else "cyan"
+            bar = Text("━" * full, style=style) + Text("━" * (_BAR - full), style="grey30")
+            grid.add_row(
+                Text(line.method, style="bold"),
+                bar,
+                f"{line.metric:.3f}",
+                duration(line.at),
+                size(line.bytes_total),
+                Text(line.state, style="dim"),
             )
-            grid.add_row(Text(method, style="bold"), bar, f"{metric:.3f}", text, Text(state, style="dim"))
-        self._live.update(Group(grid))
+        self._live.update(grid)
