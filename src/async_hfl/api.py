@@ -20,7 +20,6 @@ from async_hfl.core.weights import Weights
 from async_hfl.journal.events_file import read_events
 from async_hfl.journal.model_file import load_model
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.learning.null import NullLearner
 from async_hfl.simulation.session import Progress, Session
 from async_hfl.simulation.simulator import World
 
@@ -197,18 +196,19 @@ def load_run(path: str | Path) -> Run:
 
 
 def _simulate(made: Run, world: World, settings: Settings, on_epoch: Callable[[Progress], None] | None) -> Run:
-    _compile(world.learner)
+    world.learner.compile()  # before the clock starts: compiling is not simulating
     with made.directory.locked():
-        session = Session(world, made.directory, checkpoint_epochs=settings.simulation.checkpoint_epochs)
+        every = settings.simulation.checkpoint_epochs
+        session = Session(world, made.directory, checkpoint_epochs=None if every == "auto" else every)
         try:
             result = session.run(on_epoch)
         finally:
             session.close()
-    manifest = made.manifest
-    if not settings.warmup.charge:
-        _take_off_warmup(result)
-    named = {key: manifest[key] for key in ("method", "task", "network", "preset", "seed")}
-    made.directory.write_summary({"run": str(made.path), **named, **result})
+        manifest = made.manifest
+        if not settings.warmup.charge:
+            _take_off_warmup(result)
+        named = {key: manifest[key] for key in ("method", "task", "network", "preset", "seed")}
+        made.directory.write_summary({"run": str(made.path), **named, **result})
     return made
 
 
@@ -222,16 +222,6 @@ def _take_off_warmup(result: dict[str, Any]) -> None:
     ):
         if result[key] is not None:
             result[key] -= result[free]
-
-
-def _compile(learner: Learner) -> None:
-    """Before the clock starts: compiling is not simulating."""
-    if isinstance(learner, NullLearner):
-        return  # before JAX is loaded for nothing
-    from async_hfl.learning.task_learner import TaskLearner
-
-    if isinstance(learner, TaskLearner):
-        learner.compile()
 
 
 def _starter(path: Path) -> Callable[[Learner], Weights]:

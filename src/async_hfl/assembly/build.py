@@ -55,6 +55,7 @@ def build(settings: Settings, seed: int, start_from: Callable[[Learner], Weights
     selection = selection_policy(settings)
     association = association_policy(settings)
     gradient: GradientKind = settings.utility.gradient if selection.needs or association.needs else "none"
+    shared = bool(association.needs)
     learner = build_learner(settings, seed, gradient)
     network = build_network(settings, learner.model_bytes, seed)
     weights = start_from(learner) if start_from is not None else learner.initial_weights(seed)
@@ -68,7 +69,7 @@ def build(settings: Settings, seed: int, start_from: Callable[[Learner], Weights
         settings.staleness.rate,
     )
     cloud = CloudNode(
-        _cloud_rules(settings, network, learner, bandwidth, staleness, gradient, seed),
+        _cloud_rules(settings, network, learner, bandwidth, staleness, gradient if shared else "none", seed),
         network.links,
         learner.samples,
         weights,
@@ -77,7 +78,7 @@ def build(settings: Settings, seed: int, start_from: Callable[[Learner], Weights
     )
     nodes = [
         GatewayNode(
-            _gateway_rules(settings, number, learner, bandwidth, staleness, gradient, seed),
+            _gateway_rules(settings, number, learner, bandwidth, staleness, gradient, shared, seed),
             selection,
             _AGGREGATION[settings.gateway.aggregation](),
         )
@@ -125,7 +126,7 @@ def association_policy(settings: Settings) -> AssociationPolicy:
 def build_learner(settings: Settings, seed: int, gradient: GradientKind) -> Learner:
     task, device = settings.task, settings.device
     if task.name == "null":
-        return NullLearner(task.devices, task.model_size, gradient=gradient == "last")
+        return NullLearner(task.devices, task.model_size, gradient=gradient == "last", threshold=task.target)
     if task.name == "digits":
         return digits_learner(
             task.devices,
@@ -172,6 +173,7 @@ def _gateway_rules(
     bandwidth: float,
     staleness: StalenessDiscount,
     gradient: GradientKind,
+    shared: bool,
     seed: int,
 ) -> GatewayRules:
     gateway, selection = settings.gateway, settings.selection
@@ -195,6 +197,7 @@ def _gateway_rules(
         utility_floor=selection.utility_floor,
         gradient=gradient,
         gradient_size=learner.layout.size,
+        share_gradients=shared,
         learning_rate=learner.learning_rate,
         seed=stream_seed(seed, "selection", number),
     )

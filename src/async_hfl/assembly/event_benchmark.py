@@ -109,7 +109,7 @@ def _session(size: Size, path: Path) -> Session:
         ],
     ).settings
     directory = RunDirectory.create(path, {"settings": {}})
-    return Session(build(settings, 1).world, directory, checkpoint_epochs=settings.simulation.checkpoint_epochs)
+    return Session(build(settings, 1).world, directory)
 
 
 def _largest_resident() -> int:

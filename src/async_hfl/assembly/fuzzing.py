@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -25,7 +27,7 @@ from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.gateway_mixing import MixOnArrival
 from async_hfl.nodes.gateway_relaying import Relay
 from async_hfl.nodes.recovery import DurableNode
-from async_hfl.nodes.rules import CloudRules, GatewayRules
+from async_hfl.nodes.rules import CloudRules, GatewayRules, GradientKind
 from async_hfl.simulation.faults import FaultSimulator, Host, MemoryDisk, Outcome, Weather
 
 MODEL_SIZE = 3
@@ -54,12 +56,12 @@ def fuzz(seed: int) -> Outcome:
         return GatewayNode(rules, selection, Relay() if relays else MixOnArrival())
 
     hosts = [_host(CLOUD, cloud, seed)]
-    hosts += [_host(gateway_address(j), lambda j=j: gateway(j), seed) for j in range(gateways)]
+    hosts += [_host(gateway_address(j), partial(gateway, j), seed) for j in range(gateways)]
     hosts += [_host(device_address(i), DeviceNode, seed) for i in range(devices)]
     return FaultSimulator(hosts, learner, association, weather).run()
 
 
-def _host(address: Address, make, run: int) -> Host:  # type: ignore[no-untyped-def]
+def _host(address: Address, make: Callable[[], Node], run: int) -> Host:
     return Host(address, DurableNode(lambda: ReliableNode(make(), run), MemoryDisk()))
 
 
@@ -93,7 +95,8 @@ def _rules(
     demand = float((learner.model_bytes / links.expected_latency).sum()) / links.gateways
     bandwidth = demand * float(rng.choice([0.1, 0.5, 2.0]))
     staleness = StalenessDiscount()
-    gradient = "none" if not utility else "last" if rng.random() < 0.5 else "update"
+    gradient: GradientKind = "none" if not utility else "last" if rng.random() < 0.5 else "update"
+    shared = gradient != "none" and bool(rng.random() < 0.8)
     tight = bool(rng.random() < 0.2)
     gateway = GatewayRules(
         number=0,
@@ -113,8 +116,9 @@ def _rules(
         latency_exponent=1.0,
         utility_scale="rank" if rng.random() < 0.5 else "minmax",
         utility_floor=0.1,
-        gradient=gradient,  # type: ignore[arg-type]
+        gradient=gradient,
         gradient_size=MODEL_SIZE,
+        share_gradients=shared,
         learning_rate=0.1,
         seed=0,
     )
@@ -140,7 +144,7 @@ def _rules(
         link_stretch=float(rng.choice([2.0, np.inf])),
         bandwidth=(bandwidth,) * links.gateways,
         model_bytes=learner.model_bytes,
-        gradient=gradient,  # type: ignore[arg-type]
+        gradient=gradient if shared else "none",
         gradient_size=MODEL_SIZE,
         target=learner.target,
         seed=stream_seed(seed, "association"),

@@ -135,7 +135,8 @@ class WarmUpSection(Section, frozen=True):
 
 class SimulationSection(Section, frozen=True):
     batching: Literal["on", "off"] = "on"
-    checkpoint_epochs: Count = 10
+    checkpoint_epochs: Count | Auto = "auto"
+    """Cloud epochs between checkpoints; auto: 10, and at least four updates a device (each writes every device)."""
     charge_solver: NotNegative = 0.0
 
 

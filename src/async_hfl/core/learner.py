@@ -78,6 +78,10 @@ class Learner(Protocol):
 
     def initial_weights(self, seed: int) -> Weights: ...
 
+    def compile(self) -> None:
+        """Get everything ready that is not training, so that a clock started now measures training."""
+        ...
+
     def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
         """Results in the order of the jobs; each as if it were trained alone."""
         ...

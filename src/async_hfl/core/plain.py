@@ -26,7 +26,9 @@ _field_names: dict[type, tuple[str, ...]] = {}
 
 def plain(cls: C) -> C:
     """Class decorator: let instances of this dataclass or NamedTuple travel as plain data."""
-    if cls.__name__ in _registry and _registry[cls.__name__].__qualname__ != cls.__qualname__:
+    known = _registry.get(cls.__name__)
+    # A dataclass with slots is a second class object of the same name and module: that one may replace the first.
+    if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
         raise TypeError(f"two plain classes are called {cls.__name__}")
     shape = cast(Any, cls)
     names = shape._fields if issubclass(cls, tuple) else tuple(f.name for f in dataclasses.fields(shape))
@@ -37,12 +39,14 @@ def plain(cls: C) -> C:
 
 def to_plain(value: object) -> Plain:
     """Copy into plain data. Mutable containers are copied, arrays too unless they are read-only."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise TypeError(f"{value} does not fit into 64 bits")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.ndarray):
         return value if not value.flags.writeable else value.copy()
-    if isinstance(value, np.generic):
-        return value.item()
     kind = type(value)
     names = _field_names.get(kind)
     if names is not None:

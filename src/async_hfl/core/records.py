@@ -23,7 +23,7 @@ JobEnd = Literal[
     "run_ended",
     "refused",
 ]
-UploadEnd = Literal["mixed", "dropped", "refused", "lost", "run_ended"]
+UploadEnd = Literal["mixed", "dropped", "lost", "run_ended"]
 NO_FIELDS: frozenset[str] = frozenset()
 
 

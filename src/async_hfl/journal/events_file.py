@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from async_hfl.core.errors import RunDirectoryError
-from async_hfl.core.identifiers import JobId, UploadId
 from async_hfl.core.records import RECORD_TYPES, Record
 
 _FLUSH_AT = 512
@@ -171,11 +170,3 @@ def read_events(path: Path, *kinds: str) -> Iterator[tuple[str, dict[str, Any]]]
             except (msgspec.MsgspecError, ValueError, TypeError, KeyError) as error:
                 raise RunDirectoryError(f"{path}, line {number}: not a journal line ({error})") from error
             yield kind, fields
-
-
-def job_id(field: list[int]) -> JobId:
-    return JobId(*field)
-
-
-def upload_id(field: list[int]) -> UploadId:
-    return UploadId(*field)

@@ -28,7 +28,8 @@ _BLOCK_VALUES = 1 << 16
 class NullLearner:
     """`core.learner.Learner` without JAX: final = 7/8 start + 1/8 noise(seed), noise uniform in [-1, 1)."""
 
-    def __init__(self, devices: int, size: int, gradient: bool = False) -> None:
+    def __init__(self, devices: int, size: int, gradient: bool = False, threshold: float = 2.0) -> None:
+        self._target = Target("calm", threshold)
         self._layout = Layout(("noise",), ((size,),))
         self._gradient = gradient
         self._samples = np.ones(devices, dtype=np.int64)
@@ -46,7 +47,7 @@ class NullLearner:
 
     @property
     def target(self) -> Target:
-        return Target("calm", 2.0)
+        return self._target
 
     @property
     def learning_rate(self) -> float:
@@ -59,6 +60,9 @@ class NullLearner:
     def initial_weights(self, seed: int) -> Weights:
         weights = stream(seed, "initial").uniform(-1, 1, self._layout.size)
         return self._layout.flatten({"noise": weights})
+
+    def compile(self) -> None:
+        return
 
     def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
         block = max(1, _BLOCK_VALUES // len(self._counters))

@@ -17,6 +17,7 @@ from async_hfl.core import messages as m
 from async_hfl.core.effects import Effect, Evaluate, Send, SetTimer, Solve, Stop, Write
 from async_hfl.core.events import Evaluated, Event, PeerLost, Received, Returned, Solved, Started, TimerFired
 from async_hfl.core.identifiers import GATEWAY_TIER, gateway_address
+from async_hfl.core.learner import Evaluation
 from async_hfl.core.plain import Plain, from_plain, to_plain
 from async_hfl.core.policies import Ints
 from async_hfl.core.records import AssociationRecord, EpochRecord, LifeRecord, UploadRecord
@@ -95,7 +96,9 @@ class CloudNode:
     def close_upload(self, upload: m.Upload, outcome: m.Outcome, at: float) -> None:
         """Write the upload's end, remember it for repeats, and answer."""
         number = upload.upload.gateway
-        self.state.members[number].outcomes[upload.upload.number] = outcome
+        member = self.state.members[number]
+        member.pending.discard(upload.upload.number)
+        member.outcomes[upload.upload.number] = outcome
         self._effects.append(
             Write(
                 UploadRecord(
@@ -118,7 +121,7 @@ class CloudNode:
         self.state.epoch += 1
         self.state.updates += updates
 
-    def epoch_made(self, *answered: int) -> None:
+    def epoch_made(self, at: float, *answered: int) -> None:
         """Pass the new global model on (to the gateways not answered with it), evaluate, associate, each when due."""
         state, rules, weights = self.state, self.rules, self.state.weights
         if rules.delivery == "broadcast":
@@ -126,7 +129,7 @@ class CloudNode:
                 if member.live and gateway not in answered:
                     self._send(gateway, m.GlobalModel(state.epoch, weights))
         if state.epoch % rules.evaluate_every == 0:
-            state.awaiting[state.epoch] = state.updates
+            state.awaiting[state.epoch] = (state.updates, at)
             self._effects.append(Evaluate(state.epoch, weights))
         if self.revisits and state.epoch - state.solved_epoch >= rules.association_period:
             self._solve()
@@ -151,7 +154,7 @@ class CloudNode:
             self._effects.append(Write(LifeRecord(event.at, "refused", f"g{gateway}", reason)))
             self._send(gateway, m.Refused(reason))
             return
-        if upload.upload.number < member.answered_below:
+        if upload.upload.number < member.answered_below or upload.upload.number in member.pending:
             return
         member.answered_below = max(member.answered_below, upload.answered_below)
         for number in [number for number in member.outcomes if number < member.answered_below]:
@@ -160,6 +163,7 @@ class CloudNode:
             self.registry.absorb(state.directory, known_device, gateway)
         if self._enough():
             return  # the last evaluation is under way; the finish that follows is the answer
+        member.pending.add(upload.upload.number)
         self.aggregation.received(self, upload, event.at)
 
     def _answer(self, upload: m.Upload, outcome: m.Outcome) -> None:
@@ -175,35 +179,37 @@ class CloudNode:
     # Evaluation and the end --------------------------------------------------------------------------------------
 
     def _evaluated(self, event: Evaluated) -> None:
-        state, at = self.state, event.at
+        """Evaluations count in the order of their epochs and at the time the model was made, however long they took."""
+        state = self.state
         if state.phase == "over" or event.epoch not in state.awaiting:
             return
-        updates = state.awaiting.pop(event.epoch)
-        evaluation = event.evaluation
+        state.evaluated[event.epoch] = event.evaluation
+        while state.awaiting and (epoch := min(state.awaiting)) in state.evaluated:
+            updates, made_at = state.awaiting.pop(epoch)
+            if self._counted(epoch, updates, made_at, state.evaluated.pop(epoch)):
+                self._finish(event.at)
+                return
+
+    def _counted(self, epoch: int, updates: int, made_at: float, evaluation: Evaluation) -> bool:
+        """Note one evaluation; is the run over with it?"""
+        state, rules = self.state, self.rules
         before = state.progress.reached_at
-        state.progress = state.progress.after(self.rules.target, evaluation.metric, at)
+        state.progress = state.progress.after(rules.target, evaluation.metric, made_at)
         reached = state.progress.reached_at is not None
         self._effects.append(
             Write(
                 EpochRecord(
-                    at,
-                    event.epoch,
-                    updates,
-                    evaluation.metric,
-                    evaluation.loss,
-                    dict(evaluation.details),
-                    reached,
+                    made_at, epoch, updates, evaluation.metric, evaluation.loss, dict(evaluation.details), reached
                 )
             )
         )
         if reached and before is None:
-            self._effects.append(Write(LifeRecord(at, "target_reached", "cloud", f"epoch {event.epoch}")))
+            self._effects.append(Write(LifeRecord(made_at, "target_reached", "cloud", f"epoch {epoch}")))
         elif reached:
             state.evaluations_after_target += 1
-        if (reached and state.evaluations_after_target >= self.rules.epochs_after_target) or (
+        return (reached and state.evaluations_after_target >= rules.epochs_after_target) or (
             self._enough() and not state.awaiting
-        ):
-            self._finish(at)
+        )
 
     def _finish(self, at: float) -> None:
         state = self.state

@@ -32,4 +32,4 @@ class MixUploads:
         weight = rules.mixing_weight * rules.staleness(staleness)
         node.set_global(mix(state.weights, upload.weights, weight), upload.updates)
         node.close_upload(upload, m.Outcome(True, staleness, weight), at)
-        node.epoch_made(upload.upload.gateway)
+        node.epoch_made(at, upload.upload.gateway)

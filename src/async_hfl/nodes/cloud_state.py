@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.learner import Evaluation
 from async_hfl.core.messages import Outcome
 from async_hfl.core.plain import plain
 from async_hfl.core.policies import Floats, Ints
@@ -31,6 +32,8 @@ class Membership:
     """It was sent its first global model."""
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     """By upload number: those that may still be repeated."""
+    pending: set[int] = field(default_factory=set)
+    """Uploads that the aggregation holds and has not decided on: a repeat of one is no news."""
     answered_below: int = 0
     """The gateway has the answers to all lower numbers: a copy that turns up now is only late."""
 
@@ -84,8 +87,10 @@ class CloudState:
     warmup: WarmUpState = field(default_factory=WarmUpState)
     progress: TargetProgress = field(default_factory=TargetProgress)
     evaluations_after_target: int = 0
-    awaiting: dict[int, int] = field(default_factory=dict)
-    """Evaluations asked for and not answered: epoch -> device updates inside that model."""
+    awaiting: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Evaluations asked for and not yet counted: epoch -> device updates inside that model, when it was made."""
+    evaluated: dict[int, Evaluation] = field(default_factory=dict)
+    """Answers that came before that of an earlier epoch."""
     solves: int = 0
     solving: bool = False
     solve_again: bool = False

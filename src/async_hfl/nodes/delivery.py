@@ -91,8 +91,9 @@ class Seen:
 class DeliveryState:
     run: int
     incarnation: int
-    next_number: int = 1
-    unacknowledged: dict[int, Parcel] = field(default_factory=dict)
+    sent: dict[Address, int] = field(default_factory=dict)
+    """The last number used towards each peer: each peer sees them without gaps, so it need not remember them all."""
+    unacknowledged: dict[tuple[Address, int], Parcel] = field(default_factory=dict)
     seen: dict[tuple[Address, int], Seen] = field(default_factory=dict)
     resend_at: float = float("inf")
 
@@ -126,7 +127,7 @@ class ReliableNode:
 
     def unacknowledged(self) -> list[Transmit]:
         """Everything that may not have left before a crash."""
-        return [Transmit(p.to, self._packet(number, p)) for number, p in self.state.unacknowledged.items()]
+        return [self._transmit(number, parcel) for (_, number), parcel in self.state.unacknowledged.items()]
 
     def _arrived(self, event: Arrived) -> list[Effect | Transmit]:
         state, content = self.state, event.content
@@ -134,7 +135,7 @@ class ReliableNode:
             return []  # a node of another run: nothing it says concerns us
         if isinstance(content, Receipt):
             if content.incarnation == state.incarnation:
-                state.unacknowledged.pop(content.number, None)
+                state.unacknowledged.pop((event.sender, content.number), None)
             return []
         receipt = Transmit(event.sender, Receipt(content.run, content.incarnation, content.number))
         seen = state.seen.setdefault((event.sender, content.incarnation), Seen())
@@ -151,9 +152,10 @@ class ReliableNode:
                 wrapped.append(effect)
                 continue
             parcel = Parcel(effect.to, effect.message, 1, at + RESEND_FIRST_S)
-            state.unacknowledged[state.next_number] = parcel
-            wrapped.append(Transmit(effect.to, self._packet(state.next_number, parcel)))
-            state.next_number += 1
+            number = state.sent.get(effect.to, 0) + 1
+            state.sent[effect.to] = number
+            state.unacknowledged[effect.to, number] = parcel
+            wrapped.append(self._transmit(number, parcel))
             if parcel.resend_at < state.resend_at:
                 state.resend_at = parcel.resend_at
                 wrapped.append(SetTimer(RESEND, parcel.resend_at))
@@ -162,9 +164,9 @@ class ReliableNode:
     def _resend(self, at: float) -> list[Effect | Transmit]:
         state = self.state
         effects: list[Effect | Transmit] = []
-        for number, parcel in state.unacknowledged.items():
+        for (_, number), parcel in state.unacknowledged.items():
             if parcel.resend_at <= at:
-                effects.append(Transmit(parcel.to, self._packet(number, parcel)))
+                effects.append(self._transmit(number, parcel))
                 parcel.resend_at = at + min(RESEND_FIRST_S * 2.0**parcel.attempts, RESEND_MOST_S)
                 parcel.attempts += 1
         state.resend_at = min((p.resend_at for p in state.unacknowledged.values()), default=float("inf"))
@@ -172,5 +174,5 @@ class ReliableNode:
             effects.append(SetTimer(RESEND, state.resend_at))
         return effects
 
-    def _packet(self, number: int, parcel: Parcel) -> Packet:
-        return Packet(self.state.run, self.state.incarnation, number, parcel.message)
+    def _transmit(self, number: int, parcel: Parcel) -> Transmit:
+        return Transmit(parcel.to, Packet(self.state.run, self.state.incarnation, number, parcel.message))

@@ -184,7 +184,8 @@ class GatewayNode:
         silence.heard(self, event.sender.number, at)
         flight = self._landed(job, at)
         if flight is None:
-            return  # ended before: a repeat, or work that was discarded
+            dispatch(self, at)  # ended before (a repeat, or discarded), but the device may be heard again
+            return
         roster, slot = state.roster, flight.slot
         roster.measure(slot, at - flight.sent_at)
         if not _finite(update.weights):
@@ -221,6 +222,7 @@ class GatewayNode:
         silence.heard(self, event.sender.number, at)
         flight = self._landed(dropped.job, at)
         if flight is None:
+            dispatch(self, at)
             return
         self.end_job(dropped.job.number, flight, dropped.reason, at)
         if dropped.version > self.state.version:
@@ -366,7 +368,7 @@ class GatewayNode:
         return
 
     def _fresh(self, incarnation: int) -> GatewayState:
-        roster = Roster()
+        roster = Roster(share_gradients=self.rules.share_gradients)
         if self.rules.gradient != "none":
             roster.gradients = GradientTable.empty(0, self.rules.gradient_size)
         return GatewayState(incarnation, roster=roster)

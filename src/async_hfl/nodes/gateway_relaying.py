@@ -42,7 +42,6 @@ class Relay:
 
     def received(self, node: GatewayNode, number: int, flight: Flight, update: m.Update, at: float) -> None:
         sent = upload(node, update.weights, flight.base_epoch, 1, update.samples, at)
-        # The weights travel in the upload; here only the job's facts are kept.
         self.state.relayed[sent] = HeldUpdate(number, flight, update)
 
     def answered(self, node: GatewayNode, answer: m.Answer, at: float) -> None:
@@ -74,4 +73,8 @@ class Relay:
         if state.weights is None or epoch > state.base_epoch:
             state.weights = model.weights
             state.base_epoch = epoch
+        if state.newest is not None:  # broadcast: another gateway's upload may have made a newer one
+            if state.newest.epoch > state.base_epoch:
+                state.weights, state.base_epoch = state.newest.weights, state.newest.epoch
+            state.newest = None
         dispatch(node, at)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from async_hfl.core.effects import Effect, Evaluate, SetTimer, Solve, Write
+from async_hfl.core.effects import Effect, Evaluate, SetTimer, Solve, Stop, Write
 from async_hfl.core.events import Evaluated, Event, Solved, TimerFired
 from async_hfl.core.plain import Plain, from_plain, to_plain
 from async_hfl.nodes.delivery import Arrived, ReliableNode, Transmit
@@ -45,6 +45,7 @@ class DurableNode:
         self.node = make()
         self.timers: dict[str, float] = {}
         self.requests: dict[tuple[str, int], Request] = {}
+        self.stop: Stop | None = None
         self._records = 0
 
     def handle(self, event: Event | Arrived) -> list[Effect | Transmit]:
@@ -66,6 +67,7 @@ class DurableNode:
                 "node": self.node.snapshot(),
                 "timers": dict(self.timers),
                 "requests": [to_plain(request) for request in self.requests.values()],
+                "stop": to_plain(self.stop),
             }
         )
         self._records = 0
@@ -74,10 +76,11 @@ class DurableNode:
         """After a crash: the state as it was, and the effects that must (perhaps again) be performed."""
         snapshot, log, written = self.disk.read()
         self.node = self._make()
-        self.timers, self.requests = {}, {}
+        self.timers, self.requests, self.stop = {}, {}, None
         if snapshot is not None:
             self.node.restore(snapshot["node"])
             self.timers = dict(snapshot["timers"])
+            self.stop = from_plain(snapshot["stop"])
             for request in map(from_plain, snapshot["requests"]):
                 self.requests[_key(request)] = request
         records: list[Effect | Transmit] = []
@@ -88,7 +91,8 @@ class DurableNode:
             records.extend(effect for effect in effects if isinstance(effect, Write))
         self._records = written
         timers = [SetTimer(key, at) for key, at in self.timers.items()]
-        return [*records[written:], *self.node.unacknowledged(), *self.requests.values(), *timers]
+        stop = [] if self.stop is None else [self.stop]
+        return [*records[written:], *self.node.unacknowledged(), *self.requests.values(), *timers, *stop]
 
     def _note(self, event: Event | Arrived, effects: list[Effect | Transmit]) -> None:
         if isinstance(event, TimerFired):
@@ -100,6 +104,8 @@ class DurableNode:
         for effect in effects:
             if isinstance(effect, SetTimer):
                 self.timers[effect.key] = effect.at
+            elif isinstance(effect, Stop):
+                self.stop = effect
             elif isinstance(effect, (Solve, Evaluate)):
                 self.requests[_key(effect)] = effect
 

@@ -68,6 +68,8 @@ class Roster:
     learnt: dict[int, None] = field(default_factory=dict)
     """Slots with news for the cloud, in the order they came."""
     gradients: GradientTable | None = None
+    share_gradients: bool = True
+    """Is a gradient part of what the cloud is told?"""
     associated_count: int = 0
 
     def add(self, devices: list[int]) -> None:
@@ -127,7 +129,7 @@ class Roster:
 
     def knowledge(self, slot: int) -> DeviceKnowledge:
         gradient: Gradient | None = None
-        if self.gradients is not None and self.gradients.known[slot]:
+        if self.share_gradients and self.gradients is not None and self.gradients.known[slot]:
             gradient = self.gradients.rows[slot].copy()
         return DeviceKnowledge(
             int(self.devices[slot]),

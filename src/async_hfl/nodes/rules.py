@@ -43,6 +43,8 @@ class GatewayRules:
     gradient_size: int
     learning_rate: float
     seed: int
+    share_gradients: bool = True
+    """The cloud wants them too, for the association; without that they stay here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def upload(
         updates,
         samples,
         early,
-        min(state.outstanding, default=number),
+        next(iter(state.outstanding), number),  # numbers go in rising order, so the first is the least
         state.roster.news(),
     )
     resend_at = at + _patience(node, 1)

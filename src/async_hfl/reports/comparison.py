@@ -17,7 +17,7 @@ class Row:
     method: str
     time_to_target_s: float | None
     speed_up: float | None
-    """Of the first row's method over this one: how many times sooner it was there."""
+    """Over the reference: how many times sooner this method was there."""
     bytes_to_target: int | None
     models_uplink_bytes: int | None
     final_metric: float

@@ -103,7 +103,8 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
         else "not reached",
     )
     if reached and summary["warmup_s"]:
-        table.add_row("", f"of which warm-up {duration(summary['warmup_s'])}, {size(summary['warmup_bytes'])}")
+        charged = "of which" if manifest["settings"]["warmup"]["charge"] else "after a free"
+        table.add_row("", f"{charged} warm-up of {duration(summary['warmup_s'])}, {size(summary['warmup_bytes'])}")
     if summary["first_crossing_s"] is not None:
         table.add_row("", f"first single crossing after {duration(summary['first_crossing_s'])}")
     if summary["final_metric"] is not None:

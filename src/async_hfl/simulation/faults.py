@@ -216,7 +216,7 @@ class FaultSimulator:
             if isinstance(effect, Transmit):
                 self._transmit(index, effect)
             elif isinstance(effect, Write):
-                self.invariants.record(effect.record)
+                self.invariants.record(effect.record, host.node.node.node)  # type: ignore[arg-type]
                 host.node.written(1)
             elif isinstance(effect, SetTimer):
                 at = max(effect.at, self.at)
@@ -238,11 +238,10 @@ class FaultSimulator:
                 delay = float(self.rng.exponential(1.0))
                 event = Evaluated(self.at + delay, effect.epoch, self.learner.evaluate(effect.weights))
                 self._later(index, delay, _Volatile(host.life, event))
-            elif isinstance(effect, Stop) and effect.reason:
-                raise InvariantViolation(f"{host.address} stopped: {effect.reason}")
-        inner = host.node.node.node
-        if host.address.tier != DEVICE_TIER:
-            host.stopped = inner.state.phase == "over"  # type: ignore[attr-defined]
+            elif isinstance(effect, Stop):
+                if effect.reason:
+                    raise InvariantViolation(f"{host.address} stopped: {effect.reason}")
+                host.stopped = True
 
     def _check(self, index: int) -> None:
         nodes: list[ReliableNode | None] = [host.node.node if host.up else None for host in self.hosts]

@@ -15,6 +15,7 @@ from async_hfl.core.effects import Effect, Write
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId, UploadId
 from async_hfl.core.records import JobRecord, Record, UploadRecord
+from async_hfl.core.staleness import StalenessDiscount
 from async_hfl.nodes.cloud import CloudNode
 from async_hfl.nodes.delivery import RESEND, Packet, ReliableNode, Transmit
 from async_hfl.nodes.device import DeviceNode
@@ -157,6 +158,13 @@ class Invariants:
             _demand(timers.get("reply", NEVER) <= resend, f"{name}: an upload would never be resent")
         if state.idle_upload_at < NEVER:
             _demand("idle" in timers, f"{name}: an early upload would never happen")
+        _demand(
+            state.phase != "open"
+            or state.active > 0
+            or bool(state.outstanding)  # a relay selects when the answer comes
+            or not state.roster.candidate.any(),
+            f"{name}: nothing is in flight, somebody could be triggered, and nobody is",
+        )
         waiting = state.phase == "open" and state.active == 0 and gateway.aggregation.waits(gateway)
         if waiting and not state.roster.candidate.any():
             _demand("idle" in timers, f"{name}: has updates, nobody to trigger, and waits for ever")
@@ -200,18 +208,28 @@ class Invariants:
                         f"the cloud gave it to {directory.holder[device]}",
                     )
 
-    def record(self, record: Record) -> None:
-        """Check one record against what was seen being sent."""
-        if isinstance(record, JobRecord) and record.reason == "aggregated" and record.staleness:
+    def record(self, record: Record, node: GatewayNode | CloudNode | DeviceNode) -> None:
+        """Check one record against what was seen being sent; `node` is who wrote it, after the event."""
+        if isinstance(record, JobRecord) and record.reason == "aggregated" and isinstance(node, GatewayNode):
             train = self.witness.sent.get(record.job)
             _demand(train is not None, f"job {record.job} was aggregated and never sent")
-            _demand(record.staleness >= 1, f"job {record.job} has staleness {record.staleness}")
             assert train is not None
-            own = record.gateway_epoch - train.gateway_epoch
-            _demand(
-                record.staleness >= own,
-                f"job {record.job}: staleness {record.staleness}, but {own} updates were made since its download",
-            )
+            if isinstance(node.aggregation, MixOnArrival):
+                staleness = record.gateway_epoch - train.gateway_epoch
+                if node.rules.carry_staleness == "both":
+                    staleness += node.state.base_epoch - train.base_epoch
+                self._weighed(record, staleness, node.rules.mixing_weight, node.rules.staleness)
+        elif isinstance(record, UploadRecord) and record.reason == "mixed" and isinstance(node, CloudNode):
+            _demand(record.base_epoch == self.witness.bases[record.upload], f"upload {record.upload} changed its base")
+            # An epoch is an upload mixed; the witness has counted this one already.
+            staleness = self.witness.mixed_uploads - record.base_epoch
+            self._weighed(record, staleness, node.rules.mixing_weight, node.rules.staleness)
+
+    @staticmethod
+    def _weighed(record: JobRecord | UploadRecord, staleness: int, weight: float, discount: StalenessDiscount) -> None:
+        _demand(staleness >= 1, f"{record}: staleness {staleness} before its time")
+        _demand(record.staleness == staleness, f"{record}: it was overtaken {staleness} times")
+        _demand(record.weight == weight * discount(staleness), f"{record}: mixed with the wrong weight")
 
     def at_end(self, nodes: Sequence[ReliableNode]) -> None:
         """When everybody has stopped: every job sent has an end, every update mixed is in one upload that has one."""

@@ -12,7 +12,15 @@ from typing import Any
 
 from async_hfl.core.errors import RunDirectoryError, UserError
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
-from async_hfl.core.records import EpochRecord, JobRecord, LifeRecord, Record, SelectionRecord
+from async_hfl.core.records import (
+    AssociationRecord,
+    EpochRecord,
+    JobRecord,
+    LifeRecord,
+    Record,
+    SelectionRecord,
+    UploadRecord,
+)
 from async_hfl.journal import checkpoint
 from async_hfl.journal.events_file import EventsWriter, truncate
 from async_hfl.journal.model_file import save_model
@@ -20,8 +28,9 @@ from async_hfl.journal.run_directory import EpochsWriter, RunDirectory
 from async_hfl.simulation.ledger import Ledger
 from async_hfl.simulation.simulator import Simulator, World
 
-UPDATES_PER_DEVICE = 4
-"""A checkpoint writes every device down, so it waits for this many updates a device: O(1) per update at any scale."""
+EPOCHS, UPDATES_PER_DEVICE = 10, 4
+"""Between checkpoints, unless told otherwise. A checkpoint writes every device down, so that it waits for some updates
+of each keeps its cost at O(1) per update at any scale."""
 
 
 @contextmanager
@@ -52,12 +61,13 @@ class Tally:
     warmup_models_up: int = 0
     refused_in_a_row: int = 0
     cloud_staleness: int = 0
+    """The largest seen among what was mixed: K_c of the convergence theorem."""
     gateway_staleness: int = 0
-    """The largest seen: K_g of the convergence theorem."""
+    """K_g likewise."""
+    gap: float | None = None
+    """The largest gap that an association was solved to."""
     last: EpochRecord | None = None
     reached: EpochRecord | None = None
-    crossed_at: float | None = None
-    """First single crossing, the paper's rule."""
     reached_bytes: int = 0
     reached_models_up: int = 0
     checkpoint_epoch: int = 0
@@ -81,7 +91,8 @@ class Progress:
 class Session:
     """Implements simulation.simulator.Journal on a run directory."""
 
-    def __init__(self, world: World, directory: RunDirectory, *, checkpoint_epochs: int) -> None:
+    def __init__(self, world: World, directory: RunDirectory, *, checkpoint_epochs: int | None = None) -> None:
+        """`checkpoint_epochs` None: every ten, but no sooner than after four updates a device."""
         self.world = world
         self.directory = directory
         self.checkpoint_epochs = checkpoint_epochs
@@ -140,6 +151,13 @@ class Session:
             tally.selections += 1
             tally.bound += record.bound
             tally.lone += record.lone
+        elif isinstance(record, UploadRecord):
+            if record.reason == "mixed":
+                tally.cloud_staleness = max(tally.cloud_staleness, record.staleness)
+        elif isinstance(record, AssociationRecord):
+            if record.bound is not None:
+                gap = (record.bound - record.objective) / max(abs(record.bound), 1e-9)
+                tally.gap = max(tally.gap or 0.0, gap)
         elif isinstance(record, LifeRecord) and record.what == "warmup_ended":
             tally.warmup_s = record.at
             tally.warmup_bytes = self.simulator.ledger.total
@@ -168,18 +186,14 @@ class Session:
                 ledger.models_up,
             )
         )
-        if tally.crossed_at is None and self.world.learner.target.passes(record.metric):
-            tally.crossed_at = record.at
         if record.target_reached and tally.reached is None:
             tally.reached = record
             tally.reached_bytes = ledger.total
             tally.reached_models_up = ledger.models_up
         tally.last = record
         updates = self.simulator.updates
-        self._due = self._due or (
-            record.epoch - tally.checkpoint_epoch >= self.checkpoint_epochs
-            and updates - tally.checkpoint_updates >= UPDATES_PER_DEVICE * len(self.world.devices)
-        )
+        if self._is_far(record.epoch - tally.checkpoint_epoch, updates - tally.checkpoint_updates):
+            self._due = True
         if self._on_epoch is not None:
             spent = max(time.perf_counter() - self._began, 1e-9)
             speed = (updates - self._began_updates) / spent
@@ -210,6 +224,12 @@ class Session:
         save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)
         return {**self._result(), "digest": digest, "order_digest": order_digest}
 
+    def _is_far(self, epochs: int, updates: int) -> bool:
+        """Is the last checkpoint that long ago?"""
+        if self.checkpoint_epochs is not None:
+            return epochs >= self.checkpoint_epochs
+        return epochs >= EPOCHS and updates >= UPDATES_PER_DEVICE * len(self.world.devices)
+
     def request_checkpoint(self) -> None:
         """Save one before the next event, whatever the settings say."""
         self._due = True
@@ -231,6 +251,18 @@ class Session:
         checkpoint.save(self.directory.checkpoint, chain([("session", session)], self.simulator.snapshot()))
         save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)
 
+    def _convergence(self) -> dict[str, Any]:
+        """What the theorem asks for (constant s): alpha <= K_c^-1.5 and beta <= K_g^-1.5. L is not checked."""
+        gateway, cloud = self.world.gateways[0].rules, self.world.cloud.rules
+        most_c, most_g = self.tally.cloud_staleness, self.tally.gateway_staleness
+        return {
+            "K_c": most_c,
+            "K_g": most_g,
+            "constant_staleness": cloud.staleness.kind == "constant",
+            "cloud_weight_within_bound": most_c == 0 or cloud.mixing_weight <= most_c**-1.5,
+            "gateway_weight_within_bound": most_g == 0 or gateway.mixing_weight <= most_g**-1.5,
+        }
+
     def _result(self) -> dict[str, Any]:
         tally, pool = self.tally, self.simulator.pool.counts
         last, reached = tally.last, tally.reached
@@ -239,7 +271,7 @@ class Session:
         return {
             "target_reached": reached is not None,
             "time_to_target_s": None if reached is None else reached.at,
-            "first_crossing_s": tally.crossed_at,
+            "first_crossing_s": cloud.progress.first_crossing_at,
             "bytes_to_target": None if reached is None else tally.reached_bytes,
             "models_uplink_bytes_to_target": None if reached is None else tally.reached_models_up,
             "final_metric": None if last is None else last.metric,
@@ -251,6 +283,8 @@ class Session:
             "job_ends": dict(sorted(tally.ends.items())),
             "bandwidth_bound_share": tally.bound / max(tally.selections, 1),
             "lone_selections": tally.lone,
+            "largest_association_gap": tally.gap,
+            "convergence": self._convergence(),
             "warmup_s": tally.warmup_s,
             "warmup_bytes": tally.warmup_bytes,
             "warmup_models_uplink_bytes": tally.warmup_models_up,

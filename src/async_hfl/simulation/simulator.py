@@ -99,7 +99,7 @@ class Simulator:
         self.ledger = Ledger(len(world.gateways), len(world.devices))
         self.at = 0.0
         self.updates = 0
-        """Device updates that arrived at a gateway."""
+        """Device updates sent, those of the warm-up included."""
         self.finished_at: float | None = None
         self._running = 1 + len(world.gateways)
         self._gateways_from = 1

@@ -31,17 +31,22 @@ def test_bandwidth_as_a_share_and_in_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "gradient"),
+    ("overrides", "at_gateways", "at_the_cloud"),
     [
-        (["selection.policy=random", "association.policy=random"], "none"),
-        (["selection.policy=utility-knapsack", "association.policy=random"], "last"),
-        (["selection.policy=random", "association.policy=balanced-utility"], "last"),
-        (["selection.policy=utility-knapsack", "utility.gradient=update"], "update"),
+        (["selection.policy=random", "association.policy=random"], "none", "none"),
+        (["selection.policy=utility-knapsack", "association.policy=random"], "last", "none"),
+        (["selection.policy=random", "association.policy=balanced-utility"], "last", "last"),
+        (["selection.policy=utility-knapsack", "utility.gradient=update"], "update", "update"),
     ],
 )
-def test_gradients_are_kept_only_where_somebody_needs_them(overrides: list[str], gradient: str) -> None:
+def test_gradients_are_kept_and_sent_only_where_somebody_needs_them(
+    overrides: list[str], at_gateways: str, at_the_cloud: str
+) -> None:
     settings = compose(task="null", network="uniform", method="async-hfl", overrides=overrides).settings
-    assert build(settings, 1).world.cloud.rules.gradient == gradient
+    world = build(settings, 1).world
+    assert world.gateways[0].rules.gradient == at_gateways
+    assert world.cloud.rules.gradient == at_the_cloud
+    assert world.gateways[0].rules.share_gradients == (at_the_cloud != "none")
 
 
 def test_another_seed_is_another_network_and_another_start() -> None:

@@ -108,14 +108,15 @@ leaves = st.one_of(
     st.builds(m.Grant, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
     hnp.arrays(st.sampled_from([np.float32, np.float64, np.int64, np.bool_]), hnp.array_shapes(max_dims=2, max_side=3)),
 )
-keys = st.one_of(st.text(max_size=3), st.just("$class"), st.just("$tuple"), st.integers(0, 9), st.tuples(st.integers()))
+WHOLE = st.integers(-(2**63), 2**64 - 1)
+keys = st.one_of(st.text(max_size=3), st.just("$class"), st.just("$tuple"), st.integers(0, 9), st.tuples(WHOLE))
 values = st.recursive(
     leaves,
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
         st.lists(inner, max_size=3).map(tuple),
         st.dictionaries(keys, inner, max_size=3),
-        st.sets(st.integers(), max_size=3),
+        st.sets(WHOLE, max_size=3),
     ),
     max_leaves=8,
 )
@@ -271,3 +272,11 @@ def test_layout_errors_say_what_is_wrong(changes: dict[str, Any], message: str) 
 def test_a_value_too_large_for_float32_is_an_error_not_an_infinity() -> None:
     with pytest.raises(DataError, match="array 'bias'"):
         LAYOUT.flatten(arrays(bias=np.array([1.0, 1e300])))
+
+
+def test_numpy_scalars_become_plain_numbers_and_huge_ones_are_refused() -> None:
+    assert type(to_plain(np.float64(1.5))) is float
+    assert type(to_plain({"mean": np.float32(0.5)})["mean"]) is float
+    assert type(to_plain(np.int64(3))) is int
+    with pytest.raises(TypeError, match="64 bits"):
+        to_plain(2**70)

@@ -23,7 +23,7 @@ from async_hfl.core.records import (
     SentRecord,
     UploadRecord,
 )
-from async_hfl.journal.events_file import EventsWriter, columns, job_id, read_events, truncate, upload_id
+from async_hfl.journal.events_file import EventsWriter, columns, read_events, truncate
 
 THIRD = 1 / 3
 RECORDS: list[Record] = [
@@ -63,9 +63,9 @@ def test_round_trip(tmp_path: Path) -> None:
     assert list(read_events(path)) == [as_read(record) for record in RECORDS]
     assert list(read_events(path, "epoch", "life")) == [as_read(RECORDS[5]), as_read(RECORDS[7])]
     jobs = [fields for _, fields in read_events(path, "job")]
-    assert job_id(jobs[0]["job"]) == JobId(3, 1, 9)
+    assert JobId(*jobs[0]["job"]) == JobId(3, 1, 9)
     ((_, upload),) = read_events(path, "upload")
-    assert upload_id(upload["upload"]) == UploadId(3, 1, 2)
+    assert UploadId(*upload["upload"]) == UploadId(3, 1, 2)
 
 
 def test_the_file_explains_itself(tmp_path: Path) -> None:

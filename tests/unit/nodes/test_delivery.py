@@ -73,7 +73,7 @@ def test_a_message_of_another_run_is_refused() -> None:
     node.handle(Started(0.0))
     node.handle(Arrived(1.0, CLOUD, Receipt(RUN + 1, 1, 1)))
     assert talker.heard == []
-    assert sorted(node.state.unacknowledged) == [1, 2]
+    assert sorted(number for _, number in node.state.unacknowledged) == [1, 2]
 
 
 def test_a_new_incarnation_counts_from_one_again() -> None:

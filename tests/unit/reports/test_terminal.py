@@ -84,7 +84,7 @@ def test_no_value_of_a_summary_is_cut_off(width: int) -> None:
         "async-hfl-association on digits, nycmesh-paper (tight), seed 1",
         "runs/async-hfl-association",
         "reached after 11 h 23 min, 123.5 MB (models uplink only: 45.7 MB)",
-        "of which warm-up 2 min 11 s, 2.0 MB",
+        "of which warm-up of 2 min 11 s, 2.0 MB",
         "first single crossing after 11 h 23 min",
         "0.9111 (target 0.9)",
         "12,345 from devices in 1,054 cloud epochs, 17 dropped",

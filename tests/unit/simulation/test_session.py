@@ -12,7 +12,7 @@ import pytest
 from async_hfl import api
 from async_hfl.assembly.loading import available
 from async_hfl.core.identifiers import Address
-from async_hfl.simulation.session import UPDATES_PER_DEVICE, Progress
+from async_hfl.simulation.session import EPOCHS, UPDATES_PER_DEVICE, Progress
 
 DEVICES = 6
 SETTINGS = [
@@ -95,21 +95,26 @@ def test_a_checkpoint_taken_after_the_cloud_has_stopped_knows_when(tmp_path: Pat
     assert api.resume(tmp_path / "run").summary["virtual_s"] == wanted["virtual_s"]
 
 
-def test_checkpoints_keep_their_distance(tmp_path: Path) -> None:
-    """In epochs as asked for, and in updates so that a large network does not spend its time on them."""
+@pytest.mark.parametrize("every", [3, None])
+def test_checkpoints_keep_their_distance(every: int | None, tmp_path: Path) -> None:
+    """In epochs as asked for; left alone, also in updates, so that a large network does not spend its time on them."""
     path = tmp_path / "run" / "checkpoint.msgpack"
     seen: list[tuple[Progress, int | None]] = []
 
     def on_epoch(progress: Progress) -> None:
         seen.append((progress, path.stat().st_mtime_ns if path.exists() else None))
 
-    run(tmp_path / "run", on_epoch=on_epoch)
+    setting = "auto" if every is None else str(every)
+    run(tmp_path / "run", "async-hfl", "cloud.epochs=60", f"simulation.checkpoint_epochs={setting}", on_epoch=on_epoch)
     # A checkpoint follows the epoch after whose report the file is found changed.
     saved = [before for (before, was), (_, now) in pairwise(seen) if now != was]
     assert len(saved) >= 3
     for earlier, later in pairwise([(0, 0), *((progress.epoch, progress.updates) for progress in saved)]):
-        assert later[0] - earlier[0] >= 3
-        assert later[1] - earlier[1] >= UPDATES_PER_DEVICE * DEVICES
+        if every is None:
+            assert later[0] - earlier[0] >= EPOCHS
+            assert later[1] - earlier[1] >= UPDATES_PER_DEVICE * DEVICES
+        else:
+            assert later[0] - earlier[0] == every
 
 
 def test_the_bytes_of_the_summary_are_those_of_the_events(tmp_path: Path) -> None:

@@ -1,0 +1,74 @@
+"""Corners in which a run would stand still, or count something twice."""
+
+from __future__ import annotations
+
+from protocol_stage import Stage, vector
+
+from async_hfl.core import messages as m
+from async_hfl.core.events import Evaluated, Received
+from async_hfl.core.identifiers import UploadId, gateway_address
+from async_hfl.core.learner import Evaluation
+from async_hfl.core.plain import Plain
+from async_hfl.core.records import EpochRecord
+from async_hfl.nodes.cloud import CloudNode
+
+
+def test_a_late_update_of_discarded_work_wakes_its_gateway() -> None:
+    """d1 is given up, its job discarded with the upload, d0 dies: d1's late word is all there is to go on with."""
+    stage = Stage(gateway={"epochs": 1, "in_flight": "discard"})
+    stage.begin(0, 0, 1)
+    stage.trains("d1", (1.0, 1.0), at=90)  # finished, and its update is slow on the way
+    stage.fire("g0", "patience")  # at 500 s: both are given up
+    g0 = stage.gateways[0]
+    assert g0.state.active == 0
+    stage.returns("d0", (1.0, 1.0), at=510)  # heard again, mixed, uploaded; d1's open job is discarded
+    stage.exchanges("g0", at=520)
+    stage.fire("g0", "patience")  # d0 stays silent from now on
+    assert (g0.state.phase, g0.state.active) == ("open", 0)
+    stage.deliver("g0", m.Update, at=5000)
+    assert g0.state.active == 1, "d1 is there and idle, so it must be triggered"
+
+
+class Waiting:
+    """An aggregation that holds what it gets, as a synchronous round would."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def received(self, node: CloudNode, upload: m.Upload, at: float) -> None:
+        self.seen.append(str(upload.upload))
+
+    def lost(self, node: CloudNode, gateway: int, at: float) -> None:
+        return
+
+    def snapshot(self) -> Plain:
+        return None
+
+    def restore(self, data: Plain) -> None:
+        return
+
+
+def test_an_upload_that_is_being_held_is_not_handed_over_again() -> None:
+    stage = Stage()
+    stage.begin(0, 0, 1)
+    waiting = Waiting()
+    stage.cloud.aggregation = waiting
+    upload = m.Upload(UploadId(0, 1, 1), vector(1.0, 1.0), 0, 2, 2, False, 1, ())
+    for at in (100.0, 220.0, 460.0):
+        stage.happens("cloud", Received(at, gateway_address(0), upload))
+    assert waiting.seen == ["u0.1.1"]
+
+
+def test_evaluations_count_in_the_order_of_their_epochs() -> None:
+    stage = Stage(gateway={"epochs": 1})
+    stage.begin(0, 0, 1)
+    for epoch in (1, 2, 3):
+        stage.returns("d2", (1, 1), at=100.0 * epoch)
+        stage.exchanges("g1", at=100.0 * epoch + 1)
+    for epoch, at in ((3, 400.0), (1, 500.0), (2, 600.0)):
+        stage.happens("cloud", Evaluated(at, epoch, Evaluation(epoch / 10, 0.0)))
+    assert [(e.epoch, e.at, e.metric) for e in stage.of(EpochRecord)] == [
+        (1, 101.0, 0.1),
+        (2, 201.0, 0.2),
+        (3, 301.0, 0.3),
+    ]
