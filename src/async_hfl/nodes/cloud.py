@@ -14,15 +14,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from async_hfl.core import messages as m
-from async_hfl.core.effects import Effect, Evaluate, Send, SetTimer, Solve, Stop, Write
+from async_hfl.core.effects import Effect, Evaluate, Send, Solve, Stop, Write
 from async_hfl.core.events import Evaluated, Event, PeerLost, Received, Returned, Solved, Started, TimerFired
 from async_hfl.core.identifiers import GATEWAY_TIER, gateway_address
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.plain import Plain, from_plain, to_plain
 from async_hfl.core.policies import Ints
 from async_hfl.core.records import AssociationRecord, EpochRecord, LifeRecord, UploadRecord
-from async_hfl.core.topology import FeasibleLinks, nearest_gateway
+from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights
+from async_hfl.nodes import cloud_warmup as warmup
 from async_hfl.nodes.cloud_directory import Registry, new_directory
 from async_hfl.nodes.cloud_state import CloudState, Membership
 from async_hfl.nodes.rules import CloudRules
@@ -91,7 +92,10 @@ class CloudNode:
         self.state = from_plain(data["state"])
         self.aggregation.restore(data["aggregation"])
 
-    # What the aggregation may use --------------------------------------------------------------------------------
+    # What the parts of the cloud share --------------------------------------------------------------------------------
+
+    def emit(self, effect: Effect) -> None:
+        self._effects.append(effect)
 
     def close_upload(self, upload: m.Upload, outcome: m.Outcome, at: float) -> None:
         """Write the upload's end, remember it for repeats, and answer."""
@@ -99,7 +103,7 @@ class CloudNode:
         member = self.state.members[number]
         member.pending.discard(upload.upload.number)
         member.outcomes[upload.upload.number] = outcome
-        self._effects.append(
+        self.emit(
             Write(
                 UploadRecord(
                     at,
@@ -127,12 +131,12 @@ class CloudNode:
         if rules.delivery == "broadcast":
             for gateway, member in enumerate(state.members):
                 if member.live and gateway not in answered:
-                    self._send(gateway, m.GlobalModel(state.epoch, weights))
+                    self.send(gateway, m.GlobalModel(state.epoch, weights))
         if state.epoch % rules.evaluate_every == 0:
             state.awaiting[state.epoch] = (state.updates, at)
-            self._effects.append(Evaluate(state.epoch, weights))
+            self.emit(Evaluate(state.epoch, weights))
         if self.revisits and state.epoch - state.solved_epoch >= rules.association_period:
-            self._solve()
+            self.solve()
 
     # Uploads -----------------------------------------------------------------------------------------------------
 
@@ -151,8 +155,8 @@ class CloudNode:
                 f"the gateway works from cloud epoch {upload.base_epoch}, the cloud is at {state.epoch}: "
                 "the cloud has lost its state; start a new run, or give the cloud its run directory back"
             )
-            self._effects.append(Write(LifeRecord(event.at, "refused", f"g{gateway}", reason)))
-            self._send(gateway, m.Refused(reason))
+            self.emit(Write(LifeRecord(event.at, "refused", f"g{gateway}", reason)))
+            self.send(gateway, m.Refused(reason))
             return
         if upload.upload.number < member.answered_below or upload.upload.number in member.pending:
             return
@@ -168,7 +172,7 @@ class CloudNode:
 
     def _answer(self, upload: m.Upload, outcome: m.Outcome) -> None:
         state = self.state
-        self._send(
+        self.send(
             upload.upload.gateway,
             m.Answer(upload.upload, state.epoch, state.weights, outcome),
         )
@@ -196,7 +200,7 @@ class CloudNode:
         before = state.progress.reached_at
         state.progress = state.progress.after(rules.target, evaluation.metric, made_at)
         reached = state.progress.reached_at is not None
-        self._effects.append(
+        self.emit(
             Write(
                 EpochRecord(
                     made_at, epoch, updates, evaluation.metric, evaluation.loss, dict(evaluation.details), reached
@@ -204,7 +208,7 @@ class CloudNode:
             )
         )
         if reached and before is None:
-            self._effects.append(Write(LifeRecord(made_at, "target_reached", "cloud", f"epoch {epoch}")))
+            self.emit(Write(LifeRecord(made_at, "target_reached", "cloud", f"epoch {epoch}")))
         elif reached:
             state.evaluations_after_target += 1
         return (reached and state.evaluations_after_target >= rules.epochs_after_target) or (
@@ -214,71 +218,15 @@ class CloudNode:
     def _finish(self, at: float) -> None:
         state = self.state
         state.phase = "over"
-        self._effects.append(Write(LifeRecord(at, "finished", "cloud", f"epoch {state.epoch}")))
+        self.emit(Write(LifeRecord(at, "finished", "cloud", f"epoch {state.epoch}")))
         for gateway, member in enumerate(state.members):
             if member.live:
                 self._send_finish(gateway)
-        self._effects.append(Stop())
-
-    # Warm-up -----------------------------------------------------------------------------------------------------
-
-    def _started(self, event: Started) -> None:
-        state, rules = self.state, self.rules
-        if state.phase != "new":
-            return
-        if not rules.warmup:
-            state.phase = "running"
-            self._solve()
-            return
-        state.phase = "warmup"
-        directory, warmup = state.directory, state.warmup
-        nearest = nearest_gateway(
-            self.registry.links, self.registry.usable(directory, state.members), directory.latency
-        )
-        warmup.started_at = event.at
-        warmup.outstanding = set(np.flatnonzero(nearest >= 0).tolist())
-        warmup.total = len(warmup.outstanding)
-        for gateway in range(rules.gateways):
-            devices = np.flatnonzero(nearest == gateway).tolist()
-            if devices:
-                grants, knowledge = self.registry.warm_up(directory, gateway, devices)
-                incarnation = state.members[gateway].incarnation
-                self._send(gateway, m.WarmUp(incarnation, state.weights, grants, knowledge))
-        if rules.warmup_patience > 0:
-            self._effects.append(SetTimer("warmup_patience", event.at + rules.warmup_patience))
-        self._effects.append(SetTimer("warmup_limit", event.at + rules.warmup_limit))
-
-    def _warmed_up(self, devices: list[int], at: float, *, answered: bool) -> None:
-        """These answered, or were given up."""
-        warmup = self.state.warmup
-        for device in devices:
-            if device in warmup.outstanding:
-                warmup.outstanding.discard(device)
-                if answered:
-                    warmup.answered += 1
-                else:
-                    warmup.given_up += 1
-        self._end_warmup_if_due(at)
-
-    def _end_warmup_if_due(self, at: float) -> None:
-        state, rules, warmup = self.state, self.rules, self.state.warmup
-        if state.phase != "warmup":
-            return
-        waited = at - warmup.started_at
-        quorum = warmup.answered > 0 and warmup.answered >= rules.warmup_quorum * (warmup.total - warmup.given_up)
-        if (
-            (quorum and waited >= rules.warmup_patience)
-            or not warmup.outstanding
-            or (warmup.answered > 0 and waited >= rules.warmup_limit)
-        ):
-            state.phase = "running"
-            detail = f"{warmup.answered} of {warmup.total} answered, {warmup.given_up} given up"
-            self._effects.append(Write(LifeRecord(at, "warmup_ended", "cloud", detail)))
-            self._solve()
+        self.emit(Stop())
 
     # Association -------------------------------------------------------------------------------------------------
 
-    def _solve(self) -> None:
+    def solve(self) -> None:
         state = self.state
         if state.solving:
             state.solve_again = True
@@ -286,7 +234,7 @@ class CloudNode:
         state.solving = True
         state.solves += 1
         problem = self.registry.problem(state.directory, state.members, state.memory, state.solves)
-        self._effects.append(Solve(state.solves, problem))
+        self.emit(Solve(state.solves, problem))
 
     def _solved(self, event: Solved) -> None:
         state = self.state
@@ -298,27 +246,27 @@ class CloudNode:
         state.memory = dict(association.memory)
         moved, messages = self.registry.apply(state.directory, state.members, association)
         bound = association.bound if np.isfinite(association.bound) else None
-        self._effects.append(
+        self.emit(
             Write(AssociationRecord(event.at, state.directory.version, association.objective, bound, tuple(moved)))
         )
         for gateway, message in messages.items():
-            self._send(gateway, message)
+            self.send(gateway, message)
         for gateway, member in enumerate(state.members):
             if member.live and not member.begun:
                 member.begun = True
-                self._send(gateway, m.GlobalModel(state.epoch, state.weights))
+                self.send(gateway, m.GlobalModel(state.epoch, state.weights))
         if state.solve_again:
             state.solve_again = False
-            self._solve()
+            self.solve()
 
     def _released(self, event: Received, released: m.Released) -> None:
         state, gateway = self.state, event.sender.number
         self.registry.absorb(state.directory, released.knowledge, gateway)
         granted = self.registry.released(state.directory, state.members, released.grant, gateway)
         if granted is not None:
-            self._send(int(state.directory.holder[released.grant.device]), granted)
+            self.send(int(state.directory.holder[released.grant.device]), granted)
         # Given back without an answer: the device lost its warm-up job, and nobody will send it another.
-        self._warmed_up([released.grant.device], event.at, answered=released.warmup)
+        warmup.counted(self, [released.grant.device], event.at, answered=released.warmup)
 
     def _report(self, event: Received, report: m.Report) -> None:
         state, gateway, directory = self.state, event.sender.number, self.state.directory
@@ -327,12 +275,12 @@ class CloudNode:
         for known in report.answered_warmup:
             self.registry.absorb(directory, known, gateway)
         if report.answered_warmup:
-            self._warmed_up([known.device for known in report.answered_warmup], event.at, answered=True)
+            warmup.counted(self, [known.device for known in report.answered_warmup], event.at, answered=True)
         self.registry.observe(directory, gateway, report)
         if report.lost:
-            self._warmed_up(list(report.lost), event.at, answered=False)
+            warmup.counted(self, list(report.lost), event.at, answered=False)
         if state.phase == "running" and any(self._stranded(device) for device in (*report.lost, *report.heard)):
-            self._solve()
+            self.solve()
 
     def _stranded(self, device: int) -> bool:
         """Is it without a working gateway though another link would do?"""
@@ -357,13 +305,13 @@ class CloudNode:
         member.live = False
         member.fenced.add(member.incarnation)
         member.begun = False
-        self._effects.append(Write(LifeRecord(at, "gateway_lost", f"g{gateway}")))
+        self.emit(Write(LifeRecord(at, "gateway_lost", f"g{gateway}")))
         devices = self.registry.lose(state.directory, gateway)
         self.aggregation.lost(self, gateway, at)
         if state.phase == "warmup":
-            self._warmed_up(devices, at, answered=False)
+            warmup.counted(self, devices, at, answered=False)
         else:
-            self._solve()
+            self.solve()
 
     def _hello(self, event: Received, hello: m.Hello) -> None:
         state, gateway = self.state, event.sender.number
@@ -377,12 +325,12 @@ class CloudNode:
             self._lose(gateway, event.at)  # another incarnation: the old one came to its end unnoticed
         state.members[gateway] = Membership(hello.incarnation, fenced=member.fenced)
         self.registry.joined(state.directory, gateway)
-        self._effects.append(Write(LifeRecord(event.at, "gateway_joined", f"g{gateway}")))
+        self.emit(Write(LifeRecord(event.at, "gateway_joined", f"g{gateway}")))
         if state.phase == "running":
-            self._send(gateway, self.registry.full_assignment(state.directory, state.members, gateway))
-            self._solve()
+            self.send(gateway, self.registry.full_assignment(state.directory, state.members, gateway))
+            self.solve()
 
-    # Small things ------------------------------------------------------------------------------------------------
+    # The rest ------------------------------------------------------------------------------------------------
 
     def _received(self, event: Received) -> None:
         if self.state.phase == "over":
@@ -391,21 +339,30 @@ class CloudNode:
             return
         self._messages[type(event.message)](event, event.message)
 
+    def _started(self, event: Started) -> None:
+        if self.state.phase != "new":
+            return
+        if self.rules.warmup:
+            warmup.begin(self, event.at)
+        else:
+            self.state.phase = "running"
+            self.solve()
+
     def _timer(self, event: TimerFired) -> None:
         if event.key in ("warmup_patience", "warmup_limit"):
-            self._end_warmup_if_due(event.at)
+            warmup.end_if_due(self, event.at)
 
-    def _send(self, gateway: int, message: m.CloudMessage) -> None:
-        self._effects.append(Send(gateway_address(gateway), message))
+    def send(self, gateway: int, message: m.CloudMessage) -> None:
+        self.emit(Send(gateway_address(gateway), message))
 
     def _send_finish(self, gateway: int) -> None:
         outcomes = tuple(self.state.members[gateway].outcomes.items())
-        self._send(gateway, m.Finish(self.state.epoch, outcomes))
+        self.send(gateway, m.Finish(self.state.epoch, outcomes))
 
     def _send_fenced(self, gateway: int, incarnation: int) -> None:
         member = self.state.members[gateway]
         outcomes = tuple(member.outcomes.items()) if member.incarnation == incarnation else ()
-        self._send(gateway, m.Fenced(incarnation, outcomes))
+        self.send(gateway, m.Fenced(incarnation, outcomes))
 
     def _nothing(self, event: Event) -> None:
         return

@@ -1,0 +1,68 @@
+"""Warm-up (SYSTEM 3.1): every reachable device trains once from the initial model, through its nearest gateway.
+
+It ends when a quorum of the devices not given up has answered and the patience has passed, when none is outstanding, or
+at the limit with at least one answer. Later answers still count as knowledge.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from async_hfl.core import messages as m
+from async_hfl.core.effects import SetTimer, Write
+from async_hfl.core.records import LifeRecord
+from async_hfl.core.topology import nearest_gateway
+
+if TYPE_CHECKING:
+    from async_hfl.nodes.cloud import CloudNode
+
+
+def begin(node: CloudNode, at: float) -> None:
+    state, rules, registry = node.state, node.rules, node.registry
+    state.phase = "warmup"
+    usable = registry.usable(state.directory, state.members)
+    nearest = nearest_gateway(registry.links, usable, state.directory.latency)
+    warmup = state.warmup
+    warmup.started_at = at
+    warmup.outstanding = set(np.flatnonzero(nearest >= 0).tolist())
+    warmup.total = len(warmup.outstanding)
+    for gateway, member in enumerate(state.members):
+        devices = np.flatnonzero(nearest == gateway).tolist()
+        if devices:
+            grants, knowledge = registry.warm_up(state.directory, gateway, devices)
+            node.send(gateway, m.WarmUp(member.incarnation, state.weights, grants, knowledge))
+    if rules.warmup_patience > 0:
+        node.emit(SetTimer("warmup_patience", at + rules.warmup_patience))
+    node.emit(SetTimer("warmup_limit", at + rules.warmup_limit))
+
+
+def counted(node: CloudNode, devices: list[int], at: float, *, answered: bool) -> None:
+    """These answered, or will not answer."""
+    warmup = node.state.warmup
+    for device in devices:
+        if device in warmup.outstanding:
+            warmup.outstanding.discard(device)
+            if answered:
+                warmup.answered += 1
+            else:
+                warmup.given_up += 1
+    end_if_due(node, at)
+
+
+def end_if_due(node: CloudNode, at: float) -> None:
+    state, rules, warmup = node.state, node.rules, node.state.warmup
+    if state.phase != "warmup":
+        return
+    waited = at - warmup.started_at
+    quorum = warmup.answered > 0 and warmup.answered >= rules.warmup_quorum * (warmup.total - warmup.given_up)
+    if (
+        (quorum and waited >= rules.warmup_patience)
+        or not warmup.outstanding
+        or (warmup.answered > 0 and waited >= rules.warmup_limit)
+    ):
+        state.phase = "running"
+        detail = f"{warmup.answered} of {warmup.total} answered, {warmup.given_up} given up"
+        node.emit(Write(LifeRecord(at, "warmup_ended", "cloud", detail)))
+        node.solve()
