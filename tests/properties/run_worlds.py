@@ -93,9 +93,10 @@ class Memory:
     def write(self, record: Record) -> None:
         self.records.append(record)
 
-    def write_sent(self, at: float, sender: object, receiver: object, *fields: Any) -> None:
-        """Addresses by their names, "g0" or "d3": easier to read in a failing test."""
-        self.records.append(SentRecord(at, str(sender), str(receiver), *fields))  # type: ignore[arg-type]
+    def write_sent(self, at: float, sender: object, receiver: object, message: str, about: object, *more: Any) -> None:
+        """Addresses and ids by their names, "g0" or "d3": easier to read in a failing test."""
+        record = SentRecord(at, str(sender), str(receiver), message, str(about), *more)  # type: ignore[arg-type]
+        self.records.append(record)
 
     def epoch(self, record: EpochRecord, ledger: Ledger) -> None:
         self.totals.append((record.epoch, ledger.total))

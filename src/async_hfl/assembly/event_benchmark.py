@@ -5,8 +5,9 @@ device, bandwidth at half of the demand. The clock starts when the network is bu
 disk.
 
 Memory is measured in a shorter run of its own, since tracing slows a run down: the most that Python and numpy had
-allocated at any moment, a checkpoint written while everything is in flight included. The growth of the largest resident
-size in the timed run stands beside it; it has the allocator's slack on top. Each run has a process of its own.
+allocated at any moment, a checkpoint written while everything is in flight included, less what a run of 100 devices
+needs (its buffers), for each further device. The growth of the largest resident size in the timed run stands beside it;
+it has the buffers and the allocator's slack on top. Each measurement has a process of its own.
 """
 
 from __future__ import annotations
@@ -80,19 +81,26 @@ def _time(size: Size) -> dict[str, float]:
 
 def _weigh(size: Size) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="async-hfl-bench-") as folder:
-        _session(_SMALL, Path(folder) / "small").run()
-        tracemalloc.start()
-        session = _session(size._replace(updates_per_device=_TRACED_UPDATES), Path(folder) / "run")
-        halfway = size.devices * _TRACED_UPDATES // _Z // 2
+        _session(_SMALL, Path(folder) / "first").run()  # pays for the libraries
+        small = _most_allocated(_SMALL, Path(folder) / "small")
+        whole = _most_allocated(size, Path(folder) / "run")
+    return {"bytes_per_device": (whole - small) / (size.devices - _SMALL.devices)}
 
-        def at_half_time(progress: Progress) -> None:
-            if progress.epoch == halfway:
-                session.request_checkpoint()
 
-        session.run(at_half_time)
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    return {"bytes_per_device": most / size.devices}
+def _most_allocated(size: Size, path: Path) -> int:
+    """In bytes, at any moment of a run that saves a checkpoint at half-time."""
+    tracemalloc.start()
+    session = _session(size._replace(updates_per_device=_TRACED_UPDATES), path)
+    halfway = size.devices * _TRACED_UPDATES // _Z // 2
+
+    def at_half_time(progress: Progress) -> None:
+        if progress.epoch == halfway:
+            session.request_checkpoint()
+
+    session.run(at_half_time)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return most
 
 
 def _session(size: Size, path: Path) -> Session:

@@ -154,7 +154,7 @@ class SentRecord:
     sender: Address
     receiver: Address
     message: str
-    about: str
+    about: JobId | UploadId | None
     """The job or upload that it belongs to, where it has one."""
     transfer_s: float
     model: int

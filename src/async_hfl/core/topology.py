@@ -35,9 +35,9 @@ class FeasibleLinks:
 
     def find(self, device: int, gateway: int) -> int:
         """Position of a link, -1 if there is none."""
-        row = self.of(device)
-        position = row.start + int(np.searchsorted(self.link_gateway[row], gateway))
-        return position if position < row.stop and self.link_gateway[position] == gateway else -1
+        start, stop = self.row_start[device : device + 2].tolist()
+        row = self.link_gateway[start:stop].tolist()  # a handful of gateways: looking through them is quickest
+        return start + row.index(gateway) if gateway in row else -1
 
 
 def feasible_links(devices: int, gateways: int, device: Ints, gateway: Ints, latency: Floats) -> FeasibleLinks:

@@ -8,6 +8,7 @@ megabytes: exact enough, and the same for every method.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from async_hfl.core import messages as m
@@ -40,8 +41,13 @@ def _control(_: Any, model_bytes: int) -> Traffic:
     return _CONTROL
 
 
-def _model(_: Any, model_bytes: int) -> Traffic:
+@cache
+def _one_model(model_bytes: int) -> Traffic:
     return Traffic(model_bytes, 0, 0, HEADER_BYTES)
+
+
+def _model(_: Any, model_bytes: int) -> Traffic:
+    return _one_model(model_bytes)
 
 
 def _warm_up(message: m.WarmUp, model_bytes: int) -> Traffic:
@@ -70,8 +76,9 @@ def _report(message: m.Report, model_bytes: int) -> Traffic:
 
 
 def _update(message: m.Update, model_bytes: int) -> Traffic:
-    gradient = message.gradient
-    return Traffic(model_bytes, 0 if gradient is None else gradient.nbytes, 0, HEADER_BYTES)
+    if message.gradient is None:
+        return _one_model(model_bytes)
+    return Traffic(model_bytes, message.gradient.nbytes, 0, HEADER_BYTES)
 
 
 _SIZES: dict[type, Callable[[Any, int], Traffic]] = {

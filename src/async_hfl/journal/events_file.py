@@ -20,7 +20,7 @@ import msgspec
 from async_hfl.core.errors import RunDirectoryError
 from async_hfl.core.records import RECORD_TYPES, Record
 
-_FLUSH_AT = 512
+_FLUSH_AT = 256
 _BUFFER = 8192
 Columns = dict[str, tuple[list[str], list[str]]]
 

@@ -20,7 +20,7 @@ from async_hfl.core.weights import Layout, Weights
 
 _PULL = np.float32(0.125)
 """Share of a result that is noise: powers of two make the mixture exact to follow by hand."""
-_BLOCK_VALUES = 1 << 16
+_BLOCK_VALUES = 1 << 14
 """Values hashed at a time, so that a large call works in cache."""
 
 

@@ -6,6 +6,7 @@ flight and nobody fits the bandwidth, the best one is sent alone, recorded: a ru
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -88,9 +89,17 @@ def _utility(node: GatewayNode, slots: Ints) -> tuple[Floats, m.Gradient | None]
     """Scaled utilities of the candidates, and their gradients for a policy that wants those."""
     table, needs, rules = node.state.roster.gradients, node.selection.needs, node.rules
     if table is None or not needs:
-        return np.ones(len(slots)), None
+        return _ones(len(slots)), None
     utility = scaled(table.utility(slots), table.known[slots], rules.utility_scale, rules.utility_floor)
     return utility, table.rows[slots] if "gradients" in needs else None
+
+
+@cache
+def _ones(count: int) -> Floats:
+    """As many ones; shared, so read-only."""
+    ones = np.ones(count)
+    ones.flags.writeable = False
+    return ones
 
 
 def trigger(node: GatewayNode, slot: int, rate: float, at: float, warm_up: m.WarmUp | None = None) -> None:

@@ -376,4 +376,4 @@ class GatewayNode:
 
 def _finite(weights: Weights) -> bool:
     """No NaN, no infinity."""
-    return bool(np.isfinite(weights).all())
+    return bool(np.logical_and.reduce(np.isfinite(weights)))

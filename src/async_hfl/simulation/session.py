@@ -136,9 +136,7 @@ class Session:
     def write(self, record: Record) -> None:
         self.events.write(record)
         tally = self.tally
-        kind = type(record)
-        if kind is JobRecord:
-            assert isinstance(record, JobRecord)
+        if isinstance(record, JobRecord):
             tally.ends[record.reason] = tally.ends.get(record.reason, 0) + 1
             if record.reason == "aggregated":
                 tally.refused_in_a_row = 0
@@ -146,8 +144,7 @@ class Session:
                     tally.gateway_staleness = record.staleness
             elif record.reason == "refused":
                 self._refused()
-        elif kind is SelectionRecord:
-            assert isinstance(record, SelectionRecord)
+        elif isinstance(record, SelectionRecord):
             tally.selections += 1
             tally.bound += record.bound
             tally.lone += record.lone

@@ -24,6 +24,7 @@ from async_hfl.core.identifiers import (
     DEVICE_TIER,
     Address,
     JobId,
+    UploadId,
     device_address,
     gateway_address,
 )
@@ -157,32 +158,33 @@ class Simulator:
         size = traffic(message, self.world.model_bytes)
         sender = self._address(index)
         total = self.ledger.add(sender, to, size)
-        delays, at, about = self.world.delays, self.at, ""
+        delays, at = self.world.delays, self.at
+        about: JobId | UploadId | None = None
         if to.tier == DEVICE_TIER:
             delay = delays.to_device(sender.number, to.number, total)
             target = self._devices_from + to.number
             if type(message) is m.Train:
                 job = message.job
-                about = str(job)
+                about = job
                 self.pool.expect(TrainingJob(job, to.number, message.weights, self._seed_of(job)))
         elif to.tier == CLOUD_TIER:
             delay = delays.gateway_to_cloud(sender.number, total)
             target = 0
             if type(message) is m.Upload:
-                about = str(message.upload)
+                about = message.upload
         else:
             target = self._gateways_from + to.number
             if sender.tier == DEVICE_TIER:
                 delay = delays.to_gateway(sender.number, to.number, total)
                 if type(message) is m.Update:
-                    about = str(message.job)
+                    about = message.job
                     self.updates += 1
                 elif type(message) is m.JobDropped:
                     self.pool.forget(message.job)  # declined before it began, perhaps: nobody will ask for its result
             else:
                 delay = delays.cloud_to_gateway(to.number, total)
                 if type(message) is m.Answer:
-                    about = str(message.upload)
+                    about = message.upload
         self.journal.write_sent(at, sender, to, type(message).__name__, about, delay, *size)
         arrival = at + delay
         self.queue.push(arrival, target, Received(arrival, sender, message, delay))
@@ -226,7 +228,7 @@ class Simulator:
             self.finished_at = self.at
 
     def _seed_of(self, job: JobId) -> int:
-        return scramble(self._training_seed ^ scramble((job.gateway << 44) ^ (job.incarnation << 32) ^ job.number))
+        return scramble(self._training_seed ^ (job.gateway << 44) ^ (job.incarnation << 32) ^ job.number)
 
     # Checkpoints -------------------------------------------------------------------------------------------------
 
