@@ -20,13 +20,12 @@ from async_hfl.core.policies import Floats, Ints, SelectionProblem
 from async_hfl.core.randomness import scramble
 from async_hfl.core.records import SelectionRecord
 from async_hfl.core.utility import scaled
-from async_hfl.nodes.gateway_state import Flight
+from async_hfl.nodes.gateway_state import NEVER, Flight
 
 if TYPE_CHECKING:
     from async_hfl.nodes.gateway import GatewayNode
 
 _ROUNDING = 1e-9
-NEVER = float("inf")
 
 
 def dispatch(node: GatewayNode, at: float) -> None:

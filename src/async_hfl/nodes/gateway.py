@@ -25,11 +25,9 @@ from async_hfl.core.utility import GradientTable
 from async_hfl.core.weights import Weights
 from async_hfl.nodes import rights, silence, uploads
 from async_hfl.nodes.dispatching import dispatch, trigger
-from async_hfl.nodes.gateway_state import Flight, GatewayState
+from async_hfl.nodes.gateway_state import NEVER, Flight, GatewayState
 from async_hfl.nodes.roster import Roster
 from async_hfl.nodes.rules import GatewayRules
-
-NEVER = float("inf")
 
 
 class GatewayAggregation(Protocol):

@@ -10,6 +10,7 @@ from async_hfl.core.plain import plain
 from async_hfl.core.weights import Weights
 from async_hfl.nodes.roster import Roster
 
+NEVER = float("inf")
 Phase = Literal["waiting", "open", "uploading", "over"]
 """waiting: no model yet. open: dispatches. uploading: dispatches nothing until answered. over: finished or stopped."""
 
@@ -68,8 +69,8 @@ class GatewayState:
     """What the selection policy asked to remember."""
     newest: GlobalModel | None = None
     """A broadcast model waiting for the next cycle."""
-    deadline: float = float("inf")
+    deadline: float = NEVER
     """When the patience timer fires next."""
-    probe_at: float = float("inf")
-    resend_at: float = float("inf")
-    idle_upload_at: float = float("inf")
+    probe_at: float = NEVER
+    resend_at: float = NEVER
+    idle_upload_at: float = NEVER

@@ -17,12 +17,12 @@ from async_hfl.core.identifiers import device_address
 from async_hfl.core.records import LifeRecord
 from async_hfl.nodes import rights
 from async_hfl.nodes.dispatching import dispatch
+from async_hfl.nodes.gateway_state import NEVER
 from async_hfl.nodes.rules import PROBE_FIRST_S, PROBE_MOST_S
 
 if TYPE_CHECKING:
     from async_hfl.nodes.gateway import GatewayNode
 
-NEVER = float("inf")
 _MOST_DOUBLINGS = 12
 
 

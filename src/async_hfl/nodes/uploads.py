@@ -8,12 +8,11 @@ from async_hfl.core import messages as m
 from async_hfl.core.effects import Send, SetTimer
 from async_hfl.core.identifiers import CLOUD, UploadId
 from async_hfl.core.weights import Weights
-from async_hfl.nodes.gateway_state import OutstandingUpload
+from async_hfl.nodes.gateway_state import NEVER, OutstandingUpload
 
 if TYPE_CHECKING:
     from async_hfl.nodes.gateway import GatewayNode
 
-NEVER = float("inf")
 RESEND_MOST_S = 3600.0
 
 

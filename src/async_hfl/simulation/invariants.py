@@ -22,9 +22,8 @@ from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.gateway_mixing import MixOnArrival
 from async_hfl.nodes.gateway_relaying import Relay
-from async_hfl.nodes.gateway_state import Flight
+from async_hfl.nodes.gateway_state import NEVER, Flight
 
-NEVER = float("inf")
 _SLACK = 1e-6
 
 

@@ -15,9 +15,9 @@ from itertools import chain
 from typing import Any, Protocol
 
 from async_hfl.core import messages as m
-from async_hfl.core.effects import Effect, Evaluate, Send, SetTimer, Solve, StartTraining, Stop, StopTraining, Write
+from async_hfl.core.effects import Evaluate, Send, SetTimer, Solve, StartTraining, Stop, StopTraining, Write
 from async_hfl.core.errors import InternalError
-from async_hfl.core.events import Evaluated, Event, Received, Solved, Started, TimerFired, Trained
+from async_hfl.core.events import Evaluated, Received, Solved, Started, TimerFired, Trained
 from async_hfl.core.identifiers import (
     CLOUD,
     CLOUD_TIER,
@@ -36,6 +36,7 @@ from async_hfl.core.records import EpochRecord, Record
 from async_hfl.core.traffic import traffic
 from async_hfl.network.description import DelayModel
 from async_hfl.nodes.cloud import CloudNode
+from async_hfl.nodes.delivery import Node
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.simulation.event_queue import EventQueue
@@ -56,14 +57,6 @@ class Journal(Protocol):
     def epoch(self, record: EpochRecord, ledger: Ledger) -> None:
         """The row of a cloud epoch: the record with the bytes spent until then."""
         ...
-
-
-class Node(Protocol):
-    def handle(self, event: Event) -> list[Effect]: ...
-
-    def snapshot(self) -> Plain: ...
-
-    def restore(self, data: Plain) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
