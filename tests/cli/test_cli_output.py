@@ -140,9 +140,9 @@ def test_bench_events(call: Call) -> None:
     assert len(done.out.splitlines()) == 1
     assert [(row["devices"], row["gateways"]) for row in done.json] == [(1_000, 10), (10_000, 100)]
     for row in done.json:
-        assert row["updates"] >= 10 * row["devices"]
+        assert row["updates"] >= 6 * row["devices"]
         assert row["updates_per_s"] > 0
-        assert row["bytes_per_device"] >= 0
+        assert row["bytes_per_device"] > 0
 
 
 def test_the_demo_leaves_runs_plot_and_table(call: Call) -> None:
