@@ -45,7 +45,7 @@ class InternalError(AsyncHflError):
 
 
 class InvariantViolation(InternalError):
-    """The protocol broke one of its promises (SYSTEM: every job ends once, no negative staleness, ...)."""
+    """The protocol broke one of its promises (every job ends once, no negative staleness, ...)."""
 
 
 class SolverError(InternalError):

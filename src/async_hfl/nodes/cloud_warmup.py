@@ -1,4 +1,4 @@
-"""Warm-up (SYSTEM 3.1): every reachable device trains once from the initial model, through its nearest gateway.
+"""Warm-up: every reachable device trains once from the initial model, through its nearest gateway.
 
 It ends when a quorum of the devices not given up has answered and the patience has passed, when none is outstanding, or
 at the limit with at least one answer. Later answers still count as knowledge.

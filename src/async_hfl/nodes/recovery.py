@@ -1,4 +1,4 @@
-"""The recovery contract of both shells (SYSTEM 3.13), for any store.
+"""The recovery contract of every shell, for any store.
 
 An input event is durable before any effect of it leaves. Restart = restore the snapshot, handle the logged events with
 effects suppressed, send again what is unacknowledged, ask again what was asked and not answered, re-arm the timers,

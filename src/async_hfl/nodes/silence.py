@@ -1,4 +1,4 @@
-"""Patience with silent devices (SYSTEM 3.10).
+"""Patience with silent devices.
 
 A device that stays silent beyond its patience is given up: its bandwidth is free, its link counts as infeasible, its
 job is overdue but not ended. It is probed after 60 s, doubling to an hour; any word from it makes the link feasible

@@ -34,7 +34,7 @@ def test_load_by_hand() -> None:
 def test_the_paper_limits_against_the_demand(
     devices: int, compute_file: ComputeFile, model_bytes: int, bandwidth: float, mean: float, most: float
 ) -> None:
-    """SYSTEM.md 8, to the two digits given there, with the models' exact bytes (REFERENCE.md 4)."""
+    """The load shares worked out for the paper's tasks, to two digits, with the models' exact bytes."""
     links = nycmesh_paper(devices, 6, compute_file).links
     assert demand(links, model_bytes) / bandwidth == pytest.approx(mean, abs=0.006)
     assert gateway_load(links, model_bytes).max() / bandwidth == pytest.approx(most, abs=0.006)

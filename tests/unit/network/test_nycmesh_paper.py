@@ -1,4 +1,4 @@
-"""The facts of REFERENCE.md 3, from the packaged files."""
+"""What is known of the authors' network, from the packaged files."""
 
 from __future__ import annotations
 
