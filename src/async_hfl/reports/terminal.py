@@ -117,6 +117,15 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
         f"{summary['updates_dropped']:,} dropped",
     )
     table.add_row("bandwidth", f"bound {percent(summary['bandwidth_bound_share'])} of the selections")
+    seen = summary["convergence"]
+    within = seen["constant_staleness"] and seen["cloud_weight_within_bound"] and seen["gateway_weight_within_bound"]
+    table.add_row(
+        "staleness",
+        f"at most {seen['K_c']} at the cloud, {seen['K_g']} at a gateway; "
+        f"the theorem's conditions on weights and s {'hold' if within else 'do not hold'}",
+    )
+    if summary["largest_association_gap"] is not None:
+        table.add_row("association", f"solved to a gap of at most {percent(summary['largest_association_gap'])}")
     training = summary["training"]
     table.add_row(
         "time",
