@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from command_line import HANG_GUARD_S, PROGRAM, SMALL, Call, Outcome, command
 
-# Ten devices and two gateways: a checkpoint every few of the sixty epochs (it waits for four updates a device).
+# Ten devices and two gateways: a checkpoint every few of the sixty epochs.
 DIGITS = (
     *("--task", "digits", "--method", "async-hfl", "--network", "nycmesh-paper"),
     *("--set", "task.devices=10", "--set", "network.gateways=2", "--set", "gateway.epochs=10"),

@@ -38,8 +38,8 @@ class Size(NamedTuple):
     updates_per_device: int
 
 
-FULL = (Size(1_000, 10, 100), Size(10_000, 100, 20), Size(100_000, 1_000, 6))
-QUICK = (Size(1_000, 10, 40), Size(10_000, 100, 6))
+FULL = (Size(1_000, 10, 100), Size(10_000, 100, 24), Size(100_000, 1_000, 12))
+QUICK = (Size(1_000, 10, 40), Size(10_000, 100, 12))
 _SMALL = Size(100, 1, 20)
 
 

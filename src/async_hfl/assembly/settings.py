@@ -136,7 +136,7 @@ class WarmUpSection(Section, frozen=True):
 class SimulationSection(Section, frozen=True):
     batching: Literal["on", "off"] = "on"
     checkpoint_epochs: Count | Auto = "auto"
-    """Cloud epochs between checkpoints; auto: 10, and at least four updates a device (each writes every device)."""
+    """Cloud epochs between checkpoints; auto: 10, and at least ten updates a device (each writes every device)."""
     charge_solver: NotNegative = 0.0
 
 

@@ -28,7 +28,7 @@ from async_hfl.journal.run_directory import EpochsWriter, RunDirectory
 from async_hfl.simulation.ledger import Ledger
 from async_hfl.simulation.simulator import Simulator, World
 
-EPOCHS, UPDATES_PER_DEVICE = 10, 4
+EPOCHS, UPDATES_PER_DEVICE = 10, 10
 """Between checkpoints, unless told otherwise. A checkpoint writes every device down, so that it waits for some updates
 of each keeps its cost at O(1) per update at any scale."""
 
@@ -92,7 +92,7 @@ class Session:
     """Implements simulation.simulator.Journal on a run directory."""
 
     def __init__(self, world: World, directory: RunDirectory, *, checkpoint_epochs: int | None = None) -> None:
-        """`checkpoint_epochs` None: every ten, but no sooner than after four updates a device."""
+        """`checkpoint_epochs` None: every ten, but no sooner than after ten updates a device."""
         self.world = world
         self.directory = directory
         self.checkpoint_epochs = checkpoint_epochs
