@@ -22,7 +22,7 @@ from async_hfl.learning.backend import Array, jax, jnp, lax
 from async_hfl.learning.batches import BatchPlanner
 from async_hfl.learning.compilation import Program, compile_for
 from async_hfl.learning.local_training import local_training
-from async_hfl.learning.models import Model
+from async_hfl.learning.models.model import Model
 from async_hfl.learning.objectives import Objective
 from async_hfl.learning.partition import Rows
 from async_hfl.learning.recipe import Recipe

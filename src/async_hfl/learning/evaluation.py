@@ -10,7 +10,7 @@ from async_hfl.core.learner import Evaluation
 from async_hfl.core.weights import Weights
 from async_hfl.learning.backend import Array, jax, lax
 from async_hfl.learning.compilation import Program, compile_for
-from async_hfl.learning.models import Model, unflatten
+from async_hfl.learning.models.model import Model, unflatten
 from async_hfl.learning.objectives import Objective
 from async_hfl.learning.samples import Samples
 

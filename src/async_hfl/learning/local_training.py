@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from async_hfl.learning.backend import Array, jax, jnp, lax
-from async_hfl.learning.models import Model, flatten, unflatten
+from async_hfl.learning.models.model import Model, flatten, unflatten
 from async_hfl.learning.objectives import Objective
 from async_hfl.learning.recipe import Recipe
 
@@ -90,7 +90,7 @@ def local_training(model: Model, objective: Objective, recipe: Recipe) -> LocalT
             0, epochs * steps_per_epoch, one_step, (received, at_rest, jnp.zeros(2, start.dtype))
         )
         if not recipe.gradient:
-            return Trained(flatten(layout, parameters), sums, None)
+            return Trained(flatten(layout.names, parameters), sums, None)
 
         def add_batch(step: Array, total: dict[str, Array]) -> dict[str, Array]:
             gradient, _, _ = batch_gradient(parameters, epochs, step)
@@ -98,6 +98,6 @@ def local_training(model: Model, objective: Objective, recipe: Recipe) -> LocalT
 
         total = lax.fori_loop(0, steps_per_epoch, add_batch, at_rest)
         gradient = jax.tree.map(lambda g, w, w_0: regularised(g / samples, w, w_0), total, parameters, received)
-        return Trained(flatten(layout, parameters), sums, flatten(layout, gradient))
+        return Trained(flatten(layout.names, parameters), sums, flatten(layout.names, gradient))
 
     return train

@@ -15,7 +15,7 @@ from async_hfl.core.targets import Target
 from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.engine import LoopEngine
 from async_hfl.learning.evaluation import Evaluator
-from async_hfl.learning.models import Model
+from async_hfl.learning.models.model import Model
 from async_hfl.learning.objectives import Objective
 from async_hfl.learning.partition import Rows
 from async_hfl.learning.recipe import Recipe

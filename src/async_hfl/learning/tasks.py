@@ -30,7 +30,7 @@ def digits_learner(
 ) -> TaskLearner:
     """The embedded task: handwritten digits, two classes a device, a small MLP."""
     # Here and not above: JAX takes a while to import, and a command line that only prints help should not wait for it.
-    from async_hfl.learning.models import mlp
+    from async_hfl.learning.models.mlp import mlp
     from async_hfl.learning.objectives import classification
     from async_hfl.learning.task_learner import Task, TaskLearner
 

@@ -16,7 +16,7 @@ from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import TrainingJob, TrainingResult
 from async_hfl.core.targets import Target
 from async_hfl.core.weights import Weights, frozen
-from async_hfl.learning.models import mlp
+from async_hfl.learning.models.mlp import mlp
 from async_hfl.learning.objectives import classification
 from async_hfl.learning.recipe import Recipe
 from async_hfl.learning.samples import Samples

@@ -35,6 +35,7 @@ def load_digits() -> Dataset:
     is_test[_stratified_test_rows(targets)] = True
     inputs = _standardised(pixels, pixels[~is_test])
     return Dataset(
+        name="digits",
         train=Samples(inputs[~is_test], targets[~is_test]),
         test=Samples(inputs[is_test], targets[is_test]),
         classes=CLASSES,

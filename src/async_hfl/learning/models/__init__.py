@@ -1,0 +1,1 @@
+"""Models as pure functions, one architecture a file."""

@@ -1,0 +1,67 @@
+"""What the engine knows of a model: how its first weights are drawn and how parameters and inputs become outputs.
+
+Outside the engine a model is one flat vector (`core.weights`); inside, its named arrays. A new architecture is a new
+file beside this one; the engine needs nothing else.
+
+Statistics (the running means of batch normalisation) travel and are averaged like weights, but no gradient reaches
+them: they stand last in the layout, so that the trained part of a flat model is its beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from async_hfl.core.errors import InternalError
+from async_hfl.core.weights import Layout, Weights
+from async_hfl.learning.backend import Array, jnp
+
+Parameters: TypeAlias = Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    layout: Layout
+    init: Callable[[np.random.Generator], Weights]
+    apply: Callable[[Parameters, Array], Array]
+    """Parameters and a batch of inputs to a batch of outputs, as a finished model answers."""
+    apply_in_training: Callable[[Parameters, Array, Array], tuple[Array, Parameters]] | None = None
+    """(parameters, batch, mask of the real samples) -> outputs and the statistics as they are after this batch.
+
+    None where a model answers in training as it does when finished. Masked samples must not touch the statistics.
+    """
+    statistics: tuple[str, ...] = ()
+    """Names in the layout, its last ones, that training replaces rather than descends."""
+
+    def __post_init__(self) -> None:
+        if self.layout.names[len(self.layout.names) - len(self.statistics) :] != self.statistics:
+            raise InternalError("a model's statistics must stand last in its layout")
+        if bool(self.statistics) != (self.apply_in_training is not None):
+            raise InternalError("a model with statistics says how training changes them, and only such a model")
+
+    @property
+    def bytes(self) -> int:
+        """M: float32 on the link."""
+        return 4 * self.layout.size
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        return self.layout.names[: len(self.layout.names) - len(self.statistics)]
+
+    @property
+    def trained_size(self) -> int:
+        """Numbers that a gradient has: the flat model without its statistics."""
+        return sum(prod(shape) for shape in self.layout.shapes[: len(self.trained)])
+
+
+def unflatten(layout: Layout, flat: Array) -> dict[str, Array]:
+    """`Layout.unflatten` for traced arrays, which slice and reshape as numpy's do."""
+    return cast(dict[str, Array], cast(Any, layout).unflatten(flat))
+
+
+def flatten(names: tuple[str, ...], parameters: Parameters) -> Array:
+    return jnp.concatenate([parameters[name].reshape(-1) for name in names])
