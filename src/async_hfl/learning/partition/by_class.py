@@ -1,0 +1,162 @@
+"""A few classes a device: the pathological non-iid partition of McMahan et al. (AISTATS 2017, section 3).
+
+`deal_by_class` deals class slots round-robin from shuffled decks, so that every class has nearly the same number of
+owners, and no class is without one. `pathological` lets each device choose for itself, as Li et al. (ICDE 2022) and
+Flower do: a class that nobody chose then stays unused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.errors import DataError
+from async_hfl.core.randomness import stream
+from async_hfl.learning.partition.hands import (
+    Deck,
+    Rows,
+    SamplesPerDevice,
+    check_devices,
+    check_samples_per_device,
+    even_parts,
+    hands,
+    labels_of,
+)
+from async_hfl.learning.samples import Dataset
+
+ClassAssignment = Literal["random", "deterministic", "first-deterministic"]
+
+
+def deal_by_class(
+    targets: npt.NDArray[np.integer[Any]],
+    devices: int,
+    seed: int,
+    *,
+    classes: int,
+    classes_per_device: int = 2,
+    samples_per_device: SamplesPerDevice = "all",
+) -> tuple[Rows, ...]:
+    """Every class has an owner, and nearly the same number of them.
+
+    "all": a class's samples are spread evenly over its owners, so devices hold nearly equally many and every row has
+    one owner. A number: each device draws so many, evenly over its classes.
+    """
+    check_devices(devices)
+    present = [label for label in range(classes) if (targets == label).any()]
+    _check_classes(classes_per_device, len(present))
+    if devices * classes_per_device < len(present):
+        least = -(-len(present) // classes_per_device)
+        raise DataError(
+            f"{devices} devices with {classes_per_device} classes each cannot hold all {len(present)} classes; "
+            f"use at least {least} devices"
+        )
+    random = stream(seed, "partition")
+    held = _dealt_in_turn(devices, len(present), classes_per_device, random)
+    chosen = [[present[place] for place in places] for places in held]
+    return _share_out(targets, chosen, samples_per_device, random)
+
+
+def by_class(
+    dataset: Dataset,
+    devices: int,
+    seed: int,
+    *,
+    num_classes_per_partition: int = 2,
+    samples_per_device: SamplesPerDevice = "all",
+) -> tuple[Rows, ...]:
+    """`deal_by_class` for a data set."""
+    return deal_by_class(
+        labels_of(dataset, "by_class"),
+        devices,
+        seed,
+        classes=dataset.classes,
+        classes_per_device=num_classes_per_partition,
+        samples_per_device=samples_per_device,
+    )
+
+
+def pathological(
+    dataset: Dataset,
+    devices: int,
+    seed: int,
+    *,
+    num_classes_per_partition: int = 2,
+    class_assignment_mode: ClassAssignment = "random",
+    samples_per_device: SamplesPerDevice = "all",
+) -> tuple[Rows, ...]:
+    """Exactly so many classes a device.
+
+    `random`: each device draws its own. `deterministic`: device i has classes i, i + 1, ... (modulo their number).
+    `first-deterministic`: the first is i, the others are drawn.
+    """
+    check_devices(devices)
+    targets = labels_of(dataset, "pathological")
+    present = np.unique(targets)
+    _check_classes(num_classes_per_partition, len(present))
+    random = stream(seed, "partition", "pathological")
+    chosen = []
+    for device in range(devices):
+        if class_assignment_mode == "deterministic":
+            places = (device + np.arange(num_classes_per_partition)) % len(present)
+        elif class_assignment_mode == "first-deterministic":
+            first = device % len(present)
+            others = np.delete(np.arange(len(present)), first)
+            drawn = random.choice(others, num_classes_per_partition - 1, replace=False)
+            places = np.concatenate([[first], drawn])
+        elif class_assignment_mode == "random":
+            places = random.choice(len(present), num_classes_per_partition, replace=False)
+        else:
+            raise DataError(
+                f"class_assignment_mode = {class_assignment_mode!r}: there is random, deterministic and "
+                "first-deterministic"
+            )
+        chosen.append([int(label) for label in present[places.astype(np.intp)]])
+    return _share_out(targets, chosen, samples_per_device, random)
+
+
+def _check_classes(classes_per_device: int, classes: int) -> None:
+    if not 1 <= classes_per_device <= classes:
+        raise DataError(f"a device cannot hold {classes_per_device} of {classes} classes")
+
+
+def _dealt_in_turn(devices: int, classes: int, classes_per_device: int, random: np.random.Generator) -> list[list[int]]:
+    """Classes by device. A fresh deck whenever one runs out pairs the classes anew."""
+    dealt = []
+    deck: list[int] = []
+    for _ in range(devices):
+        held: list[int] = []
+        while len(held) < classes_per_device:
+            if not deck:
+                shuffled = [int(label) for label in random.permutation(classes)]
+                # What this device already holds comes last, so that no device is dealt a class twice.
+                deck = [label for label in shuffled if label not in held] + [x for x in shuffled if x in held]
+            held.append(deck.pop(0))
+        dealt.append(held)
+    return dealt
+
+
+def _share_out(
+    targets: npt.NDArray[np.integer[Any]],
+    chosen: Sequence[Sequence[int]],
+    samples_per_device: SamplesPerDevice,
+    random: np.random.Generator,
+) -> tuple[Rows, ...]:
+    """Samples for the classes each device has."""
+    wanted = check_samples_per_device(samples_per_device)
+    shares: list[list[Rows]] = [[] for _ in chosen]
+    labels = sorted({label for held in chosen for label in held})
+    if wanted is None:
+        for label in labels:
+            owners = [device for device, held in enumerate(chosen) if label in held]
+            rows = random.permutation(np.flatnonzero(targets == label))
+            for device, share in zip(owners, np.array_split(rows, len(owners)), strict=True):
+                shares[device].append(share)
+    else:
+        decks = {label: Deck(np.flatnonzero(targets == label), random) for label in labels}
+        for device, held in enumerate(chosen):
+            for label, count in zip(held, even_parts(wanted, len(held)), strict=True):
+                shares[device].append(decks[label].draw(count, f"class {label}"))
+    return hands(shares, len(targets))
