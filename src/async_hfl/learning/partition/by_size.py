@@ -71,7 +71,7 @@ def _sizes(given: Sizes, devices: int, samples: int) -> npt.NDArray[np.int64]:
 def _in_proportion(weights: npt.NDArray[np.float64], samples: int) -> npt.NDArray[np.int64]:
     """Whole numbers that add up, by the largest remainders."""
     exact = weights / weights.sum() * samples
-    sizes = np.floor(exact).astype(np.int64)
+    sizes: npt.NDArray[np.int64] = np.floor(exact).astype(np.int64)
     missing = samples - int(sizes.sum())
     sizes[np.argsort(sizes - exact, kind="stable")[:missing]] += 1
     return sizes
