@@ -12,8 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import scramble_many
-from async_hfl.learning.partition import Rows
+from async_hfl.learning.recipe import Shape
+
+RowNumbers = npt.NDArray[np.int32]
 
 _POSITION_BITS = 24
 """The low bits of a key hold the position: keys are then distinct, so any sorting algorithm gives one order."""
@@ -21,48 +24,31 @@ _POSITION = np.uint64((1 << _POSITION_BITS) - 1)
 _HASH = ~_POSITION
 
 
-class BatchPlanner:
-    """Rows of the training set by (job, epoch, step, place in the batch)."""
+def batch_orders(
+    orders: npt.NDArray[np.int32], rows: Sequence[RowNumbers], seeds: npt.NDArray[np.uint64], shape: Shape
+) -> None:
+    """Write each job's rows by (job, pass, step, place in the batch) into `orders`.
 
-    def __init__(self, owned: Sequence[Rows], *, epochs: int, batch_size: int, in_stored_order: bool) -> None:
-        """`in_stored_order` appends one more pass, unshuffled: the one the final gradient is taken over."""
-        self.sizes = np.array([len(rows) for rows in owned], dtype=np.int64)
-        largest = int(self.sizes.max())
-        if largest > int(_POSITION):
-            raise ValueError(f"a device with {largest} samples exceeds the {int(_POSITION)} a batch order can hold")
-        self.steps = -(-largest // batch_size)
-        self._epochs = epochs
-        self._passes = epochs + in_stored_order
-        self._batch_size = batch_size
-        self._largest = largest
-        # Padding repeats the device's own first sample: masked, but finite whenever the device's data is.
-        self._rows = np.empty((len(owned), self.steps * batch_size), dtype=np.int32)
-        for device, rows in enumerate(owned):
-            self._rows[device, : len(rows)] = rows
-            self._rows[device, len(rows) :] = rows[0]
-        positions = np.arange(largest, dtype=np.uint64)
-        passes = np.arange(epochs, dtype=np.uint64) << np.uint64(32)
-        self._positions = positions
-        self._counters = passes[:, None] | positions
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Of one job's orders."""
-        return self._passes, self.steps, self._batch_size
-
-    def fill(
-        self, orders: npt.NDArray[np.int32], devices: npt.NDArray[np.int64], seeds: npt.NDArray[np.uint64]
-    ) -> None:
-        """Write the orders of these jobs, whose first axis is the job."""
-        flat = orders.reshape(len(devices), self._passes, -1)
-        rows = self._rows[devices]
-        flat[:] = rows[:, None, :]
-        keys = scramble_many(scramble_many(seeds)[:, None, None] ^ self._counters)
-        keys = (keys & _HASH) | self._positions
-        # Positions beyond a device's data sort last, and stay where they are.
-        beyond = self._positions >= self.sizes[devices, None].astype(np.uint64)
-        np.bitwise_or(keys, _HASH, out=keys, where=beyond[:, None, :])
-        keys.sort(axis=-1)
-        places = (keys & _POSITION).astype(np.intp)
-        jobs = np.arange(len(devices))[:, None, None]
-        flat[:, : self._epochs, : self._largest] = rows[jobs, places]
+    Each epoch is a pass; where the shape asks for a gradient the last pass is in stored order: the one the final
+    gradient is taken over. Padding repeats the job's first row: masked, but finite whenever the job's data is.
+    """
+    sizes = np.array([len(own) for own in rows], dtype=np.int64)
+    largest = int(sizes.max())
+    if largest > int(_POSITION):
+        raise DataError(f"a device with {largest} samples exceeds the {int(_POSITION)} that can be put in order")
+    flat = orders.reshape(len(rows), shape.passes, -1)
+    stored = np.empty((len(rows), flat.shape[-1]), dtype=np.int32)
+    for job, own in enumerate(rows):
+        stored[job, : len(own)] = own
+        stored[job, len(own) :] = own[0]
+    flat[:] = stored[:, None, :]
+    positions = np.arange(largest, dtype=np.uint64)
+    counters = (np.arange(shape.epochs, dtype=np.uint64) << np.uint64(32))[:, None] | positions
+    keys = scramble_many(scramble_many(seeds)[:, None, None] ^ counters)
+    keys = (keys & _HASH) | positions
+    # Positions beyond a job's data sort last, and stay where they are.
+    beyond = positions >= sizes[:, None].astype(np.uint64)
+    np.bitwise_or(keys, _HASH, out=keys, where=beyond[:, None, :])
+    keys.sort(axis=-1)
+    places = (keys & _POSITION).astype(np.intp)
+    flat[:, : shape.epochs, :largest] = np.take_along_axis(stored[:, None, :], places, axis=-1)

@@ -1,26 +1,40 @@
-"""Ahead-of-time compilation: one program for each host device, from one traced function."""
+"""Ahead-of-time compilation: one program for each device, from one traced function."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
 from async_hfl.learning import runtime
 from async_hfl.learning.backend import jax
 
 Program: TypeAlias = Callable[..., Any]
+Precision: TypeAlias = Literal["float32", "tf32", "bf16"]
+"""Of matrix products on accelerators; sums are float32 in all of them."""
+
+_ALGORITHMS = {"float32": "highest", "tf32": "TF32_TF32_F32", "bf16": "BF16_BF16_F32"}
 
 
-def compile_for(devices: Sequence[Any], function: Program, arguments: Sequence[Any]) -> list[Program]:
+def compile_for(
+    devices: Sequence[Any], function: Program, arguments: Sequence[Any], precision: Precision = "float32"
+) -> list[Program]:
     """Compiled programs that take arrays shaped like these. They return before their work is done."""
     jitted: Any = jax.jit(function)
-    shape: Any = jax.ShapeDtypeStruct
+    on_cpu = devices[0].platform == "cpu"
     lowered = []
     for device in devices:
         place = jax.sharding.SingleDeviceSharding(device)
-        lowered.append(jitted.lower(*(shape(part.shape, part.dtype, sharding=place) for part in arguments)))
-    options = runtime.compiler_options()
+        # Processors have one way to multiply; naming it would only change the program's name in the cache.
+        with jax.default_matmul_precision(None if on_cpu else _ALGORITHMS[precision]):
+            lowered.append(jitted.lower(*jax.tree.map(partial(_like, place), tuple(arguments))))
+    options = runtime.compiler_options() if on_cpu else {}
     # Compiling leaves Python, so the programs of many cores take hardly longer than one.
     with runtime.quiet_cache(), ThreadPoolExecutor(len(lowered)) as threads:
         return list(threads.map(lambda one: one.compile(compiler_options=options), lowered))
+
+
+def _like(place: Any, part: Any) -> Any:
+    shape: Any = jax.ShapeDtypeStruct
+    return shape(part.shape, part.dtype, sharding=place)

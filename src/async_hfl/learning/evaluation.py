@@ -1,64 +1,88 @@
-"""How good a model is on the whole test set: one compiled program, always on the same core."""
+"""How good a model is on a set of samples: one compiled program, the samples spread over the devices.
+
+Sums of a batch do not depend on where it is computed, and batches are added in their order: the same model gives the
+same metric to the bit, on any number of cores.
+"""
 
 from __future__ import annotations
 
 from threading import Lock
 
 import numpy as np
+import numpy.typing as npt
 
+from async_hfl.core.errors import DataError
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.weights import Weights
 from async_hfl.learning.backend import Array, jax, lax
-from async_hfl.learning.compilation import Program, compile_for
+from async_hfl.learning.compilation import Precision, Program, compile_for
 from async_hfl.learning.models.model import Model, unflatten
 from async_hfl.learning.objectives import Objective
+from async_hfl.learning.resident import Resident, gather, resident
 from async_hfl.learning.samples import Samples
 
-_MOST_ROWS = 512
+_ROWS_ON_CPU = 256
+_ROWS_ON_ACCELERATOR = 1024
 """Samples per pass: activations of a large test set would not fit the cache, nor, for a large model, the memory."""
 
 
 class Evaluator:
-    def __init__(self, model: Model, objective: Objective, test: Samples) -> None:
+    def __init__(self, model: Model, objective: Objective, test: Samples, precision: Precision = "float32") -> None:
+        if not len(test):
+            raise DataError("the test set is empty: there is nothing to evaluate a model on")
         self._model = model
         self._objective = objective
-        rows = min(_MOST_ROWS, len(test))
+        self._window = test.window
+        self._precision: Precision = precision
+        devices = jax.local_devices()
+        rows = min(_ROWS_ON_CPU if devices[0].platform == "cpu" else _ROWS_ON_ACCELERATOR, len(test))
         batches = -(-len(test) // rows)
-        padding = batches * rows - len(test)
+        # All devices run the same program: each takes as many batches, the last some that hold nothing.
+        self._devices = devices[: min(len(devices), batches)]
+        share = -(-batches // len(self._devices))
+        places = np.arange(share * len(self._devices) * rows)
         # Padding repeats the first sample, masked out.
-        order = np.concatenate([np.arange(len(test)), np.zeros(padding, dtype=np.int64)]).reshape(batches, rows)
-        mask = (np.arange(batches * rows) < len(test)).astype(np.float32).reshape(batches, rows)
-        self._device = jax.local_devices(backend="cpu")[0]
-        self._resident = tuple(
-            jax.device_put(part, self._device) for part in (test.inputs[order], test.targets[order], mask)
-        )
-        self._compiled: Program | None = None
+        order = np.where(places < len(test), places, 0).astype(np.int32).reshape(len(self._devices), share, rows)
+        mask = (places < len(test)).astype(np.float32).reshape(len(self._devices), share, rows)
+        self._batches = batches
+        self._arguments = [
+            (resident(test, device), jax.device_put(order[number], device), jax.device_put(mask[number], device))
+            for number, device in enumerate(self._devices)
+        ]
+        self._programs: list[Program] = []
         self._compiling = Lock()
 
-    def compile(self) -> Program:
+    def compile(self) -> None:
         with self._compiling:
-            if self._compiled is not None:
-                return self._compiled
-            weights = np.empty(self._model.layout.size, dtype=np.float32)
-            [self._compiled] = compile_for([self._device], self._program(), (*self._resident, weights))
-            return self._compiled
+            if not self._programs:
+                weights = np.empty(self._model.layout.size, dtype=np.float32)
+                arguments = (*self._arguments[0], weights)
+                self._programs = compile_for(self._devices, self._program(), arguments, self._precision)
 
     def evaluate(self, weights: Weights) -> Evaluation:
-        program = self._compiled or self.compile()
-        sums = np.asarray(program(*self._resident, weights), dtype=np.float64)
-        return self._objective.summarise(sums.sum(axis=0))
+        return self._objective.summarise(self._sums(weights).sum(axis=0))
+
+    def _sums(self, weights: Weights) -> npt.NDArray[np.float64]:
+        """By batch."""
+        self.compile()
+        # All are started before the first is waited for.
+        parts = [
+            program(*arguments, weights) for program, arguments in zip(self._programs, self._arguments, strict=True)
+        ]
+        return np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])[: self._batches]
 
     def _program(self) -> Program:
-        model, objective = self._model, self._objective
+        model, objective, window = self._model, self._objective, self._window
 
-        def count_all(inputs: Array, targets: Array, mask: Array, weights: Array) -> Array:
+        def count_all(data: Resident, order: Array, mask: Array, weights: Array) -> Array:
             parameters = unflatten(model.layout, weights)
 
-            def count(batch: tuple[Array, Array, Array]) -> Array:
-                rows, wanted, real = batch
-                return objective.count(model.apply(parameters, rows), wanted, real)
+            def count(batch: tuple[Array, Array]) -> Array:
+                rows, real = batch
+                inputs, wanted = gather(data, rows, window)
+                return objective.count(model.apply(parameters, inputs), wanted, real)
 
-            sums: Array = lax.map(count, (inputs, targets, mask))
+            sums: Array = lax.map(count, (order, mask))
             return sums
 
         return count_all

@@ -1,7 +1,8 @@
 """One job as a pure function: the device's whole local training, traced once and compiled.
 
-Loops have dynamic bounds, so padded batches are never computed; only the rows missing from the last batch of an epoch
-are, and a mask takes them out. Shapes do not depend on the job: every job runs the very same machine code.
+Shapes do not depend on the job: every job runs the very same machine code. Rows missing from the last batch of an
+epoch are computed and masked. Steps beyond a job's own are not computed where jobs run one after another; where they
+run side by side (`most_steps`) they are computed and change nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from typing import NamedTuple, TypeAlias
 from async_hfl.learning.backend import Array, jax, jnp, lax
 from async_hfl.learning.models.model import Model, flatten, unflatten
 from async_hfl.learning.objectives import Objective
-from async_hfl.learning.recipe import Recipe
+from async_hfl.learning.recipe import Shape
+from async_hfl.learning.resident import Resident, gather
 
 
 class Coefficients(NamedTuple):
-    """Numbers of the recipe that are arguments of the program, so that a sweep over them compiles nothing anew."""
+    """Numbers of the recipe that are arguments of the program, so that jobs of several recipes share it."""
 
     learning_rate: Array
     momentum: Array
@@ -30,50 +32,59 @@ class Trained(NamedTuple):
     sums: Array
     """Of loss and squared loss over the samples of the last epoch."""
     gradient: Array | None
+    """Of the trained part."""
 
 
-LocalTraining: TypeAlias = Callable[[Array, Array, Array, Array, Array, Array], Trained]
-"""(coefficients, inputs, targets, start, orders, samples): `start` flat, `orders` as `BatchPlanner` gives them."""
+LocalTraining: TypeAlias = Callable[[Resident, Array, Array, Array, Array], Trained]
+"""(data, coefficients, start, orders, samples): `start` flat, `orders` as `batch_orders` gives them."""
+
+_State: TypeAlias = tuple[dict[str, Array], dict[str, Array], dict[str, Array], Array]
+"""Trained parameters, statistics, velocity, loss sums."""
 
 
-def local_training(model: Model, objective: Objective, recipe: Recipe) -> LocalTraining:
-    epochs, batch_size = recipe.epochs, recipe.batch_size
-    layout = model.layout
+def local_training(
+    model: Model, objective: Objective, shape: Shape, window: int = 0, most_steps: int | None = None
+) -> LocalTraining:
+    epochs, batch_size = shape.epochs, shape.batch_size
+    names = model.layout.names
 
-    def train(
-        coefficients: Array, inputs: Array, targets: Array, start: Array, orders: Array, samples: Array
-    ) -> Trained:
+    def train(data: Resident, coefficients: Array, start: Array, orders: Array, samples: Array) -> Trained:
         rates = Coefficients(*coefficients)
-        received = unflatten(layout, start)
+        whole = unflatten(model.layout, start)
+        received = {name: whole[name] for name in model.trained}
         steps_per_epoch = lax.div(samples + (batch_size - 1), jnp.asarray(batch_size, samples.dtype))
+        steps = epochs * steps_per_epoch
 
         def batch_gradient(
-            parameters: dict[str, Array], turn: Array | int, step: Array
-        ) -> tuple[dict[str, Array], Array, Array]:
-            """Gradient of the summed loss, the losses (0 where masked) and how many samples there are."""
+            parameters: dict[str, Array], statistics: dict[str, Array], turn: Array | int, step: Array, finished: bool
+        ) -> tuple[dict[str, Array], dict[str, Array], Array, Array]:
+            """Gradient of the summed loss, statistics, the losses (0 where masked) and how many samples there are."""
             rows = lax.dynamic_slice(orders, (turn, step, 0), (1, 1, batch_size)).reshape(batch_size)
-            batch = inputs.at[rows].get(mode="promise_in_bounds")
-            wanted = targets.at[rows].get(mode="promise_in_bounds")
+            batch, wanted = gather(data, rows, window)
             first = step * batch_size
             real = first + jnp.arange(batch_size) < samples
 
-            def total(at: dict[str, Array]) -> tuple[Array, Array]:
-                losses = jnp.where(real, objective.loss(model.apply(at, batch), wanted), 0.0)
-                return losses.sum(), losses
+            def total(at: dict[str, Array]) -> tuple[Array, tuple[Array, dict[str, Array]]]:
+                after = statistics
+                if finished or model.apply_in_training is None:
+                    outputs = model.apply({**at, **statistics}, batch)
+                else:
+                    outputs, changed = model.apply_in_training({**at, **statistics}, batch, real)
+                    after = {name: changed[name] for name in model.statistics}
+                losses = jnp.where(real, objective.loss(outputs, wanted), 0.0)
+                return losses.sum(), (losses, after)
 
-            (_, losses), gradient = jax.value_and_grad(total, has_aux=True)(parameters)
-            return gradient, losses, jnp.minimum(samples - first, batch_size).astype(losses.dtype)
+            (_, (losses, after)), gradient = jax.value_and_grad(total, has_aux=True)(parameters)
+            return gradient, after, losses, jnp.minimum(samples - first, batch_size).astype(losses.dtype)
 
         def regularised(mean_gradient: Array, at: Array, origin: Array) -> Array:
             # The penalties' gradients are added here, not differentiated: cheaper, and `w - w_0` is rounded once.
             return mean_gradient + rates.weight_decay * at + rates.proximal_weight * (at - origin)
 
-        def one_step(
-            index: Array, state: tuple[dict[str, Array], dict[str, Array], Array]
-        ) -> tuple[dict[str, Array], dict[str, Array], Array]:
-            parameters, velocity, sums = state
+        def one_step(index: Array, state: _State) -> _State:
+            parameters, statistics, velocity, sums = state
             epoch, step = lax.div(index, steps_per_epoch), lax.rem(index, steps_per_epoch)
-            gradient, losses, count = batch_gradient(parameters, epoch, step)
+            gradient, after, losses, count = batch_gradient(parameters, statistics, epoch, step, finished=False)
             velocity = jax.tree.map(
                 lambda v, g, w, w_0: rates.momentum * v + regularised(g / count, w, w_0),
                 velocity,
@@ -81,23 +92,40 @@ def local_training(model: Model, objective: Objective, recipe: Recipe) -> LocalT
                 parameters,
                 received,
             )
-            parameters = jax.tree.map(lambda w, v: w - rates.learning_rate * v, parameters, velocity)
+            moved = jax.tree.map(lambda w, v: w - rates.learning_rate * v, parameters, velocity)
             in_last = (epoch == epochs - 1).astype(losses.dtype)
-            return parameters, velocity, sums + in_last * jnp.stack([losses.sum(), (losses * losses).sum()])
+            return moved, after, velocity, sums + in_last * jnp.stack([losses.sum(), (losses * losses).sum()])
+
+        def repeat(count: Array, most: int | None, step: Callable[[Array, _State], _State], state: _State) -> _State:
+            loop: Callable[..., _State] = lax.fori_loop
+            if most is None:
+                return loop(0, count, step, state)
+
+            def gated(index: Array, before: _State) -> _State:
+                after = step(jnp.minimum(index, count - 1), before)
+                kept: _State = jax.tree.map(lambda new, old: jnp.where(index < count, new, old), after, before)
+                return kept
+
+            # A fixed number of turns: the accelerator runs ahead without asking the host whether to go on.
+            return loop(0, most, gated, state)
 
         at_rest = jax.tree.map(jnp.zeros_like, received)
-        parameters, _, sums = lax.fori_loop(
-            0, epochs * steps_per_epoch, one_step, (received, at_rest, jnp.zeros(2, start.dtype))
+        statistics = {name: whole[name] for name in model.statistics}
+        none = jnp.zeros(2, start.dtype)
+        parameters, statistics, _, sums = repeat(
+            steps, most_steps and epochs * most_steps, one_step, (received, statistics, at_rest, none)
         )
-        if not recipe.gradient:
-            return Trained(flatten(layout.names, parameters), sums, None)
+        weights = flatten(names, {**parameters, **statistics})
+        if not shape.gradient:
+            return Trained(weights, sums, None)
 
-        def add_batch(step: Array, total: dict[str, Array]) -> dict[str, Array]:
-            gradient, _, _ = batch_gradient(parameters, epochs, step)
-            return {name: total[name] + gradient[name] for name in total}
+        def add_batch(step: Array, state: _State) -> _State:
+            total, *rest = state
+            gradient, *_ = batch_gradient(parameters, statistics, epochs, step, finished=True)
+            return ({name: total[name] + gradient[name] for name in total}, *rest)  # type: ignore[return-value]
 
-        total = lax.fori_loop(0, steps_per_epoch, add_batch, at_rest)
+        total, *_ = repeat(steps_per_epoch, most_steps, add_batch, (at_rest, {}, {}, none))
         gradient = jax.tree.map(lambda g, w, w_0: regularised(g / samples, w, w_0), total, parameters, received)
-        return Trained(flatten(layout.names, parameters), sums, flatten(layout.names, gradient))
+        return Trained(weights, sums, flatten(model.trained, gradient))
 
     return train

@@ -10,7 +10,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite
 
+import numpy as np
+import numpy.typing as npt
+
 from async_hfl.core.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The part of a recipe that is compiled in; what else a recipe says are arguments of the program."""
+
+    epochs: int
+    batch_size: int
+    gradient: bool
+
+    @property
+    def passes(self) -> int:
+        """Over the data: the final gradient takes one more."""
+        return self.epochs + self.gradient
+
+    def steps_per_epoch(self, samples: int) -> int:
+        """The last batch may be smaller than the others."""
+        return -(-samples // self.batch_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +60,10 @@ class Recipe:
             if not (isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise SettingsError(f"device.{name} = {getattr(self, name)} must be at least 0")
 
-    def steps_per_epoch(self, samples: int) -> int:
-        """The last batch may be smaller than the others."""
-        return -(-samples // self.batch_size)
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.epochs, self.batch_size, self.gradient)
+
+    @property
+    def coefficients(self) -> npt.NDArray[np.float32]:
+        return np.array([self.learning_rate, self.momentum, self.weight_decay, self.proximal_weight], dtype=np.float32)

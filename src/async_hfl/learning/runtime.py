@@ -12,6 +12,7 @@ This module imports JAX only inside `prepare`.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import platform
 import warnings
@@ -48,7 +49,8 @@ def prepare(host_devices: int | None = None) -> None:
     import jax
 
     config: Any = jax.config
-    if not config.jax_platforms:
+    if not config.jax_platforms and not _accelerator_installed():
+        # JAX would look for other platforms first, and say so.
         config.update("jax_platforms", "cpu")
     if _DEVICE_COUNT_FLAG not in os.environ.get("XLA_FLAGS", ""):
         try:
@@ -60,6 +62,14 @@ def prepare(host_devices: int | None = None) -> None:
     if not config.jax_compilation_cache_dir:
         _use_cache(config)
     _prepared = wanted
+
+
+def _accelerator_installed() -> bool:
+    """Is there a JAX plugin for a GPU or a TPU? They live in one namespace package."""
+    try:
+        return importlib.util.find_spec("jax_plugins") is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def compiler_options() -> dict[str, bool]:

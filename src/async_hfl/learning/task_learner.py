@@ -13,7 +13,8 @@ from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
 from async_hfl.core.randomness import stream
 from async_hfl.core.targets import Target
 from async_hfl.core.weights import Layout, Weights
-from async_hfl.learning.engine import LoopEngine
+from async_hfl.learning.batches import RowNumbers
+from async_hfl.learning.engine import Engine, EngineOptions, Request, Trainer
 from async_hfl.learning.evaluation import Evaluator
 from async_hfl.learning.models.model import Model
 from async_hfl.learning.objectives import Objective
@@ -38,15 +39,24 @@ class Task:
 
 @final
 class TaskLearner:
-    """`core.learner.Learner` for a task, on the host's cores."""
+    """`core.learner.Learner` for a task, on the host's cores or on accelerators."""
 
-    def __init__(self, task: Task, recipe: Recipe) -> None:
+    def __init__(
+        self,
+        task: Task,
+        recipe: Recipe,
+        options: EngineOptions = EngineOptions(),  # noqa: B008  (frozen)
+        trainer: Trainer | None = None,
+    ) -> None:
+        """`trainer` where several learners of the same task, model and recipe's shape share one."""
         self._task = task
         self._recipe = recipe
-        self._engine = LoopEngine(task.model, task.objective, task.train, task.owned, recipe)
-        self._evaluator = Evaluator(task.model, task.objective, task.test)
+        self._trainer = trainer or Engine(task.model, task.objective, task.train, recipe.shape, options)
+        self._evaluator = Evaluator(task.model, task.objective, task.test, options.precision)
+        self._rows: list[RowNumbers] = [rows.astype(np.int32) for rows in task.owned]
         self._samples = np.array([len(rows) for rows in task.owned], dtype=np.int64)
         self._samples.flags.writeable = False
+        self._room = int(self._samples.max())
 
     @property
     def task(self) -> Task:
@@ -55,6 +65,10 @@ class TaskLearner:
     @property
     def layout(self) -> Layout:
         return self._task.model.layout
+
+    @property
+    def gradient_size(self) -> int:
+        return self._task.model.trained_size
 
     @property
     def model_bytes(self) -> int:
@@ -76,12 +90,15 @@ class TaskLearner:
         return self._task.model.init(stream(seed, "initial"))
 
     def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
-        return self._engine.train_many(jobs)
+        coefficients = self._recipe.coefficients
+        return self._trainer.train(
+            [Request(job.weights, self._rows[job.device], job.seed, coefficients, self._room) for job in jobs]
+        )
 
     def evaluate(self, weights: Weights) -> Evaluation:
         return self._evaluator.evaluate(weights)
 
     def compile(self) -> None:
         """Compile every program now; otherwise the first call of each does."""
-        self._engine.compile()
+        self._trainer.compile(self._room)
         self._evaluator.compile()

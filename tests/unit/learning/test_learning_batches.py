@@ -3,19 +3,20 @@ from __future__ import annotations
 import numpy as np
 
 from async_hfl.core.randomness import scramble
-from async_hfl.learning.batches import BatchPlanner
+from async_hfl.learning.batches import batch_orders
+from async_hfl.learning.recipe import Shape
 
-OWNED = (np.array([3, 5, 8]), np.array([10, 11, 12, 13, 14]), np.array([7]))
-
-
-def planner(*, epochs: int = 4, batch_size: int = 2, in_stored_order: bool = False) -> BatchPlanner:
-    return BatchPlanner(OWNED, epochs=epochs, batch_size=batch_size, in_stored_order=in_stored_order)
+OWNED = tuple(np.array(rows, dtype=np.int32) for rows in ([3, 5, 8], [10, 11, 12, 13, 14], [7]))
 
 
-def orders_of(plan: BatchPlanner, devices: list[int], seeds: list[int]) -> np.ndarray:
-    orders = np.empty((len(devices), *plan.shape), dtype=np.int32)
-    plan.fill(orders, np.array(devices), np.array(seeds, dtype=np.uint64))
-    return orders.reshape(len(devices), plan.shape[0], -1)
+def planner(*, epochs: int = 4, batch_size: int = 2, in_stored_order: bool = False) -> Shape:
+    return Shape(epochs, batch_size, in_stored_order)
+
+
+def orders_of(shape: Shape, devices: list[int], seeds: list[int]) -> np.ndarray:
+    orders = np.empty((len(devices), shape.passes, 3, shape.batch_size), dtype=np.int32)
+    batch_orders(orders, [OWNED[device] for device in devices], np.array(seeds, dtype=np.uint64), shape)
+    return orders.reshape(len(devices), shape.passes, -1)
 
 
 def test_every_epoch_visits_every_sample_once() -> None:
@@ -47,7 +48,7 @@ def test_order_is_that_of_the_hash() -> None:
 
 def test_the_pass_in_stored_order_comes_last() -> None:
     shuffled, plain = planner(), planner(in_stored_order=True)
-    assert plain.shape == (5, 3, 2)
+    assert plain.passes == 5
     orders = orders_of(plain, [1], [4])
     assert list(orders[0][4][:5]) == list(OWNED[1])
     assert (orders[0][:4] == orders_of(shuffled, [1], [4])[0]).all()

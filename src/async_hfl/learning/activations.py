@@ -1,0 +1,68 @@
+"""What training takes of a device's memory, told from shapes alone before anything is compiled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from async_hfl.learning.backend import jax, jnp
+from async_hfl.learning.models.model import Model, unflatten
+from async_hfl.learning.objectives import Objective
+from async_hfl.learning.recipe import Shape
+from async_hfl.learning.resident import Resident, gather
+
+_COPIES = 6
+"""Of the weights beside each other: received, current, velocity, gradient, and the call's arguments and answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingBytes:
+    weights: int
+    """One model."""
+    activations: int
+    """Every intermediate array of one batch, forward and backward: more than are ever alive at once."""
+
+    @property
+    def stacked(self) -> int:
+        """A job among others side by side."""
+        return _COPIES * self.weights + self.activations
+
+
+def training_bytes(model: Model, objective: Objective, shape: Shape, data: Resident, window: int) -> TrainingBytes:
+    def batch_loss(weights: Any, rows: Any) -> Any:
+        batch, wanted = gather(data, rows, window)
+        parameters = unflatten(model.layout, weights)
+        if model.apply_in_training is None:
+            outputs = model.apply(parameters, batch)
+        else:
+            outputs, _ = model.apply_in_training(parameters, batch, jnp.ones(shape.batch_size))
+        return objective.loss(outputs, wanted).sum()
+
+    make: Any = jax.make_jaxpr(jax.value_and_grad(batch_loss))
+    like: Any = jax.ShapeDtypeStruct
+    weights, rows = like((model.layout.size,), np.float32), like((shape.batch_size,), np.int32)
+    return TrainingBytes(4 * model.layout.size, _intermediate_bytes(make(weights, rows).jaxpr))
+
+
+def _intermediate_bytes(jaxpr: Any) -> int:
+    """Arrays that a program makes, its loops' bodies once."""
+    total = 0
+    for equation in jaxpr.eqns:
+        inner = [part for value in equation.params.values() for part in _programs(value)]
+        total += sum(_intermediate_bytes(part) for part in inner)
+        for variable in equation.outvars:
+            aval = variable.aval
+            total += int(np.prod(aval.shape, dtype=np.int64)) * aval.dtype.itemsize
+    return total
+
+
+def _programs(value: Any) -> list[Any]:
+    if hasattr(value, "jaxpr"):
+        return [value.jaxpr]
+    if hasattr(value, "eqns"):
+        return [value]
+    if isinstance(value, tuple | list):
+        return [part for each in value for part in _programs(each)]
+    return []

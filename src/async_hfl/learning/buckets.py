@@ -1,0 +1,20 @@
+"""Sizes that calls are padded to, so that a few compiled programs serve every number of jobs and steps."""
+
+from __future__ import annotations
+
+
+def padded_steps(steps: int) -> int:
+    """The next of 1, 2, 3, ..., 8, 10, 12, 14, 16, 20, ...: at most a quarter more than asked, four to a doubling."""
+    unit = 1
+    while steps > 8 * unit:
+        unit *= 2
+    return -(-steps // unit) * unit
+
+
+def padded_jobs(jobs: int, most: int) -> int:
+    """The next of 8, 16, 32, 48, 64, 96, 128, 192, ..., at most `most`. Few jobs leave a device idle anyway."""
+    size = 8
+    while size < jobs:
+        power_of_two = size & (size - 1) == 0
+        size = size * 2 if size < 32 else size * 3 // 2 if power_of_two else size * 4 // 3
+    return min(size, most)
