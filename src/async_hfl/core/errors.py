@@ -5,6 +5,7 @@
     │   ├── SettingsError         a setting is unknown, of the wrong type or out of range
     │   ├── DataError             a file is missing, truncated or malformed
     │   ├── PolicyError           a policy from the user's file raised or broke its contract
+    │   ├── TaskError             a task from the user's file raised or broke its contract
     │   └── RunDirectoryError     a run directory is missing, incomplete or of another version
     └── InternalError             our mistake; exit code 1
         ├── InvariantViolation    the protocol broke one of its promises
@@ -34,6 +35,10 @@ class DataError(UserError):
 
 class PolicyError(UserError):
     """A policy from the user's file raised, or answered outside its contract."""
+
+
+class TaskError(UserError):
+    """A task from the user's file raised, or is not what a task must be."""
 
 
 class RunDirectoryError(UserError):
