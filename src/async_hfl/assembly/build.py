@@ -196,7 +196,7 @@ def _gateway_rules(
         utility_scale=selection.utility_scale,
         utility_floor=selection.utility_floor,
         gradient=gradient,
-        gradient_size=learner.layout.size,
+        gradient_size=learner.gradient_size,
         share_gradients=shared,
         learning_rate=learner.learning_rate,
         seed=stream_seed(seed, "selection", number),
@@ -242,7 +242,7 @@ def _cloud_rules(
         bandwidth=(bandwidth,) * gateways,
         model_bytes=learner.model_bytes,
         gradient=gradient,
-        gradient_size=learner.layout.size,
+        gradient_size=learner.gradient_size,
         target=learner.target,
         seed=stream_seed(seed, "association"),
     )

@@ -29,6 +29,8 @@ class TrainingJob:
     weights: Weights
     seed: int
     """64 bits; decides the order of mini-batches and nothing else."""
+    generation: int = 0
+    """How many jobs the device was given before: decides which samples it holds, where they change over time."""
 
 
 @plain
@@ -59,6 +61,11 @@ class Learner(Protocol):
 
     @property
     def layout(self) -> Layout: ...
+
+    @property
+    def gradient_size(self) -> int:
+        """Numbers of a gradient: the leading part of a model that is trained, which may be all of it."""
+        ...
 
     @property
     def model_bytes(self) -> int:

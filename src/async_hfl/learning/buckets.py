@@ -12,8 +12,8 @@ def padded_steps(steps: int) -> int:
 
 
 def padded_jobs(jobs: int, most: int) -> int:
-    """The next of 8, 16, 32, 48, 64, 96, 128, 192, ..., at most `most`. Few jobs leave a device idle anyway."""
-    size = 8
+    """The next of 1, 8, 16, 32, 48, 64, 96, 128, 192, ..., at most `most`. Few jobs leave a device idle anyway."""
+    size = 1 if jobs == 1 else 8
     while size < jobs:
         power_of_two = size & (size - 1) == 0
         size = size * 2 if size < 32 else size * 3 // 2 if power_of_two else size * 4 // 3

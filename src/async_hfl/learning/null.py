@@ -42,6 +42,10 @@ class NullLearner:
         return self._layout
 
     @property
+    def gradient_size(self) -> int:
+        return self._layout.size
+
+    @property
     def model_bytes(self) -> int:
         return 4 * self._layout.size
 

@@ -18,7 +18,7 @@ class Resident(NamedTuple):
     factor: Any
 
 
-def resident(samples: Samples, device: Any = None) -> Resident:
+def resident(samples: Samples, device: Any) -> Resident:
     """The samples put on a device once: only what differs between calls travels later."""
     scaling = samples.scaling
     parts = Resident(
@@ -28,7 +28,8 @@ def resident(samples: Samples, device: Any = None) -> Resident:
         None if scaling is None else scaling.offset,
         None if scaling is None else scaling.factor,
     )
-    return parts if device is None else jax.device_put(parts, device)
+    placed: Resident = jax.device_put(parts, device)
+    return placed
 
 
 def gather(data: Resident, rows: Array, window: int) -> tuple[Array, Array]:

@@ -13,13 +13,13 @@ from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
 from async_hfl.core.randomness import stream
 from async_hfl.core.targets import Target
 from async_hfl.core.weights import Layout, Weights
-from async_hfl.learning.batches import RowNumbers
 from async_hfl.learning.engine import Engine, EngineOptions, Request, Trainer
 from async_hfl.learning.evaluation import Evaluator
 from async_hfl.learning.models.model import Model
 from async_hfl.learning.objectives import Objective
 from async_hfl.learning.partition import Rows
 from async_hfl.learning.recipe import Recipe
+from async_hfl.learning.refresh import Refresh
 from async_hfl.learning.samples import Samples
 
 
@@ -35,6 +35,12 @@ class Task:
     owned: tuple[Rows, ...]
     """Rows of the training set by device."""
     target: Target
+    refresh: float = 0.0
+    """Share of a device's samples renewed with each job."""
+    seed: int = 0
+    """Of what changes over time."""
+    classes: int = 0
+    class_names: tuple[str, ...] = ()
 
 
 @final
@@ -53,7 +59,9 @@ class TaskLearner:
         self._recipe = recipe
         self._trainer = trainer or Engine(task.model, task.objective, task.train, recipe.shape, options)
         self._evaluator = Evaluator(task.model, task.objective, task.test, options.precision)
-        self._rows: list[RowNumbers] = [rows.astype(np.int32) for rows in task.owned]
+        self._refresh = Refresh(
+            task.owned, task.train.targets, classes=task.classes, share=task.refresh, seed=task.seed
+        )
         self._samples = np.array([len(rows) for rows in task.owned], dtype=np.int64)
         self._samples.flags.writeable = False
         self._room = int(self._samples.max())
@@ -90,9 +98,16 @@ class TaskLearner:
         return self._task.model.init(stream(seed, "initial"))
 
     def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
+        if not jobs:
+            return []
         coefficients = self._recipe.coefficients
+        devices = np.array([job.device for job in jobs], dtype=np.int64)
+        held = self._refresh.rows(devices, np.array([job.generation for job in jobs], dtype=np.int64))
         return self._trainer.train(
-            [Request(job.weights, self._rows[job.device], job.seed, coefficients, self._room) for job in jobs]
+            [
+                Request(job.weights, rows[:size], job.seed, coefficients, self._room)
+                for job, rows, size in zip(jobs, held, self._samples[devices].tolist(), strict=True)
+            ]
         )
 
     def evaluate(self, weights: Weights) -> Evaluation:

@@ -211,7 +211,9 @@ class GatewayNode:
         if gradient is None:
             # gradient = "update": the mean step, from weights that are here anyway: no bytes on the device link
             with np.errstate(over="ignore", invalid="ignore"):  # absurd weights: the gradient is not kept, see below
-                gradient = (flight.sent - update.weights) / np.float32(self.rules.learning_rate * update.steps)
+                trained = slice(0, self.rules.gradient_size)
+                gradient = flight.sent[trained] - update.weights[trained]
+                gradient /= np.float32(self.rules.learning_rate * update.steps)
         if _finite(gradient):
             roster.gradients.put(slot, gradient)
 

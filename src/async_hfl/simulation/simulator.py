@@ -159,7 +159,8 @@ class Simulator:
             if type(message) is m.Train:
                 job = message.job
                 about = job
-                self.pool.expect(TrainingJob(job, to.number, message.weights, self._seed_of(job)))
+                generation = self.pool.next_generation(to.number)
+                self.pool.expect(TrainingJob(job, to.number, message.weights, self._seed_of(job), generation))
         elif to.tier == CLOUD_TIER:
             delay = delays.gateway_to_cloud(sender.number, total)
             target = 0

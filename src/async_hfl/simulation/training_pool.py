@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
+
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import Learner, TrainingJob, TrainingResult
@@ -42,6 +44,14 @@ class TrainingPool:
         self.counts = PoolCounts()
         self._waiting: dict[JobId, TrainingJob] = {}
         self._results: dict[JobId, TrainingResult] = {}
+        self._given = np.zeros(len(learner.samples), dtype=np.int32)
+        """Jobs by device."""
+
+    def next_generation(self, device: int) -> int:
+        """How many jobs this device was given before; counts this one in."""
+        generation = int(self._given[device])
+        self._given[device] += 1
+        return generation
 
     def expect(self, job: TrainingJob) -> None:
         self._waiting[job.job] = job
@@ -87,7 +97,8 @@ class TrainingPool:
         In parts of at most `chunk` jobs, at least one part."""
         if self.batching:
             self.flush()
-        yield {"counts": to_plain(self.counts), "waiting": to_plain(self._waiting)}
+        given = to_plain(self._given)
+        yield {"counts": to_plain(self.counts), "given": given, "waiting": to_plain(self._waiting)}
         results = iter(self._results.items())
         while part := list(islice(results, chunk)):
             yield {"results": [[to_plain(job), to_plain(result)] for job, result in part]}
@@ -95,4 +106,5 @@ class TrainingPool:
     def restore(self, parts: list[Plain]) -> None:
         first, *rest = parts
         self.counts, self._waiting = from_plain(first["counts"]), from_plain(first["waiting"])
+        self._given = from_plain(first["given"]).copy()
         self._results = {from_plain(job): from_plain(result) for part in rest for job, result in part["results"]}

@@ -1,0 +1,106 @@
+"""The accelerators' plan, run on the host: jobs side by side give what the loop gives, but for rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from learning_cases import RECIPE, fingerprint, mixed_jobs, uneven_task
+
+from async_hfl.learning.activations import training_bytes
+from async_hfl.learning.backend import jax
+from async_hfl.learning.buckets import padded_jobs, padded_steps
+from async_hfl.learning.engine import Engine, EngineOptions
+from async_hfl.learning.resident import resident
+from async_hfl.learning.task_learner import TaskLearner
+
+TOLERANCE = 1e-5
+"""Of the weights' displacement, in float32 over a few dozen steps."""
+
+
+@pytest.fixture(scope="module")
+def looped() -> TaskLearner:
+    return TaskLearner(uneven_task(), RECIPE)
+
+
+@pytest.fixture(scope="module")
+def stacked() -> TaskLearner:
+    return TaskLearner(uneven_task(), RECIPE, EngineOptions(plan="stack"))
+
+
+def test_side_by_side_as_one_after_another(looped: TaskLearner, stacked: TaskLearner) -> None:
+    jobs = mixed_jobs(looped, 23)
+    for job, one, other in zip(jobs, looped.train_many(jobs), stacked.train_many(jobs), strict=True):
+        moved = np.linalg.norm(one.weights - job.weights)
+        assert np.linalg.norm(one.weights - other.weights) < TOLERANCE * moved
+        assert one.gradient is not None
+        assert other.gradient is not None
+        assert np.linalg.norm(one.gradient - other.gradient) < TOLERANCE * max(1.0, np.linalg.norm(one.gradient))
+        assert (one.samples, one.steps) == (other.samples, other.steps)
+        assert one.loss == pytest.approx(other.loss, rel=1e-5)
+        assert one.squared_loss == pytest.approx(other.squared_loss, rel=1e-5)
+
+
+def test_the_same_call_gives_the_same_bits(stacked: TaskLearner) -> None:
+    jobs = mixed_jobs(stacked, 9)
+    first, second = stacked.train_many(jobs), stacked.train_many(jobs)
+    assert [fingerprint(result) for result in first] == [fingerprint(result) for result in second]
+
+
+def test_a_small_memory_budget_splits_groups_and_changes_nothing_but_rounding(looped: TaskLearner) -> None:
+    task = uneven_task()
+    one = training_bytes(
+        task.model, task.objective, RECIPE.shape, resident(task.train, jax.local_devices()[0]), task.train.window
+    )
+    tight = TaskLearner(task, RECIPE, EngineOptions(plan="stack", memory=3 * one.stacked))
+    jobs = mixed_jobs(looped, 11)
+    for job, a, b in zip(jobs, looped.train_many(jobs), tight.train_many(jobs), strict=True):
+        assert np.linalg.norm(a.weights - b.weights) < TOLERANCE * np.linalg.norm(a.weights - job.weights)
+
+
+def test_a_budget_below_one_job_still_trains_one_at_a_time(looped: TaskLearner) -> None:
+    learner = TaskLearner(uneven_task(), RECIPE, EngineOptions(plan="stack", memory=1))
+    jobs = mixed_jobs(looped, 3)
+    assert [result.samples for result in learner.train_many(jobs)] == [24, 1, 70]
+
+
+def test_nothing_to_train(stacked: TaskLearner) -> None:
+    assert stacked.train_many([]) == []
+
+
+def test_memory_is_told_from_shapes() -> None:
+    small, large = uneven_task(hidden=8), uneven_task(hidden=800)
+    first, second = (
+        training_bytes(task.model, task.objective, RECIPE.shape, resident(task.train, jax.local_devices()[0]), 0)
+        for task in (small, large)
+    )
+    assert first.weights == 4 * (64 * 8 + 8 + 8 * 10 + 10)
+    # At least the hidden layer's values and their derivatives for a batch of 32.
+    assert second.activations > 2 * 4 * 32 * 800
+    assert second.activations > 10 * first.activations
+
+
+def test_steps_are_padded_by_at_most_a_quarter() -> None:
+    for steps in range(1, 3000):
+        assert steps <= padded_steps(steps) <= max(steps, 1.25 * steps)
+    assert len({padded_steps(steps) for steps in range(1, 1025)}) <= 40
+
+
+def test_jobs_are_padded_to_few_sizes() -> None:
+    sizes = {padded_jobs(jobs, 1024) for jobs in range(1, 1025)}
+    assert sizes == {1, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024}
+    for jobs in range(9, 1025):
+        assert jobs <= padded_jobs(jobs, 1024) < 2 * jobs
+    assert padded_jobs(7, 5) == 5
+    assert padded_jobs(100, 110) == 110
+
+
+def test_an_engine_serves_jobs_of_several_learners_as_if_alone() -> None:
+    """Same task, other partition and other coefficients: one call, the same bits as two engines of their own."""
+    task, other = uneven_task(), uneven_task(sizes=(40, 300))
+    joint = uneven_task(sizes=(40, 300))
+    engine = Engine(joint.model, joint.objective, joint.train, RECIPE.shape)
+    alone = TaskLearner(other, RECIPE)
+    shared = TaskLearner(other, RECIPE, trainer=engine)
+    jobs = mixed_jobs(alone, 5)
+    assert [fingerprint(r) for r in alone.train_many(jobs)] == [fingerprint(r) for r in shared.train_many(jobs)]
+    assert len(task.owned) != len(other.owned)
