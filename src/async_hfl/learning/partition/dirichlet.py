@@ -83,7 +83,7 @@ def _drawn_counts(
     if least * devices > samples:
         raise DataError(
             f"{devices} devices with at least {least} samples each want more than the {samples} there are: "
-            "use fewer devices or a smaller min_partition_size"
+            "use fewer devices or a smaller min_partition_size (task.min_samples_per_device)"
         )
     for _ in range(_ATTEMPTS):
         counts = np.zeros((len(pools), devices), dtype=np.int64)
@@ -100,8 +100,8 @@ def _drawn_counts(
         if counts.sum(axis=0).min() >= least:
             return counts
     raise DataError(
-        f"in {_ATTEMPTS} draws some of the {devices} devices always had fewer than {least} samples: use a larger "
-        "alpha, a smaller min_partition_size or fewer devices"
+        f"in {_ATTEMPTS} draws some of the {devices} devices always had fewer than {least} samples: use a larger alpha "
+        "(task.dirichlet_alpha), a smaller min_partition_size (task.min_samples_per_device) or fewer devices"
     )
 
 

@@ -1,0 +1,84 @@
+"""Flax and Equinox modules as `init` and `apply` of a task of your own: `OwnTask(**from_flax(module, x[:1]), ...)`.
+
+None of these libraries is needed by this package; each is imported where its user has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from async_hfl.core.errors import TaskError
+
+
+def from_flax(module: Any, example: Any) -> dict[str, Callable[..., Any]]:
+    """A `flax.linen` module that is called with a batch; `example` is a batch of inputs, whose shape alone matters."""
+
+    def init(random: np.random.Generator) -> Any:
+        variables = dict(module.init(_key(random), example))
+        parameters = variables.pop("params", {})
+        if variables:
+            raise TaskError(
+                f"the module keeps {', '.join(variables)} beside its parameters, which a task of your own cannot: "
+                "use GroupNorm or LayerNorm instead of BatchNorm"
+            )
+        return parameters
+
+    def apply(parameters: Any, batch: Any) -> Any:
+        return module.apply({"params": parameters}, batch)
+
+    return {"init": init, "apply": apply}
+
+
+def from_nnx(make: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
+    """`make(rngs)` makes a `flax.nnx` module that is called with a batch."""
+    from flax import nnx  # type: ignore[import-not-found, unused-ignore]
+
+    graph, first, others = nnx.split(make(nnx.Rngs(0)), nnx.Param, ...)
+    kept = sorted({type(part).__name__ for part in nnx.to_flat_state(others).leaves})
+    if kept:
+        raise TaskError(
+            f"the module keeps {', '.join(kept)} beside its parameters, which a task of your own cannot: "
+            "leave dropout out, use GroupNorm or LayerNorm instead of BatchNorm"
+        )
+
+    def init(random: np.random.Generator) -> Any:
+        return nnx.to_pure_dict(nnx.state(make(nnx.Rngs(_number(random))), nnx.Param))
+
+    def apply(parameters: Any, batch: Any) -> Any:
+        state = nnx.clone(first)
+        nnx.replace_by_pure_dict(state, parameters)
+        return nnx.merge(graph, state)(batch)
+
+    return {"init": init, "apply": apply}
+
+
+def from_equinox(make: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
+    """`make(key)` makes an Equinox module that is called with one sample."""
+    import equinox  # type: ignore[import-not-found, unused-ignore]
+
+    from async_hfl.learning.backend import jax
+
+    # What is no array (activations, sizes) is the same whatever the key.
+    _, rest = equinox.partition(make(jax.random.key(0)), equinox.is_inexact_array)
+
+    def init(random: np.random.Generator) -> Any:
+        parameters, _ = equinox.partition(make(_key(random)), equinox.is_inexact_array)
+        return parameters
+
+    def apply(parameters: Any, batch: Any) -> Any:
+        return jax.vmap(equinox.combine(parameters, rest))(batch)
+
+    return {"init": init, "apply": apply}
+
+
+def _number(random: np.random.Generator) -> int:
+    return int(random.integers(2**31))
+
+
+def _key(random: np.random.Generator) -> Any:
+    from async_hfl.learning.backend import jax
+
+    return jax.random.key(_number(random))
