@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from async_hfl.core.errors import InternalError, SettingsError
+from async_hfl.learning.cache import CACHE_VARIABLE as CACHE_VARIABLE
+from async_hfl.learning.cache import cache_root
 
 HOST_DEVICES_VARIABLE = "ASYNC_HFL_HOST_DEVICES"
-CACHE_VARIABLE = "ASYNC_HFL_CACHE"
 
 _DEVICE_COUNT_FLAG = "xla_force_host_platform_device_count"
 _INTRA_OP_FLAG = "xla_cpu_multi_thread_eigen"
@@ -88,10 +89,10 @@ def quiet_cache() -> Iterator[None]:
 def cache_directory() -> Path | None:
     """Where compiled programs are kept; None when there is no place to write.
 
-    ASYNC_HFL_CACHE (empty: no cache), else XDG_CACHE_HOME/async-hfl, else ~/.cache/async-hfl. Below it one folder per
-    kind of processor: compiled code must not travel to another one with a home directory that several machines share.
+    One folder per kind of processor: compiled code must not travel to another one with a home directory that several
+    machines share.
     """
-    root = _cache_root()
+    root = cache_root()
     if root is None:
         return None
     directory = root / "compiled" / _processor()
@@ -101,19 +102,6 @@ def cache_directory() -> Path | None:
     except OSError:
         return None
     return directory if os.access(directory, os.W_OK | os.X_OK) else None
-
-
-def _cache_root() -> Path | None:
-    chosen = os.environ.get(CACHE_VARIABLE)
-    if chosen is not None:
-        return Path(chosen).expanduser() if chosen else None
-    shared = os.environ.get("XDG_CACHE_HOME")
-    if shared:
-        return Path(shared) / "async-hfl"
-    try:
-        return Path.home() / ".cache" / "async-hfl"
-    except RuntimeError:  # no home directory
-        return None
 
 
 def _use_cache(config: Any) -> None:

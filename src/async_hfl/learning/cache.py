@@ -1,0 +1,25 @@
+"""Where async-hfl keeps what it can make again: compiled programs, downloads, parsed arrays.
+
+ASYNC_HFL_CACHE (empty: nowhere), else XDG_CACHE_HOME/async-hfl, else ~/.cache/async-hfl.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+CACHE_VARIABLE = "ASYNC_HFL_CACHE"
+
+
+def cache_root() -> Path | None:
+    """The folder, which need not exist yet; None where there is no place."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    if chosen is not None:
+        return Path(chosen).expanduser() if chosen else None
+    shared = os.environ.get("XDG_CACHE_HOME")
+    if shared:
+        return Path(shared) / "async-hfl"
+    try:
+        return Path.home() / ".cache" / "async-hfl"
+    except RuntimeError:  # no home directory
+        return None

@@ -1,0 +1,102 @@
+"""Shakespeare: the next character after eighty, a speaking role an owner (LEAF; Project Gutenberg's text of 1994).
+
+A role's speeches are one text; a sample is a window of 80 characters and the character after it. The first four fifths
+of a role's windows, in the order of the play, are for training. Testing begins with the first window that shares no
+character with them, as in LEAF; so a role of few words has no test samples.
+
+By default 143 roles, as many as the Async-HFL and FedProx papers had. Which ones is not published. We take them evenly
+through all roles ordered by how much they say, so that big and small parts are there in proportion.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.errors import DataError
+from async_hfl.learning.datasets.catalogue import SHAKESPEARE
+from async_hfl.learning.datasets.shakespeare_roles import speeches
+from async_hfl.learning.datasets.sources import Sources
+from async_hfl.learning.datasets.stored import Arrays, arrays_of
+from async_hfl.learning.samples import Dataset, Samples
+
+ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+"""LEAF's 80 symbols. What is not among them is read as a blank."""
+WINDOW = 80
+ROLES = 143
+TRAIN_SHARE = 0.8
+_VERSION = "text1"
+_FILE = SHAKESPEARE.files[0].name
+_LEAST_WINDOWS = 2
+
+Numbers = npt.NDArray[np.int64]
+
+
+def load_shakespeare(folder: Path | None = None, *, roles: int | None = ROLES) -> Dataset:
+    """`roles`: how many, None for all. `folder`: a text of your own, set alike (not checked against the published)."""
+    arrays = arrays_of(SHAKESPEARE, _parse, version=_VERSION, folder=folder)
+    lengths = arrays["lengths"].astype(np.int64)
+    chosen = _chosen(lengths, roles)
+    firsts = (np.cumsum(lengths) - lengths)[chosen]
+    lengths = lengths[chosen]
+    series = np.concatenate(
+        [arrays["symbols"][first : first + length] for first, length in zip(firsts, lengths, strict=True)]
+    )
+    offsets = np.cumsum(lengths) - lengths
+    windows = lengths - WINDOW
+    training = np.maximum(1, (TRAIN_SHARE * windows).astype(np.int64))
+    # A sample reaches over WINDOW + 1 characters, the last being its target.
+    train_starts, owner = _ranges(offsets, offsets + training)
+    test_starts, test_owner = _ranges(np.minimum(offsets + training + WINDOW, offsets + windows), offsets + windows)
+    names = arrays["roles"]
+    return Dataset(
+        SHAKESPEARE.name,
+        _samples(series, train_starts),
+        _samples(series, test_starts),
+        len(ALPHABET),
+        tuple(ALPHABET),
+        owner=owner,
+        test_owner=test_owner,
+        owner_names=tuple(str(names[role]) for role in chosen),
+    )
+
+
+def _samples(series: npt.NDArray[np.uint8], starts: Numbers) -> Samples:
+    return Samples(series, series[starts + WINDOW].astype(np.int32), starts.astype(np.int32), WINDOW)
+
+
+def _chosen(lengths: Numbers, roles: int | None) -> Numbers:
+    """Roles evenly through those ordered by length, in the order of the text."""
+    long_enough = np.flatnonzero(lengths >= WINDOW + _LEAST_WINDOWS)
+    wanted = len(long_enough) if roles is None else roles
+    if not 1 <= wanted <= len(long_enough):
+        raise DataError(f"shakespeare: {wanted} roles were asked for; 1 to {len(long_enough)} are possible")
+    by_length = long_enough[np.argsort(lengths[long_enough], kind="stable")]
+    places = (2 * np.arange(wanted) + 1) * len(by_length) // (2 * wanted)
+    return np.sort(by_length[places])
+
+
+def _ranges(firsts: Numbers, lasts: Numbers) -> tuple[Numbers, npt.NDArray[np.int32]]:
+    """All numbers of these ranges, one range after the other, and the number of the range each is from."""
+    counts = lasts - firsts
+    owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    before = np.cumsum(counts) - counts
+    return np.arange(counts.sum()) - np.repeat(before - firsts, counts), owner
+
+
+def _parse(sources: Sources) -> Arrays:
+    text = sources.content(_FILE).decode("ascii", errors="replace").replace("\r\n", "\n")
+    try:
+        said = speeches(text)
+    except DataError as problem:
+        raise DataError(f"{sources.paths[_FILE]}: {problem}") from problem
+    number = np.full(256, ALPHABET.index(" "), np.uint8)
+    number[np.frombuffer(ALPHABET.encode("ascii"), np.uint8)] = np.arange(len(ALPHABET), dtype=np.uint8)
+    joined = "".join(said.values()).encode("ascii", errors="replace")
+    return {
+        "symbols": number[np.frombuffer(joined, np.uint8)],
+        "lengths": np.array([len(speech) for speech in said.values()], np.int32),
+        "roles": np.array([f"{play}: {name}" for play, name in said]),
+    }
