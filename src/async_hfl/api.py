@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime
 import platform
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from async_hfl.assembly.build import build
+from async_hfl.assembly.build import Share, build
 from async_hfl.assembly.loading import as_table, compose, settings_from
 from async_hfl.assembly.settings import Settings
 from async_hfl.assembly.user_code import file_of, fingerprint, is_user_code
@@ -18,7 +20,7 @@ from async_hfl.core.errors import RunDirectoryError, UserError
 from async_hfl.core.learner import Learner
 from async_hfl.core.weights import Weights
 from async_hfl.journal.events_file import read_events
-from async_hfl.journal.model_file import load_model
+from async_hfl.journal.model_file import load_model, save_model
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.simulation.session import Progress, Session
 from async_hfl.simulation.simulator import World
@@ -116,6 +118,37 @@ def run(
 
     `overrides` are `section.key=value` texts, as for `--set`.
     """
+    return _run(
+        None,
+        file,
+        task=task,
+        method=method,
+        network=network,
+        preset=preset,
+        seed=seed,
+        overrides=overrides,
+        out=out,
+        start_from=start_from,
+        on_start=on_start,
+        on_epoch=on_epoch,
+    )
+
+
+def _run(
+    share: Share | None,
+    file: str | Path | None = None,
+    *,
+    task: str | None = None,
+    method: str | None = None,
+    network: str | None = None,
+    preset: str | None = None,
+    seed: int | None = None,
+    overrides: Sequence[str] = (),
+    out: str | Path | None = None,
+    start_from: str | Path | None = None,
+    on_start: Callable[[Run, Settings], None] | None = None,
+    on_epoch: Callable[[Progress], None] | None = None,
+) -> Run:
     composed = compose(
         None if file is None else Path(file),
         task=task,
@@ -128,7 +161,7 @@ def run(
     choice, settings = composed.choice, composed.settings
     check_seed(choice.seed)
     start = None if start_from is None else Path(start_from)
-    built = build(settings, choice.seed, None if start is None else _starter(start))
+    built = build(settings, choice.seed, None if start is None else _starter(start), share)
     where = (
         Path(out) if out is not None else _fresh_path(f"{choice.task}-{choice.method}-{choice.network}-s{choice.seed}")
     )
@@ -155,6 +188,84 @@ def run(
     if on_start is not None:
         on_start(made, settings)
     return _simulate(made, built.world, settings, on_epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Central:
+    """Centralised training, done: the upper bound that federated runs are compared with."""
+
+    task: str
+    metric: str
+    curve: tuple[dict[str, float], ...]
+    """One row an epoch: epoch, learning_rate, loss, metric, test_loss."""
+    best: float
+    final: float
+    naive: float | None
+    """What "the same as the last reading" reaches, where the inputs are series."""
+    wall_s: float
+
+
+def central(
+    file: str | Path | None = None,
+    *,
+    task: str | None = None,
+    seed: int | None = None,
+    overrides: Sequence[str] = (),
+    model: str | Path | None = None,
+    on_epoch: Callable[[dict[str, float]], None] | None = None,
+) -> Central:
+    """Train a task as if all its data lay in one place, with the same model, loss and engine.
+
+    How is in the settings' section [central]. `model` is a file to save the last weights to.
+    """
+    from async_hfl.assembly.centralised import train_task_centrally
+
+    composed = compose(None if file is None else Path(file), task=task, seed=seed, overrides=overrides)
+    check_seed(composed.choice.seed)
+    began = time.perf_counter()
+    trained = train_task_centrally(composed.settings, composed.choice.seed, on_epoch)
+    if model is not None:
+        save_model(Path(model), trained.layout, trained.weights)
+    values = [row["metric"] for row in trained.curve]
+    return Central(
+        task=composed.choice.task,
+        metric=trained.metric,
+        curve=tuple(trained.curve),
+        best=max(values) if trained.higher_is_better else min(values),
+        final=values[-1],
+        naive=trained.naive,
+        wall_s=time.perf_counter() - began,
+    )
+
+
+def run_together(
+    runs: Sequence[Mapping[str, Any]], *, on_epoch: Callable[[int, Progress], None] | None = None
+) -> list[Run | BaseException]:
+    """Several runs at once that share one engine: a GPU stays full though each run has few devices in flight.
+
+    Each mapping holds the arguments of `run`. Results are those of the runs alone: to the bit on CPU, but for rounding
+    on a GPU. A run that fails leaves its exception in its place, the others go on.
+    """
+    from async_hfl.learning.together import Together
+
+    together = Together(len(runs))
+
+    def one(number: int) -> Run:
+        def share(key: Hashable, make: Callable[[], Any]) -> Any:
+            return together.trainer(number, key, make)
+
+        def told(progress: Progress) -> None:
+            if on_epoch is not None:
+                on_epoch(number, progress)
+
+        try:
+            return _run(share, **{"on_epoch": told, **runs[number]})
+        finally:
+            together.leave(number)
+
+    with ThreadPoolExecutor(max(1, len(runs))) as threads:
+        futures = [threads.submit(one, number) for number in range(len(runs))]
+    return [future.exception() or future.result() for future in futures]
 
 
 def resume(

@@ -13,6 +13,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -89,6 +90,14 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--start-from", type=Path, metavar="MODEL", help="begin with this model (safetensors)")
     _finish(run, _run)
 
+    central = commands.add_parser("central", help="train a task in one place: the upper bound to compare with")
+    central.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a run file (TOML)")
+    central.add_argument("--task", help="what is learnt (`async-hfl tasks`)")
+    central.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="overrides")
+    central.add_argument("--seed", type=int)
+    central.add_argument("--model", type=Path, metavar="OUT.safetensors", help="save the last weights here")
+    _finish(central, _central)
+
     resume = commands.add_parser("resume", help="go on with a run that was cut off")
     resume.add_argument("run", type=Path, metavar="RUN")
     _finish(resume, _resume)
@@ -106,6 +115,16 @@ def _parser() -> argparse.ArgumentParser:
         listing = commands.add_parser(f"{kind}s", help=f"list the {kind}s")
         listing.set_defaults(kind=kind)
         _finish(listing, _list)
+
+    data = commands.add_parser("data", help="the data sets: list, fetch, verify")
+    of_data = data.add_subparsers(metavar="WHAT", required=True)
+    _finish(of_data.add_parser("list", help="every data set, and where it is on this machine"), _data_list)
+    fetch = of_data.add_parser("fetch", help="download data sets, or take them from $ASYNC_HFL_DATA")
+    fetch.add_argument("names", nargs="+", metavar="NAME", help="as `async-hfl data list` names them, or all")
+    _finish(fetch, _data_fetch)
+    verify = of_data.add_parser("verify", help="compare checksums with the published ones")
+    verify.add_argument("names", nargs="*", metavar="NAME", help="default: every set that is on this machine")
+    _finish(verify, _data_verify)
 
     bench = commands.add_parser("bench", help="measure the simulator")
     what = bench.add_subparsers(metavar="WHAT", required=True)
@@ -149,6 +168,28 @@ def _run(options: argparse.Namespace) -> int:
             on_epoch=view.epoch,
         )
     return _print_run(made, options.json)
+
+
+def _central(options: argparse.Namespace) -> int:
+    from async_hfl import api
+
+    def told(row: dict[str, float]) -> None:
+        print(f"epoch {row['epoch']:>3}  loss {row['loss']:.4f}  test {row['metric']:.4f}", flush=True)
+
+    made = api.central(
+        options.file,
+        task=options.task,
+        seed=options.seed,
+        overrides=options.overrides,
+        model=options.model,
+        on_epoch=None if options.json else told,
+    )
+    if options.json:
+        _print_json(asdict(made))
+    else:
+        naive = "" if made.naive is None else f"; the same as the last reading: {made.naive:.4f}"
+        print(f"{made.task}: {made.metric} {made.final:.4f}, best {made.best:.4f}{naive} ({made.wall_s:.0f} s)")
+    return 0
 
 
 def _resume(options: argparse.Namespace) -> int:
@@ -216,6 +257,70 @@ def _demo(options: argparse.Namespace) -> int:
     result = demo(options.out, options.seed, quiet=options.json)
     if options.json:
         _print_json(result)
+    return 0
+
+
+def _data_list(options: argparse.Namespace) -> int:
+    from async_hfl.learning.datasets.fetching import list_sets
+    from async_hfl.reports.units import size
+
+    rows = list_sets()
+    if options.json:
+        _print_json([asdict(row) for row in rows])
+        return 0
+    for row in rows:
+        missing = f"not here; `async-hfl data fetch {row.name}` ({size(row.download_bytes)})"
+        where = f"{row.folder} ({size(row.bytes)})" if row.folder else row.place or missing
+        print(f"{row.name:<14} {row.title}\n{'':<14} {row.train:,} to train, {row.test:,} to test; {row.licence}")
+        print(f"{'':<14} {where}")
+    return 0
+
+
+def _data_fetch(options: argparse.Namespace) -> int:
+    from async_hfl.learning.datasets.catalogue import PUBLISHED, published_set
+    from async_hfl.learning.datasets.fetching import fetch
+    from async_hfl.reports.downloads import DownloadView
+    from async_hfl.reports.units import size
+
+    names = list(PUBLISHED) if options.names == ["all"] else options.names
+    rows = []
+    with DownloadView(quiet=options.json) as view:
+        for published in [published_set(name) for name in names]:
+            try:
+                rows.append(fetch(published, view.progress))
+            except KeyboardInterrupt:
+                again = f"`async-hfl data fetch {published.name}` goes on where it stopped"
+                return _complain(f"interrupted; {again}", 130)
+    if options.json:
+        _print_json([asdict(row) for row in rows])
+        return 0
+    what = {"there": "was there", "copied": "copied from $ASYNC_HFL_DATA", "downloaded": "downloaded"}
+    for row in rows:
+        print(f"{row.name:<14} {what[row.origin]}, checksums right: {row.folder} ({size(row.bytes)})")
+    return 0
+
+
+def _data_verify(options: argparse.Namespace) -> int:
+    from async_hfl.learning.datasets.catalogue import PUBLISHED, published_set
+    from async_hfl.learning.datasets.fetching import verify
+
+    asked = [published_set(name) for name in options.names]
+    rows = []
+    for published in asked or PUBLISHED.values():
+        files = verify(published)
+        if asked or any(file.path for file in files):
+            rows += files
+    if options.json:
+        _print_json([asdict(row) for row in rows])
+    else:
+        for row in rows:
+            print(f"{row.name:<14} {row.path or row.file}: {row.problem or 'right'}")
+    wrong = [row for row in rows if row.problem]
+    if wrong:
+        names = " ".join(dict.fromkeys(row.name for row in wrong))
+        return _complain(f"{len(wrong)} of {len(rows)} files are not right; `async-hfl data fetch {names}`", 2)
+    if not rows:
+        return _complain("no data set is on this machine; `async-hfl data list` shows what there is", 2)
     return 0
 
 

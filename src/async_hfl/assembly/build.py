@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
 
 from async_hfl.assembly.loading import bandwidth_share
 from async_hfl.assembly.settings import Settings
@@ -21,7 +24,9 @@ from async_hfl.decisions.selection.own import OwnSelection
 from async_hfl.decisions.selection.random import RandomSelection
 from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
 from async_hfl.learning.null import NullLearner
-from async_hfl.learning.tasks import digits_learner
+from async_hfl.learning.recipe import Recipe
+from async_hfl.learning.tasks import TaskOptions, build_task
+from async_hfl.learning.trainer import EngineOptions, Trainer
 from async_hfl.network.bandwidth import share_of_demand
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.nycmesh_paper import nycmesh_paper
@@ -39,6 +44,8 @@ _SELECTION: dict[str, Callable[[], SelectionPolicy]] = {
     "utility-knapsack": UtilityKnapsack,
     "random": RandomSelection,
 }
+Share: TypeAlias = Callable[[Hashable, Callable[[], Trainer]], Trainer]
+"""Gives the engine of that key, which several runs may share, or has it made."""
 _AGGREGATION: dict[str, Callable[[], GatewayAggregation]] = {"mix": MixOnArrival, "relay": Relay}
 
 
@@ -50,16 +57,21 @@ class Built:
     """B_j as resolved, bytes per second."""
 
 
-def build(settings: Settings, seed: int, start_from: Callable[[Learner], Weights] | None = None) -> Built:
-    """`start_from` gives the initial model where it is not drawn by the seed."""
+def build(
+    settings: Settings,
+    seed: int,
+    start_from: Callable[[Learner], Weights] | None = None,
+    share: Share | None = None,
+) -> Built:
+    """`start_from` gives the initial model where it is not drawn by the seed; `share` lets runs share an engine."""
     selection = selection_policy(settings)
     association = association_policy(settings)
     gradient: GradientKind = settings.utility.gradient if selection.needs or association.needs else "none"
     shared = bool(association.needs)
-    learner = build_learner(settings, seed, gradient)
+    learner = build_learner(settings, seed, gradient, share)
     network = build_network(settings, learner.model_bytes, seed)
     weights = start_from(learner) if start_from is not None else learner.initial_weights(seed)
-    bandwidth = _bandwidth(settings, network, learner.model_bytes)
+    bandwidth = _bandwidth(settings, network, _rated(settings, learner))
     gateways = network.links.gateways
     staleness = StalenessDiscount(
         settings.staleness.kind,
@@ -123,24 +135,51 @@ def association_policy(settings: Settings) -> AssociationPolicy:
     )
 
 
-def build_learner(settings: Settings, seed: int, gradient: GradientKind) -> Learner:
-    task, device = settings.task, settings.device
+def build_learner(settings: Settings, seed: int, gradient: GradientKind, share: Share | None = None) -> Learner:
+    task = settings.task
     if task.name == "null":
         return NullLearner(task.devices, task.model_size, gradient=gradient == "last", threshold=task.target)
-    if task.name == "digits":
-        return digits_learner(
-            task.devices,
-            seed,
-            epochs=device.epochs,
-            batch_size=device.batch_size,
-            learning_rate=device.learning_rate,
-            momentum=device.momentum,
-            weight_decay=device.weight_decay,
-            proximal_weight=device.proximal_weight,
-            gradient=gradient == "last",
-            threshold=task.target,
-        )
-    raise SettingsError(f"task.name = {task.name!r}: `async-hfl tasks` lists them all")
+    from async_hfl.learning.task_learner import TaskLearner, engine_for  # brings JAX: the null task does without
+
+    dealt = build_task(task.name, task.devices, seed, task_options(settings))
+    how = recipe(settings, gradient=gradient == "last")
+    options = engine_options(settings)
+    trainer = None
+    if share is not None:
+        # What is compiled in or lies on the device; all else comes with each job.
+        same = (task.name, task.layers, task.normalisation, task.interval, how.shape, options)
+        trainer = share(same, lambda: engine_for(dealt, how, options))
+    return TaskLearner(dealt, how, options, trainer)
+
+
+def task_options(settings: Settings) -> TaskOptions:
+    task = settings.task
+    return TaskOptions(
+        target=task.target,
+        partition=task.partition,
+        partition_settings=msgspec.structs.asdict(task),
+        refresh=task.refresh,
+        layers=task.layers,
+        normalisation=task.normalisation,
+        interval=task.interval,
+    )
+
+
+def recipe(settings: Settings, *, gradient: bool) -> Recipe:
+    device = settings.device
+    return Recipe(
+        device.epochs,
+        device.batch_size,
+        device.learning_rate,
+        device.momentum,
+        device.weight_decay,
+        device.proximal_weight,
+        gradient,
+    )
+
+
+def engine_options(settings: Settings) -> EngineOptions:
+    return EngineOptions(memory=settings.engine.memory, precision=settings.engine.precision)
 
 
 def build_network(settings: Settings, model_bytes: int, seed: int) -> NetworkDescription:
@@ -157,6 +196,11 @@ def build_network(settings: Settings, model_bytes: int, seed: int) -> NetworkDes
         links = None if network.links_per_device == "auto" else network.links_per_device
         return uniform(devices, network.gateways, model_bytes, seed, links, ranges)
     raise SettingsError(f"network.name = {network.name!r}: `async-hfl networks` lists them all")
+
+
+def _rated(settings: Settings, learner: Learner) -> int:
+    rated = settings.gateway.rated_model_bytes
+    return learner.model_bytes if rated == "auto" else rated
 
 
 def _bandwidth(settings: Settings, network: NetworkDescription, model_bytes: int) -> float:
@@ -191,7 +235,7 @@ def _gateway_rules(
         patience_factor=gateway.patience_factor,
         cycle_patience=gateway.cycle_patience,
         reply_patience=gateway.reply_patience,
-        model_bytes=learner.model_bytes,
+        model_bytes=_rated(settings, learner),
         latency_exponent=selection.latency_exponent,
         utility_scale=selection.utility_scale,
         utility_floor=selection.utility_floor,
@@ -240,7 +284,7 @@ def _cloud_rules(
         utility_scale=association.utility_scale,
         link_stretch=association.link_stretch,
         bandwidth=(bandwidth,) * gateways,
-        model_bytes=learner.model_bytes,
+        model_bytes=_rated(settings, learner),
         gradient=gradient,
         gradient_size=learner.gradient_size,
         target=learner.target,

@@ -21,6 +21,8 @@ import msgspec
 from async_hfl.assembly.expectations import expected
 from async_hfl.assembly.settings import RunChoice, Section, Settings
 from async_hfl.core.errors import SettingsError
+from async_hfl.learning.partition import PARTITIONERS
+from async_hfl.learning.tasks import TASKS
 
 Table = dict[str, Any]
 Layer = tuple[str, Table]
@@ -28,6 +30,8 @@ Layer = tuple[str, Table]
 _INFINITE = "inf"
 """Infinity in a manifest, which is JSON and has no such number."""
 _MAY_BE_INFINITE = {"association.link_stretch"}
+_PACKAGED = ("task ", "network ", "preset ", "method ")
+"""How the sources of our own files begin: they may set what only some of the choices they go with will read."""
 KINDS = {"task": "tasks", "network": "networks", "preset": "presets", "method": "methods"}
 
 
@@ -147,6 +151,7 @@ def _check(settings: Settings, origin: Mapping[str, str]) -> None:
             path = f"{section}.{key}"
             if isinstance(value, float) and not math.isfinite(value) and path not in _MAY_BE_INFINITE:
                 raise SettingsError(f"{path} = {value} ({origin.get(path)}): must be a finite number")
+    _check_read(settings, origin)
     bandwidth_share(settings.gateway.bandwidth)
     network = settings.network
     for low, high in (("min_rate", "max_rate"), ("min_compute", "max_compute")):
@@ -154,6 +159,28 @@ def _check(settings: Settings, origin: Mapping[str, str]) -> None:
             raise SettingsError(f"network.{low} = {getattr(network, low)} is above network.{high}: swap them")
     if settings.device.learning_rate > 1e3:
         raise SettingsError(f"device.learning_rate = {settings.device.learning_rate} cannot be meant")
+
+
+def _check_read(settings: Settings, origin: Mapping[str, str]) -> None:
+    """A setting that the chosen task or network does not read would be ignored in silence."""
+    task, network = settings.task, settings.network
+    if task.name == "null":
+        read = {"model_size"}
+    else:
+        known, dealt = TASKS.get(task.name), PARTITIONERS.get(task.partition)
+        read = {"partition", "refresh", *(known.reads if known else ()), *(dealt.arguments if dealt else ())}
+    by_network = {
+        "nycmesh-paper": {"compute"},
+        "uniform": {"links_per_device", "min_rate", "max_rate", "min_compute", "max_compute"},
+    }
+    for section, keys, what in (
+        ("task", read | {"name", "devices", "target"}, f"the task {task.name} with the partition {task.partition}"),
+        ("network", by_network[network.name] | {"name", "gateways"}, f"the network {network.name}"),
+    ):
+        for path, source in origin.items():
+            own = not source.startswith(_PACKAGED)
+            if own and path.startswith(f"{section}.") and path.removeprefix(f"{section}.") not in keys:
+                raise SettingsError(f"{path} ({source}): {what} does not read it; leave it out")
 
 
 def _folder(kind: str) -> Traversable:

@@ -30,6 +30,27 @@ class TaskSection(Section, frozen=True):
     devices: Count = 60
     target: float = 0.9
     """The metric to reach."""
+    partition: str = "by_class"
+    """Who holds which samples: iid, by_class, pathological, dirichlet, shard, natural_id, by_size."""
+    samples_per_device: Count | Literal["all"] = "all"
+    """So many samples a device, some of them held by several where the set is too small; all: it is dealt out once."""
+    classes_per_device: Count = 2
+    class_assignment_mode: Literal["random", "deterministic", "first-deterministic"] = "random"
+    dirichlet_alpha: Positive = 0.5
+    min_samples_per_device: Count = 10
+    self_balancing: bool = False
+    shards_per_device: Count | None = None
+    shard_size: Count | None = None
+    keep_incomplete_shard: bool = True
+    device_sizes: Literal["linear", "square", "exponential"] = "linear"
+    refresh: Share = 0.0
+    """Share of a device's samples that is renewed with each job, from its own classes."""
+    layers: Literal[1, 2] = 1
+    """shakespeare: layers of the LSTM."""
+    normalisation: Literal["batch", "group"] = "batch"
+    """cifar10: of the ResNet."""
+    interval: Literal["half-hourly", "hourly"] = "half-hourly"
+    """hpwren: of the readings."""
     model_size: Count = 16
     """Numbers in the model of the null task."""
 
@@ -68,6 +89,8 @@ class GatewaySection(Section, frozen=True):
     drag: Share = 1.0
     bandwidth: Positive | str = "50%"
     """B_j in bytes per second, or a share of the demand ("50%")."""
+    rated_model_bytes: Count | Auto = "auto"
+    """M in R_ij = M / tau_ij; auto: what a model weighs. Bytes sent are always counted as they are."""
     max_staleness: Count | Auto = "auto"
     in_flight: Literal["carry", "discard"] = "carry"
     carry_staleness: Literal["both", "gateway"] = "both"
@@ -87,6 +110,16 @@ class DeviceSection(Section, frozen=True):
     weight_decay: NotNegative = 0.0
     proximal_weight: NotNegative = 0.1
     """rho."""
+
+
+class CentralSection(Section, frozen=True):
+    """Centralised training, for comparison: alone one may take larger steps than devices that must agree."""
+
+    epochs: Count = 20
+    """Passes over the whole training set."""
+    batch_size: Count = 100
+    learning_rate: Positive = 0.05
+    """At first; it falls to 0 along half a cosine."""
 
 
 class StalenessSection(Section, frozen=True):
@@ -133,6 +166,15 @@ class WarmUpSection(Section, frozen=True):
     charge: bool = True
 
 
+class EngineSection(Section, frozen=True):
+    """How jobs are trained; what comes out differs by rounding at most, and on CPU not at all."""
+
+    memory: Annotated[int, Meta(ge=1)] = 8 * 2**30
+    """Bytes that one group of jobs may take on a device."""
+    precision: Literal["float32", "tf32", "bf16"] = "float32"
+    """Of matrix products on a GPU."""
+
+
 class SimulationSection(Section, frozen=True):
     batching: Literal["on", "off"] = "on"
     checkpoint_epochs: Count | Auto = "auto"
@@ -146,11 +188,13 @@ class Settings(Section, frozen=True):
     cloud: CloudSection = CloudSection()
     gateway: GatewaySection = GatewaySection()
     device: DeviceSection = DeviceSection()
+    central: CentralSection = CentralSection()
     staleness: StalenessSection = StalenessSection()
     selection: SelectionSection = SelectionSection()
     association: AssociationSection = AssociationSection()
     utility: UtilitySection = UtilitySection()
     warmup: WarmUpSection = WarmUpSection()
+    engine: EngineSection = EngineSection()
     simulation: SimulationSection = SimulationSection()
 
 

@@ -8,9 +8,10 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from async_hfl.core.errors import DataError, PolicyError, SettingsError
+from async_hfl.core.errors import DataError, PolicyError, SettingsError, TaskError, UserError
 
 
 def is_user_code(name: str) -> bool:
@@ -20,8 +21,29 @@ def is_user_code(name: str) -> bool:
 def load_function(setting: str, name: str) -> Callable[..., Any]:
     """The function a setting names; every way this can fail says which setting, which file and why."""
     file, attribute = file_of(name), name.rpartition(":")[2]
+    module = _loaded(setting, name, "FUNCTION", PolicyError)
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise SettingsError(f"{setting}: {file} has no function {attribute!r}; it has: {', '.join(names) or 'none'}")
+    return function  # type: ignore[no-any-return]
+
+
+def load_task(name: str) -> object:
+    """What stands in the user's file under the name of a task: a value or a function."""
+    file, attribute = file_of(name), name.rpartition(":")[2]
+    module = _loaded("--task", name, "TASK", TaskError)
+    if not hasattr(module, attribute):
+        names = [key for key in vars(module) if not key.startswith("_")]
+        raise SettingsError(f"--task: {file} has no {attribute!r}; it has: {', '.join(names) or 'nothing'}")
+    found: object = getattr(module, attribute)
+    return found
+
+
+def _loaded(setting: str, name: str, what: str, blame: type[UserError]) -> ModuleType:
+    file, attribute = file_of(name), name.rpartition(":")[2]
     if not file or not attribute:
-        raise SettingsError(f"{setting} = {name!r}: write it as FILE.py:FUNCTION")
+        raise SettingsError(f"{setting} = {name!r}: write it as FILE.py:{what}")
     path = Path(file)
     if not path.is_file():
         raise SettingsError(f"{setting} = {name!r}: there is no file {file}")
@@ -33,12 +55,8 @@ def load_function(setting: str, name: str) -> Callable[..., Any]:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise PolicyError(f"{setting}: {file} failed while loading: {_told(error, spec.origin)}") from error
-    function = getattr(module, attribute, None)
-    if not callable(function):
-        names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise SettingsError(f"{setting}: {file} has no function {attribute!r}; it has: {', '.join(names) or 'none'}")
-    return function  # type: ignore[no-any-return]
+        raise blame(f"{setting}: {file} failed while loading: {_told(error, spec.origin)}") from error
+    return module
 
 
 def file_of(name: str) -> str:

@@ -15,10 +15,11 @@ import numpy as np
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.randomness import stream, stream_seed
 from async_hfl.core.weights import Weights
-from async_hfl.learning.engine import Engine, EngineOptions, Request
+from async_hfl.learning.engine import Engine
 from async_hfl.learning.evaluation import Evaluator
 from async_hfl.learning.recipe import Recipe
 from async_hfl.learning.task_learner import Task
+from async_hfl.learning.trainer import EngineOptions, Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from async_hfl.learning import runtime
 from async_hfl.learning.backend import jax
+from async_hfl.learning.trainer import Precision
 
 Program: TypeAlias = Callable[..., Any]
-Precision: TypeAlias = Literal["float32", "tf32", "bf16"]
-"""Of matrix products on accelerators; sums are float32 in all of them."""
 
 _ALGORITHMS = {"float32": "highest", "tf32": "TF32_TF32_F32", "bf16": "BF16_BF16_F32"}
 

@@ -20,64 +20,31 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.learner import TrainingResult
-from async_hfl.core.weights import Weights, frozen
+from async_hfl.core.weights import frozen
 from async_hfl.learning.activations import training_bytes
 from async_hfl.learning.backend import Array, jax, jnp, lax
-from async_hfl.learning.batches import RowNumbers, batch_orders
+from async_hfl.learning.batches import batch_orders
 from async_hfl.learning.buckets import padded_jobs, padded_steps
-from async_hfl.learning.compilation import Precision, Program, compile_for
+from async_hfl.learning.compilation import Program, compile_for
 from async_hfl.learning.local_training import local_training
 from async_hfl.learning.models.model import Model
 from async_hfl.learning.objectives import Objective
 from async_hfl.learning.recipe import Shape
 from async_hfl.learning.resident import Resident, resident
 from async_hfl.learning.samples import Samples
+from async_hfl.learning.trainer import EngineOptions, Plan, Request
 
 _MOST_LOOPED = 16
 """Jobs per program call on a core: enough that calling costs little, few enough that padding a small call does too."""
 _MOST_STACKED = 1024
 _QUEUED_GROUPS = 4
 """Groups handed to each device ahead of their results: none waits for work, a huge call takes bounded memory."""
-
-Plan: TypeAlias = Literal["loop", "stack"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Request:
-    """A training job as the engine takes it."""
-
-    weights: Weights
-    rows: RowNumbers
-    """Of the training set."""
-    seed: int
-    coefficients: npt.NDArray[np.float32]
-    room: int
-    """The most samples any job of the same learner has: decides the loop's program, so that no other job does."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """What a user may choose of how jobs are trained; what is trained does not depend on it, but for rounding."""
-
-    memory: int = 8 << 30
-    """Bytes that a group may take on a device: fixed, never what happens to be free, so that runs repeat."""
-    precision: Precision = "float32"
-    plan: Plan | None = None
-    """None: loop on CPU, stack on accelerators."""
-
-
-class Trainer(Protocol):
-    """What a learner needs of an engine; several runs may share one."""
-
-    def compile(self, room: int) -> None: ...
-
-    def train(self, requests: Sequence[Request]) -> list[TrainingResult]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

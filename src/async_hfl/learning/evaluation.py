@@ -15,11 +15,12 @@ from async_hfl.core.errors import DataError
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.weights import Weights
 from async_hfl.learning.backend import Array, jax, lax
-from async_hfl.learning.compilation import Precision, Program, compile_for
+from async_hfl.learning.compilation import Program, compile_for
 from async_hfl.learning.models.model import Model, unflatten
 from async_hfl.learning.objectives import Objective
 from async_hfl.learning.resident import Resident, gather, resident
 from async_hfl.learning.samples import Samples
+from async_hfl.learning.trainer import Precision
 
 _ROWS_ON_CPU = 256
 _ROWS_ON_ACCELERATOR = 1024

@@ -13,7 +13,7 @@ from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
 from async_hfl.core.randomness import stream
 from async_hfl.core.targets import Target
 from async_hfl.core.weights import Layout, Weights
-from async_hfl.learning.engine import Engine, EngineOptions, Request, Trainer
+from async_hfl.learning.engine import Engine
 from async_hfl.learning.evaluation import Evaluator
 from async_hfl.learning.models.model import Model
 from async_hfl.learning.objectives import Objective
@@ -21,6 +21,7 @@ from async_hfl.learning.partition import Rows
 from async_hfl.learning.recipe import Recipe
 from async_hfl.learning.refresh import Refresh
 from async_hfl.learning.samples import Samples
+from async_hfl.learning.trainer import EngineOptions, Request, Trainer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +44,10 @@ class Task:
     class_names: tuple[str, ...] = ()
 
 
+def engine_for(task: Task, recipe: Recipe, options: EngineOptions) -> Engine:
+    return Engine(task.model, task.objective, task.train, recipe.shape, options)
+
+
 @final
 class TaskLearner:
     """`core.learner.Learner` for a task, on the host's cores or on accelerators."""
@@ -57,7 +62,7 @@ class TaskLearner:
         """`trainer` where several learners of the same task, model and recipe's shape share one."""
         self._task = task
         self._recipe = recipe
-        self._trainer = trainer or Engine(task.model, task.objective, task.train, recipe.shape, options)
+        self._trainer = trainer or engine_for(task, recipe, options)
         self._evaluator = Evaluator(task.model, task.objective, task.test, options.precision)
         self._refresh = Refresh(
             task.owned, task.train.targets, classes=task.classes, share=task.refresh, seed=task.seed

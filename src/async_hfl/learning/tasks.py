@@ -1,49 +1,138 @@
-"""The tasks there are, each a function from plain numbers to a learner. Importing this does not import JAX."""
+"""The tasks there are: which data, which model, which loss. Importing this does not import JAX."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
 
+from async_hfl.core.errors import SettingsError
 from async_hfl.core.targets import Target
-from async_hfl.learning.datasets.digits import PIXELS, load_digits
-from async_hfl.learning.partition import deal_by_class
-from async_hfl.learning.recipe import Recipe
+from async_hfl.learning.datasets.cifar10 import load_cifar10
+from async_hfl.learning.datasets.digits import load_digits
+from async_hfl.learning.datasets.har import load_har
+from async_hfl.learning.datasets.hpwren import load_hpwren
+from async_hfl.learning.datasets.idx_images import load_fashion_mnist, load_mnist
+from async_hfl.learning.datasets.shakespeare import load_shakespeare
+from async_hfl.learning.partition import partition
+from async_hfl.learning.samples import Dataset
 
 if TYPE_CHECKING:
-    from async_hfl.learning.task_learner import TaskLearner
+    from async_hfl.learning.models.model import Model
+    from async_hfl.learning.objectives import Objective
+    from async_hfl.learning.task_learner import Task
 
-DIGITS_HIDDEN = 64
+Normalisation = Literal["batch", "group"]
+Interval = Literal["half-hourly", "hourly"]
 
 
-def digits_learner(
-    devices: int,
-    seed: int,
-    *,
-    epochs: int,
-    batch_size: int,
-    learning_rate: float,
-    momentum: float,
-    weight_decay: float,
-    proximal_weight: float,
-    gradient: bool,
-    threshold: float,
-) -> TaskLearner:
-    """The embedded task: handwritten digits, two classes a device, a small MLP."""
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """What may be chosen of a task; each task reads those it has a use for."""
+
+    target: float
+    partition: str
+    partition_settings: Mapping[str, Any] = field(default_factory=dict)
+    refresh: float = 0.0
+    """Share of a device's samples renewed with each job, from its own classes."""
+    layers: int = 1
+    """Of the character LSTM."""
+    normalisation: Normalisation = "batch"
+    """Of the ResNet."""
+    interval: Interval = "half-hourly"
+    """Of the weather readings."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTask:
+    load: Callable[[TaskOptions], Dataset]
+    model: Callable[[Dataset, TaskOptions], Model]
+    reads: frozenset[str] = frozenset()
+    """Settings of [task] that matter to this task alone."""
+
+
+def build_task(name: str, devices: int, seed: int, options: TaskOptions) -> Task:
+    """The task dealt over the devices. The data and its split into training and test are the same for every seed."""
     # Here and not above: JAX takes a while to import, and a command line that only prints help should not wait for it.
-    from async_hfl.learning.models.mlp import mlp
-    from async_hfl.learning.objectives import classification
-    from async_hfl.learning.task_learner import Task, TaskLearner
+    from async_hfl.learning.task_learner import Task
 
-    recipe = Recipe(epochs, batch_size, learning_rate, momentum, weight_decay, proximal_weight, gradient)
-    data = load_digits()
-    objective = classification(data.classes)
-    task = Task(
-        name="digits",
-        model=mlp(PIXELS, DIGITS_HIDDEN, data.classes),
+    if name not in TASKS:
+        raise SettingsError(f"task.name = {name!r}: `async-hfl tasks` lists them all")
+    data = _loaded(name, options.layers, options.normalisation, options.interval)
+    objective = _objective(data)
+    direction: Literal["at_least", "at_most"] = "at_least" if data.classes else "at_most"
+    return Task(
+        name=name,
+        model=TASKS[name].model(data, options),
         objective=objective,
         train=data.train,
         test=data.test,
-        owned=deal_by_class(data.train.targets, devices, seed, classes=data.classes),
-        target=Target(objective.metric, threshold),
+        owned=partition(options.partition, data, devices, seed, options.partition_settings),
+        target=Target(objective.metric, options.target, direction),
+        refresh=options.refresh,
+        seed=seed,
+        classes=data.classes,
+        class_names=data.class_names,
     )
-    return TaskLearner(task, recipe)
+
+
+def _objective(data: Dataset) -> Objective:
+    from async_hfl.learning import objectives
+
+    return (
+        objectives.classification(data.classes) if data.classes else objectives.regression(data.train.targets.shape[1])
+    )
+
+
+@lru_cache(maxsize=2)
+def _loaded(name: str, layers: int, normalisation: Normalisation, interval: Interval) -> Dataset:
+    """Several runs of a process read their data once."""
+    options = TaskOptions(0.0, "", layers=layers, normalisation=normalisation, interval=interval)
+    return TASKS[name].load(options)
+
+
+def _perceptron(hidden: int) -> Callable[[Dataset, TaskOptions], Model]:
+    def make(data: Dataset, options: TaskOptions) -> Model:
+        from async_hfl.learning.models.mlp import mlp
+
+        return mlp(data.train.inputs.shape[1], hidden, data.classes)
+
+    return make
+
+
+def _small_cnn(data: Dataset, options: TaskOptions) -> Model:
+    from async_hfl.learning.models.cnn import cnn
+
+    return cnn()
+
+
+def _resnet(data: Dataset, options: TaskOptions) -> Model:
+    from async_hfl.learning.models.resnet import resnet18
+
+    return resnet18(norm=options.normalisation)
+
+
+def _character_lstm(data: Dataset, options: TaskOptions) -> Model:
+    from async_hfl.learning.models.lstm import character_lstm
+
+    return character_lstm(layers=options.layers)
+
+
+def _series_lstm(data: Dataset, options: TaskOptions) -> Model:
+    from async_hfl.learning.models.lstm import series_lstm
+
+    return series_lstm()
+
+
+TASKS: dict[str, KnownTask] = {
+    "digits": KnownTask(lambda options: load_digits(), _perceptron(64)),
+    "mnist": KnownTask(lambda options: load_mnist(), _small_cnn),
+    "fashion-mnist": KnownTask(lambda options: load_fashion_mnist(), _small_cnn),
+    "cifar10": KnownTask(lambda options: load_cifar10(), _resnet, frozenset({"normalisation"})),
+    "shakespeare": KnownTask(lambda options: load_shakespeare(), _character_lstm, frozenset({"layers"})),
+    "har": KnownTask(lambda options: load_har(), _perceptron(128)),
+    "hpwren": KnownTask(
+        lambda options: load_hpwren(hourly=options.interval == "hourly"), _series_lstm, frozenset({"interval"})
+    ),
+}

@@ -14,7 +14,7 @@ from typing import final
 
 from async_hfl.core.errors import InternalError
 from async_hfl.core.learner import TrainingResult
-from async_hfl.learning.engine import Request, Trainer
+from async_hfl.learning.trainer import Request, Trainer
 
 
 class _Call:

@@ -1,0 +1,50 @@
+"""What the engine takes and what may be chosen of it. Importing this does not import JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.learner import TrainingResult
+from async_hfl.core.weights import Weights
+from async_hfl.learning.batches import RowNumbers
+
+Precision: TypeAlias = Literal["float32", "tf32", "bf16"]
+"""Of matrix products on accelerators; sums are float32 in all of them."""
+Plan: TypeAlias = Literal["loop", "stack"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """A training job as the engine takes it."""
+
+    weights: Weights
+    rows: RowNumbers
+    """Of the training set."""
+    seed: int
+    coefficients: npt.NDArray[np.float32]
+    room: int
+    """The most samples any job of the same learner has: decides the loop's program, so that no other job does."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What a user may choose of how jobs are trained; what is trained does not depend on it, but for rounding."""
+
+    memory: int = 8 << 30
+    """Bytes that a group may take on a device: fixed, never what happens to be free, so that runs repeat."""
+    precision: Precision = "float32"
+    plan: Plan | None = None
+    """None: loop on CPU, stack on accelerators."""
+
+
+class Trainer(Protocol):
+    """What a learner needs of an engine; several runs may share one."""
+
+    def compile(self, room: int) -> None: ...
+
+    def train(self, requests: Sequence[Request]) -> list[TrainingResult]: ...
