@@ -30,7 +30,9 @@ _TOLERANCE = 1e-3
 """Of a sample's outputs alone against among others: rounding differs, another result does not pass."""
 
 
-def own_task(own: OwnTask, name: str, devices: int, seed: int, threshold: float | None = None) -> Task:
+def own_task(
+    own: OwnTask, name: str, devices: int, seed: int, *, threshold: float | None = None, refresh: float = 0.0
+) -> Task:
     """`name` is FILE.py:NAME; `threshold`, where a setting gives one, goes before the task's own target."""
     blame = Blame(name)
     target = own_target(own, blame, threshold)
@@ -41,7 +43,19 @@ def own_task(own: OwnTask, name: str, devices: int, seed: int, threshold: float 
     objective = own_objective(own, classes, blame)
     _check_loss(own, model, objective, data, outputs, blame)
     _check_values(model, objective, data, blame)
-    return Task(name, model, objective, data.train, data.test, data.owned, target)
+    return Task(
+        name=name,
+        model=model,
+        objective=objective,
+        train=data.train,
+        test=data.test,
+        owned=data.owned,
+        target=target,
+        refresh=refresh,
+        seed=seed,
+        classes=max(classes, data.classes),
+        class_names=tuple(own.class_names),
+    )
 
 
 def own_model(own: OwnTask, blame: Blame) -> Model:

@@ -34,7 +34,7 @@ def from_flax(module: Any, example: Any) -> dict[str, Callable[..., Any]]:
 
 def from_nnx(make: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
     """`make(rngs)` makes a `flax.nnx` module that is called with a batch."""
-    from flax import nnx  # type: ignore[import-not-found, unused-ignore]
+    from flax import nnx
 
     graph, first, others = nnx.split(make(nnx.Rngs(0)), nnx.Param, ...)
     kept = sorted({type(part).__name__ for part in nnx.to_flat_state(others).leaves})
@@ -57,7 +57,7 @@ def from_nnx(make: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
 
 def from_equinox(make: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
     """`make(key)` makes an Equinox module that is called with one sample."""
-    import equinox  # type: ignore[import-not-found, unused-ignore]
+    import equinox
 
     from async_hfl.learning.backend import jax
 

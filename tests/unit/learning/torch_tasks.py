@@ -1,0 +1,115 @@
+"""Tasks in PyTorch for the tests: their processes find them here by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import numpy as np
+
+from async_hfl.learning.pytorch.task import TorchTask
+
+SIZES = (24, 1, 70, 32, 33, 5)
+INPUTS, HIDDEN, CLASSES = 6, 5, 3
+
+
+def arrays() -> tuple[Any, Any]:
+    random = np.random.default_rng(5)
+    total = sum(SIZES)
+    return random.standard_normal((total, INPUTS)).astype(np.float32), random.integers(0, CLASSES, total)
+
+
+def shards() -> list[tuple[Any, Any]]:
+    x, y = arrays()
+    stops = np.cumsum(SIZES)
+    return [(x[stop - size : stop], y[stop - size : stop]) for size, stop in zip(SIZES, stops, strict=True)]
+
+
+def perceptron() -> Any:
+    import torch
+
+    return torch.nn.Sequential(
+        torch.nn.Linear(INPUTS, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, CLASSES)
+    )
+
+
+def small(**changed: Any) -> TorchTask:
+    x, y = arrays()
+    given: dict[str, Any] = {"model": perceptron, "shards": shards(), "test": (x, y), "target": 0.9, **changed}
+    return TorchTask(**given)
+
+
+def normalised() -> TorchTask:
+    import torch
+
+    def model() -> Any:
+        return torch.nn.Sequential(
+            torch.nn.Linear(INPUTS, HIDDEN),
+            torch.nn.BatchNorm1d(HIDDEN),
+            torch.nn.Dropout(0.3),
+            torch.nn.ReLU(),
+            torch.nn.Linear(HIDDEN, CLASSES),
+        )
+
+    return small(model=model, shards=[pair for pair in shards() if len(pair[0]) == 32])
+
+
+def regression() -> TorchTask:
+    import torch
+
+    x, _ = arrays()
+    values = (x @ np.arange(INPUTS)).astype(np.float32)[:, None]
+    return small(
+        model=lambda: torch.nn.Linear(INPUTS, 1),
+        loss="squared-error",
+        metric="absolute-error",
+        target=0.1,
+        shards=None,
+        train=(x, values),
+        test=(x, values),
+    )
+
+
+def other_data_each_time() -> TorchTask:
+    x, y = arrays()
+    return small(test=(x + os.getpid(), y))
+
+
+def wrong_loss() -> TorchTask:
+    import torch
+
+    return small(loss=torch.nn.functional.cross_entropy)
+
+
+def raises() -> TorchTask:
+    def model() -> Any:
+        raise ValueError("no such layer")
+
+    return small(model=model)
+
+
+def not_a_module() -> TorchTask:
+    return small(model=dict)
+
+
+def few_outputs() -> TorchTask:
+    import torch
+
+    return small(model=lambda: torch.nn.Linear(INPUTS, 2))
+
+
+def dies_in_training() -> TorchTask:
+    import torch
+
+    class Deadly(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = perceptron()
+
+        def forward(self, batch: Any) -> Any:
+            if len(batch) > 3:  # not while it is being tried
+                os.kill(os.getpid(), signal.SIGKILL)
+            return self.inner(batch)
+
+    return small(model=Deadly)
