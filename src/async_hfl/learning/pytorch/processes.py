@@ -1,0 +1,139 @@
+"""A few processes that answer requests, one at a time each. They live exactly as long as their owner.
+
+Each has a pipe of its own, and nobody else holds its end: a process whose owner has gone, however it went, reads the
+end of the file and leaves. One that dies is noticed at once, and said so.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import weakref
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, final
+
+from async_hfl.core.errors import TaskError
+
+_PATIENCE_S = 5.0
+"""For a process that was told to leave; then it is made to."""
+
+Handler = Callable[[Any], Any]
+
+
+@final
+class Processes:
+    """`make()` is called in each process, where it gives the function that answers requests."""
+
+    def __init__(self, count: int, make: Callable[[], Handler], name: str) -> None:
+        """`make` and requests travel to another interpreter: functions by name, arrays by value."""
+        self._count = count
+        self._make = make
+        self._name = name
+        self._running: list[tuple[BaseProcess, Connection]] = []
+        # Nothing is left behind when the owner is forgotten or the program ends.
+        self._end = weakref.finalize(self, _stop, self._running)
+
+    def close(self) -> None:
+        _stop(self._running)
+
+    def answers(self, requests: Sequence[Any]) -> list[Any]:
+        """In the order of the requests; an error of any is raised here."""
+        self._start()
+        try:
+            return self._exchange(requests)
+        except BaseException:
+            self.close()  # answers that are still to come belong to nobody; a later call starts afresh
+            raise
+
+    def _start(self) -> None:
+        if self._running:
+            return
+        context = multiprocessing.get_context("spawn")
+        for number in range(self._count):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=_serve, args=(theirs, self._make), name=f"async-hfl trainer {number}", daemon=True
+            )
+            process.start()
+            theirs.close()
+            self._running.append((process, ours))
+
+    def _exchange(self, requests: Sequence[Any]) -> list[Any]:
+        found: dict[int, Any] = {}
+        idle = list(range(len(self._running)))
+        at_work: dict[int, int] = {}
+        following = 0
+        while len(found) < len(requests):
+            while idle and following < len(requests):
+                worker = idle.pop(0)
+                self._tell(worker, requests[following])
+                at_work[worker] = following
+                following += 1
+            by_end = {self._running[worker][1]: worker for worker in at_work}
+            for end in wait(list(by_end)):
+                worker = by_end[end]  # type: ignore[index]  # what we waited for are connections
+                found[at_work.pop(worker)] = self._hear(worker)
+                idle.append(worker)
+        return [found[number] for number in range(len(requests))]
+
+    def _tell(self, worker: int, request: Any) -> None:
+        try:
+            self._running[worker][1].send(request)
+        except OSError as error:
+            raise self._died(worker) from error
+
+    def _hear(self, worker: int) -> Any:
+        try:
+            good, answer = self._running[worker][1].recv()
+        except (EOFError, OSError) as error:
+            raise self._died(worker) from error
+        if not good:
+            raise answer
+        return answer
+
+    def _died(self, worker: int) -> TaskError:
+        process = self._running[worker][0]
+        process.join(_PATIENCE_S)
+        killed = " (out of memory?)" if process.exitcode == -signal.SIGKILL else ""
+        return TaskError(f"{self._name}: a training process ended with exit code {process.exitcode}{killed}")
+
+
+def _stop(running: list[tuple[BaseProcess, Connection]]) -> None:
+    for _, ours in running:
+        ours.close()
+    for process, _ in running:
+        process.terminate()
+    for process, _ in running:
+        process.join(_PATIENCE_S)
+        if process.is_alive():
+            process.kill()
+            process.join()
+        process.close()
+    running.clear()
+
+
+def _serve(theirs: Connection, make: Callable[[], Handler]) -> None:
+    """Runs in the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the owner decides
+    handler: Handler | None = None
+    while True:
+        try:
+            request = theirs.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            handler = handler or make()
+            answer = (True, handler(request))
+        except Exception as error:
+            # As text, whatever it is: an exception of the user's own may not survive the journey.
+            answer = (False, error if type(error).__module__.startswith("async_hfl.") else _portable(error))
+        try:
+            theirs.send(answer)
+        except OSError:
+            return
+
+
+def _portable(error: Exception) -> TaskError:
+    return TaskError(f"a training process failed: {type(error).__name__}: {error}")
