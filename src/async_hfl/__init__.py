@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from async_hfl.api import Run, load_run, resume, run
+    from async_hfl.api import Central, Run, central, load_run, resume, run, run_together
 
-__all__ = ["Run", "load_run", "resume", "run"]
+__all__ = ["Central", "Run", "central", "load_run", "resume", "run", "run_together"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime
 import platform
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from async_hfl.assembly.build import Share, build
@@ -118,7 +119,7 @@ def run(
 
     `overrides` are `section.key=value` texts, as for `--set`.
     """
-    return _run(
+    made, world, settings = _prepare(
         None,
         file,
         task=task,
@@ -129,12 +130,13 @@ def run(
         overrides=overrides,
         out=out,
         start_from=start_from,
-        on_start=on_start,
-        on_epoch=on_epoch,
     )
+    if on_start is not None:
+        on_start(made, settings)
+    return _simulate(made, world, settings, on_epoch)
 
 
-def _run(
+def _prepare(
     share: Share | None,
     file: str | Path | None = None,
     *,
@@ -146,9 +148,8 @@ def _run(
     overrides: Sequence[str] = (),
     out: str | Path | None = None,
     start_from: str | Path | None = None,
-    on_start: Callable[[Run, Settings], None] | None = None,
-    on_epoch: Callable[[Progress], None] | None = None,
-) -> Run:
+) -> tuple[Run, World, Settings]:
+    """A run directory with its manifest, and the world to simulate."""
     composed = compose(
         None if file is None else Path(file),
         task=task,
@@ -162,8 +163,9 @@ def _run(
     check_seed(choice.seed)
     start = None if start_from is None else Path(start_from)
     built = build(settings, choice.seed, None if start is None else _starter(start), share)
+    task_name = Path(file_of(choice.task)).stem if is_user_code(choice.task) else choice.task
     where = (
-        Path(out) if out is not None else _fresh_path(f"{choice.task}-{choice.method}-{choice.network}-s{choice.seed}")
+        Path(out) if out is not None else _fresh_path(f"{task_name}-{choice.method}-{choice.network}-s{choice.seed}")
     )
     directory = RunDirectory.create(
         where,
@@ -184,10 +186,7 @@ def _run(
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         },
     )
-    made = Run(directory)
-    if on_start is not None:
-        on_start(made, settings)
-    return _simulate(made, built.world, settings, on_epoch)
+    return Run(directory), built.world, settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,23 +248,32 @@ def run_together(
     from async_hfl.learning.together import Together
 
     together = Together(len(runs))
-
-    def one(number: int) -> Run:
-        def share(key: Hashable, make: Callable[[], Any]) -> Any:
-            return together.trainer(number, key, make)
-
-        def told(progress: Progress) -> None:
-            if on_epoch is not None:
-                on_epoch(number, progress)
-
+    outcomes: list[Run | BaseException] = []
+    prepared: dict[int, tuple[Run, World, Settings]] = {}
+    # One after the other: whatever reads settings and data need not be safe among threads.
+    for number, arguments in enumerate(runs):
         try:
-            return _run(share, **{"on_epoch": told, **runs[number]})
+            prepared[number] = _prepare(partial(together.trainer, number), **arguments)
+            outcomes.append(prepared[number][0])
+        except Exception as error:
+            outcomes.append(error)
+            together.leave(number)
+
+    def simulate(number: int) -> None:
+        made, world, settings = prepared[number]
+        try:
+            _simulate(made, world, settings, None if on_epoch is None else partial(on_epoch, number))
+        except BaseException as error:
+            outcomes[number] = error
         finally:
             together.leave(number)
 
-    with ThreadPoolExecutor(max(1, len(runs))) as threads:
-        futures = [threads.submit(one, number) for number in range(len(runs))]
-    return [future.exception() or future.result() for future in futures]
+    threads = [Thread(target=simulate, args=(number,), name=f"run {number}") for number in prepared]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return outcomes
 
 
 def resume(
@@ -356,8 +364,8 @@ def _fresh_path(name: str) -> Path:
 
 def _user_files(settings: Settings, start: Path | None) -> list[str]:
     """What a run was given from outside, and cannot go on without."""
-    policies = (settings.selection.policy, settings.association.policy)
-    return [file_of(name) for name in policies if is_user_code(name)] + ([] if start is None else [str(start)])
+    named = (settings.task.name, settings.selection.policy, settings.association.policy)
+    return [file_of(name) for name in named if is_user_code(name)] + ([] if start is None else [str(start)])
 
 
 def _versions() -> dict[str, str]:

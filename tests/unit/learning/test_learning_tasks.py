@@ -10,22 +10,12 @@ from async_hfl.core.targets import Target
 from async_hfl.core.weights import frozen
 from async_hfl.learning.recipe import Recipe
 from async_hfl.learning.task_learner import TaskLearner
-from async_hfl.learning.tasks import digits_learner
+from async_hfl.learning.tasks import TaskOptions, build_task
 
 
 def digits(devices: int = 60, seed: int = 1, gradient: bool = False) -> TaskLearner:
-    return digits_learner(
-        devices,
-        seed,
-        epochs=5,
-        batch_size=32,
-        learning_rate=0.05,
-        momentum=0.9,
-        weight_decay=0.0,
-        proximal_weight=0.1,
-        gradient=gradient,
-        threshold=0.9,
-    )
+    task = build_task("digits", devices, seed, TaskOptions(0.9, "by_class"))
+    return TaskLearner(task, Recipe(5, 32, 0.05, 0.9, 0.0, 0.1, gradient))
 
 
 def test_what_the_rest_of_the_system_asks() -> None:
