@@ -9,6 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from async_hfl.assembly.loading import bandwidth_share
+from async_hfl.assembly.own_learner import own_learner
 from async_hfl.assembly.settings import Settings
 from async_hfl.assembly.user_code import is_user_code, load_function
 from async_hfl.core.errors import SettingsError
@@ -139,6 +140,16 @@ def build_learner(settings: Settings, seed: int, gradient: GradientKind, share: 
     task = settings.task
     if task.name == "null":
         return NullLearner(task.devices, task.model_size, gradient=gradient == "last", threshold=task.target)
+    if is_user_code(task.name):
+        return own_learner(
+            task.name,
+            task.devices,
+            seed,
+            recipe(settings, gradient=gradient == "last"),
+            engine_options(settings),
+            threshold=task.target,
+            refresh=task.refresh,
+        )
     from async_hfl.learning.task_learner import TaskLearner, engine_for  # brings JAX: the null task does without
 
     dealt = build_task(task.name, task.devices, seed, task_options(settings))

@@ -19,7 +19,9 @@ from typing import Any
 import msgspec
 
 from async_hfl.assembly.expectations import expected
+from async_hfl.assembly.own_learner import own_settings
 from async_hfl.assembly.settings import RunChoice, Section, Settings
+from async_hfl.assembly.user_code import is_user_code
 from async_hfl.core.errors import SettingsError
 from async_hfl.learning.partition import PARTITIONERS
 from async_hfl.learning.tasks import TASKS
@@ -78,6 +80,8 @@ def layers(choice: RunChoice, own: Table, file: str, overrides: Sequence[str]) -
     found: list[Layer] = []
     for kind in ("task", "network", "preset", "method"):
         name = getattr(choice, kind)
+        if kind == "task" and is_user_code(name):
+            continue  # its settings come with the file: see `resolve`
         table = _packaged(kind, name)
         table.pop("description", None)
         by_task = table.pop("tasks", {})
@@ -101,6 +105,12 @@ def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
                 f"{kind}.name = {given_name!r} ({origin[f'{kind}.name']}): the {kind} is {name}; choose another with "
                 f"--{kind}, or as {kind} under [run]"
             )
+    if is_user_code(choice.task):
+        # Checked once without what the task says, since a wrong number of devices must not reach the user's function.
+        usual: Settings = _convert(merged, Settings, "", origin)
+        own = own_settings(choice.task, merged["task"].get("devices"), choice.seed, usual.task.devices)
+        said = {key: value for key, value in own.items() if key not in merged["task"]}
+        _merge(merged, {"task": said}, origin, f"task {choice.task}")
     settings: Settings = _convert(merged, Settings, "", origin)
     _check(settings, origin)
     return settings
@@ -166,15 +176,18 @@ def _check_read(settings: Settings, origin: Mapping[str, str]) -> None:
     task, network = settings.task, settings.network
     if task.name == "null":
         read = {"model_size"}
+    elif is_user_code(task.name):
+        read = {"refresh"}
     else:
         known, dealt = TASKS.get(task.name), PARTITIONERS.get(task.partition)
         read = {"partition", "refresh", *(known.reads if known else ()), *(dealt.arguments if dealt else ())}
+    dealt_by = "" if is_user_code(task.name) else f" with the partition {task.partition}"
     by_network = {
         "nycmesh-paper": {"compute"},
         "uniform": {"links_per_device", "min_rate", "max_rate", "min_compute", "max_compute"},
     }
     for section, keys, what in (
-        ("task", read | {"name", "devices", "target"}, f"the task {task.name} with the partition {task.partition}"),
+        ("task", read | {"name", "devices", "target"}, f"the task {task.name}{dealt_by}"),
         ("network", by_network[network.name] | {"name", "gateways"}, f"the network {network.name}"),
     ):
         for path, source in origin.items():

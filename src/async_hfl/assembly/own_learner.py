@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from async_hfl.assembly.user_code import load_task
-from async_hfl.core.errors import InternalError
+from async_hfl.assembly.user_code import file_of, fingerprint, load_task
+from async_hfl.core.errors import InternalError, SettingsError
 from async_hfl.core.learner import Learner
 from async_hfl.learning.own.given import devices_given, given_task
 from async_hfl.learning.own.task import OwnTask
 from async_hfl.learning.pytorch.task import TorchTask
 from async_hfl.learning.recipe import Recipe
 from async_hfl.learning.trainer import EngineOptions
+
+if TYPE_CHECKING:
+    from async_hfl.learning.task_learner import Task
+
+
+def own_settings(name: str, devices: int | None, seed: int, usual_devices: int) -> dict[str, Any]:
+    """What the task itself says of the settings: how many devices (where nobody else does) and the target."""
+    if devices is None:
+        devices = devices_given(load_task(name)) or usual_devices
+    return {"devices": devices, "target": _given(name, devices, seed).target}
 
 
 def own_learner(
@@ -24,29 +36,42 @@ def own_learner(
     threshold: float | None = None,
     refresh: float = 0.0,
 ) -> Learner:
-    """`threshold` and `refresh` where the settings give them; None: the task's own target."""
-    own = given_task(load_task(name), name, devices, seed)
-    if isinstance(own, TorchTask):
+    """`threshold` goes before the task's own target."""
+    if isinstance(_given(name, devices, seed), TorchTask):
         from async_hfl.learning.pytorch.learner import TorchLearner
 
         source = partial(load_torch_task, name, devices, seed)
         return TorchLearner(source, name, devices, seed, recipe, threshold=threshold, refresh=refresh)
-    assert isinstance(own, OwnTask)
-    # Brings JAX, which a task in PyTorch does without.
+    from async_hfl.learning.task_learner import TaskLearner  # brings JAX, which a task in PyTorch does without
+
+    return TaskLearner(own_jax_task(name, devices, seed, threshold=threshold, refresh=refresh), recipe, options)
+
+
+def own_jax_task(name: str, devices: int, seed: int, *, threshold: float | None = None, refresh: float = 0.0) -> Task:
+    """As the engine knows tasks; an error where the task is written in PyTorch."""
+    own = _given(name, devices, seed)
+    if not isinstance(own, OwnTask):
+        raise SettingsError(f"{name}: is a task in PyTorch, which only `async-hfl run` trains")
     from async_hfl.learning.own.build import own_task
-    from async_hfl.learning.task_learner import TaskLearner
 
-    return TaskLearner(own_task(own, name, devices, seed, threshold=threshold, refresh=refresh), recipe, options)
-
-
-def own_devices(name: str) -> int | None:
-    """How many devices the task has shards for; None where it is dealt over any number."""
-    return devices_given(load_task(name))
+    return own_task(own, name, devices, seed, threshold=threshold, refresh=refresh)
 
 
 def load_torch_task(name: str, devices: int, seed: int) -> TorchTask:
     """Called in every training process, which loads the user's file for itself."""
-    own = given_task(load_task(name), name, devices, seed)
+    own = _given(name, devices, seed)
     if not isinstance(own, TorchTask):
         raise InternalError(f"{name} is a TorchTask in one process and not in another")
     return own
+
+
+def _given(name: str, devices: int, seed: int) -> OwnTask | TorchTask:
+    file = file_of(name)
+    # Where there is no such file, loading it says so better than reading it would.
+    return _loaded_once(name, fingerprint(file) if Path(file).is_file() else "", devices, seed)
+
+
+@lru_cache(maxsize=2)
+def _loaded_once(name: str, content: str, devices: int, seed: int) -> OwnTask | TorchTask:
+    """Composing the settings and building the learner both ask; reading the data may take a while."""
+    return given_task(load_task(name), name, devices, seed)
