@@ -1,0 +1,109 @@
+"""How good one model is for each device: the spread that a mean over everybody hides.
+
+Each device is judged on samples of its own: its natural owner's part of the test set where the data has owners, else
+the training samples it holds. The latter were trained on, so they tell who is served worse than whom, not how a model
+does on what it has never seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.learner import Evaluation
+from async_hfl.core.weights import Weights
+from async_hfl.learning.backend import Array, jax, lax
+from async_hfl.learning.compilation import Program, compile_for
+from async_hfl.learning.models.model import Model, unflatten
+from async_hfl.learning.objectives import Objective
+from async_hfl.learning.partition import Rows
+from async_hfl.learning.resident import Resident, gather, resident
+from async_hfl.learning.samples import Samples
+from async_hfl.learning.trainer import Precision
+
+_ROWS = 128
+"""Samples per pass. Passes of all devices stand in one list, so a small device costs one pass, not a large one's."""
+
+
+@final
+class ByDevice:
+    """Evaluates a model on each group of samples."""
+
+    def __init__(
+        self,
+        model: Model,
+        objective: Objective,
+        samples: Samples,
+        owned: Sequence[Rows],
+        precision: Precision = "float32",
+    ) -> None:
+        self._model = model
+        self._objective = objective
+        self._window = samples.window
+        self._precision: Precision = precision
+        self._devices = len(owned)
+        pieces = [
+            (number, rows[first : first + _ROWS])
+            for number, rows in enumerate(owned)
+            for first in range(0, len(rows), _ROWS)
+        ]
+        self._device_of = np.array([number for number, _ in pieces], dtype=np.int64)
+        order = np.zeros((len(pieces), _ROWS), dtype=np.int32)
+        mask = np.zeros((len(pieces), _ROWS), dtype=np.float32)
+        for place, (_, rows) in enumerate(pieces):
+            order[place, : len(rows)] = rows
+            # Padding repeats the device's own first sample, masked out.
+            order[place, len(rows) :] = rows[0]
+            mask[place, : len(rows)] = 1
+        self._place = jax.local_devices()[0]
+        self._arguments = (resident(samples, self._place), *jax.device_put((order, mask), self._place))
+        self._program: Program | None = None
+        self._compiling = Lock()
+
+    def evaluate(self, weights: Weights) -> list[Evaluation | None]:
+        """One for each device; None for a device without samples."""
+        with self._compiling:
+            if self._program is None:
+                [self._program] = compile_for(
+                    [self._place], self._counting(), (*self._arguments, weights), self._precision
+                )
+        sums = np.asarray(self._program(*self._arguments, weights), dtype=np.float64)
+        totals = np.zeros((self._devices, sums.shape[1]))
+        np.add.at(totals, self._device_of, sums)
+        counted = np.bincount(self._device_of, minlength=self._devices) > 0
+        return [
+            self._objective.summarise(total) if any_ else None
+            for total, any_ in zip(totals, counted.tolist(), strict=True)
+        ]
+
+    def _counting(self) -> Program:
+        model, objective, window = self._model, self._objective, self._window
+
+        def count_all(data: Resident, order: Array, mask: Array, weights: Array) -> Array:
+            parameters = unflatten(model.layout, weights)
+
+            def count(piece: tuple[Array, Array]) -> Array:
+                rows, real = piece
+                inputs, wanted = gather(data, rows, window)
+                return objective.count(model.apply(parameters, inputs), wanted, real)
+
+            sums: Array = lax.map(count, (order, mask))
+            return sums
+
+        return count_all
+
+
+def owners_test_rows(
+    owned: Sequence[Rows], owner: npt.NDArray[np.int32], test_owner: npt.NDArray[np.int32]
+) -> list[Rows]:
+    """The test samples of each device's natural owner, for a partition that kept owners apart.
+
+    Devices that share an owner share the owner's test samples.
+    """
+    of_owner = {int(number): np.flatnonzero(test_owner == number) for number in np.unique(test_owner)}
+    nothing = np.zeros(0, dtype=np.int64)
+    return [of_owner.get(int(owner[rows[0]]), nothing) for rows in owned]
