@@ -154,7 +154,7 @@ HPWREN = PublishedSet(
     title="HPWREN: weather of 2021 at 26 stations, half-hourly and hourly",
     licence="MIT (UCSD SEELab); credit HPWREN, hpwren.ucsd.edu",
     samples={"train": 292_838, "test": 31_366},
-    download_bytes=150_000_000,
+    download_bytes=150_000_000,  # estimated: the server makes the archive as it sends it
     files=(
         SourceFile(
             hpwren_files.HALF_HOURLY_FILE,

@@ -81,7 +81,9 @@ def parse_idx(content: bytes, axes: int, where: str) -> npt.NDArray[np.uint8]:
     header = 4 + 4 * axes
     if content[:4] != bytes([0, 0, _UNSIGNED_BYTE, axes]):
         raise DataError(f"{where}: not an IDX file of {axes} axes of bytes (it begins with {content[:4].hex()})")
+    if len(content) < header:
+        raise DataError(f"{where}: {len(content)} bytes are less than its header; it is cut short")
     shape: tuple[Any, ...] = tuple(int(length) for length in np.frombuffer(content[4:header], ">u4"))
-    if len(shape) != axes or len(content) != header + int(np.prod(shape, dtype=np.int64)):
+    if len(content) != header + int(np.prod(shape, dtype=np.int64)):
         raise DataError(f"{where}: {len(content):,} bytes do not fit its header {shape}; it is cut short or damaged")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)

@@ -87,14 +87,14 @@ def _ranges(firsts: Numbers, lasts: Numbers) -> tuple[Numbers, npt.NDArray[np.in
 
 
 def _parse(sources: Sources) -> Arrays:
-    text = sources.content(_FILE).decode("ascii", errors="replace").replace("\r\n", "\n")
+    text = sources.content(_FILE).decode("latin-1").replace("\r\n", "\n")
     try:
         said = speeches(text)
     except DataError as problem:
         raise DataError(f"{sources.paths[_FILE]}: {problem}") from problem
     number = np.full(256, ALPHABET.index(" "), np.uint8)
     number[np.frombuffer(ALPHABET.encode("ascii"), np.uint8)] = np.arange(len(ALPHABET), dtype=np.uint8)
-    joined = "".join(said.values()).encode("ascii", errors="replace")
+    joined = "".join(said.values()).encode("latin-1")
     return {
         "symbols": number[np.frombuffer(joined, np.uint8)],
         "lengths": np.array([len(speech) for speech in said.values()], np.int32),

@@ -41,8 +41,11 @@ def speeches(text: str) -> Mapping[Role, str]:
 def _works(lines: list[str]) -> list[tuple[str, int, int]]:
     """Title, first line and end of each work."""
     starts = [number for number, line in enumerate(lines) if line.strip() == _AUTHOR]
-    titles = [next((line.strip() for line in reversed(lines[:start]) if line.strip()), "") for start in starts]
-    return list(zip(titles, (start + 1 for start in starts), [*starts[1:], len(lines)], strict=True))
+    works = []
+    for start, stop in zip(starts, [*starts[1:], len(lines)], strict=False):
+        title = next((line.strip() for line in reversed(lines[:start]) if line.strip()), "")
+        works.append((title, start + 1, stop))
+    return works
 
 
 def _read_play(title: str, lines: list[str], said: dict[Role, list[str]]) -> None:

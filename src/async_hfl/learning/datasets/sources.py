@@ -92,11 +92,15 @@ def mismatch(file: SourceFile, content: bytes) -> str | None:
 
 def find(published: PublishedSet, names: Sequence[str] = ()) -> Sources | None:
     """The first folder that has these files (all of the set, unless named)."""
-    for folder in folders(published):
-        paths = _paths(folder, names or [file.name for file in published.files])
-        if all(paths.values()):
-            return Sources(published, folder, {name: path for name, path in paths.items() if path})
-    return None
+    found = (in_folder(published, folder, names) for folder in folders(published))
+    return next((sources for sources in found if sources is not None), None)
+
+
+def in_folder(published: PublishedSet, folder: Path, names: Sequence[str] = ()) -> Sources | None:
+    """That folder, if it has them all."""
+    paths = _paths(folder, names or [file.name for file in published.files])
+    present = {name: path for name, path in paths.items() if path is not None}
+    return Sources(published, folder, present) if len(present) == len(paths) else None
 
 
 def locate(published: PublishedSet, names: Sequence[str] = ()) -> Sources:
@@ -145,6 +149,11 @@ def _paths(folder: Path, names: Sequence[str]) -> dict[str, Path | None]:
     return {name: _path(folder, name) for name in names}
 
 
+def packings(name: str) -> list[str]:
+    """What that file may be called."""
+    return [f"{name}{packing}" for packing in _PACKINGS]
+
+
 def _path(folder: Path, name: str) -> Path | None:
-    candidates = (folder / f"{name}{packing}" for packing in _PACKINGS)
+    candidates = (folder / candidate for candidate in packings(name))
     return next((path for path in candidates if path.is_file()), None)

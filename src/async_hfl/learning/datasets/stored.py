@@ -64,7 +64,7 @@ def _read(path: Path | None) -> Arrays | None:
     if path is None or not path.is_file():
         return None
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except Exception:  # whatever is wrong with it, it can be made again
         return None

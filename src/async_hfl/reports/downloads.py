@@ -1,0 +1,48 @@
+"""The progress of downloads: bars on a terminal, silence elsewhere."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+
+class DownloadView:
+    """On stderr, so that stdout stays for results."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        console = Console(stderr=True)
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=quiet or not console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def progress(self, name: str, done: int, total: int | None) -> None:
+        if name not in self._tasks:
+            self._tasks[name] = self._bars.add_task(name, total=total)
+        self._bars.update(self._tasks[name], completed=done, total=total)
