@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from async_hfl.assembly.settings import Settings
 from async_hfl.assembly.user_code import file_of, fingerprint, is_user_code
 from async_hfl.core.errors import RunDirectoryError, UserError
 from async_hfl.core.learner import Learner
+from async_hfl.core.spread import spread
 from async_hfl.core.weights import Weights
 from async_hfl.journal.events_file import read_events
 from async_hfl.journal.model_file import load_model, save_model
@@ -327,8 +329,21 @@ def _simulate(made: Run, world: World, settings: Settings, on_epoch: Callable[[P
         if not settings.warmup.charge:
             _take_off_warmup(result)
         named = {key: manifest[key] for key in ("method", "task", "network", "preset", "seed")}
-        made.directory.write_summary({"run": str(made.path), **named, **result})
+        finer = _finer(world.learner, world.cloud.state.weights)
+        made.directory.write_summary({"run": str(made.path), **named, **result, **finer})
     return made
+
+
+def _finer(learner: Learner, weights: Weights) -> dict[str, Any]:
+    """What the mean over everybody hides: the final model by class and by device."""
+    by_device = [
+        None if one is None or not math.isfinite(one.metric) else one.metric
+        for one in learner.evaluate_by_device(weights)
+    ]
+    if not by_device:
+        return {"by_class": {}, "by_device": None}
+    by_class = dict(learner.evaluate(weights).details)
+    return {"by_class": by_class, "by_device": {**spread(by_device, learner.target.direction), "values": by_device}}
 
 
 def _take_off_warmup(result: dict[str, Any]) -> None:

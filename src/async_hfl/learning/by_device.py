@@ -12,7 +12,6 @@ from threading import Lock
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.weights import Weights
@@ -25,7 +24,9 @@ from async_hfl.learning.resident import Resident, gather, resident
 from async_hfl.learning.samples import Samples
 from async_hfl.learning.trainer import Precision
 
-_ROWS = 128
+_MOST = 200
+"""Samples of a device: enough to tell devices apart, and all of them together cost no more than a few evaluations."""
+_ROWS = 100
 """Samples per pass. Passes of all devices stand in one list, so a small device costs one pass, not a large one's."""
 
 
@@ -46,9 +47,10 @@ class ByDevice:
         self._window = samples.window
         self._precision: Precision = precision
         self._devices = len(owned)
+        judged = [_spaced(rows) for rows in owned]
         pieces = [
             (number, rows[first : first + _ROWS])
-            for number, rows in enumerate(owned)
+            for number, rows in enumerate(judged)
             for first in range(0, len(rows), _ROWS)
         ]
         self._device_of = np.array([number for number, _ in pieces], dtype=np.int64)
@@ -97,13 +99,6 @@ class ByDevice:
         return count_all
 
 
-def owners_test_rows(
-    owned: Sequence[Rows], owner: npt.NDArray[np.int32], test_owner: npt.NDArray[np.int32]
-) -> list[Rows]:
-    """The test samples of each device's natural owner, for a partition that kept owners apart.
-
-    Devices that share an owner share the owner's test samples.
-    """
-    of_owner = {int(number): np.flatnonzero(test_owner == number) for number in np.unique(test_owner)}
-    nothing = np.zeros(0, dtype=np.int64)
-    return [of_owner.get(int(owner[rows[0]]), nothing) for rows in owned]
+def _spaced(rows: Rows) -> Rows:
+    """At most `_MOST` of them, evenly spread."""
+    return rows if len(rows) <= _MOST else rows[np.linspace(0, len(rows) - 1, _MOST).astype(np.int64)]

@@ -79,6 +79,10 @@ class NullLearner:
         distance = float(np.dot(weights, weights)) / max(1, len(weights))
         return Evaluation(metric=1.0 / (1.0 + distance), loss=distance)
 
+    def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
+        """There is no data."""
+        return []
+
     def _train(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
         size = self._layout.size
         seeds = np.array([job.seed for job in jobs], dtype=np.uint64)

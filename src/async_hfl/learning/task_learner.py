@@ -13,6 +13,7 @@ from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
 from async_hfl.core.randomness import stream
 from async_hfl.core.targets import Target
 from async_hfl.core.weights import Layout, Weights
+from async_hfl.learning.by_device import ByDevice
 from async_hfl.learning.engine import Engine
 from async_hfl.learning.evaluation import Evaluator
 from async_hfl.learning.models.model import Model
@@ -40,6 +41,8 @@ class Task:
     """Share of a device's samples renewed with each job."""
     seed: int = 0
     """Of what changes over time."""
+    test_owned: tuple[Rows, ...] = ()
+    """Rows of the test set by device, where the data has natural owners and devices are owners."""
     classes: int = 0
     class_names: tuple[str, ...] = ()
 
@@ -62,6 +65,8 @@ class TaskLearner:
         """`trainer` where several learners of the same task, model and recipe's shape share one."""
         self._task = task
         self._recipe = recipe
+        self._options = options
+        self._by_device: ByDevice | None = None
         self._trainer = trainer or engine_for(task, recipe, options)
         self._evaluator = Evaluator(task.model, task.objective, task.test, options.precision)
         self._refresh = Refresh(
@@ -117,6 +122,14 @@ class TaskLearner:
 
     def evaluate(self, weights: Weights) -> Evaluation:
         return self._evaluator.evaluate(weights)
+
+    def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
+        """On its owner's part of the test set, else on the training samples it was dealt."""
+        if self._by_device is None:
+            task = self._task
+            samples, owned = (task.test, task.test_owned) if task.test_owned else (task.train, task.owned)
+            self._by_device = ByDevice(task.model, task.objective, samples, owned, self._options.precision)
+        return self._by_device.evaluate(weights)
 
     def compile(self) -> None:
         """Compile every program now; otherwise the first call of each does."""

@@ -15,7 +15,8 @@ from async_hfl.learning.datasets.har import load_har
 from async_hfl.learning.datasets.hpwren import load_hpwren
 from async_hfl.learning.datasets.idx_images import load_fashion_mnist, load_mnist
 from async_hfl.learning.datasets.shakespeare import load_shakespeare
-from async_hfl.learning.partition import partition
+from async_hfl.learning.partition import Rows, partition
+from async_hfl.learning.partition.natural import owners_test_rows
 from async_hfl.learning.samples import Dataset
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def build_task(name: str, devices: int, seed: int, options: TaskOptions) -> Task
         raise SettingsError(f"task.name = {name!r}: `async-hfl tasks` lists them all")
     data = _loaded(name, options.layers, options.normalisation, options.interval)
     objective = _objective(data)
+    owned = partition(options.partition, data, devices, seed, options.partition_settings)
     direction: Literal["at_least", "at_most"] = "at_least" if data.classes else "at_most"
     return Task(
         name=name,
@@ -68,13 +70,21 @@ def build_task(name: str, devices: int, seed: int, options: TaskOptions) -> Task
         objective=objective,
         train=data.train,
         test=data.test,
-        owned=partition(options.partition, data, devices, seed, options.partition_settings),
+        owned=owned,
         target=Target(objective.metric, options.target, direction),
         refresh=options.refresh,
         seed=seed,
+        test_owned=_test_rows(options.partition, data, owned),
         classes=data.classes,
         class_names=data.class_names,
     )
+
+
+def _test_rows(how: str, data: Dataset, owned: tuple[Rows, ...]) -> tuple[Rows, ...]:
+    """Whose part of the test set each device is judged on, where devices are the data's own owners."""
+    if how != "natural_id" or data.owner is None or data.test_owner is None:
+        return ()
+    return owners_test_rows(owned, data.owner, data.test_owner)
 
 
 def _objective(data: Dataset) -> Objective:

@@ -111,6 +111,18 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
         table.add_row(
             "final metric", f"{summary['final_metric']:.4f} (target {manifest['settings']['task']['target']:g})"
         )
+    if summary.get("by_class"):
+        ranked = sorted(summary["by_class"].items(), key=lambda pair: pair[1])
+        (worst, low), (best, high) = ranked[0], ranked[-1]
+        table.add_row("by class", f"{low:.4f} ({worst.replace('_', ' ')}) to {high:.4f} ({best.replace('_', ' ')})")
+    if finer := summary.get("by_device"):
+        table.add_row(
+            "by device",
+            f"worst {finer['worst']:.4f} (device {finer['worst_device']}), worst tenth {finer['worst_tenth']:.4f}, "
+            f"median {finer['median']:.4f}, best {finer['best']:.4f}"
+            if finer["devices"]
+            else "-",
+        )
     table.add_row(
         "updates",
         f"{summary['device_updates']:,} from devices in {summary['cloud_epochs']:,} cloud epochs, "

@@ -8,11 +8,12 @@ from learning_cases import SIZES, uneven_task, with_noise
 
 from async_hfl.core.spread import spread
 from async_hfl.core.weights import Weights
-from async_hfl.learning.by_device import ByDevice, owners_test_rows
+from async_hfl.learning.by_device import ByDevice
 from async_hfl.learning.evaluation import Evaluator
+from async_hfl.learning.partition.natural import owners_test_rows
 from async_hfl.learning.task_learner import Task
 
-TASK = uneven_task((*SIZES, 300))
+TASK = uneven_task((*SIZES, 150))
 
 
 def weights_of(task: Task) -> Weights:
@@ -28,6 +29,17 @@ def test_as_each_device_alone() -> None:
         assert evaluation.metric == alone.metric
         assert evaluation.loss == pytest.approx(alone.loss, rel=1e-5)
         assert evaluation.details == pytest.approx(dict(alone.details))
+
+
+def test_a_large_device_is_judged_on_some_of_its_samples() -> None:
+    task = uneven_task((30, 1000))
+    weights = weights_of(task)
+    small, large = ByDevice(task.model, task.objective, task.train, task.owned).evaluate(weights)
+    assert small is not None
+    assert large is not None
+    assert (large.metric * 200) % 1 == pytest.approx(0, abs=1e-9)
+    whole = Evaluator(task.model, task.objective, task.train.rows(task.owned[1])).evaluate(weights)
+    assert large.metric == pytest.approx(whole.metric, abs=0.1)
 
 
 def test_repeats_to_the_bit() -> None:

@@ -29,9 +29,7 @@ def shards() -> list[tuple[Any, Any]]:
 def perceptron() -> Any:
     import torch
 
-    return torch.nn.Sequential(
-        torch.nn.Linear(INPUTS, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, CLASSES)
-    )
+    return torch.nn.Sequential(torch.nn.Linear(INPUTS, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, CLASSES))
 
 
 def small(**changed: Any) -> TorchTask:

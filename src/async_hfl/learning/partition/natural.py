@@ -7,7 +7,10 @@ owners having more. A device never holds samples of two owners.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import stream
@@ -46,3 +49,15 @@ def natural_id(
             kept = part if most is None or len(part) <= most else random.choice(part, most, replace=False)
             shares.append([kept])
     return hands(shares, len(dataset.train))
+
+
+def owners_test_rows(
+    owned: Sequence[Rows], owner: npt.NDArray[np.int32], test_owner: npt.NDArray[np.int32]
+) -> tuple[Rows, ...]:
+    """The test samples of each device's natural owner, for a partition that kept owners apart.
+
+    Devices that share an owner share the owner's test samples.
+    """
+    of_owner = {int(number): np.flatnonzero(test_owner == number) for number in np.unique(test_owner)}
+    nothing = np.zeros(0, dtype=np.int64)
+    return tuple(of_owner.get(int(owner[rows[0]]), nothing) for rows in owned)

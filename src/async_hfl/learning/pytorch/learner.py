@@ -135,9 +135,10 @@ class TorchLearner:
         [evaluation] = self._evaluated(weights, [rows], of_test=True)
         return evaluation
 
-    def evaluate_by_device(self, weights: Weights) -> list[Evaluation]:
-        """On each device's own training data."""
-        return self._evaluated(weights, self._data.owned, of_test=False)
+    def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
+        """On the training samples it was dealt, at most `_ROWS` of them, evenly spread."""
+        judged = [rows[:: -(-len(rows) // _ROWS)] for rows in self._data.owned]
+        return [*self._evaluated(weights, judged, of_test=False)]
 
     def _evaluated(
         self, weights: Weights, groups: Sequence[npt.NDArray[np.int64]], *, of_test: bool
