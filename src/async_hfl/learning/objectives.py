@@ -54,3 +54,27 @@ def classification(classes: int) -> Objective:
         )
 
     return Objective("accuracy", loss, count, summarise)
+
+
+def regression(values: int) -> Objective:
+    """Mean squared error, whole and by value; lower is better."""
+
+    def squares(outputs: Array, targets: Array) -> Array:
+        return jnp.square(outputs - targets)
+
+    def loss(outputs: Array, targets: Array) -> Array:
+        return squares(outputs, targets).mean(axis=-1)
+
+    def count(outputs: Array, targets: Array, mask: Array) -> Array:
+        real = mask[:, None] > 0
+        by_value = jnp.where(real, squares(outputs, targets), 0.0).sum(axis=0)
+        return jnp.concatenate([(mask > 0).sum(dtype=outputs.dtype)[None], by_value])
+
+    def summarise(sums: npt.NDArray[np.float64]) -> Evaluation:
+        by_value = sums[1 : values + 1] / sums[0]
+        error = float(by_value.mean())
+        return Evaluation(
+            metric=error, loss=error, details={f"value_{value}": float(by_value[value]) for value in range(values)}
+        )
+
+    return Objective("mse", loss, count, summarise)

@@ -1,0 +1,50 @@
+"""The small convolutional network of the MNIST tasks: 20 and 50 filters of 5 x 5, then 500 rectified units."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from async_hfl.core.weights import Layout, Weights
+from async_hfl.learning.backend import Array, jax
+from async_hfl.learning.models.convolution import batch_last, convolution, rectified_max_pool
+from async_hfl.learning.models.initial import uniform
+from async_hfl.learning.models.model import Model, Parameters
+
+_FILTER = 5
+_FEW, _MANY, _HIDDEN = 20, 50, 500
+_FEATURES = _MANY * 4 * 4
+"""28 x 28 becomes 24 x 24, pooled 12 x 12, then 8 x 8, pooled 4 x 4."""
+
+
+def cnn(classes: int = 10) -> Model:
+    """For images of 28 x 28 with one channel, (batch, 28, 28, 1); 431,080 parameters with 10 classes."""
+    layout = Layout(
+        (
+            *("first.weight", "first.bias", "second.weight", "second.bias"),
+            *("hidden.weight", "hidden.bias", "output.weight", "output.bias"),
+        ),
+        (
+            *((_FEW, _FILTER, _FILTER, 1), (_FEW,), (_MANY, _FILTER, _FILTER, _FEW), (_MANY,)),
+            *((_FEATURES, _HIDDEN), (_HIDDEN,), (_HIDDEN, classes), (classes,)),
+        ),
+    )
+    fan_in = {"first": _FILTER**2, "second": _FILTER**2 * _FEW, "hidden": _FEATURES, "output": _HIDDEN}
+
+    def init(random: np.random.Generator) -> Weights:
+        return layout.flatten(
+            {
+                name: uniform(random, shape, fan_in[name.partition(".")[0]])
+                for name, shape in zip(layout.names, layout.shapes, strict=True)
+            }
+        )
+
+    def apply(parameters: Parameters, batch: Array) -> Array:
+        images = batch_last(batch)
+        for name in ("first", "second"):
+            bias = parameters[f"{name}.bias"][:, None, None, None]
+            images = rectified_max_pool(convolution(images, parameters[f"{name}.weight"]) + bias)
+        features = images.reshape(_FEATURES, -1).T
+        hidden = jax.nn.relu(features @ parameters["hidden.weight"] + parameters["hidden.bias"])
+        return hidden @ parameters["output.weight"] + parameters["output.bias"]
+
+    return Model(layout, init, apply)

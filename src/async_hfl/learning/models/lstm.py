@@ -1,0 +1,78 @@
+"""Recurrent networks that answer after the last step: the next character of a text, the next reading of a series."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from async_hfl.core.weights import Layout, Weights
+from async_hfl.learning.backend import Array, jax
+from async_hfl.learning.models.initial import Drawn, uniform
+from async_hfl.learning.models.model import Model, Parameters
+from async_hfl.learning.models.recurrence import recurrence
+
+
+def character_lstm(
+    symbols: int = 80, embedding: int = 8, hidden: int = 100, layers: int = 1, *, unroll: int = 1
+) -> Model:
+    """Symbol numbers (batch, time) to the next symbol's logits; 52,720 parameters with one layer, 133,520 with two.
+
+    `unroll`: steps in one turn of the loop; more of them help an accelerator and hurt a processor.
+    """
+    stack = _Stack(embedding, hidden, layers, symbols, unroll)
+    layout = Layout(("embedding.weight", *stack.names), ((symbols, embedding), *stack.shapes))
+
+    def init(random: np.random.Generator) -> Weights:
+        first: dict[str, Drawn] = {"embedding.weight": random.standard_normal((symbols, embedding))}
+        return layout.flatten(first | stack.draw(random))
+
+    def apply(parameters: Parameters, batch: Array) -> Array:
+        # A product with one-hot rows: the derivative of a lookup is a slow scatter.
+        table = parameters["embedding.weight"]
+        return stack.apply(parameters, jax.nn.one_hot(batch.T, symbols, dtype=table.dtype) @ table)
+
+    return Model(layout, init, apply)
+
+
+def series_lstm(values: int = 12, hidden: int = 128, layers: int = 1, *, unroll: int = 1) -> Model:
+    """Readings (batch, time, values) to the next reading; 74,252 parameters."""
+    stack = _Stack(values, hidden, layers, values, unroll)
+    layout = Layout(stack.names, stack.shapes)
+
+    def init(random: np.random.Generator) -> Weights:
+        return layout.flatten(stack.draw(random))
+
+    def apply(parameters: Parameters, batch: Array) -> Array:
+        return stack.apply(parameters, batch.transpose(1, 0, 2))
+
+    return Model(layout, init, apply)
+
+
+class _Stack:
+    """LSTM layers over each other and a linear map of the last step. Two biases a layer, as PyTorch has them."""
+
+    def __init__(self, inputs: int, hidden: int, layers: int, outputs: int, unroll: int) -> None:
+        self._hidden = hidden
+        self._layers = layers
+        self._unroll = unroll
+        self.names: tuple[str, ...] = ()
+        self.shapes: tuple[tuple[int, ...], ...] = ()
+        for layer in range(1, layers + 1):
+            width = inputs if layer == 1 else hidden
+            parts = ("input_weight", "hidden_weight", "input_bias", "hidden_bias")
+            self.names += tuple(f"layer{layer}.{part}" for part in parts)
+            self.shapes += ((width, 4 * hidden), (hidden, 4 * hidden), (4 * hidden,), (4 * hidden,))
+        self.names += ("output.weight", "output.bias")
+        self.shapes += ((hidden, outputs), (outputs,))
+
+    def draw(self, random: np.random.Generator) -> dict[str, Drawn]:
+        shapes = zip(self.names, self.shapes, strict=True)
+        return {name: uniform(random, shape, self._hidden) for name, shape in shapes}
+
+    def apply(self, parameters: Parameters, steps: Array) -> Array:
+        """From (time, batch, inputs) to (batch, outputs)."""
+        for layer in range(1, self._layers + 1):
+            bias = parameters[f"layer{layer}.input_bias"] + parameters[f"layer{layer}.hidden_bias"]
+            # The inputs' share of the gates does not wait for the step before: one product for all steps.
+            drive = steps @ parameters[f"layer{layer}.input_weight"] + bias
+            steps = recurrence(drive, parameters[f"layer{layer}.hidden_weight"], self._unroll)
+        return steps[-1] @ parameters["output.weight"] + parameters["output.bias"]
