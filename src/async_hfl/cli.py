@@ -318,7 +318,10 @@ def _data_verify(options: argparse.Namespace) -> int:
     wrong = [row for row in rows if row.problem]
     if wrong:
         names = " ".join(dict.fromkeys(row.name for row in wrong))
-        return _complain(f"{len(wrong)} of {len(rows)} files are not right; `async-hfl data fetch {names}`", 2)
+        remedy = f"`async-hfl data fetch {names}` gets them"
+        if os.environ.get("ASYNC_HFL_DATA"):
+            remedy += "; $ASYNC_HFL_DATA is read first: replace what is wrong there, or unset it"
+        return _complain(f"{len(wrong)} of {len(rows)} files are not right; {remedy}", 2)
     if not rows:
         return _complain("no data set is on this machine; `async-hfl data list` shows what there is", 2)
     return 0

@@ -133,6 +133,7 @@ def test_a_corrupted_download(call: Call, small: PublishedSet, tmp_path: Path) -
 MISTAKES = {
     "unknown set": (["data", "fetch", "minst"], "unknown data set 'minst'; there are: mnist, fashion-mnist"),
     "unknown set to verify": (["data", "verify", "minst"], "unknown data set 'minst'"),
+    "embedded set": (["data", "fetch", "digits"], "digits is inside async-hfl; there is nothing to fetch"),
     "nothing to fetch": (["data", "fetch"], "required: NAME"),
     "nothing to do": (["data"], "required: WHAT"),
 }
