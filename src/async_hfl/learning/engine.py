@@ -208,7 +208,14 @@ class Engine:
         return train_group
 
     def _stacked(self, steps: int) -> Program:
-        train = local_training(self._model, self._objective, self._shape, self._window, most_steps=steps)
+        train = local_training(
+            self._model,
+            self._objective,
+            self._shape,
+            self._window,
+            most_steps=steps,
+            half=self._options.precision == "bf16",
+        )
         side_by_side: Any = jax.vmap(train, in_axes=(None, 0, 0, 0, 0))
 
         def train_group(

@@ -43,8 +43,14 @@ _State: TypeAlias = tuple[dict[str, Array], dict[str, Array], dict[str, Array], 
 
 
 def local_training(
-    model: Model, objective: Objective, shape: Shape, window: int = 0, most_steps: int | None = None
+    model: Model,
+    objective: Objective,
+    shape: Shape,
+    window: int = 0,
+    most_steps: int | None = None,
+    half: bool = False,
 ) -> LocalTraining:
+    """`half`: layers compute in bfloat16; weights, their gradients' sums, statistics and losses stay as they are."""
     epochs, batch_size = shape.epochs, shape.batch_size
     names = model.layout.names
 
@@ -66,11 +72,13 @@ def local_training(
 
             def total(at: dict[str, Array]) -> tuple[Array, tuple[Array, dict[str, Array]]]:
                 after = statistics
+                parameters, given = _halved({**at, **statistics}, batch) if half else ({**at, **statistics}, batch)
                 if finished or model.apply_in_training is None:
-                    outputs = model.apply({**at, **statistics}, batch)
+                    outputs = model.apply(parameters, given)
                 else:
-                    outputs, changed = model.apply_in_training({**at, **statistics}, batch, real)
-                    after = {name: changed[name] for name in model.statistics}
+                    outputs, changed = model.apply_in_training(parameters, given, real)
+                    after = {name: changed[name].astype(start.dtype) for name in model.statistics}
+                outputs = outputs.astype(start.dtype)
                 losses = jnp.where(real, objective.loss(outputs, wanted), 0.0)
                 return losses.sum(), (losses, after)
 
@@ -129,3 +137,12 @@ def local_training(
         return Trained(weights, sums, flatten(model.trained, gradient))
 
     return train
+
+
+def _halved(parameters: dict[str, Array], batch: Array) -> tuple[dict[str, Array], Array]:
+    """Floats as bfloat16; symbols stay whole numbers."""
+    less = jnp.bfloat16
+    return (
+        {name: array.astype(less) for name, array in parameters.items()},
+        batch.astype(less) if jnp.issubdtype(batch.dtype, jnp.floating) else batch,
+    )

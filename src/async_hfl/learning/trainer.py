@@ -14,7 +14,7 @@ from async_hfl.core.weights import Weights
 from async_hfl.learning.batches import RowNumbers
 
 Precision: TypeAlias = Literal["float32", "tf32", "bf16"]
-"""Of matrix products on accelerators; sums are float32 in all of them."""
+"""Of matrix products on accelerators, sums float32 in all of them; bf16: of all that lies between the layers, too."""
 Plan: TypeAlias = Literal["loop", "stack"]
 
 

@@ -104,3 +104,15 @@ def test_an_engine_serves_jobs_of_several_learners_as_if_alone() -> None:
     jobs = mixed_jobs(alone, 5)
     assert [fingerprint(r) for r in alone.train_many(jobs)] == [fingerprint(r) for r in shared.train_many(jobs)]
     assert len(task.owned) != len(other.owned)
+
+
+def test_half_precision_stays_near() -> None:
+    """bfloat16 has 8 bits of mantissa: a run goes the same way, and weights are still float32."""
+    full = TaskLearner(uneven_task(), RECIPE, EngineOptions(plan="stack"))
+    half = TaskLearner(uneven_task(), RECIPE, EngineOptions(plan="stack", precision="bf16"))
+    jobs = mixed_jobs(full, 8)
+    for job, one, other in zip(jobs, full.train_many(jobs), half.train_many(jobs), strict=True):
+        moved = np.linalg.norm(one.weights - job.weights)
+        assert 0 < np.linalg.norm(one.weights - other.weights) < 0.05 * moved
+        assert other.weights.dtype == np.float32
+        assert one.loss == pytest.approx(other.loss, rel=0.05)
