@@ -8,18 +8,41 @@ async_hfl.load_run(run.path)
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from async_hfl.api import Central, Run, central, load_run, resume, run, run_together
+    from async_hfl.learning.own.modules import from_equinox, from_flax, from_nnx
+    from async_hfl.learning.own.task import OwnTask
+    from async_hfl.learning.pytorch.task import TorchTask
 
-__all__ = ["Central", "Run", "central", "load_run", "resume", "run", "run_together"]
+__all__ = [
+    "Central",
+    "OwnTask",
+    "Run",
+    "TorchTask",
+    "central",
+    "from_equinox",
+    "from_flax",
+    "from_nnx",
+    "load_run",
+    "resume",
+    "run",
+    "run_together",
+]
+
+_HOME = {
+    "OwnTask": "async_hfl.learning.own.task",
+    "TorchTask": "async_hfl.learning.pytorch.task",
+    "from_equinox": "async_hfl.learning.own.modules",
+    "from_flax": "async_hfl.learning.own.modules",
+    "from_nnx": "async_hfl.learning.own.modules",
+}
 
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use, so that `async-hfl --help` need not wait for the learning libraries.
     if name in __all__:
-        from async_hfl import api
-
-        return getattr(api, name)
+        return getattr(import_module(_HOME.get(name, "async_hfl.api")), name)
     raise AttributeError(f"module 'async_hfl' has no attribute {name!r}")

@@ -31,6 +31,7 @@ def loaded_after(code: str, where: Path) -> set[str]:
         "import async_hfl.cli",
         "import async_hfl.cli, contextlib\n with contextlib.suppress(SystemExit): async_hfl.cli.main(['--help'])",
         "import async_hfl.cli; async_hfl.cli.main(['methods'])",
+        "import async_hfl; async_hfl.OwnTask, async_hfl.TorchTask, async_hfl.from_flax",
     ],
 )
 def test_help_and_listings_are_light(code: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import shlex
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import HANG_GUARD_S, PROGRAM
+from command_line import HANG_GUARD_S, PROGRAM, command
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
@@ -18,6 +19,7 @@ NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 def test_all_are_here() -> None:
     assert {"own_policy.py", "run_from_python.py"} <= set(NAMES)
+    assert {f"own_{library}.py" for library in ("jax", "flax", "equinox", "torch")} <= set(NAMES)
 
 
 @pytest.fixture
@@ -57,3 +59,23 @@ def test_run_from_python(place: Path) -> None:
     assert ": 90% after " in lines[0]
     assert lines[1].startswith("last row: {'at': ")
     assert float(lines[3].rpartition(": ")[2]) > 0.7
+
+
+@pytest.mark.parametrize("library", ["jax", "flax", "equinox", "torch"])
+def test_own_tasks(library: str, place: Path) -> None:
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    out = run(f"own_{library}.py", place)
+    assert f"on examples/own_{library}.py:task" in out.replace("\n              ", "")
+    assert "reached after" in out
+    assert "by device" in out
+
+
+@pytest.mark.parametrize("library", ["flax", "equinox", "torch"])
+def test_a_library_that_is_missing_is_named(library: str, place: Path) -> None:
+    if importlib.util.find_spec(library) is not None:
+        pytest.skip(f"{library} is installed")
+    done = command("run", "--task", f"examples/own_{library}.py:task", cwd=place)
+    assert done.code == 2
+    assert f"examples/own_{library}.py failed while loading: ModuleNotFoundError" in done.told()
+    assert f"{library}" in done.told()

@@ -125,8 +125,11 @@ def test_errors_are_of_the_one_tree(tmp_path: Path) -> None:
 
 
 def test_the_package_has_these_names_and_no_others() -> None:
-    assert async_hfl.__all__ == ["Run", "load_run", "resume", "run"]
+    runs = ["Central", "Run", "central", "load_run", "resume", "run", "run_together"]
+    tasks = ["OwnTask", "TorchTask", "from_equinox", "from_flax", "from_nnx"]
+    assert async_hfl.__all__ == sorted(runs + tasks)
     for name in async_hfl.__all__:
-        assert getattr(async_hfl, name).__module__ == "async_hfl.api"
+        home = "async_hfl.api" if name in runs else "async_hfl.learning."
+        assert getattr(async_hfl, name).__module__.startswith(home)
     with pytest.raises(AttributeError, match="has no attribute 'train'"):
         _ = async_hfl.train
