@@ -159,7 +159,7 @@ class Bench:
         """[losses, metric, samples], or for accuracy [losses, samples of each class, right ones of each class]."""
         torch = self._torch
         self._load(request.weights)
-        self._module.eval()
+        self._module.train(False)
         rows = torch.from_numpy(request.rows)
         with torch.no_grad():
             outputs = self._outputs(self._inputs[request.of_test][rows])
@@ -178,7 +178,7 @@ class Bench:
 
     def _gradient_at_last(self, rows: Any, origin: Any) -> npt.NDArray[np.float32]:
         """Of the regularised loss over all local data, as a finished model answers."""
-        self._module.eval()
+        self._module.train(False)
         self._gradient.zero_()
         for part in rows.split(self._recipe.batch_size):
             self._losses(part).sum().backward()
