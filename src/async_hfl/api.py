@@ -19,6 +19,7 @@ from async_hfl.assembly.loading import as_table, compose, settings_from
 from async_hfl.assembly.settings import Settings
 from async_hfl.assembly.user_code import file_of, fingerprint, is_user_code
 from async_hfl.core.errors import RunDirectoryError, UserError
+from async_hfl.core.holdings import Holdings
 from async_hfl.core.learner import Learner
 from async_hfl.core.spread import spread
 from async_hfl.core.weights import Weights
@@ -237,6 +238,17 @@ def central(
         naive=trained.naive,
         wall_s=time.perf_counter() - began,
     )
+
+
+def holdings(
+    file: str | Path | None = None, *, task: str | None = None, seed: int | None = None, overrides: Sequence[str] = ()
+) -> Holdings:
+    """Who holds what: samples by device and class, as a run with the same settings and seed would deal them."""
+    from async_hfl.assembly.holdings import who_holds_what
+
+    composed = compose(None if file is None else Path(file), task=task, seed=seed, overrides=overrides)
+    check_seed(composed.choice.seed)
+    return who_holds_what(composed.settings, composed.choice.seed)
 
 
 def run_together(

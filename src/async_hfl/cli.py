@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         listing.set_defaults(kind=kind)
         _finish(listing, _list)
 
-    data = commands.add_parser("data", help="the data sets: list, fetch, verify")
+    data = commands.add_parser("data", help="the data sets: list, fetch, verify, show")
     of_data = data.add_subparsers(metavar="WHAT", required=True)
     _finish(of_data.add_parser("list", help="every data set, and where it is on this machine"), _data_list)
     fetch = of_data.add_parser("fetch", help="download data sets, or take them from $ASYNC_HFL_DATA")
@@ -125,6 +125,13 @@ def _parser() -> argparse.ArgumentParser:
     verify = of_data.add_parser("verify", help="compare checksums with the published ones")
     verify.add_argument("names", nargs="*", metavar="NAME", help="default: every set that is on this machine")
     _finish(verify, _data_verify)
+    show_data = of_data.add_parser("show", help="a picture of who holds what")
+    show_data.add_argument("--task", help="what is learnt (`async-hfl tasks`), or FILE.py:NAME of your own")
+    show_data.add_argument("--devices", type=int, metavar="N", help="as --set task.devices=N")
+    show_data.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="overrides")
+    show_data.add_argument("--seed", type=int)
+    show_data.add_argument("--out", type=Path, metavar="FILE.png", help="the picture (default: TASK-devices.png)")
+    _finish(show_data, _data_show)
 
     bench = commands.add_parser("bench", help="measure the simulator")
     what = bench.add_subparsers(metavar="WHAT", required=True)
@@ -297,6 +304,29 @@ def _data_fetch(options: argparse.Namespace) -> int:
     what = {"there": "was there", "copied": "copied from $ASYNC_HFL_DATA", "downloaded": "downloaded"}
     for row in rows:
         print(f"{row.name:<14} {what[row.origin]}, checksums right: {row.folder} ({size(row.bytes)})")
+    return 0
+
+
+def _data_show(options: argparse.Namespace) -> int:
+    from async_hfl import api
+    from async_hfl.reports.holdings import draw_holdings, holdings_lines
+
+    overrides = [*options.overrides, *([] if options.devices is None else [f"task.devices={options.devices}"])]
+    held = api.holdings(task=options.task, seed=options.seed, overrides=overrides)
+    out = options.out or Path(f"{held.short_name}-devices.png")
+    if out.suffix not in (".png", ".svg", ".pdf"):
+        raise UserError(f"{out}: give the picture the ending .png, .svg or .pdf")
+    try:
+        draw_holdings(held, out)
+    except OSError as error:
+        raise DataError(
+            f"{out}: cannot be written ({error.strerror or error}); give a file in a directory that exists"
+        ) from error
+    if options.json:
+        _print_json({**held.as_json(), "picture": str(out)})
+    else:
+        print("\n".join(holdings_lines(held)))
+        print(f"{out}: the picture")
     return 0
 
 

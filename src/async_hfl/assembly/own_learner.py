@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from async_hfl.assembly.user_code import file_of, fingerprint, load_task
 from async_hfl.core.errors import InternalError, SettingsError
 from async_hfl.core.learner import Learner
+from async_hfl.learning.own.blame import Blame
+from async_hfl.learning.own.data import OwnData, checked_data
 from async_hfl.learning.own.given import devices_given, given_task
 from async_hfl.learning.own.task import OwnTask
 from async_hfl.learning.pytorch.task import TorchTask
@@ -55,6 +57,15 @@ def own_jax_task(name: str, devices: int, seed: int, *, threshold: float | None 
     from async_hfl.learning.own.build import own_task
 
     return own_task(own, name, devices, seed, threshold=threshold, refresh=refresh)
+
+
+def own_data(name: str, devices: int, seed: int) -> OwnData:
+    """The data alone, dealt over the devices."""
+    return checked_data(_given(name, devices, seed), devices, seed, Blame(name))
+
+
+def own_class_names(name: str, devices: int, seed: int) -> tuple[str, ...]:
+    return tuple(map(str, _given(name, devices, seed).class_names))
 
 
 def load_torch_task(name: str, devices: int, seed: int) -> TorchTask:

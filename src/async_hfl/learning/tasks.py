@@ -58,11 +58,8 @@ def build_task(name: str, devices: int, seed: int, options: TaskOptions) -> Task
     # Here and not above: JAX takes a while to import, and a command line that only prints help should not wait for it.
     from async_hfl.learning.task_learner import Task
 
-    if name not in TASKS:
-        raise SettingsError(f"task.name = {name!r}: `async-hfl tasks` lists them all")
-    data = _loaded(name, options.layers, options.normalisation, options.interval)
+    data, owned = dealt(name, devices, seed, options)
     objective = _objective(data)
-    owned = partition(options.partition, data, devices, seed, options.partition_settings)
     direction: Literal["at_least", "at_most"] = "at_least" if data.classes else "at_most"
     return Task(
         name=name,
@@ -78,6 +75,14 @@ def build_task(name: str, devices: int, seed: int, options: TaskOptions) -> Task
         classes=data.classes,
         class_names=data.class_names,
     )
+
+
+def dealt(name: str, devices: int, seed: int, options: TaskOptions) -> tuple[Dataset, tuple[Rows, ...]]:
+    """The data, and whose rows of the training set are whose; without a model, hence without JAX."""
+    if name not in TASKS:
+        raise SettingsError(f"task.name = {name!r}: `async-hfl tasks` lists them all")
+    data = _loaded(name, options.layers, options.normalisation, options.interval)
+    return data, partition(options.partition, data, devices, seed, options.partition_settings)
 
 
 def _test_rows(how: str, data: Dataset, owned: tuple[Rows, ...]) -> tuple[Rows, ...]:
