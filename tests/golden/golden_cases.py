@@ -1,0 +1,124 @@
+"""Small local trainings that both sides run: ours in JAX and an independent one in PyTorch. Needs numpy alone.
+
+Every number is drawn here from uniform doubles, the part of numpy's generators least likely ever to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+FILE = Path(__file__).parent / "local_training.npz"
+PROJECTIONS = 6
+ENTRIES = 6
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    samples: int
+    input_shape: tuple[int, ...]
+    outputs: int
+    """Classes, or values of a regression."""
+    regression: bool = False
+    symbols: int = 0
+    """The inputs are numbers of so many symbols; 0: they are floats."""
+    epochs: int = 2
+    batch_size: int = 4
+    learning_rate: float = 0.05
+    momentum: float = 0.9
+    weight_decay: float = 0.01
+    proximal_weight: float = 0.3
+
+    @property
+    def coefficients(self) -> tuple[float, ...]:
+        return self.learning_rate, self.momentum, self.weight_decay, self.proximal_weight
+
+    @property
+    def steps(self) -> int:
+        return -(-self.samples // self.batch_size)
+
+
+CASES = (
+    Case("mlp", 11, (561,), 6, epochs=3),
+    Case("cnn", 10, (28, 28, 1), 10),
+    # A ResNet's gradient is far steeper at such weights than after an epoch of training.
+    Case("resnet18-batch", 5, (32, 32, 3), 10, epochs=1, batch_size=3, learning_rate=0.002),
+    Case("resnet18-group", 3, (32, 32, 3), 10, epochs=1, batch_size=2, learning_rate=0.002),
+    Case("character-lstm", 10, (80,), 80, symbols=80),
+    Case("character-lstm-2", 6, (20,), 80, symbols=80),
+    Case("series-lstm", 10, (48, 12), 12, regression=True),
+)
+
+
+def uniform(case: Case, seed: int, what: str, shape: tuple[int, ...]) -> Floats:
+    """In [-1, 1), by name: the order in which things are drawn does not matter."""
+    return 2 * np.random.default_rng([seed, crc32(f"{case.name}/{what}".encode())]).random(shape) - 1
+
+
+def data(case: Case, seed: int) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
+    """Inputs and targets."""
+    shape = (case.samples, *case.input_shape)
+    inputs: npt.NDArray[np.generic] = uniform(case, seed, "inputs", shape)
+    if case.symbols:
+        inputs = ((inputs + 1) / 2 * case.symbols).astype(np.uint8)  # type: ignore[operator]
+    if case.name == "cnn":
+        inputs[:, 14:] = -0.4  # a flat background: all four places of a pooling window are equal there
+    targets = uniform(case, seed, "targets", (case.samples, case.outputs) if case.regression else (case.samples,))
+    return inputs, targets if case.regression else ((targets + 1) / 2 * case.outputs).astype(np.int32)
+
+
+def start(case: Case, seed: int, name: str, shape: tuple[int, ...]) -> Floats:
+    """First values of an array of our layout."""
+    drawn = uniform(case, seed, f"start/{name}", shape)
+    if name.endswith((".scale", ".variance")):
+        return 1 + 0.2 * drawn
+    if len(shape) == 1 or name.startswith("embedding"):
+        return 0.2 * drawn
+    # A filter's outputs come first, a matrix's last.
+    fan_in = np.prod(shape[1:]) if len(shape) == 4 else shape[0]
+    return drawn * np.sqrt(3 / fan_in)
+
+
+def orders(case: Case, seed: int) -> npt.NDArray[np.int32]:
+    """(passes, steps, batch size): an order of its own for each epoch, then the stored one; padded with row 0."""
+    passes = np.zeros((case.epochs + 1, case.steps * case.batch_size), dtype=np.int32)
+    for epoch in range(case.epochs):
+        passes[epoch, : case.samples] = np.argsort(uniform(case, seed, f"order/{epoch}", (case.samples,)))
+    passes[-1, : case.samples] = np.arange(case.samples)
+    return passes.reshape(case.epochs + 1, case.steps, case.batch_size)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What either side computes, by the names of our layout."""
+
+    displacement: Mapping[str, Floats]
+    """Final less first values."""
+    gradient: Mapping[str, Floats]
+    sums: Floats
+    """Of loss and squared loss over the last epoch."""
+
+
+def digest(case: Case, seed: int, what: str, array: Floats) -> Floats:
+    """A few numbers that no other array is likely to give: its norm, products with unit vectors, some entries."""
+    flat = array.reshape(-1)
+    vectors = uniform(case, seed, f"projection/{what}", (PROJECTIONS, flat.size))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    places = np.linspace(0, flat.size - 1, ENTRIES).astype(int)
+    return np.concatenate([[np.linalg.norm(flat)], vectors @ flat, flat[places]])
+
+
+def digests(case: Case, seed: int, outcome: Outcome) -> dict[str, Floats]:
+    """Ready to be kept or compared; sorted by name."""
+    found = {"sums": outcome.sums}
+    for kind, arrays in (("displacement", outcome.displacement), ("gradient", outcome.gradient)):
+        for name, array in arrays.items():
+            found[f"{kind}/{name}"] = digest(case, seed, f"{kind}/{name}", array)
+    return dict(sorted(found.items()))

@@ -1,0 +1,178 @@
+"""The parts that models are made of, against plainer ways to compute the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from async_hfl.learning.backend import Array, jax, jnp, lax
+from async_hfl.learning.models.convolution import convolution, rectified_max_pool
+from async_hfl.learning.models.lstm import character_lstm
+from async_hfl.learning.models.model import unflatten
+from async_hfl.learning.models.normalisation import Statistics, batch_norm, group_norm, running_norm
+from async_hfl.learning.models.recurrence import recurrence
+from async_hfl.learning.models.resnet import resnet18
+
+Floats = npt.NDArray[np.float64]
+
+
+def drawn(*shape: int, seed: int = 1) -> Floats:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "padding"), [(5, 1, 0), (3, 1, 1), (3, 2, 1), (1, 2, 0)], ids=["5", "3", "3 by 2", "1 by 2"]
+)
+def test_convolution_as_the_library_has_it(size: int, stride: int, padding: int) -> None:
+    with jax.enable_x64(True):
+        images, weight = drawn(3, 10, 8, 4), drawn(6, size, size, 3, seed=2)
+
+        def theirs(images: Array, weight: Array) -> Array:
+            return lax.conv_general_dilated(
+                images,
+                weight,
+                (stride, stride),
+                [(padding, padding)] * 2,
+                dimension_numbers=("CHWN", "OHWI", "CHWN"),
+            )
+
+        def ours(images: Array, weight: Array) -> Array:
+            return convolution(images, weight, stride, padding)
+
+        np.testing.assert_allclose(ours(images, weight), theirs(images, weight), atol=1e-12)
+        found, expected = (
+            jax.grad(lambda *at, f=function: jnp.sin(f(*at)).sum(), argnums=(0, 1))(images, weight)
+            for function in (ours, theirs)
+        )
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+def test_pooling_by_hand() -> None:
+    image = np.array([[1.0, 5.0, -1.0, -2.0], [3.0, 2.0, -4.0, -3.0], [7.0, 7.0, 0.0, 0.0], [7.0, 7.0, 0.0, 0.0]])
+    images = jnp.asarray(image, dtype=jnp.float32)[None, :, :, None]
+    pooled, pull = jax.vjp(rectified_max_pool, images)
+    assert pooled[0, :, :, 0].tolist() == [[5.0, 0.0], [7.0, 0.0]]
+    [gradient] = pull(jnp.asarray([[1.0, 2.0], [3.0, 4.0]], dtype=jnp.float32)[None, :, :, None])
+    assert gradient[0, :, :, 0].tolist() == [
+        [0.0, 1.0, 0.0, 0.0],
+        [0.0, 0.0, 0.0, 0.0],
+        [3.0, 0.0, 0.0, 0.0],  # four equal ones: the first
+        [0.0, 0.0, 0.0, 0.0],
+    ]
+
+
+def test_pooling_gradient_against_plain_differentiation() -> None:
+    with jax.enable_x64(True):
+        images, pull = drawn(3, 6, 8, 5), drawn(3, 3, 4, 5, seed=2)
+
+        def plain(images: Array) -> Array:
+            return jax.nn.relu(images).reshape(3, 3, 2, 4, 2, 5).max(axis=(2, 4))
+
+        np.testing.assert_array_equal(rectified_max_pool(images), plain(images))
+        [found], [expected] = (jax.vjp(pool, images)[1](pull) for pool in (rectified_max_pool, plain))
+        np.testing.assert_array_equal(found, expected)
+
+
+def plain_recurrence(drive: Array, weight: Array) -> Array:
+    hidden = weight.shape[0]
+
+    def step(state: tuple[Array, Array], now: Array) -> tuple[tuple[Array, Array], Array]:
+        output, cell = state
+        write, keep, value, show = jnp.split(now + output @ weight, 4, axis=-1)
+        cell = jax.nn.sigmoid(keep) * cell + jax.nn.sigmoid(write) * jnp.tanh(value)
+        output = jax.nn.sigmoid(show) * jnp.tanh(cell)
+        return (output, cell), output
+
+    nothing = jnp.zeros((drive.shape[1], hidden), drive.dtype)
+    return lax.scan(step, (nothing, nothing), drive)[1]
+
+
+@pytest.mark.parametrize("unroll", [1, 4])
+@pytest.mark.parametrize("time", [1, 2, 9])
+def test_recurrence_against_plain_differentiation(time: int, unroll: int) -> None:
+    with jax.enable_x64(True):
+        drive, weight, pull = 2 * drawn(time, 4, 20), drawn(5, 20, seed=2), drawn(time, 4, 5, seed=3)
+        found, pull_back = jax.vjp(lambda *at: recurrence(*at, unroll), drive, weight)
+        expected, pull_back_plainly = jax.vjp(plain_recurrence, drive, weight)
+        np.testing.assert_allclose(found, expected, atol=1e-13)
+        for one, other in zip(pull_back(pull), pull_back_plainly(pull), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+def test_saturated_gates_stay_finite() -> None:
+    drive = jnp.full((3, 2, 20), 1e4, dtype=jnp.float32).at[1].set(-1e4)
+    outputs, pull_back = jax.vjp(lambda *at: recurrence(*at, 1), drive, jnp.ones((5, 20), dtype=jnp.float32))
+    for part in (outputs, *pull_back(outputs)):
+        assert jnp.isfinite(part).all()
+
+
+def test_batch_norm_with_numbers_on_paper() -> None:
+    """One channel, 1 x 1, samples 1 and 5 and one that only fills the batch."""
+    images = jnp.asarray([1.0, 5.0, 1000.0], dtype=jnp.float32).reshape(1, 1, 1, 3)
+    before = Statistics(jnp.asarray([10.0]), jnp.asarray([2.0]))
+    normalised, after = batch_norm(images, jnp.asarray([True, True, False]), before)
+    np.testing.assert_allclose(normalised[0, 0, 0, :2], [-1, 1], rtol=1e-5)
+    np.testing.assert_allclose(after.mean, [0.9 * 10 + 0.1 * 3])
+    np.testing.assert_allclose(after.variance, [0.9 * 2 + 0.1 * 8])  # the unbiased variance of 1 and 5
+    np.testing.assert_allclose(running_norm(images, before)[0, 0, 0, 0], -9 / 2**0.5, rtol=1e-5)
+
+
+def test_batch_norm_of_nothing_stays_finite() -> None:
+    images = jnp.ones((2, 3, 3, 4))
+    normalised, after = batch_norm(images, jnp.zeros(4), Statistics(jnp.zeros(2), jnp.ones(2)))
+    assert all(jnp.isfinite(part).all() for part in (normalised, *after))
+
+
+def test_group_norm_by_hand() -> None:
+    images = drawn(4, 3, 3, 2).astype(np.float32)
+    found = np.asarray(group_norm(jnp.asarray(images), 2))
+    for group in (slice(0, 2), slice(2, 4)):
+        for sample in range(2):
+            values = images[group, :, :, sample]
+            expected = (values - values.mean()) / np.sqrt(values.var() + 1e-5)
+            np.testing.assert_allclose(found[group, :, :, sample], expected, atol=1e-5)
+
+
+def test_filling_a_batch_changes_nothing_in_batch_norm() -> None:
+    """Values, statistics and gradient of three samples, alone and among five."""
+    with jax.enable_x64(True):
+        images, pull = drawn(4, 3, 3, 5), drawn(4, 3, 3, 3, seed=2)
+
+        def pulled(images: Array, mask: Array) -> tuple[Array, tuple[Array, Statistics]]:
+            normalised, after = batch_norm(images, mask, Statistics(jnp.zeros(4), jnp.ones(4)))
+            return (normalised[..., :3] * pull).sum(), (normalised[..., :3], after)
+
+        alone = jax.grad(pulled, has_aux=True)(images[..., :3], np.ones(3, bool))
+        among = jax.grad(pulled, has_aux=True)(images, np.arange(5) < 3)
+        assert not among[0][..., 3:].any()
+        for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves((among[0][..., :3], among[1])), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+def test_filling_a_batch_changes_nothing_in_a_resnet() -> None:
+    model = resnet18("batch")
+    random = np.random.default_rng(1)
+    parameters = unflatten(model.layout, jnp.asarray(model.init(random)))
+    images = random.standard_normal((4, 32, 32, 3)).astype(np.float32)
+    training = jax.jit(model.apply_in_training)
+    outputs, statistics = training(parameters, images[:3], np.ones(3, bool))
+    padded_outputs, padded_statistics = training(parameters, images, np.arange(4) < 3)
+    assert set(statistics) == set(model.statistics)
+    np.testing.assert_allclose(padded_outputs[:3], outputs, atol=1e-4)
+    for name, values in statistics.items():
+        np.testing.assert_allclose(padded_statistics[name], values, atol=1e-5, err_msg=name)
+
+
+def test_a_symbol_is_its_row_of_the_table() -> None:
+    """Two texts that differ in one early character give different answers, equal ones equal answers."""
+    model = character_lstm()
+    parameters = unflatten(model.layout, jnp.asarray(model.init(np.random.default_rng(1))))
+    texts = np.random.default_rng(2).integers(0, 80, (3, 80)).astype(np.uint8)
+    texts[1] = texts[0]
+    texts[1, 70] = (texts[0, 70] + 1) % 80
+    texts[2] = texts[0]
+    one, changed, same = np.asarray(model.apply(parameters, texts))
+    np.testing.assert_array_equal(one, same)
+    assert np.abs(one - changed).max() > 1e-6
