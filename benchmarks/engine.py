@@ -1,0 +1,375 @@
+"""Client updates per second: the library's engine against PyTorch and other simulators, on the same work.
+
+    python benchmarks/engine.py                         # all tasks, several minutes on a processor
+    python benchmarks/engine.py --quick                 # under 50 s on two cores
+    python benchmarks/engine.py --torch-python PATH     # where this interpreter has no PyTorch
+    python benchmarks/engine.py --peer-python pfl=PATH --peer-python flower=PATH
+
+All engines train the same clients: same samples in the same order of batches, same start weights, same recipe (SGD with
+momentum, weight decay, proximal term), on the same cores or the same card. They take turns, round after round, so that
+whatever else the machine does hits all of them; the table shows the median of the rounds and their range. Time is wall
+time of a whole call, the finished weights back on the host; compiling is in the first call, which is not timed but
+reported. Before that it is checked that all end at the same weights.
+
+    ours          Engine.train, as a run calls it
+    torch-loop    a plain PyTorch loop, client after client, default threads
+    torch-tuned   flat vectors; a single-threaded process per core, or CUDA graphs on a GPU
+    pfl, flower   the simulators of these names, where they are installed
+
+share of peak: counted operations (see engine_peers/flops.py) against the measured rate of matrix products on all cores
+or on the card at the engine's precision. Memory: growth of resident memory over the loaded libraries, all processes of
+the engine, compiling excluded; on a GPU what the engine held there at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from engine_peers.flops import update_flops
+from engine_peers.process import EngineFailed, EngineProcess
+from engine_peers.sizes import SIZES, Size, wanted_sizes
+
+TASKS = [size.task for size in SIZES]
+ENGINES = ["ours", "torch-loop", "torch-tuned", "pfl", "flower"]
+TOLERANCE = {"float32": 1e-3, "tf32": 0.1, "bf16": 0.5}
+"""Distance of the weights from torch-loop's, by the way that these went; the median of the clients that are checked.
+Roundings differ, and what lies near a tie of a maximum may fall to the other side; coarser products drift apart."""
+CHECKED = 3
+QUICK_LIMIT_S = 42.0
+"""After this no further task is begun or round is made."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    label: str
+    worker: str
+    python: str
+    options: dict[str, Any]
+    precision: str
+    """Of its matrix products."""
+    abreast: int
+    """Clients it trains at a time, at least."""
+
+
+@dataclass
+class Standing:
+    contender: Contender
+    process: EngineProcess
+    clients: int = 1
+    first_call_s: float = 0.0
+    rates: list[float] = field(default_factory=list)
+    weights: Path | None = None
+    distance: float | None = None
+    peak_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Machine:
+    platform: str
+    name: str
+    cores: int
+    peaks: dict[str, float]
+
+    @property
+    def accelerator(self) -> bool:
+        return self.platform != "cpu"
+
+    def peak(self, precision: str) -> float:
+        return self.peaks[precision] if self.accelerator else self.peaks["all_cores"]
+
+
+def main() -> int:
+    arguments = parsed()
+    began = time.monotonic()
+    bench = Benchmark(arguments, began)
+    with tempfile.TemporaryDirectory(prefix="async-hfl-engine-") as folder, ExitStack() as stack:
+        rows = bench.run(Path(folder), stack)
+    if arguments.json:
+        sys.stdout.write(json.dumps(rows, indent=1) + "\n")
+    return 1 if bench.different else 0
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="short rounds, synthetic data, under 50 s on two cores")
+    parser.add_argument("--json", action="store_true", help="a list of results, nothing else")
+    parser.add_argument("--tasks", type=_names(TASKS), default=TASKS, metavar="A,B")
+    parser.add_argument("--engines", type=_names(ENGINES), default=ENGINES, metavar="A,B")
+    parser.add_argument(
+        "--precision",
+        type=_names(list(TOLERANCE)),
+        help="of ours; of several the first is called ours (processor: float32, GPU: tf32,float32)",
+    )
+    parser.add_argument("--data", choices=["auto", "real", "synthetic"], help="auto: real where it is at hand")
+    parser.add_argument("--rounds", type=int, help="turns that every engine has (5; quick: 2)")
+    parser.add_argument("--seconds", type=float, help="about how long an engine's turn lasts (3; quick: 0.4)")
+    parser.add_argument("--clients", type=_pair(int), action="append", default=[], metavar="TASK=NUMBER")
+    parser.add_argument("--memory", type=int, help="bytes a group of ours may take on a device")
+    parser.add_argument(
+        "--task-settings", action="store_true", help="epochs and batch size of the library's tasks instead"
+    )
+    parser.add_argument("--torch-python", default=sys.executable, metavar="PATH", help="interpreter that has PyTorch")
+    parser.add_argument("--peer-python", type=_pair(str), action="append", default=[], metavar="NAME=PATH")
+    return parser.parse_args()
+
+
+class Benchmark:
+    def __init__(self, arguments: argparse.Namespace, began: float) -> None:
+        self._arguments = arguments
+        self._quick: bool = arguments.quick
+        self._rounds: int = arguments.rounds or (2 if self._quick else 5)
+        self._seconds: float = arguments.seconds or (0.4 if self._quick else 3.0)
+        self._data: str = arguments.data or ("synthetic" if self._quick else "auto")
+        self._end = began + QUICK_LIMIT_S if self._quick else float("inf")
+        self._patience = 120.0 if self._quick else 900.0
+        self._missing: set[str] = set()
+        self.different = False
+        """Some engine did other work than the others."""
+
+    def run(self, folder: Path, stack: ExitStack) -> list[dict[str, Any]]:
+        preparer = stack.enter_context(EngineProcess("prepare", sys.executable, {}, self._patience))
+        # Libraries load while the work is prepared; a quick benchmark keeps the processes for all tasks.
+        kept = self._started(self._contenders(accelerator=False), stack) if self._quick else None
+        about = preparer.ready()
+        accelerator = about["platform"] != "cpu"
+        if kept is not None and accelerator:
+            kept = self._started(self._contenders(accelerator=True), stack)
+        if kept is not None:
+            kept = self._ready(kept)
+        machine = self._machine(about, preparer, kept or [])
+        self._head(machine)
+        clients = dict(self._arguments.clients)
+        sizes = wanted_sizes(
+            self._arguments.tasks,
+            accelerator=accelerator,
+            quick=self._quick,
+            task_settings=self._arguments.task_settings,
+            clients=clients,
+        )
+        rows = []
+        for number, size in enumerate(sizes):
+            if time.monotonic() > self._end:
+                _note(f"{size.name}: left out, the time of a quick benchmark is up")
+                continue
+            place = folder / f"{number}-{size.name}"
+            made = preparer.ask("prepare", size=asdict(size), data=self._data, folder=str(place))
+            with ExitStack() as own:
+                standings = kept or self._ready(self._started(self._contenders(accelerator=accelerator), own))
+                standings = [Standing(each.contender, each.process) for each in standings]
+                standings = self._compare(place, size, standings, machine)
+                rows += self._told(size, standings, machine, made["data"])
+        return rows
+
+    def _contenders(self, *, accelerator: bool) -> list[Contender]:
+        options, wanted = self._arguments, self._arguments.engines
+        cores = _cores()
+        found = []
+        precisions = options.precision or (["tf32", "float32"] if accelerator else ["float32"])
+        for number, precision in enumerate(precisions if "ours" in wanted else []):
+            label = "ours" if number == 0 else f"ours-{precision}"
+            own = {"precision": precision, "memory": options.memory}
+            found.append(Contender(label, "ours", sys.executable, own, precision, cores))
+        peers = dict(options.peer_python)
+        for name in wanted:
+            if name != "ours" and name not in self._missing:
+                python = peers.get(name, options.torch_python)
+                tuned = name == "torch-tuned"
+                precision = "tf32" if accelerator and tuned else "float32"
+                abreast = 1 if name in ("torch-loop", "pfl") or (accelerator and tuned) else cores
+                most = max((size.clients for size in SIZES), default=1)
+                found.append(Contender(name, name, python, {"clients": most, "cores": cores}, precision, abreast))
+        return found
+
+    def _started(self, contenders: list[Contender], stack: ExitStack) -> list[Standing]:
+        found = []
+        for each in contenders:
+            try:
+                process = EngineProcess(each.worker, each.python, each.options, self._patience)
+            except EngineFailed as problem:
+                self._leave_out(each.label, problem)
+                continue
+            found.append(Standing(each, stack.enter_context(process)))
+        return found
+
+    def _ready(self, standings: list[Standing]) -> list[Standing]:
+        found = []
+        for each in standings:
+            try:
+                each.process.ready()
+                found.append(each)
+            except EngineFailed as problem:
+                self._leave_out(each.contender.label, problem)
+        return found
+
+    def _leave_out(self, label: str, problem: EngineFailed) -> None:
+        _note(f"{label}: left out: {problem}")
+        self._missing.add(label)
+
+    def _machine(self, about: dict[str, Any], preparer: EngineProcess, kept: list[Standing]) -> Machine:
+        peaks = preparer.ask("peak", seconds=0.3 if self._quick else 2.0)
+        if about["platform"] == "cpu":
+            # The best of the libraries that are here: a share of a slow one's rate would flatter.
+            for each in kept:
+                if each.contender.worker == "torch-loop":
+                    for name, rate in each.process.ask("peak").items():
+                        peaks[name] = max(rate, peaks[name])
+        return Machine(about["platform"], about["device"], _cores(), peaks)
+
+    def _compare(self, place: Path, size: Size, standings: list[Standing], machine: Machine) -> list[Standing]:
+        standings = [each for each in standings if self._warmed(each, place, size, machine)]
+        for turn in range(self._rounds):
+            if turn and time.monotonic() > self._end:
+                break
+            for shift in range(len(standings)):
+                each = standings[(turn + shift) % len(standings)]
+                told = each.process.ask("train", clients=each.clients, at_least=self._seconds / 2)
+                each.rates.append(told["updates"] / told["seconds"])
+        for each in standings:
+            each.peak_bytes = each.process.ask("memory")["peak_bytes"]
+            each.process.ask("unload")
+        self._check(place, standings)
+        return standings
+
+    def _warmed(self, each: Standing, place: Path, size: Size, machine: Machine) -> bool:
+        """Load, compile, keep the weights for the check, and find out how many clients fill a turn."""
+        contender = each.contender
+        checked = min(1 if self._quick and size.task == "cifar10" else CHECKED, size.clients)
+        # On an accelerator a group of another size would be another program.
+        whole = contender.worker == "ours" and machine.accelerator
+        first = size.clients if whole else checked
+        each.weights = place / f"weights-{contender.label}.npy"
+        try:
+            each.process.ask("load", folder=str(place), **contender.options)
+            each.first_call_s = each.process.ask("weights", clients=first, keep=checked, path=str(each.weights))[
+                "seconds"
+            ]
+            each.process.hear_more()
+            abreast = min(contender.abreast, size.clients)
+            rate = first / each.first_call_s
+            if whole:
+                each.clients = size.clients
+            else:
+                if contender.worker == "ours" or abreast / rate < self._seconds:
+                    told = each.process.ask("train", clients=abreast)
+                    rate = told["updates"] / told["seconds"]
+                fit = int(rate * self._seconds) // abreast * abreast
+                each.clients = max(abreast, min(size.clients, fit))
+            each.process.ask("forget")
+        except EngineFailed as problem:
+            _note(f"{size.name}, {contender.label}: left out: {problem}")
+            return False
+        return True
+
+    def _check(self, place: Path, standings: list[Standing]) -> None:
+        reference = next((each for each in standings if each.contender.worker == "torch-loop"), None)
+        if reference is None or reference.weights is None:
+            return
+        start = np.load(place / "start.npy")
+        wanted = np.load(reference.weights)
+        trained = _trained_size(place)
+        way = np.linalg.norm(wanted[:, :trained] - start[:trained], axis=1)
+        for each in standings:
+            if each is reference or each.weights is None:
+                continue
+            off = np.linalg.norm((np.load(each.weights) - wanted)[:, :trained], axis=1) / way
+            each.distance = float(np.median(off))
+            if not each.distance <= TOLERANCE[each.contender.precision]:
+                self.different = True
+
+    def _head(self, machine: Machine) -> None:
+        if self._arguments.json:
+            return
+        peaks = ", ".join(f"{name} {rate / 1e9:,.0f}" for name, rate in machine.peaks.items())
+        print(f"{machine.name or platform.processor()} ({machine.platform}), {machine.cores} cores")
+        print(f"matrix products, GFLOP/s: {peaks}")
+        allowed = ", ".join(f"{name} {limit:g}" for name, limit in TOLERANCE.items())
+        print(f"distance of the weights from torch-loop's, by the way they went, at most: {allowed}")
+
+    def _told(self, size: Size, standings: list[Standing], machine: Machine, data: str) -> list[dict[str, Any]]:
+        loop = next((each for each in standings if each.contender.worker == "torch-loop"), None)
+        base = statistics.median(loop.rates) if loop and loop.rates else None
+        flops = update_flops(size)
+        rows = []
+        if not self._arguments.json:
+            print(f"\n{size.name}: one update = {size.update}; {flops / 1e9:,.2f} GFLOP; {data} data")
+            print(
+                f"  {'':12} {'updates/s':>10} {'(range)':>21} {'x loop':>8} {'of peak':>8} {'memory MB':>10} "
+                f"{'clients':>8} {'first call':>10} {'distance':>9}"
+            )
+        for each in standings:
+            rate = statistics.median(each.rates)
+            share = flops * rate / machine.peak(each.contender.precision)
+            rows.append(
+                {
+                    "task": size.name,
+                    "engine": each.contender.label,
+                    "updates_per_s": rate,
+                    "ratio_to_loop": None if base is None else rate / base,
+                    "share_of_peak": share,
+                    "peak_bytes": each.peak_bytes,
+                }
+            )
+            if not self._arguments.json:
+                limit = TOLERANCE[each.contender.precision]
+                distance = "" if each.distance is None else f"{each.distance:9.1e}"
+                wrong = "" if each.distance is None or each.distance <= limit else "  NOT THE SAME WORK"
+                ratio = "" if base is None else f"{rate / base:8.2f}"
+                spread = f"({min(each.rates):,.2f} - {max(each.rates):,.2f})"
+                print(
+                    f"  {each.contender.label:12} {rate:10,.2f} {spread:>21} {ratio:>8} {share:8.1%} "
+                    f"{each.peak_bytes / 1e6:10,.0f} {each.clients:8} {each.first_call_s:8.1f} s {distance:>9}{wrong}"
+                )
+            sys.stdout.flush()
+        return rows
+
+
+def _trained_size(place: Path) -> int:
+    layout = json.loads((place / "work.json").read_text())["layout"]
+    return sum(int(np.prod(shape)) for shape in layout["shapes"][: layout["trained"]])
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _names(known: list[str]) -> Any:
+    def convert(text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r}: there is {', '.join(known)}")
+        return names
+
+    return convert
+
+
+def _pair(kind: Any) -> Any:
+    def convert(text: str) -> tuple[str, Any]:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+        return name, kind(value)
+
+    return convert
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The engines that `benchmarks/engine.py` compares, each in a process of its own."""

@@ -1,0 +1,69 @@
+"""The library's engine as it is: `Engine.train` on every client of a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.weights import frozen
+from async_hfl.learning import objectives
+from async_hfl.learning.backend import jax
+from async_hfl.learning.engine import Engine
+from async_hfl.learning.recipe import Recipe
+from async_hfl.learning.samples import Dataset, Samples, Scaling
+from async_hfl.learning.tasks import TASKS
+from async_hfl.learning.trainer import EngineOptions, Request
+from engine_peers.prepare import OPTIONS
+from engine_peers.protocol import Channel, serve
+from engine_peers.work import Work
+
+
+def run(channel: Channel, options: dict[str, Any]) -> None:
+    serve(channel, Ours, jax=jax.__version__, devices=jax.local_device_count())
+
+
+class Ours:
+    def __init__(self, work: Work, options: dict[str, Any]) -> None:
+        size = work.size
+        samples = stored_samples(work)
+        model = TASKS[size.task].model(Dataset(size.task, samples, samples, work.classes), OPTIONS)
+        objective = (
+            objectives.classification(work.classes) if work.classes else objectives.regression(samples.targets.shape[1])
+        )
+        recipe = Recipe(
+            size.epochs, size.batch_size, size.learning_rate, size.momentum, size.weight_decay, size.proximal_weight
+        )
+        memory = {"memory": options["memory"]} if options.get("memory") else {}
+        chosen = EngineOptions(precision=options.get("precision", "float32"), **memory)
+        self._engine = Engine(model, objective, samples, recipe.shape, chosen)
+        start = frozen(work.array("start"))
+        self._requests = [
+            Request(start, rows, seed, recipe.coefficients, size.samples)
+            for rows, seed in zip(work.array("rows"), work.seeds, strict=True)
+        ]
+
+    def train(self, clients: int) -> None:
+        self._engine.train(self._requests[:clients])
+
+    def weights(self, clients: int) -> npt.NDArray[np.float32]:
+        return np.stack([result.weights for result in self._engine.train(self._requests[:clients])])
+
+    def device_bytes(self) -> int | None:
+        devices = jax.local_devices()
+        if devices[0].platform == "cpu":
+            return None
+        return sum(device.memory_stats()["peak_bytes_in_use"] for device in devices)
+
+    def close(self) -> None:
+        del self._engine, self._requests
+        jax.clear_caches()
+
+
+def stored_samples(work: Work) -> Samples:
+    """The work's samples as the library keeps them: bytes where they are bytes, a series where they are windows."""
+    stored = {path.stem for path in work.folder.glob("stored_*.npy")}
+    starts = work.array("stored_starts") if "stored_starts" in stored else None
+    scaling = Scaling(*work.array("stored_scaling")) if "stored_scaling" in stored else None
+    return Samples(work.array("stored_inputs"), work.array("targets"), starts, work.window, scaling)
