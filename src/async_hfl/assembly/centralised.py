@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from async_hfl.assembly.build import engine_options, recipe, task_options
+from async_hfl.assembly.own_learner import own_jax_task
 from async_hfl.assembly.settings import Settings
+from async_hfl.assembly.user_code import is_user_code
 from async_hfl.core.errors import DataError, SettingsError
 from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.samples import Samples
@@ -32,7 +34,9 @@ def train_task_centrally(
         raise SettingsError("the task null learns nothing, so there is nothing to train centrally")
     from async_hfl.learning.central import train_centrally  # brings JAX
 
-    task = build_task(settings.task.name, settings.task.devices, seed, task_options(settings))
+    name, devices = settings.task.name, settings.task.devices
+    own = is_user_code(name)
+    task = own_jax_task(name, devices, seed) if own else build_task(name, devices, seed, task_options(settings))
     central = settings.central
     how = replace(recipe(settings, gradient=False), batch_size=central.batch_size, learning_rate=central.learning_rate)
     curve: list[dict[str, float]] = []
