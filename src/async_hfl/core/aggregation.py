@@ -16,7 +16,11 @@ from async_hfl.core.weights import Weights, frozen
 
 def mix(current: Weights, received: Weights, weight: float) -> Weights:
     """(1 - weight) current + weight received: the paper's rule."""
-    return frozen(current + np.float32(weight) * (received - current))
+    # One new array, changed in place: for a large model getting memory costs more than adding.
+    step = received - current
+    step *= np.float32(weight)
+    step += current
+    return frozen(step)
 
 
 def mix_with_drag(current: Weights, received: Weights, sent: Weights, weight: float, drag: float) -> Weights:
@@ -25,7 +29,9 @@ def mix_with_drag(current: Weights, received: Weights, sent: Weights, weight: fl
         return mix(current, received, weight)
     step = received - sent
     if drag != 0.0:
-        step += np.float32(drag) * (sent - current)
+        pull = sent - current
+        pull *= np.float32(drag)
+        step += pull
     step *= np.float32(weight)
     step += current
     return frozen(step)

@@ -22,7 +22,7 @@ class TrainingBytes:
     weights: int
     """One model."""
     activations: int
-    """Every intermediate array of one batch, forward and backward: more than are ever alive at once."""
+    """What the backward pass needs of the forward one, and twice the largest array there is."""
 
     @property
     def stacked(self) -> int:
@@ -40,22 +40,29 @@ def training_bytes(model: Model, objective: Objective, shape: Shape, data: Resid
             outputs, _ = model.apply_in_training(parameters, batch, jnp.ones(shape.batch_size))
         return objective.loss(outputs, wanted).sum()
 
-    make: Any = jax.make_jaxpr(jax.value_and_grad(batch_loss))
     like: Any = jax.ShapeDtypeStruct
     weights, rows = like((model.layout.size,), np.float32), like((shape.batch_size,), np.int32)
-    return TrainingBytes(4 * model.layout.size, _intermediate_bytes(make(weights, rows).jaxpr))
+
+    def kept(weights: Any, rows: Any) -> Any:
+        return jax.vjp(lambda at: batch_loss(at, rows), weights)[1]
+
+    saved = sum(_bytes(leaf) for leaf in jax.tree.leaves(jax.eval_shape(kept, weights, rows)))
+    make: Any = jax.make_jaxpr(jax.value_and_grad(batch_loss))
+    largest = _largest(make(weights, rows).jaxpr)
+    return TrainingBytes(4 * model.layout.size, saved + 2 * largest)
 
 
-def _intermediate_bytes(jaxpr: Any) -> int:
-    """Arrays that a program makes, its loops' bodies once."""
-    total = 0
+def _bytes(array: Any) -> int:
+    return int(np.prod(array.shape, dtype=np.int64)) * int(array.dtype.itemsize)
+
+
+def _largest(jaxpr: Any) -> int:
+    """Bytes of the largest array that a program makes."""
+    sizes = [0]
     for equation in jaxpr.eqns:
-        inner = [part for value in equation.params.values() for part in _programs(value)]
-        total += sum(_intermediate_bytes(part) for part in inner)
-        for variable in equation.outvars:
-            aval = variable.aval
-            total += int(np.prod(aval.shape, dtype=np.int64)) * aval.dtype.itemsize
-    return total
+        sizes += [_largest(part) for value in equation.params.values() for part in _programs(value)]
+        sizes += [_bytes(variable.aval) for variable in equation.outvars]
+    return max(sizes)
 
 
 def _programs(value: Any) -> list[Any]:

@@ -131,13 +131,20 @@ def _resnet(data: Dataset, options: TaskOptions) -> Model:
 def _character_lstm(data: Dataset, options: TaskOptions) -> Model:
     from async_hfl.learning.models.lstm import character_lstm
 
-    return character_lstm(layers=options.layers)
+    return character_lstm(layers=options.layers, unroll=_unroll())
 
 
 def _series_lstm(data: Dataset, options: TaskOptions) -> Model:
     from async_hfl.learning.models.lstm import series_lstm
 
-    return series_lstm()
+    return series_lstm(unroll=_unroll())
+
+
+def _unroll() -> int:
+    """Steps of a recurrence in one turn of its loop: an accelerator starts fewer kernels, a processor only loses."""
+    from async_hfl.learning.backend import jax
+
+    return 1 if jax.default_backend() == "cpu" else 4
 
 
 TASKS: dict[str, KnownTask] = {

@@ -15,7 +15,7 @@ from async_hfl.learning.batches import RowNumbers
 
 Precision: TypeAlias = Literal["float32", "tf32", "bf16"]
 """Of matrix products on accelerators, sums float32 in all of them; bf16: of all that lies between the layers, too."""
-Plan: TypeAlias = Literal["loop", "stack"]
+PlanName: TypeAlias = Literal["loop", "stack"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +38,7 @@ class EngineOptions:
     memory: int = 8 << 30
     """Bytes that a group may take on a device: fixed, never what happens to be free, so that runs repeat."""
     precision: Precision = "float32"
-    plan: Plan | None = None
+    plan: PlanName | None = None
     """None: loop on CPU, stack on accelerators."""
 
 

@@ -10,7 +10,7 @@ Wasted work (trained, then superseded or cut off by the run's end) is at most wh
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -19,8 +19,13 @@ from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import Learner, TrainingJob, TrainingResult
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
+from async_hfl.core.weights import frozen
 
 _AT_ONCE = 2048
+_LARGE = 1 << 14
+"""Bytes of a model from which it matters how long a result keeps those alive that were trained with it."""
+_FEW = 4
+"""One in so many: the results of a call that are still waiting are then copied out of its memory."""
 
 
 @plain
@@ -37,6 +42,24 @@ class PoolCounts:
         return self.trained - self.used
 
 
+@dataclass(slots=True)
+class _Company:
+    """Jobs that were trained in one call."""
+
+    size: int
+    left: set[JobId]
+    """Whose results nobody has asked for yet."""
+
+
+def _copied(result: TrainingResult) -> TrainingResult:
+    gradient = result.gradient
+    return replace(
+        result,
+        weights=frozen(result.weights.copy()),
+        gradient=None if gradient is None else frozen(gradient.copy()),
+    )
+
+
 class TrainingPool:
     def __init__(self, learner: Learner, *, batching: bool) -> None:
         self.learner = learner
@@ -44,6 +67,7 @@ class TrainingPool:
         self.counts = PoolCounts()
         self._waiting: dict[JobId, TrainingJob] = {}
         self._results: dict[JobId, TrainingResult] = {}
+        self._company: dict[JobId, _Company] = {}
         self._given = np.zeros(len(learner.samples), dtype=np.int32)
         """Jobs by device."""
 
@@ -61,10 +85,10 @@ class TrainingPool:
 
     def forget(self, job: JobId) -> None:
         self._waiting.pop(job, None)
-        self._results.pop(job, None)
+        self._take(job)
 
     def result(self, job: JobId) -> TrainingResult:
-        found = self._results.pop(job, None)
+        found = self._take(job)
         if found is None:
             if job not in self._waiting:
                 raise InvariantViolation(f"the result of job {job} is due, but nobody announced it")
@@ -72,7 +96,8 @@ class TrainingPool:
                 self.flush()
             else:
                 self._train([self._waiting.pop(job)])
-            found = self._results.pop(job)
+            found = self._take(job)
+            assert found is not None
         self.counts.used += 1
         return found
 
@@ -87,9 +112,24 @@ class TrainingPool:
         results = self.learner.train_many(jobs)
         for job, result in zip(jobs, results, strict=True):
             self._results[job.job] = result
+        if results and results[0].weights.base is not None and results[0].weights.nbytes >= _LARGE:
+            company = _Company(len(jobs), {job.job for job in jobs})
+            self._company.update(dict.fromkeys(company.left, company))
         self.counts.calls += 1
         self.counts.trained += len(jobs)
         self.counts.largest = max(self.counts.largest, len(jobs))
+
+    def _take(self, job: JobId) -> TrainingResult | None:
+        """Results are views of what a call gave. A slow device's must not keep the models of all others in memory."""
+        company = self._company.pop(job, None)
+        if company is not None:
+            company.left.discard(job)
+            if len(company.left) * _FEW <= company.size:
+                for other in company.left:
+                    self._results[other] = _copied(self._results[other])
+                    del self._company[other]
+                company.left.clear()
+        return self._results.pop(job, None)
 
     def snapshot(self, chunk: int) -> Iterator[Plain]:
         """Flushes first: a checkpoint holds results, so the batches that follow do not depend on where a run broke.

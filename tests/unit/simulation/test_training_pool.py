@@ -88,3 +88,25 @@ def test_a_snapshot_goes_on_with_the_same_results_and_counts(batching: bool, chu
         assert restored.result(job(number).job).weights.tolist() == pool.result(job(number).job).weights.tolist()
     assert restored.counts == pool.counts
     assert job(1).job not in restored
+
+
+def test_a_slow_device_does_not_keep_the_models_of_all_others() -> None:
+    """Results of one call share its memory; once few of them wait, those are copied out."""
+    learner = NullLearner(8, 5000, gradient=True)
+    pool = TrainingPool(learner, batching=True)
+    start = frozen(np.zeros(5000, np.float32))
+    jobs = [TrainingJob(JobId(0, 1, number), number, start, number) for number in range(8)]
+    for one in jobs:
+        pool.expect(one)
+    expected = learner.train_many(jobs)
+    taken = [pool.result(one.job) for one in jobs[:5]]
+    assert all(result.weights.base is not None for result in taken), "the learner gives views; else this tests nothing"
+    pool.forget(jobs[5].job)
+    slow = [pool.result(one.job) for one in jobs[6:]]
+    for result, right in zip(slow, expected[6:], strict=True):
+        assert result.weights.base is None
+        assert result.gradient is not None
+        assert result.gradient.base is None
+        assert not result.weights.flags.writeable
+        assert (result.weights == right.weights).all()
+        assert (result.gradient == right.gradient).all()

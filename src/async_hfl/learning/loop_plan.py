@@ -1,0 +1,108 @@
+"""The plan for processors: a compiled loop, job after job, on every core.
+
+Exact by construction: how jobs are grouped cannot change a result, because a learner has one program, with a fixed
+number of places and a dynamic loop bound; unused places are never computed. A job's numbers come from the same
+instructions on the same values whether it comes alone or with a thousand others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.weights import Weights
+from async_hfl.learning.backend import Array, jnp, lax
+from async_hfl.learning.buckets import padded_steps
+from async_hfl.learning.compilation import Program
+from async_hfl.learning.local_training import local_training
+from async_hfl.learning.models.model import Model
+from async_hfl.learning.objectives import Objective
+from async_hfl.learning.plan import QUEUED_GROUPS, Group
+from async_hfl.learning.recipe import Shape
+from async_hfl.learning.resident import Resident
+from async_hfl.learning.trainer import EngineOptions
+
+_MOST_PLACES = 16
+"""Enough that calling costs little, few enough that padding a small call does too."""
+
+
+@final
+class LoopPlan:
+    name = "loop"
+
+    def __init__(
+        self,
+        model: Model,
+        objective: Objective,
+        shape: Shape,
+        data: Resident,
+        window: int,
+        devices: Sequence[Any],
+        options: EngineOptions,
+    ) -> None:
+        self._model = model
+        self._shape = shape
+        self._cores = len(devices)
+        self._train = local_training(model, objective, shape, window)
+        # A place costs its weights (start, answer, gradient) in every queued group, no activations.
+        queued = 3 * model.bytes * (QUEUED_GROUPS + 1) * len(devices)
+        self.places = max(1, min(_MOST_PLACES, options.memory // queued))
+
+    def certain(self, room: int) -> list[tuple[int, int]]:
+        return [(self.places, padded_steps(self._shape.steps_per_epoch(room)))]
+
+    def groups(self, sizes: Sequence[int], rooms: Sequence[int]) -> Iterator[Group]:
+        """Longest jobs first, dealt in turn, so that cores finish together. The program is the learner's own: how many
+        samples other jobs have, or other learners, does not touch it."""
+        samples = np.array(sizes, dtype=np.int64)
+        steps_of = np.array([padded_steps(self._shape.steps_per_epoch(room)) for room in rooms], dtype=np.int64)
+        for steps in np.unique(steps_of)[::-1].tolist():
+            members = np.flatnonzero(steps_of == steps)
+            members = members[np.argsort(-samples[members], kind="stable")]
+            used = min(self._cores, len(members))
+            shares = [members[core::used] for core in range(used)]
+            for first in range(0, len(shares[0]), self.places):
+                for core, share in enumerate(shares):
+                    part = share[first : first + self.places]
+                    if len(part):
+                        yield Group(core, tuple(part.tolist()), self.places, steps)
+
+    def like_starts(self, places: int) -> npt.NDArray[np.float32]:
+        return np.empty((places, self._model.layout.size), dtype=np.float32)
+
+    def starts(self, group: Group, weights: Sequence[Weights]) -> npt.NDArray[np.float32]:
+        rows = self.like_starts(group.places)
+        for place, own in enumerate(weights):
+            rows[place] = own
+        return rows
+
+    def run(self, program: Program, group: Group, *arguments: Any) -> tuple[Array, ...]:
+        outcome: tuple[Array, ...] = program(*arguments)
+        return outcome
+
+    def program(self, steps: int) -> Program:
+        train, with_gradient, trained = self._train, self._shape.gradient, self._model.trained_size
+
+        def train_group(
+            data: Resident, coefficients: Array, starts: Array, orders: Array, sizes: Array
+        ) -> tuple[Array, ...]:
+            def train_next(place: Array, done: tuple[Array, ...]) -> tuple[Array, ...]:
+                own = (coefficients, starts, orders, sizes)
+                one = train(data, *(lax.dynamic_index_in_dim(part, place, keepdims=False) for part in own))
+                parts = (one.weights, one.sums) if one.gradient is None else one
+                return tuple(
+                    lax.dynamic_update_index_in_dim(all_, part, place, 0)
+                    for all_, part in zip(done, parts, strict=True)
+                )
+
+            nothing: tuple[Array, ...] = (jnp.zeros_like(starts), jnp.zeros((len(sizes), 2), starts.dtype))
+            if with_gradient:
+                nothing = (*nothing, jnp.zeros((len(sizes), trained), starts.dtype))
+            # A size of 0 marks an unused place; they come last.
+            done: tuple[Array, ...] = lax.fori_loop(0, (sizes > 0).sum(), train_next, nothing)
+            return done
+
+        return train_group

@@ -1,0 +1,111 @@
+"""The plan for accelerators: stacked weights, all jobs of a group side by side (vmap).
+
+Groups are padded to a few sizes, so that little is compiled anew. A job's numbers may differ in the last bits between
+group sizes; which groups there are depends on the jobs and the settings alone, so the same command gives the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.weights import Weights
+from async_hfl.learning.activations import training_bytes
+from async_hfl.learning.backend import Array, jax, jnp
+from async_hfl.learning.buckets import padded_jobs, padded_steps
+from async_hfl.learning.compilation import Program
+from async_hfl.learning.local_training import local_training
+from async_hfl.learning.models.model import Model
+from async_hfl.learning.objectives import Objective
+from async_hfl.learning.plan import Group
+from async_hfl.learning.recipe import Shape
+from async_hfl.learning.resident import Resident
+from async_hfl.learning.staging import Staging
+from async_hfl.learning.trainer import EngineOptions
+
+_MOST_PLACES = 1024
+_FEW = 8
+"""Jobs that are not worth a second device: a half-empty accelerator is no faster."""
+
+
+@final
+class StackPlan:
+    name = "stack"
+
+    def __init__(
+        self,
+        model: Model,
+        objective: Objective,
+        shape: Shape,
+        data: Resident,
+        window: int,
+        devices: Sequence[Any],
+        options: EngineOptions,
+    ) -> None:
+        self._model = model
+        self._objective = objective
+        self._shape = shape
+        self._window = window
+        self._devices = devices
+        self._half = options.precision == "bf16"
+        one = training_bytes(model, objective, shape, data, window)
+        self.places = max(1, min(_MOST_PLACES, options.memory // one.stacked))
+        self._staging = [Staging(device, model.layout.size) for device in devices]
+
+    def certain(self, room: int) -> list[tuple[int, int]]:
+        return []  # how many jobs come together is not known
+
+    def groups(self, sizes: Sequence[int], rooms: Sequence[int]) -> Iterator[Group]:
+        """Jobs of about equally many steps together: the shorter ones wait for the longest."""
+        samples = np.array(sizes, dtype=np.int64)
+        steps_of = np.array([padded_steps(self._shape.steps_per_epoch(size)) for size in sizes], dtype=np.int64)
+        for steps in np.unique(steps_of)[::-1].tolist():
+            members = np.flatnonzero(steps_of == steps)
+            members = members[np.argsort(-samples[members], kind="stable")]
+            used = min(len(self._devices), -(-len(members) // min(self.places, _FEW)))
+            shares = np.array_split(members, used)
+            for first in range(0, len(shares[0]), self.places):
+                for device, share in enumerate(shares):
+                    part = share[first : first + self.places]
+                    if len(part):
+                        yield Group(device, tuple(part.tolist()), padded_jobs(len(part), self.places), steps)
+
+    def like_starts(self, places: int) -> tuple[npt.NDArray[np.float32], ...]:
+        return self._staging[0].like(places)
+
+    def starts(self, group: Group, weights: Sequence[Weights]) -> tuple[Array, ...]:
+        # Unused places repeat the first job: finite numbers, thrown away.
+        padding = [weights[0]] * (group.places - len(weights))
+        return self._staging[group.device].place([*weights, *padding])
+
+    def run(
+        self,
+        program: Program,
+        group: Group,
+        data: Resident,
+        coefficients: npt.NDArray[np.float32],
+        starts: tuple[Array, ...],
+        orders: npt.NDArray[np.int32],
+        sizes: npt.NDArray[np.int32],
+    ) -> tuple[Array, ...]:
+        for part in (coefficients, orders, sizes):
+            part[len(group.members) :] = part[0]
+        outcome = program(data, coefficients, starts, orders, sizes)
+        return self._staging[group.device].bring(outcome)
+
+    def program(self, steps: int) -> Program:
+        train = local_training(
+            self._model, self._objective, self._shape, self._window, most_steps=steps, half=self._half
+        )
+        side_by_side: Any = jax.vmap(train, in_axes=(None, 0, 0, 0, 0))
+
+        def train_group(
+            data: Resident, coefficients: Array, starts: tuple[Array, ...], orders: Array, sizes: Array
+        ) -> tuple[Array, ...]:
+            trained = side_by_side(data, coefficients, jnp.concatenate(starts), orders, sizes)
+            return tuple(part for part in trained if part is not None)
+
+        return train_group
