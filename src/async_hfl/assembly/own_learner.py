@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from async_hfl.assembly.user_code import file_of, fingerprint, load_task
+from async_hfl.assembly.user_code import file_of, load_task
 from async_hfl.core.errors import InternalError, SettingsError
 from async_hfl.core.learner import Learner
 from async_hfl.learning.own.blame import Blame
@@ -20,11 +21,13 @@ from async_hfl.learning.trainer import EngineOptions
 if TYPE_CHECKING:
     from async_hfl.learning.task_learner import Task
 
+_BRINGS_JAX = re.compile(r"^\s*(import|from)\s+(jax|flax|equinox)\b", re.MULTILINE)
+
 
 def own_settings(name: str, devices: int | None, seed: int, usual_devices: int) -> dict[str, Any]:
     """What the task itself says of the settings: how many devices (where nobody else does) and the target."""
     if devices is None:
-        devices = devices_given(load_task(name)) or usual_devices
+        devices = devices_given(_loaded_once(name, _content(name))) or usual_devices
     return {"devices": devices, "target": _given(name, devices, seed).target}
 
 
@@ -77,12 +80,28 @@ def load_torch_task(name: str, devices: int, seed: int) -> TorchTask:
 
 
 def _given(name: str, devices: int, seed: int) -> OwnTask | TorchTask:
-    file = file_of(name)
-    # Where there is no such file, loading it says so better than reading it would.
-    return _loaded_once(name, fingerprint(file) if Path(file).is_file() else "", devices, seed)
+    return _made_once(name, _content(name), devices, seed)
 
 
 @lru_cache(maxsize=2)
-def _loaded_once(name: str, content: str, devices: int, seed: int) -> OwnTask | TorchTask:
+def _made_once(name: str, content: str, devices: int, seed: int) -> OwnTask | TorchTask:
     """Composing the settings and building the learner both ask; reading the data may take a while."""
-    return given_task(load_task(name), name, devices, seed)
+    return given_task(_loaded_once(name, content), name, devices, seed)
+
+
+@lru_cache(maxsize=2)
+def _loaded_once(name: str, content: str) -> object:
+    if _BRINGS_JAX.search(content):
+        # What the file computes while it is loaded must not start JAX unprepared, on one core.
+        from async_hfl.learning import runtime
+
+        runtime.prepare()
+    return load_task(name)
+
+
+def _content(name: str) -> str:
+    """Of the file; where it cannot be read, loading it will say so better."""
+    try:
+        return Path(file_of(name)).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

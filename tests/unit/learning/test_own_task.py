@@ -111,6 +111,15 @@ def test_a_loss_and_a_metric_of_ones_own() -> None:
     assert after > 0.9 > before
 
 
+def test_a_function_may_be_called_accuracy() -> None:
+    def accuracy(outputs: Any, targets: Any) -> Any:
+        return outputs[:, 0] * 0 + 0.25
+
+    task = made(metric=accuracy, direction="at_least")
+    assert task.target.metric == "accuracy"
+    assert trained(task, rounds=1)[1] == 0.25
+
+
 @pytest.mark.parametrize("metric", ["squared-error", "absolute-error", "loss"])
 def test_regression(metric: str) -> None:
     values = (X @ np.arange(8.0).reshape(4, 2)).astype(np.float32)

@@ -325,7 +325,7 @@ def test_shards_are_disjoint_blocks(
 def test_shard_mistakes() -> None:
     data = dataset(shuffled(5, 20))
     for arguments, told in (
-        ({}, "give num_shards_per_partition, shard_size or both"),
+        ({}, r"give num_shards_per_partition \(task\.shards_per_device\), shard_size or both"),
         ({"shard_size": 0}, "at least 1"),
         ({"shard_size": 30}, "3 shards of 30 samples for 10 devices"),
         ({"num_shards_per_partition": 20}, "200 shards of 1 samples want more than the 100"),

@@ -165,6 +165,11 @@ def test_a_regression_learns(made: Callable[..., TorchLearner]) -> None:
     assert learner.evaluate(weights).metric < 0.1 < before.metric
 
 
+def test_a_function_may_be_called_accuracy(made: Callable[..., TorchLearner]) -> None:
+    learner = made(torch_tasks.quarter)
+    assert learner.evaluate(learner.initial_weights(1)).metric == 0.25
+
+
 @pytest.mark.parametrize(
     ("source", "told"),
     [

@@ -23,7 +23,7 @@ def own_objective(task: OwnTask, classes: int, blame: Blame) -> Objective:
     """`classes` is the number of outputs, which accuracy needs."""
     loss = _loss(task, classes, blame)
     name = named(task.metric, METRICS, "metric", blame)
-    if name == "accuracy":
+    if task.metric == "accuracy":  # not the name: a function of the user's may have it too
         return _accuracy(loss, classes)
     value: PerSample = task.metric if callable(task.metric) else _VALUES.get(name, loss)
     return _mean(name, loss, value)

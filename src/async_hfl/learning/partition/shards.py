@@ -33,7 +33,7 @@ def shard(
     samples = len(targets)
     random = stream(seed, "partition", "shard")
     if num_shards_per_partition is None and shard_size is None:
-        raise DataError("partition 'shard': give num_shards_per_partition, shard_size or both")
+        raise DataError("partition 'shard': give num_shards_per_partition (task.shards_per_device), shard_size or both")
     if num_shards_per_partition is not None:
         used = devices * num_shards_per_partition
         size = samples // used if shard_size is None else shard_size

@@ -55,6 +55,7 @@ class TorchLearner:
             raise SettingsError(f"{name}: needs PyTorch; install it with `pip install 'async-hfl[torch]'`")
         blame = Blame(name)
         task = source()
+        self._by_class = task.metric == "accuracy"
         self._target = target_of(task.metric, task.target, task.direction, blame, threshold)
         self._data = checked_data(task, devices, seed, blame)
         self._recipe = recipe
@@ -64,7 +65,8 @@ class TorchLearner:
         self._samples = np.array([len(rows) for rows in self._data.owned], dtype=np.int64)
         self._samples.flags.writeable = False
         make = _Maker(source, name, devices, seed, recipe, _digest(self._data))
-        self._processes = Processes(processes or _cores(), make, name)
+        self._count = processes or _cores()
+        self._processes = Processes(self._count, make, name)
         [description] = self._processes.answers([Describing()])
         self._description: Description = description
 
@@ -101,7 +103,8 @@ class TorchLearner:
         return frozen(weights)
 
     def compile(self) -> None:
-        """There is nothing to compile; the processes load their libraries with the first request."""
+        """There is nothing to compile, but every process loads its libraries and the data with its first request."""
+        self._processes.answers([Describing()] * self._count)
 
     def close(self) -> None:
         """End the processes; a later call starts them again."""
@@ -156,7 +159,7 @@ class TorchLearner:
         return [self._summarised(sums) for sums in totals]
 
     def _summarised(self, sums: npt.NDArray[np.float64]) -> Evaluation:
-        if self._target.metric != "accuracy":
+        if not self._by_class:
             losses, values, samples = (float(part) for part in sums)
             return Evaluation(metric=values / samples, loss=losses / samples)
         members, right = np.split(sums[1:], 2)
