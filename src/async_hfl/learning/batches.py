@@ -8,6 +8,7 @@ call at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import scramble_many
 from async_hfl.learning.recipe import Shape
+from async_hfl.learning.runtime import usable_cores
 
 RowNumbers = npt.NDArray[np.int32]
 
@@ -22,6 +24,9 @@ _POSITION_BITS = 24
 """The low bits of a key hold the position: keys are then distinct, so any sorting algorithm gives one order."""
 _POSITION = np.uint64((1 << _POSITION_BITS) - 1)
 _HASH = ~_POSITION
+_THREADS = min(8, usable_cores())
+_WORTH_THREADS = 1 << 15
+"""Keys from which sorting on several cores saves more than it costs; numpy leaves Python while it sorts."""
 
 
 def batch_orders(
@@ -32,10 +37,29 @@ def batch_orders(
     Each epoch is a pass; where the shape asks for a gradient the last pass is in stored order: the one the final
     gradient is taken over. Padding repeats the job's first row: masked, but finite whenever the job's data is.
     """
-    sizes = np.array([len(own) for own in rows], dtype=np.int64)
-    largest = int(sizes.max())
+    largest = max(len(own) for own in rows)
     if largest > int(_POSITION):
         raise DataError(f"a device with {largest} samples exceeds the {int(_POSITION)} that can be put in order")
+    if len(rows) * shape.epochs * largest >= _WORTH_THREADS and len(rows) > 1:
+        stops = [len(rows) * part // _THREADS for part in range(_THREADS + 1)]
+
+        def fill(part: int) -> None:
+            first, last = stops[part], stops[part + 1]
+            _fill(orders[first:last], rows[first:last], seeds[first:last], shape)
+
+        with ThreadPoolExecutor(_THREADS) as threads:
+            list(threads.map(fill, range(_THREADS)))
+    else:
+        _fill(orders, rows, seeds, shape)
+
+
+def _fill(
+    orders: npt.NDArray[np.int32], rows: Sequence[RowNumbers], seeds: npt.NDArray[np.uint64], shape: Shape
+) -> None:
+    if not rows:
+        return
+    sizes = np.array([len(own) for own in rows], dtype=np.int64)
+    largest = int(sizes.max())
     flat = orders.reshape(len(rows), shape.passes, -1)
     stored = np.empty((len(rows), flat.shape[-1]), dtype=np.int32)
     for job, own in enumerate(rows):

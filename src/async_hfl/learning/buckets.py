@@ -11,8 +11,13 @@ def padded_steps(steps: int) -> int:
     return -(-steps // unit) * unit
 
 
-def padded_jobs(jobs: int, most: int) -> int:
-    """The next of 1, 8, 16, 32, 48, 64, 96, 128, 192, ..., at most `most`. Few jobs leave a device idle anyway."""
+def padded_jobs(jobs: int, most: int, *, closely: bool = False) -> int:
+    """The next of 1, 8, 16, 32, 48, 64, 96, 128, 192, ..., at most `most`. Few small jobs leave a device idle anyway.
+
+    `closely`: as steps are padded, for jobs so large that each one counts more than a compilation.
+    """
+    if closely:
+        return min(padded_steps(jobs), most)
     size = 1 if jobs == 1 else 8
     while size < jobs:
         power_of_two = size & (size - 1) == 0

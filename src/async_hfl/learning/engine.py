@@ -47,18 +47,18 @@ class Engine:
         chosen = options.plan or ("loop" if self._devices[0].platform == "cpu" else "stack")
         make = LoopPlan if chosen == "loop" else StackPlan
         self.plan: Plan = make(model, objective, shape, self._data[0], train.window, self._devices, options)
-        self._programs: dict[tuple[int, int], list[Program]] = {}
+        self._programs: dict[tuple[int, int, bool], list[Program]] = {}
         self._compiling = Lock()
 
     def compile(self, room: int) -> None:
         """Compile now what every call will need, for whoever wants to measure without it."""
-        for places, steps in self.plan.certain(room):
-            self._program(places, steps)
+        for group in self.plan.certain(room):
+            self._program(group)
 
     def train(self, requests: Sequence[Request]) -> list[TrainingResult]:
         running: deque[tuple[Group, tuple[Array, ...]]] = deque()
         results: dict[int, TrainingResult] = {}
-        for group in self.plan.groups([len(request.rows) for request in requests], [r.room for r in requests]):
+        for group in self.plan.groups(requests):
             members = [requests[index] for index in group.members]
             # Returns before the work is done: the other devices get theirs meanwhile.
             running.append((group, self._start(group, members)))
@@ -79,7 +79,7 @@ class Engine:
         seeds = np.array([request.seed for request in members], dtype=np.uint64)
         batch_orders(orders[: len(members)], [request.rows for request in members], seeds, shape)
         starts = self.plan.starts(group, [request.weights for request in members])
-        program = self._program(group.places, group.steps)[group.device]
+        program = self._program(group)[group.device]
         return self.plan.run(program, group, self._data[group.device], coefficients, starts, orders, sizes)
 
     def _collect(
@@ -103,18 +103,19 @@ class Engine:
                 gradient=frozen(gradients[0][place]) if gradients else None,
             )
 
-    def _program(self, places: int, steps: int) -> list[Program]:
+    def _program(self, group: Group) -> list[Program]:
         with self._compiling:
-            found = self._programs.get((places, steps))
+            key = (group.places, group.steps, group.shared)
+            found = self._programs.get(key)
             if found is None:
                 shape = self._shape
                 arguments = (
                     self._data[0],
-                    np.empty((places, 4), np.float32),
-                    self.plan.like_starts(places),
-                    np.empty((places, shape.passes, steps, shape.batch_size), np.int32),
-                    np.empty(places, np.int32),
+                    np.empty((group.places, 4), np.float32),
+                    self.plan.like_starts(group),
+                    np.empty((group.places, shape.passes, group.steps, shape.batch_size), np.int32),
+                    np.empty(group.places, np.int32),
                 )
-                found = compile_for(self._devices, self.plan.program(steps), arguments, self._options.precision)
-                self._programs[places, steps] = found
+                found = compile_for(self._devices, self.plan.program(group), arguments, self._options.precision)
+                self._programs[key] = found
             return found

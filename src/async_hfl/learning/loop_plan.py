@@ -23,7 +23,7 @@ from async_hfl.learning.objectives import Objective
 from async_hfl.learning.plan import QUEUED_GROUPS, Group
 from async_hfl.learning.recipe import Shape
 from async_hfl.learning.resident import Resident
-from async_hfl.learning.trainer import EngineOptions
+from async_hfl.learning.trainer import EngineOptions, Request
 
 _MOST_PLACES = 16
 """Enough that calling costs little, few enough that padding a small call does too."""
@@ -51,14 +51,14 @@ class LoopPlan:
         queued = 3 * model.bytes * (QUEUED_GROUPS + 1) * len(devices)
         self.places = max(1, min(_MOST_PLACES, options.memory // queued))
 
-    def certain(self, room: int) -> list[tuple[int, int]]:
-        return [(self.places, padded_steps(self._shape.steps_per_epoch(room)))]
+    def certain(self, room: int) -> list[Group]:
+        return [Group(0, (), self.places, self._steps(room))]
 
-    def groups(self, sizes: Sequence[int], rooms: Sequence[int]) -> Iterator[Group]:
+    def groups(self, requests: Sequence[Request]) -> Iterator[Group]:
         """Longest jobs first, dealt in turn, so that cores finish together. The program is the learner's own: how many
         samples other jobs have, or other learners, does not touch it."""
-        samples = np.array(sizes, dtype=np.int64)
-        steps_of = np.array([padded_steps(self._shape.steps_per_epoch(room)) for room in rooms], dtype=np.int64)
+        samples = np.array([len(request.rows) for request in requests], dtype=np.int64)
+        steps_of = np.array([self._steps(request.room) for request in requests], dtype=np.int64)
         for steps in np.unique(steps_of)[::-1].tolist():
             members = np.flatnonzero(steps_of == steps)
             members = members[np.argsort(-samples[members], kind="stable")]
@@ -70,11 +70,14 @@ class LoopPlan:
                     if len(part):
                         yield Group(core, tuple(part.tolist()), self.places, steps)
 
-    def like_starts(self, places: int) -> npt.NDArray[np.float32]:
-        return np.empty((places, self._model.layout.size), dtype=np.float32)
+    def _steps(self, samples: int) -> int:
+        return padded_steps(self._shape.steps_per_epoch(samples))
+
+    def like_starts(self, group: Group) -> npt.NDArray[np.float32]:
+        return np.empty((group.places, self._model.layout.size), dtype=np.float32)
 
     def starts(self, group: Group, weights: Sequence[Weights]) -> npt.NDArray[np.float32]:
-        rows = self.like_starts(group.places)
+        rows = self.like_starts(group)
         for place, own in enumerate(weights):
             rows[place] = own
         return rows
@@ -83,7 +86,7 @@ class LoopPlan:
         outcome: tuple[Array, ...] = program(*arguments)
         return outcome
 
-    def program(self, steps: int) -> Program:
+    def program(self, group: Group) -> Program:
         train, with_gradient, trained = self._train, self._shape.gradient, self._model.trained_size
 
         def train_group(

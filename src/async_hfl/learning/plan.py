@@ -13,6 +13,7 @@ from async_hfl.core.weights import Weights
 from async_hfl.learning.backend import Array
 from async_hfl.learning.compilation import Program
 from async_hfl.learning.resident import Resident
+from async_hfl.learning.trainer import Request
 
 QUEUED_GROUPS = 4
 """Groups handed to each device ahead of their results: none waits for work, a huge call takes bounded memory."""
@@ -27,6 +28,8 @@ class Group:
     """What the program is made for; those beyond the members' hold nothing that counts."""
     steps: int
     """Per epoch, likewise."""
+    shared: bool = False
+    """All start from the same weights, which then travel and lie on the device once."""
 
 
 class Plan(Protocol):
@@ -34,19 +37,19 @@ class Plan(Protocol):
     places: int
     """Most jobs in a group."""
 
-    def certain(self, room: int) -> list[tuple[int, int]]:
-        """(places, steps) of the programs that every call of a learner with so many samples will need."""
+    def certain(self, room: int) -> list[Group]:
+        """Groups, without members, whose programs every call of a learner with so many samples will need."""
         ...
 
-    def groups(self, sizes: Sequence[int], rooms: Sequence[int]) -> Iterator[Group]:
-        """Of jobs with so many samples, in the order of dispatch."""
+    def groups(self, requests: Sequence[Request]) -> Iterator[Group]:
+        """In the order of dispatch."""
         ...
 
-    def program(self, steps: int) -> Program:
+    def program(self, group: Group) -> Program:
         """(data, coefficients, starts, orders, sizes) -> weights, loss sums, and gradients where asked for."""
         ...
 
-    def like_starts(self, places: int) -> Any:
+    def like_starts(self, group: Group) -> Any:
         """The form in which start weights reach the program."""
         ...
 

@@ -124,13 +124,13 @@ def _host_devices(asked: int | None) -> int:
         except ValueError:
             raise SettingsError(f"{origin}={text!r} is not a whole number") from None
     else:
-        return _cores()
+        return usable_cores()
     if number < 1:
         raise SettingsError(f"{origin}={number} must be at least 1")
     return number
 
 
-def _cores() -> int:
+def usable_cores() -> int:
     """Cores this process may use, which a container or taskset may have made fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -24,9 +24,13 @@ from async_hfl.learning.plan import Group
 from async_hfl.learning.recipe import Shape
 from async_hfl.learning.resident import Resident
 from async_hfl.learning.staging import Staging
-from async_hfl.learning.trainer import EngineOptions
+from async_hfl.learning.trainer import EngineOptions, Request
 
 _MOST_PLACES = 1024
+_MOST_BYTES = 1 << 28
+"""Of weights in a group: while one group trains, the next one's weights travel."""
+_HEAVY = 1 << 24
+"""Bytes of a model from which a padded job costs more than compiling for another number of them."""
 _FEW = 8
 """Jobs that are not worth a second device: a half-empty accelerator is no faster."""
 
@@ -52,31 +56,33 @@ class StackPlan:
         self._devices = devices
         self._half = options.precision == "bf16"
         one = training_bytes(model, objective, shape, data, window)
-        self.places = max(1, min(_MOST_PLACES, options.memory // one.stacked))
+        self.places = max(1, min(_MOST_PLACES, options.memory // one.stacked, max(_FEW, _MOST_BYTES // model.bytes)))
         self._staging = [Staging(device, model.layout.size) for device in devices]
 
-    def certain(self, room: int) -> list[tuple[int, int]]:
+    def certain(self, room: int) -> list[Group]:
         return []  # how many jobs come together is not known
 
-    def groups(self, sizes: Sequence[int], rooms: Sequence[int]) -> Iterator[Group]:
+    def groups(self, requests: Sequence[Request]) -> Iterator[Group]:
         """Jobs of about equally many steps together: the shorter ones wait for the longest."""
-        samples = np.array(sizes, dtype=np.int64)
-        steps_of = np.array([padded_steps(self._shape.steps_per_epoch(size)) for size in sizes], dtype=np.int64)
+        samples = np.array([len(request.rows) for request in requests], dtype=np.int64)
+        steps_of = np.array([padded_steps(self._shape.steps_per_epoch(size)) for size in samples.tolist()])
         for steps in np.unique(steps_of)[::-1].tolist():
             members = np.flatnonzero(steps_of == steps)
             members = members[np.argsort(-samples[members], kind="stable")]
             used = min(len(self._devices), -(-len(members) // min(self.places, _FEW)))
-            shares = np.array_split(members, used)
-            for first in range(0, len(shares[0]), self.places):
-                for device, share in enumerate(shares):
-                    part = share[first : first + self.places]
-                    if len(part):
-                        yield Group(device, tuple(part.tolist()), padded_jobs(len(part), self.places), steps)
+            turns = -(-len(members) // (used * self.places))
+            for number, part in enumerate(np.array_split(members, used * turns)):
+                places = padded_jobs(len(part), self.places, closely=self._model.bytes >= _HEAVY)
+                first = requests[part[0]].weights
+                shared = all(requests[index].weights is first for index in part.tolist())
+                yield Group(number % used, tuple(part.tolist()), places, steps, shared)
 
-    def like_starts(self, places: int) -> tuple[npt.NDArray[np.float32], ...]:
-        return self._staging[0].like(places)
+    def like_starts(self, group: Group) -> tuple[npt.NDArray[np.float32], ...]:
+        return self._staging[0].like(1 if group.shared else group.places)
 
     def starts(self, group: Group, weights: Sequence[Weights]) -> tuple[Array, ...]:
+        if group.shared:
+            return self._staging[group.device].place(weights[:1])
         # Unused places repeat the first job: finite numbers, thrown away.
         padding = [weights[0]] * (group.places - len(weights))
         return self._staging[group.device].place([*weights, *padding])
@@ -96,16 +102,18 @@ class StackPlan:
         outcome = program(data, coefficients, starts, orders, sizes)
         return self._staging[group.device].bring(outcome)
 
-    def program(self, steps: int) -> Program:
+    def program(self, group: Group) -> Program:
         train = local_training(
-            self._model, self._objective, self._shape, self._window, most_steps=steps, half=self._half
+            self._model, self._objective, self._shape, self._window, most_steps=group.steps, half=self._half
         )
-        side_by_side: Any = jax.vmap(train, in_axes=(None, 0, 0, 0, 0))
+        shared = group.shared
+        side_by_side: Any = jax.vmap(train, in_axes=(None, 0, None if shared else 0, 0, 0))
 
         def train_group(
             data: Resident, coefficients: Array, starts: tuple[Array, ...], orders: Array, sizes: Array
         ) -> tuple[Array, ...]:
-            trained = side_by_side(data, coefficients, jnp.concatenate(starts), orders, sizes)
+            start = starts[0][0] if shared else jnp.concatenate(starts)
+            trained = side_by_side(data, coefficients, start, orders, sizes)
             return tuple(part for part in trained if part is not None)
 
         return train_group

@@ -8,17 +8,23 @@ from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.backend import Array, jax
 from async_hfl.learning.models.initial import Drawn, uniform
 from async_hfl.learning.models.model import Model, Parameters
-from async_hfl.learning.models.recurrence import recurrence
+from async_hfl.learning.models.recurrence import Form, recurrence
 
 
 def character_lstm(
-    symbols: int = 80, embedding: int = 8, hidden: int = 100, layers: int = 1, *, unroll: int = 1
+    symbols: int = 80,
+    embedding: int = 8,
+    hidden: int = 100,
+    layers: int = 1,
+    *,
+    hoisted: bool = False,
+    unroll: int = 1,
 ) -> Model:
     """Symbol numbers (batch, time) to the next symbol's logits; 52,720 parameters with one layer, 133,520 with two.
 
-    `unroll`: steps in one turn of the loop; more of them help an accelerator and hurt a processor.
+    `hoisted` and `unroll` change speed alone (see `recurrence.Form`).
     """
-    stack = _Stack(embedding, hidden, layers, symbols, unroll)
+    stack = _Stack(embedding, hidden, layers, symbols, hoisted, unroll)
     layout = Layout(("embedding.weight", *stack.names), ((symbols, embedding), *stack.shapes))
 
     def init(random: np.random.Generator) -> Weights:
@@ -28,14 +34,17 @@ def character_lstm(
     def apply(parameters: Parameters, batch: Array) -> Array:
         # A product with one-hot rows: the derivative of a lookup is a slow scatter.
         table = parameters["embedding.weight"]
-        return stack.apply(parameters, jax.nn.one_hot(batch.T, symbols, dtype=table.dtype) @ table)
+        chosen = jax.nn.one_hot(batch.T.reshape(-1), symbols, dtype=table.dtype)
+        return stack.apply(parameters, (chosen @ table).reshape(*batch.T.shape, embedding))
 
     return Model(layout, init, apply)
 
 
-def series_lstm(values: int = 12, hidden: int = 128, layers: int = 1, *, unroll: int = 1) -> Model:
+def series_lstm(
+    values: int = 12, hidden: int = 128, layers: int = 1, *, hoisted: bool = False, unroll: int = 1
+) -> Model:
     """Readings (batch, time, values) to the next reading; 74,252 parameters."""
-    stack = _Stack(values, hidden, layers, values, unroll)
+    stack = _Stack(values, hidden, layers, values, hoisted, unroll)
     layout = Layout(stack.names, stack.shapes)
 
     def init(random: np.random.Generator) -> Weights:
@@ -50,9 +59,10 @@ def series_lstm(values: int = 12, hidden: int = 128, layers: int = 1, *, unroll:
 class _Stack:
     """LSTM layers over each other and a linear map of the last step. Two biases a layer, as PyTorch has them."""
 
-    def __init__(self, inputs: int, hidden: int, layers: int, outputs: int, unroll: int) -> None:
+    def __init__(self, inputs: int, hidden: int, layers: int, outputs: int, hoisted: bool, unroll: int) -> None:
         self._hidden = hidden
         self._layers = layers
+        self._hoisted = hoisted
         self._unroll = unroll
         self.names: tuple[str, ...] = ()
         self.shapes: tuple[tuple[int, ...], ...] = ()
@@ -71,8 +81,8 @@ class _Stack:
     def apply(self, parameters: Parameters, steps: Array) -> Array:
         """From (time, batch, inputs) to (batch, outputs)."""
         for layer in range(1, self._layers + 1):
+            parts = (parameters[f"layer{layer}.{part}"] for part in ("input_weight", "hidden_weight"))
             bias = parameters[f"layer{layer}.input_bias"] + parameters[f"layer{layer}.hidden_bias"]
-            # The inputs' share of the gates does not wait for the step before: one product for all steps.
-            drive = steps @ parameters[f"layer{layer}.input_weight"] + bias
-            steps = recurrence(drive, parameters[f"layer{layer}.hidden_weight"], self._unroll)
-        return steps[-1] @ parameters["output.weight"] + parameters["output.bias"]
+            form = Form(every=layer < self._layers, hoisted=self._hoisted, unroll=self._unroll)
+            steps = recurrence(steps, *parts, bias, form)
+        return steps @ parameters["output.weight"] + parameters["output.bias"]

@@ -1,79 +1,109 @@
 """A layer of long short-term memory (Hochreiter & Schmidhuber 1997), as PyTorch defines it, with its own backward pass.
 
-With i, f, o the sigmoid and g the tanh of their parts of `drive[t] + h[t-1] @ weight`:
+With i, f, o the sigmoid and g the tanh of their parts of `x[t] @ input_weight + h[t-1] @ hidden_weight + bias`:
 
     c[t] = f c[t-1] + i g        h[t] = o tanh(c[t])
 
 Plain differentiation of the loop would add up the weights' gradient step by step. Here the backward loop only collects
-the gradients of the gates; all steps' share of the weights' gradient is then one large matrix product.
+the gates' gradients, and all steps' share of the weights' gradient is one large matrix product after it. What the
+backward loop multiplies with depends on the forward pass alone, so it is made there, where everything is at hand.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from async_hfl.learning.backend import Array, jax, jnp, lax
 
 
-def gate_scale(hidden: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+class Form(NamedTuple):
+    """How the loop is written; results are the same."""
+
+    every: bool
+    """Give h after every step (time, batch, hidden), else only after the last (batch, hidden)."""
+    hoisted: bool
+    """Multiply all steps' inputs before the loop, else each step's together with h: less memory to go through."""
+    unroll: int
+    """Steps in one turn of the loop: more of them help an accelerator and hurt a processor."""
+
+
+_Saved: TypeAlias = tuple[Array, Array, Array, Array, Array]
+
+
+def _gate_scale(hidden: int) -> npt.NDArray[np.float64]:
     """sigmoid(x) = tanh(x/2)/2 + 1/2: with this factor one tanh serves all four gates, in the order i, f, g, o."""
     half, whole = np.full(hidden, 0.5), np.ones(hidden)
     return np.concatenate([half, half, whole, half])
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def recurrence(drive: Array, weight: Array, unroll: int) -> Array:
-    """h after every step (time, batch, hidden) from the inputs' share of the gates (time, batch, 4 hidden)."""
-    return _forward(drive, weight, unroll)[0]
+@partial(jax.custom_vjp, nondiff_argnums=(4,))
+def recurrence(steps: Array, input_weight: Array, hidden_weight: Array, bias: Array, form: Form) -> Array:
+    """Outputs of the layer for (time, batch, inputs), from nothing: h and c start at 0."""
+    return _forward(steps, input_weight, hidden_weight, bias, form)[0]
 
 
-def _forward(drive: Array, weight: Array, unroll: int) -> tuple[Array, tuple[Array, ...]]:
-    hidden = weight.shape[0]
-    scale = jnp.asarray(gate_scale(hidden), drive.dtype)
+def _forward(steps: Array, input_weight: Array, hidden_weight: Array, bias: Array, form: Form) -> tuple[Array, _Saved]:
+    time, batch, inputs = steps.shape
+    hidden = hidden_weight.shape[0]
+    scale = jnp.asarray(_gate_scale(hidden), steps.dtype)
+    together = jnp.concatenate([input_weight, hidden_weight, bias[None]])
+    one = jnp.ones((batch, 1), steps.dtype)
+    drive = steps
+    if form.hoisted:
+        drive = (steps.reshape(time * batch, inputs) @ input_weight + bias).reshape(time, batch, 4 * hidden)
 
     def step(state: tuple[Array, Array], now: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
         output, cell = state
-        gates = jnp.tanh((now + output @ weight) * scale) * scale + (1 - scale)
-        write, keep, value, show = jnp.split(gates, 4, axis=-1)
+        if form.hoisted:
+            read, summed = output, now + output @ hidden_weight
+        else:
+            read = jnp.concatenate([now, output, one], axis=-1)
+            summed = read @ together
+        write, keep, value, show = jnp.split(jnp.tanh(summed * scale) * scale + (1 - scale), 4, axis=-1)
         after = keep * cell + write * value
         shown = jnp.tanh(after)
-        return (show * shown, after), (show * shown, gates, after)
-
-    nothing = jnp.zeros((drive.shape[1], hidden), drive.dtype)
-    _, (outputs, gates, cells) = lax.scan(step, (nothing, nothing), drive, unroll=unroll)
-    return outputs, (outputs, gates, cells, weight)
-
-
-def _backward(unroll: int, saved: tuple[Array, ...], gradient: Array) -> tuple[Array, Array]:
-    outputs, gates, cells, weight = saved
-    time, batch, hidden = outputs.shape
-    before = jnp.concatenate([jnp.zeros_like(cells[:1]), cells[:-1]])
-
-    def step(state: tuple[Array, Array], now: tuple[Array, ...]) -> tuple[tuple[Array, Array], Array]:
-        d_output, d_cell = state
-        d_shown, gate, cell, cell_before = now
-        write, keep, value, show = jnp.split(gate, 4, axis=-1)
-        shown = jnp.tanh(cell)
-        d_output = d_output + d_shown
-        d_cell = d_cell + d_output * show * (1 - shown * shown)
-        d_gates = jnp.concatenate(
-            [
-                d_cell * value * write * (1 - write),
-                d_cell * cell_before * keep * (1 - keep),
-                d_cell * write * (1 - value * value),
-                d_output * shown * show * (1 - show),
-            ],
-            axis=-1,
+        slopes = (
+            value * write * (1 - write),  # of c by the sums of i, f and g
+            cell * keep * (1 - keep),
+            write * (1 - value * value),
+            shown * show * (1 - show),  # of h by the sum of o
+            show * (1 - shown * shown),  # of h by c
+            keep,  # of c by the c before it
         )
-        return (d_gates @ weight.T, d_cell * keep), d_gates
+        return (show * shown, after), (show * shown, read, jnp.concatenate(slopes, axis=-1))
 
-    nothing = jnp.zeros((batch, hidden), outputs.dtype)
-    _, d_gates = lax.scan(step, (nothing, nothing), (gradient, gates, cells, before), reverse=True, unroll=unroll)
-    # The first step had no output before it.
-    earlier = outputs[:-1].reshape((time - 1) * batch, hidden)
-    return d_gates, earlier.T @ d_gates[1:].reshape((time - 1) * batch, 4 * hidden)
+    nothing = jnp.zeros((batch, hidden), steps.dtype)
+    (last, _), (outputs, reads, slopes) = lax.scan(step, (nothing, nothing), drive, unroll=form.unroll)
+    return outputs if form.every else last, (steps, reads, slopes, input_weight, hidden_weight)
+
+
+def _backward(form: Form, saved: _Saved, gradient: Array) -> tuple[Array, Array, Array, Array]:
+    steps, reads, slopes, input_weight, hidden_weight = saved
+    time, batch, inputs = steps.shape
+    hidden = hidden_weight.shape[0]
+
+    def step(state: tuple[Array, Array], now: tuple[Array, Array | None]) -> tuple[tuple[Array, Array], Array]:
+        d_output, d_cell = state
+        slope, d_shown = now
+        if d_shown is not None:
+            d_output = d_output + d_shown
+        d_cell = d_cell + d_output * slope[:, 4 * hidden : 5 * hidden]
+        d_sums = jnp.concatenate([d_cell, d_cell, d_cell, d_output], axis=-1) * slope[:, : 4 * hidden]
+        return (d_sums @ hidden_weight.T, d_cell * slope[:, 5 * hidden :]), d_sums
+
+    nothing = jnp.zeros((batch, hidden), steps.dtype)
+    first, shown = (nothing, gradient) if form.every else (gradient, None)
+    _, d_sums = lax.scan(step, (first, nothing), (slopes, shown), reverse=True, unroll=form.unroll)
+    if form.hoisted:
+        reads = jnp.concatenate([steps, reads, jnp.ones((time, batch, 1), steps.dtype)], axis=-1)
+    flat = d_sums.reshape(time * batch, 4 * hidden)
+    d_together = reads.reshape(time * batch, inputs + hidden + 1).T @ flat
+    d_steps = (flat @ input_weight.T).reshape(steps.shape)
+    return d_steps, d_together[:inputs], d_together[inputs:-1], d_together[-1]
 
 
 recurrence.defvjp(_forward, _backward)
