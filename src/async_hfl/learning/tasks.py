@@ -119,7 +119,7 @@ def _perceptron(hidden: int) -> Callable[[Dataset, TaskOptions], Model]:
 def _small_cnn(data: Dataset, options: TaskOptions) -> Model:
     from async_hfl.learning.models.cnn import cnn
 
-    return cnn()
+    return cnn(banded=_on_accelerator())
 
 
 def _resnet(data: Dataset, options: TaskOptions) -> Model:
@@ -131,21 +131,24 @@ def _resnet(data: Dataset, options: TaskOptions) -> Model:
 def _character_lstm(data: Dataset, options: TaskOptions) -> Model:
     from async_hfl.learning.models.lstm import character_lstm
 
-    return character_lstm(layers=options.layers, unroll=_unroll())
+    return character_lstm(layers=options.layers, unroll=_UNROLLED if _on_accelerator() else 1)
 
 
 def _series_lstm(data: Dataset, options: TaskOptions) -> Model:
     from async_hfl.learning.models.lstm import series_lstm
 
-    return series_lstm(unroll=_unroll())
+    return series_lstm(unroll=_UNROLLED if _on_accelerator() else 1)
 
 
-def _unroll() -> int:
-    """Steps of a recurrence in one turn of its loop: an accelerator starts fewer kernels, a processor only loses."""
+def _on_accelerator() -> bool:
+    """Some models have a form for accelerators that computes the same by other products."""
     from async_hfl.learning.backend import jax
 
-    return 1 if jax.default_backend() == "cpu" else 4
+    return bool(jax.default_backend() != "cpu")
 
+
+_UNROLLED = 4
+"""Steps of a recurrence in one turn of its loop: an accelerator starts fewer kernels, a processor only loses."""
 
 TASKS: dict[str, KnownTask] = {
     "digits": KnownTask(lambda options: load_digits(), _perceptron(64)),

@@ -6,6 +6,7 @@ import numpy as np
 
 from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.backend import Array, jax
+from async_hfl.learning.models.banded import banded_convolution, biased_max_pool
 from async_hfl.learning.models.convolution import batch_last, convolution, rectified_max_pool
 from async_hfl.learning.models.initial import uniform
 from async_hfl.learning.models.model import Model, Parameters
@@ -16,8 +17,11 @@ _FEATURES = _MANY * 4 * 4
 """28 x 28 becomes 24 x 24, pooled 12 x 12, then 8 x 8, pooled 4 x 4."""
 
 
-def cnn(classes: int = 10) -> Model:
-    """For images of 28 x 28 with one channel, (batch, 28, 28, 1); 431,080 parameters with 10 classes."""
+def cnn(classes: int = 10, *, banded: bool = False) -> Model:
+    """For images of 28 x 28 with one channel, (batch, 28, 28, 1); 431,080 parameters with 10 classes.
+
+    `banded`: the same function by larger matrix products, for accelerators.
+    """
     layout = Layout(
         (
             *("first.weight", "first.bias", "second.weight", "second.bias"),
@@ -38,13 +42,23 @@ def cnn(classes: int = 10) -> Model:
             }
         )
 
+    def dense(parameters: Parameters, features: Array) -> Array:
+        hidden = jax.nn.relu(features @ parameters["hidden.weight"] + parameters["hidden.bias"])
+        return hidden @ parameters["output.weight"] + parameters["output.bias"]
+
     def apply(parameters: Parameters, batch: Array) -> Array:
         images = batch_last(batch)
         for name in ("first", "second"):
             bias = parameters[f"{name}.bias"][:, None, None, None]
             images = rectified_max_pool(convolution(images, parameters[f"{name}.weight"]) + bias)
-        features = images.reshape(_FEATURES, -1).T
-        hidden = jax.nn.relu(features @ parameters["hidden.weight"] + parameters["hidden.bias"])
-        return hidden @ parameters["output.weight"] + parameters["output.bias"]
+        return dense(parameters, images.reshape(_FEATURES, -1).T)
 
-    return Model(layout, init, apply)
+    def apply_banded(parameters: Parameters, batch: Array) -> Array:
+        images = batch
+        for name in ("first", "second"):
+            summed = banded_convolution(images, parameters[f"{name}.weight"])
+            images = biased_max_pool(summed, parameters[f"{name}.bias"])
+        features = images.transpose(0, 3, 1, 2).reshape(-1, _FEATURES)
+        return dense(parameters, features)
+
+    return Model(layout, init, apply_banded if banded else apply)
