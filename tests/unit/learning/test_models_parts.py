@@ -11,7 +11,7 @@ from async_hfl.learning.models.convolution import convolution, rectified_max_poo
 from async_hfl.learning.models.lstm import character_lstm
 from async_hfl.learning.models.model import unflatten
 from async_hfl.learning.models.normalisation import Statistics, batch_norm, group_norm, running_norm
-from async_hfl.learning.models.recurrence import recurrence
+from async_hfl.learning.models.recurrence import Form, recurrence
 from async_hfl.learning.models.resnet import resnet18
 
 Floats = npt.NDArray[np.float64]
@@ -75,35 +75,41 @@ def test_pooling_gradient_against_plain_differentiation() -> None:
         np.testing.assert_array_equal(found, expected)
 
 
-def plain_recurrence(drive: Array, weight: Array) -> Array:
-    hidden = weight.shape[0]
-
+def plain_recurrence(steps: Array, input_weight: Array, hidden_weight: Array, bias: Array) -> Array:
     def step(state: tuple[Array, Array], now: Array) -> tuple[tuple[Array, Array], Array]:
         output, cell = state
-        write, keep, value, show = jnp.split(now + output @ weight, 4, axis=-1)
+        summed = now @ input_weight + output @ hidden_weight + bias
+        write, keep, value, show = jnp.split(summed, 4, axis=-1)
         cell = jax.nn.sigmoid(keep) * cell + jax.nn.sigmoid(write) * jnp.tanh(value)
         output = jax.nn.sigmoid(show) * jnp.tanh(cell)
         return (output, cell), output
 
-    nothing = jnp.zeros((drive.shape[1], hidden), drive.dtype)
-    return lax.scan(step, (nothing, nothing), drive)[1]
+    nothing = jnp.zeros((steps.shape[1], hidden_weight.shape[0]), steps.dtype)
+    return lax.scan(step, (nothing, nothing), steps)[1]
 
 
-@pytest.mark.parametrize("unroll", [1, 4])
+@pytest.mark.parametrize(
+    "form", [Form(True, False, 1), Form(True, True, 4), Form(False, False, 4), Form(False, True, 1)]
+)
 @pytest.mark.parametrize("time", [1, 2, 9])
-def test_recurrence_against_plain_differentiation(time: int, unroll: int) -> None:
+def test_recurrence_against_plain_differentiation(time: int, form: Form) -> None:
     with jax.enable_x64(True):
-        drive, weight, pull = 2 * drawn(time, 4, 20), drawn(5, 20, seed=2), drawn(time, 4, 5, seed=3)
-        found, pull_back = jax.vjp(lambda *at: recurrence(*at, unroll), drive, weight)
-        expected, pull_back_plainly = jax.vjp(plain_recurrence, drive, weight)
+        arguments = (2 * drawn(time, 4, 3), drawn(3, 20, seed=2), drawn(5, 20, seed=3), drawn(20, seed=4))
+        pull = drawn(time, 4, 5, seed=5)
+        found, pull_back = jax.vjp(lambda *at: recurrence(*at, form), *arguments)
+        expected, pull_back_plainly = jax.vjp(plain_recurrence, *arguments)
+        if not form.every:
+            expected, pull = expected[-1], np.where(np.arange(time) == time - 1, pull.T, 0).T
         np.testing.assert_allclose(found, expected, atol=1e-13)
-        for one, other in zip(pull_back(pull), pull_back_plainly(pull), strict=True):
+        gradients = zip(pull_back(pull if form.every else pull[-1]), pull_back_plainly(pull), strict=True)
+        for one, other in gradients:
             np.testing.assert_allclose(one, other, atol=1e-12)
 
 
 def test_saturated_gates_stay_finite() -> None:
-    drive = jnp.full((3, 2, 20), 1e4, dtype=jnp.float32).at[1].set(-1e4)
-    outputs, pull_back = jax.vjp(lambda *at: recurrence(*at, 1), drive, jnp.ones((5, 20), dtype=jnp.float32))
+    steps = jnp.full((3, 2, 1), 1e4, dtype=jnp.float32).at[1].set(-1e4)
+    weights = (jnp.ones((1, 20)), jnp.ones((5, 20)), jnp.zeros(20))
+    outputs, pull_back = jax.vjp(lambda *at: recurrence(*at, Form(True, False, 1)), steps, *weights)
     for part in (outputs, *pull_back(outputs)):
         assert jnp.isfinite(part).all()
 
