@@ -19,6 +19,7 @@ test-long: check
 
 bench: .venv/.ready
 	$(RUN) bench events
+	$(BIN)/python benchmarks/engine.py --quick
 
 check: .venv/.ready
 	$(BIN)/ruff check .

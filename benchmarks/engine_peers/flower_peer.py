@@ -6,6 +6,7 @@ The server's function is the conversation with the benchmark, since Flower's run
 
 from __future__ import annotations
 
+import time
 from functools import lru_cache
 from typing import Any
 
@@ -33,7 +34,7 @@ client_app = ClientApp()
 def train(message: Message, context: Context) -> Message:
     asked = message.content["asked"]
     loop = _loop(asked["folder"])
-    state, loss = loop.train_one(asked["client"], message.content["model"].to_torch_state_dict())
+    state, _ = loop.train_one(asked["client"], message.content["model"].to_torch_state_dict())
     return Message(RecordDict({"model": ArrayRecord(state)}), reply_to=message)
 
 
@@ -63,8 +64,8 @@ class Flower:
     def __init__(self, work: Work, grid: Grid) -> None:
         self._work, self._grid = work, grid
         self._model = ArrayRecord(to_state(work.size.task, work.layout, work.array("start")))
-        while len(self._nodes()) < work.size.clients:
-            pass
+        while len(self._nodes()) < work.size.clients:  # they come up after the server does
+            time.sleep(0.1)
 
     def _nodes(self) -> list[int]:
         return sorted(self._grid.get_node_ids())

@@ -15,6 +15,8 @@ from typing import Any
 _BENCHMARKS = Path(__file__).resolve().parents[1]
 _SOURCES = _BENCHMARKS.parent / "src"
 _PATIENCE_S = 10.0
+_NO_PATIENCE_S = 0.3
+"""For a process to end by itself: usually, and when the time is up."""
 
 
 class EngineFailed(Exception):
@@ -24,9 +26,11 @@ class EngineFailed(Exception):
 class EngineProcess:
     """Starts at once; `ready` waits for it. Use as a context."""
 
-    def __init__(self, name: str, python: str, options: dict[str, Any], patience: float) -> None:
+    def __init__(self, name: str, python: str, options: dict[str, Any], patience: float, last: float) -> None:
+        """An answer may take `patience` seconds, and none is waited for after `last` on the monotonic clock."""
         self.name = name
         self._patience = patience
+        self._last = last
         # Not a pipe: nobody would read what a library writes while we wait for an answer.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `end`)
         try:
@@ -74,7 +78,7 @@ class EngineProcess:
             assert self._process.stdin is not None
             self._process.stdin.close()
         try:
-            self._process.wait(_PATIENCE_S)
+            self._process.wait(_PATIENCE_S if time.monotonic() < self._last else _NO_PATIENCE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -85,9 +89,11 @@ class EngineProcess:
 
     def _hear(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        deadline = time.monotonic() + self._patience
+        deadline = min(time.monotonic() + self._patience, self._last)
         while b"\n" not in self._heard:
             if not self._selector.select(max(0.0, deadline - time.monotonic())):
+                if time.monotonic() >= self._last:
+                    raise EngineFailed("the time of the benchmark is up")
                 raise EngineFailed(f"no answer within {self._patience:.0f} s")
             more = os.read(self._process.stdout.fileno(), 65536)
             if not more:

@@ -71,6 +71,8 @@ def serve(channel: Channel, make: Make, *, peak: Callable[[], dict[str, float]] 
                 assert engine is not None
                 channel.say(**_timed(engine, request["clients"], request.get("at_least", 0.0)))
             case "forget":
+                # What compiling took and the allocator still holds is not what training takes.
+                memory.give_back()
                 memory.forget_most()
                 channel.say()
             case "weights":

@@ -1,0 +1,233 @@
+"""How much of the engine's speed is left in a whole simulated run: decisions, aggregation, journal and evaluation too.
+
+    python benchmarks/run_share.py --task har                  # needs the task's data, as `async-hfl run` does
+    python benchmarks/run_share.py --task mnist --epochs 60 --json
+
+The run is that of `async-hfl run`, with the engine watched from outside: which jobs it was given together. Then exactly
+those calls are made to the bare engine again. Both take turns; compiling comes before. A run trains a few jobs that
+nobody asks for any more when it ends, so there are two rates of a run: of what was trained, and of what was used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from async_hfl.assembly.build import build
+from async_hfl.assembly.loading import compose
+from async_hfl.assembly.settings import Settings
+from async_hfl.core.errors import UserError
+from async_hfl.core.learner import Evaluation, Learner, TrainingJob, TrainingResult
+from async_hfl.core.weights import Weights
+from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.learning.trainer import Request, Trainer
+from async_hfl.simulation.session import Session
+
+
+@dataclass
+class Watched:
+    """An engine that remembers the calls made to it."""
+
+    engine: Trainer
+    calls: list[list[Request]] = field(default_factory=list)
+    watching: bool = True
+
+    def compile(self, room: int) -> None:
+        self.engine.compile(room)
+
+    def train(self, requests: Sequence[Request]) -> list[TrainingResult]:
+        if self.watching:
+            self.calls.append(list(requests))
+        return self.engine.train(requests)
+
+
+class Timed:
+    """A learner whose calls are timed."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self.training_s = self.evaluation_s = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._learner, name)
+
+    def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
+        began = time.perf_counter()
+        results = self._learner.train_many(jobs)
+        self.training_s += time.perf_counter() - began
+        return results
+
+    def evaluate(self, weights: Weights) -> Evaluation:
+        began = time.perf_counter()
+        found = self._learner.evaluate(weights)
+        self.evaluation_s += time.perf_counter() - began
+        return found
+
+
+@dataclass
+class Ran:
+    seconds: float
+    training_s: float
+    evaluation_s: float
+    used: int
+    evaluations: int
+    metric: float
+    digest: str
+
+
+class Share:
+    """One engine for all runs, so that what is compiled in the first is there in the next."""
+
+    def __init__(self, settings: Settings, seed: int) -> None:
+        self._settings = settings
+        self._seed = seed
+        self._watched: Watched | None = None
+
+    @property
+    def watched(self) -> Watched:
+        assert self._watched is not None, "the task has no engine"
+        return self._watched
+
+    def run(self) -> Ran:
+        def given(key: Hashable, make: Callable[[], Trainer]) -> Trainer:
+            if self._watched is None:
+                self._watched = Watched(make())
+            return self._watched
+
+        world = build(self._settings, self._seed, share=given).world
+        world.learner.compile()
+        timed = Timed(world.learner)
+        world = replace(world, learner=timed)
+        with tempfile.TemporaryDirectory(prefix="async-hfl-share-") as folder:
+            directory = RunDirectory.create(Path(folder) / "run", {"settings": {}})
+            session = Session(world, directory)
+            began = time.perf_counter()
+            try:
+                result = session.run()
+            finally:
+                session.close()
+            seconds = time.perf_counter() - began
+            evaluations = sum(1 for _ in directory.read_epochs())
+        return Ran(
+            seconds,
+            timed.training_s,
+            timed.evaluation_s,
+            result["device_updates"],
+            evaluations,
+            result["final_metric"],
+            result["digest"],
+        )
+
+    def replay(self) -> float:
+        began = time.perf_counter()
+        for requests in self.watched.calls:
+            self.watched.engine.train(requests)
+        return time.perf_counter() - began
+
+
+def measure(settings: Settings, seed: int, rounds: int) -> dict[str, Any]:
+    share = Share(settings, seed)
+    first = share.run()  # compiles what the run needs, and is remembered
+    share.watched.watching = False
+    share.replay()
+    runs: list[Ran] = []
+    replays: list[float] = []
+    for turn in range(rounds):
+        for part in ("run", "replay") if turn % 2 == 0 else ("replay", "run"):
+            if part == "run":
+                again = share.run()
+                if again.digest != first.digest:
+                    sys.stderr.write("the run did not repeat itself: its calls may differ from those made again\n")
+                runs.append(again)
+            else:
+                replays.append(share.replay())
+    calls = share.watched.calls
+    trained = sum(len(call) for call in calls)
+    replay_s = statistics.median(replays)
+    run_s, training_s, evaluation_s = (
+        statistics.median(getattr(each, part) for each in runs) for part in ("seconds", "training_s", "evaluation_s")
+    )
+    return {
+        "calls": len(calls),
+        "jobs_per_call": trained / len(calls),
+        "largest_call": max(len(call) for call in calls),
+        "trained": trained,
+        "used": first.used,
+        "evaluations": first.evaluations,
+        "final_metric": first.metric,
+        "run_s": run_s,
+        "run_training_s": training_s,
+        "run_evaluation_s": evaluation_s,
+        "engine_s": replay_s,
+        "engine_updates_per_s": trained / replay_s,
+        "run_trained_per_s": trained / run_s,
+        "run_used_per_s": first.used / run_s,
+        "share": replay_s / run_s,
+        "share_used": replay_s / run_s * first.used / trained,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--task", default="har")
+    parser.add_argument("--method", default="async-hfl")
+    parser.add_argument("--network")
+    parser.add_argument("--preset")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=40, help="of the cloud; the run goes on past its target")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="overrides")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of the run and of the bare engine")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    try:
+        settings = compose(
+            task=arguments.task,
+            method=arguments.method,
+            network=arguments.network,
+            preset=arguments.preset,
+            seed=arguments.seed,
+            overrides=[
+                f"cloud.epochs={arguments.epochs}",
+                f"cloud.epochs_after_target={arguments.epochs}",
+                *arguments.overrides,
+            ],
+        ).settings
+        found = {
+            "task": arguments.task,
+            "method": arguments.method,
+            "devices": settings.task.devices,
+            "cloud_epochs": arguments.epochs,
+            **measure(settings, arguments.seed, arguments.rounds),
+        }
+    except UserError as problem:
+        sys.stderr.write(f"{problem}\n")
+        return 1
+    if arguments.json:
+        sys.stdout.write(json.dumps(found, indent=1) + "\n")
+        return 0
+    print(f"{found['task']}, {found['method']}, {found['devices']} devices, {found['cloud_epochs']} cloud epochs:")
+    print(
+        f"  {found['trained']:,} jobs trained in {found['calls']:,} calls of {found['jobs_per_call']:.1f} "
+        f"(most {found['largest_call']}), {found['used']:,} used, {found['evaluations']:,} evaluations"
+    )
+    print(f"  the engine alone   {found['engine_updates_per_s']:10,.1f} updates/s")
+    print(f"  the run, trained   {found['run_trained_per_s']:10,.1f} updates/s   {found['share']:6.1%}")
+    print(f"  the run, used      {found['run_used_per_s']:10,.1f} updates/s   {found['share_used']:6.1%}")
+    rest = found["run_s"] - found["run_training_s"] - found["run_evaluation_s"]
+    print(
+        f"  the run took {found['run_s']:.2f} s: {found['run_training_s']:.2f} training, "
+        f"{found['run_evaluation_s']:.2f} evaluating, {rest:.2f} all else; the engine alone {found['engine_s']:.2f} s"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
