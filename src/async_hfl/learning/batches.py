@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -47,10 +48,15 @@ def batch_orders(
             first, last = stops[part], stops[part + 1]
             _fill(orders[first:last], rows[first:last], seeds[first:last], shape)
 
-        with ThreadPoolExecutor(_THREADS) as threads:
-            list(threads.map(fill, range(_THREADS)))
+        list(_sorters().map(fill, range(_THREADS)))
     else:
         _fill(orders, rows, seeds, shape)
+
+
+@cache
+def _sorters() -> ThreadPoolExecutor:
+    """Kept: starting threads anew would cost as much as they save."""
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="orders")
 
 
 def _fill(
@@ -69,10 +75,13 @@ def _fill(
     positions = np.arange(largest, dtype=np.uint64)
     counters = (np.arange(shape.epochs, dtype=np.uint64) << np.uint64(32))[:, None] | positions
     keys = scramble_many(scramble_many(seeds)[:, None, None] ^ counters)
-    keys = (keys & _HASH) | positions
-    # Positions beyond a job's data sort last, and stay where they are.
-    beyond = positions >= sizes[:, None].astype(np.uint64)
-    np.bitwise_or(keys, _HASH, out=keys, where=beyond[:, None, :])
+    keys &= _HASH
+    keys |= positions
+    if int(sizes.min()) < largest:
+        # Positions beyond a job's data sort last, and stay where they are.
+        beyond = positions >= sizes[:, None].astype(np.uint64)
+        np.bitwise_or(keys, _HASH, out=keys, where=beyond[:, None, :])
     keys.sort(axis=-1)
-    places = (keys & _POSITION).astype(np.intp)
-    flat[:, : shape.epochs, :largest] = np.take_along_axis(stored[:, None, :], places, axis=-1)
+    keys &= _POSITION
+    keys += (np.arange(len(rows), dtype=np.uint64) * np.uint64(stored.shape[1]))[:, None, None]
+    flat[:, : shape.epochs, :largest] = np.take(stored.reshape(-1), keys.view(np.int64))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 def padded_steps(steps: int) -> int:
-    """The next of 1, 2, 3, ..., 8, 10, 12, 14, 16, 20, ...: at most a quarter more than asked, four to a doubling."""
-    unit = 1
-    while steps > 8 * unit:
+    """The number itself up to 32, then the next of 40, 48, 56, 64, 80, ...: at most a quarter more than asked."""
+    unit = 1 if steps <= 32 else 8
+    while steps > 8 * unit and unit > 1:
         unit *= 2
     return -(-steps // unit) * unit
 

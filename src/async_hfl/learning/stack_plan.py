@@ -56,26 +56,31 @@ class StackPlan:
         self._devices = devices
         self._half = options.precision == "bf16"
         one = training_bytes(model, objective, shape, data, window)
-        self.places = max(1, min(_MOST_PLACES, options.memory // one.stacked, max(_FEW, _MOST_BYTES // model.bytes)))
+        self.places = max(1, min(_MOST_PLACES, options.memory // one.stacked))
         self._staging = [Staging(device, model.layout.size) for device in devices]
 
     def certain(self, room: int) -> list[Group]:
         return []  # how many jobs come together is not known
 
     def groups(self, requests: Sequence[Request]) -> Iterator[Group]:
-        """Jobs of about equally many steps together: the shorter ones wait for the longest."""
-        samples = np.array([len(request.rows) for request in requests], dtype=np.int64)
-        steps_of = np.array([padded_steps(self._shape.steps_per_epoch(size)) for size in samples.tolist()])
-        for steps in np.unique(steps_of)[::-1].tolist():
-            members = np.flatnonzero(steps_of == steps)
-            members = members[np.argsort(-samples[members], kind="stable")]
-            used = min(len(self._devices), -(-len(members) // min(self.places, _FEW)))
-            turns = -(-len(members) // (used * self.places))
-            for number, part in enumerate(np.array_split(members, used * turns)):
-                places = padded_jobs(len(part), self.places, closely=self._model.bytes >= _HEAVY)
-                first = requests[part[0]].weights
-                shared = all(requests[index].weights is first for index in part.tolist())
-                yield Group(number % used, tuple(part.tolist()), places, steps, shared)
+        """The longest first, and with it those at least half as long: the shorter ones wait for the longest, but an
+        accelerator that is half empty is no faster either."""
+        steps_of = np.array([self._shape.steps_per_epoch(len(request.rows)) for request in requests])
+        order = np.argsort(-steps_of, kind="stable")
+        while len(order):
+            longest = int(steps_of[order[0]])
+            alike = int(np.searchsorted(-steps_of[order], -longest / 2, side="left"))
+            members, order = order[:alike].tolist(), order[alike:]
+            first = requests[members[0]].weights
+            shared = all(requests[index].weights is first for index in members)
+            # Weights that lie on the device once need not be sent piece by piece.
+            most = self.places if shared else min(self.places, max(_FEW, _MOST_BYTES // self._model.bytes))
+            used = min(len(self._devices), -(-alike // min(most, _FEW)))
+            parts = used * -(-alike // (used * most))
+            for number in range(parts):
+                part = members[alike * number // parts : alike * (number + 1) // parts]
+                places = padded_jobs(len(part), most, closely=self._model.bytes >= _HEAVY)
+                yield Group(number % used, tuple(part), places, padded_steps(longest), shared)
 
     def like_starts(self, group: Group) -> tuple[npt.NDArray[np.float32], ...]:
         return self._staging[0].like(1 if group.shared else group.places)
