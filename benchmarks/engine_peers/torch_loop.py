@@ -62,6 +62,8 @@ class TorchLoop:
     def __init__(self, work: Work, options: dict[str, Any]) -> None:
         self._work = work
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
         self._model = module_of(work).to(self._device)
         self._loss = loss_of(work)
         self._start = to_state(work.size.task, work.layout, work.array("start"))

@@ -130,6 +130,7 @@ class OneProcess:
     """On an accelerator."""
 
     def __init__(self, work: Work, device: torch.device) -> None:
+        torch.cuda.reset_peak_memory_stats()
         self._work = work
         self._trainer = FlatTrainer(work, device)
         self._results = torch.empty((work.size.clients, self._trainer.width), device=device)
