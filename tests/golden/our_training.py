@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from golden_cases import Case, Outcome, data, orders, start
 
@@ -16,19 +18,20 @@ from async_hfl.learning.objectives import classification, regression
 from async_hfl.learning.recipe import Shape
 from async_hfl.learning.resident import Resident
 
-MODELS = {
-    "mlp": lambda: mlp(561, 128, 6),
-    "cnn": cnn,
-    "resnet18-batch": lambda: resnet18("batch"),
-    "resnet18-group": lambda: resnet18("group"),
-    "character-lstm": character_lstm,
-    "character-lstm-2": lambda: character_lstm(layers=2),
-    "series-lstm": series_lstm,
+FORMS: dict[str, dict[str, Callable[[], Model]]] = {
+    "mlp": {"": lambda: mlp(561, 128, 6)},
+    "cnn": {"": cnn, "banded": lambda: cnn(banded=True)},
+    "resnet18-batch": {"": lambda: resnet18("batch")},
+    "resnet18-group": {"": lambda: resnet18("group")},
+    "character-lstm": {"": character_lstm, "hoisted": lambda: character_lstm(hoisted=True, unroll=4)},
+    "character-lstm-2": {"": lambda: character_lstm(layers=2)},
+    "series-lstm": {"": series_lstm, "hoisted": lambda: series_lstm(hoisted=True, unroll=4)},
 }
+"""By case: the models, each in every form it can be written in."""
 
 
-def train(case: Case, seed: int) -> Outcome:
-    model: Model = MODELS[case.name]()
+def train(case: Case, seed: int, form: str = "") -> Outcome:
+    model = FORMS[case.name][form]()
     layout = model.layout
     first = {name: start(case, seed, name, shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
     objective = regression(case.outputs) if case.regression else classification(case.outputs)

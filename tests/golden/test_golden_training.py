@@ -16,17 +16,21 @@ TOLERANCE = 1e-9
 BY_NAME = {case.name: case for case in CASES}
 
 
-@pytest.mark.parametrize("case", CASES, ids=BY_NAME)
-def test_as_recorded_from_pytorch(case: Case) -> None:
+FORMS = [(name, form) for name, forms in our_training.FORMS.items() for form in forms]
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS, ids=[f"{name} {form}".strip() for name, form in FORMS])
+def test_as_recorded_from_pytorch(name: str, form: str) -> None:
+    case = BY_NAME[name]
     with np.load(FILE) as file:
-        prefix = f"{case.name}/"
-        kept = {name.removeprefix(prefix): file[name] for name in file.files if name.startswith(prefix)}
-    found = digests(case, 1, our_training.train(case, 1))
+        prefix = f"{name}/"
+        kept = {part.removeprefix(prefix): file[part] for part in file.files if part.startswith(prefix)}
+    found = digests(case, 1, our_training.train(case, 1, form))
     assert list(found) == list(kept)
-    for name, values in found.items():
-        norm = np.abs(kept[name][0])
-        assert norm > 0, f"{name} never moved: nothing would be compared"
-        np.testing.assert_allclose(values, kept[name], rtol=0, atol=TOLERANCE * norm, err_msg=name)
+    for part, values in found.items():
+        norm = np.abs(kept[part][0])
+        assert norm > 0, f"{part} never moved: nothing would be compared"
+        np.testing.assert_allclose(values, kept[part], rtol=0, atol=TOLERANCE * norm, err_msg=part)
 
 
 @pytest.mark.long

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from async_hfl.learning.backend import Array, jax, jnp, lax
-from async_hfl.learning.models.convolution import convolution, rectified_max_pool
+from async_hfl.learning.models import banded
+from async_hfl.learning.models.convolution import batch_last, biased_max_pool, convolution
 from async_hfl.learning.models.lstm import character_lstm
 from async_hfl.learning.models.model import unflatten
 from async_hfl.learning.models.normalisation import Statistics, batch_norm, group_norm, running_norm
@@ -49,30 +52,60 @@ def test_convolution_as_the_library_has_it(size: int, stride: int, padding: int)
             np.testing.assert_allclose(one, other, atol=1e-12)
 
 
-def test_pooling_by_hand() -> None:
-    image = np.array([[1.0, 5.0, -1.0, -2.0], [3.0, 2.0, -4.0, -3.0], [7.0, 7.0, 0.0, 0.0], [7.0, 7.0, 0.0, 0.0]])
+def test_banded_convolution_is_the_same() -> None:
+    with jax.enable_x64(True):
+        images, weight = drawn(4, 10, 8, 3), drawn(6, 5, 5, 3, seed=2)
+
+        def ours(images: Array, weight: Array) -> Array:
+            return convolution(batch_last(images), weight)
+
+        def rows(images: Array, weight: Array) -> Array:
+            return batch_last(banded.banded_convolution(images, weight))
+
+        pull = drawn(6, 6, 4, 4, seed=3)
+        found, expected = (jax.vjp(function, images, weight) for function in (rows, ours))
+        np.testing.assert_allclose(found[0], expected[0], atol=1e-12)
+        for one, other in zip(found[1](pull), expected[1](pull), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+def banded_max_pool(images: Array, bias: Array) -> Array:
+    """The accelerator's, in the order of axes of the other one."""
+    return batch_last(banded.biased_max_pool(jnp.transpose(images, (3, 1, 2, 0)), bias))
+
+
+POOLS = pytest.mark.parametrize("pool", [biased_max_pool, banded_max_pool], ids=["batch last", "banded"])
+
+
+@POOLS
+def test_pooling_by_hand(pool: Callable[[Array, Array], Array]) -> None:
+    """With a bias of 1, so that 0 lies at -1."""
+    image = np.array([[0.0, 4.0, -2.0, -3.0], [2.0, 1.0, -5.0, -4.0], [6.0, 6.0, -1.0, -1.0], [6.0, 6.0, -1.0, -1.0]])
     images = jnp.asarray(image, dtype=jnp.float32)[None, :, :, None]
-    pooled, pull = jax.vjp(rectified_max_pool, images)
+    pooled, pull = jax.vjp(pool, images, jnp.ones(1, dtype=jnp.float32))
     assert pooled[0, :, :, 0].tolist() == [[5.0, 0.0], [7.0, 0.0]]
-    [gradient] = pull(jnp.asarray([[1.0, 2.0], [3.0, 4.0]], dtype=jnp.float32)[None, :, :, None])
+    gradient, by_bias = pull(jnp.asarray([[1.0, 2.0], [3.0, 4.0]], dtype=jnp.float32)[None, :, :, None])
     assert gradient[0, :, :, 0].tolist() == [
         [0.0, 1.0, 0.0, 0.0],
         [0.0, 0.0, 0.0, 0.0],
         [3.0, 0.0, 0.0, 0.0],  # four equal ones: the first
         [0.0, 0.0, 0.0, 0.0],
     ]
+    assert by_bias.tolist() == [4.0]
 
 
-def test_pooling_gradient_against_plain_differentiation() -> None:
+@POOLS
+def test_pooling_gradient_against_plain_differentiation(pool: Callable[[Array, Array], Array]) -> None:
     with jax.enable_x64(True):
-        images, pull = drawn(3, 6, 8, 5), drawn(3, 3, 4, 5, seed=2)
+        images, bias, pull = drawn(3, 6, 8, 5), drawn(3, seed=3), drawn(3, 3, 4, 5, seed=2)
 
-        def plain(images: Array) -> Array:
-            return jax.nn.relu(images).reshape(3, 3, 2, 4, 2, 5).max(axis=(2, 4))
+        def plain(images: Array, bias: Array) -> Array:
+            return jax.nn.relu(images + bias[:, None, None, None]).reshape(3, 3, 2, 4, 2, 5).max(axis=(2, 4))
 
-        np.testing.assert_array_equal(rectified_max_pool(images), plain(images))
-        [found], [expected] = (jax.vjp(pool, images)[1](pull) for pool in (rectified_max_pool, plain))
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(pool(images, bias), plain(images, bias))
+        found, expected = (jax.vjp(function, images, bias)[1](pull) for function in (pool, plain))
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-13)
 
 
 def plain_recurrence(steps: Array, input_weight: Array, hidden_weight: Array, bias: Array) -> Array:

@@ -45,7 +45,7 @@ def _pool_forward(images: Array, bias: Array) -> tuple[Array, tuple[Array, Array
 
 
 def _pool_backward(saved: tuple[Array, Array, Array], gradient: Array) -> tuple[Array, Array]:
-    """Of equal ones the first in reading order has the gradient, as in `convolution.rectified_max_pool`."""
+    """Of equal ones the first in reading order has the gradient, as in `convolution.biased_max_pool`."""
     images, largest, pooled = saved
     passes = jnp.where(pooled > 0, gradient, 0)
     here = _windows(images) == largest[:, :, None, :, None]

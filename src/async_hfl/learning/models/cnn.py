@@ -6,8 +6,9 @@ import numpy as np
 
 from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.backend import Array, jax
-from async_hfl.learning.models.banded import banded_convolution, biased_max_pool
-from async_hfl.learning.models.convolution import batch_last, convolution, rectified_max_pool
+from async_hfl.learning.models.banded import banded_convolution
+from async_hfl.learning.models.banded import biased_max_pool as max_pool_by_row
+from async_hfl.learning.models.convolution import batch_last, biased_max_pool, convolution
 from async_hfl.learning.models.initial import uniform
 from async_hfl.learning.models.model import Model, Parameters
 
@@ -49,15 +50,15 @@ def cnn(classes: int = 10, *, banded: bool = False) -> Model:
     def apply(parameters: Parameters, batch: Array) -> Array:
         images = batch_last(batch)
         for name in ("first", "second"):
-            bias = parameters[f"{name}.bias"][:, None, None, None]
-            images = rectified_max_pool(convolution(images, parameters[f"{name}.weight"]) + bias)
+            summed = convolution(images, parameters[f"{name}.weight"])
+            images = biased_max_pool(summed, parameters[f"{name}.bias"])
         return dense(parameters, images.reshape(_FEATURES, -1).T)
 
     def apply_banded(parameters: Parameters, batch: Array) -> Array:
         images = batch
         for name in ("first", "second"):
             summed = banded_convolution(images, parameters[f"{name}.weight"])
-            images = biased_max_pool(summed, parameters[f"{name}.bias"])
+            images = max_pool_by_row(summed, parameters[f"{name}.bias"])
         features = images.transpose(0, 3, 1, 2).reshape(-1, _FEATURES)
         return dense(parameters, features)
 

@@ -83,13 +83,13 @@ def _spread(array: Array, axis: int, first: int, length: int, stride: int) -> Ar
 
 
 @jax.custom_vjp
-def rectified_max_pool(images: Array) -> Array:
-    """max(0, the largest of each 2 x 2 window); of equal ones the first in reading order has the gradient.
+def biased_max_pool(images: Array, bias: Array) -> Array:
+    """max(0, the largest of each 2 x 2 window + the channel's bias); of equal ones the first has the gradient.
 
-    Ties are common: on a flat background all four places of a window see the same. Rectified after pooling, which is
-    the same and a quarter of the work; where the result is 0 no gradient passes.
+    First in reading order. Ties are common: on a flat background all four places of a window see the same. Biased and
+    rectified after pooling, which is the same and a quarter of the work; where the result is 0 no gradient passes.
     """
-    return jnp.maximum(reduce(jnp.maximum, _places(images)), 0)
+    return _pool_forward(images, bias)[0]
 
 
 def _places(images: Array) -> list[Array]:
@@ -99,19 +99,20 @@ def _places(images: Array) -> list[Array]:
     return [windows[:, :, row, :, column] for row in range(2) for column in range(2)]
 
 
-def _pool_forward(images: Array) -> tuple[Array, tuple[Array, Array]]:
-    pooled = rectified_max_pool(images)
-    return pooled, (images, pooled)
+def _pool_forward(images: Array, bias: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+    largest = reduce(jnp.maximum, _places(images))
+    pooled = jnp.maximum(largest + bias[:, None, None, None], 0)
+    return pooled, (images, largest, pooled)
 
 
-def _pool_backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array]:
-    images, pooled = saved
-    first, second, third, fourth = (place == pooled for place in _places(images))
+def _pool_backward(saved: tuple[Array, Array, Array], gradient: Array) -> tuple[Array, Array]:
+    images, largest, pooled = saved
+    first, second, third, fourth = (place == largest for place in _places(images))
     passes = jnp.where(pooled > 0, gradient, 0)
     chosen = (first, second & ~first, third & ~(first | second), fourth & ~(first | second | third))
     one, two, three, four = (jnp.where(here, passes, 0) for here in chosen)
     rows = [jnp.stack(pair, axis=3) for pair in ((one, two), (three, four))]
-    return (jnp.stack(rows, axis=2).reshape(images.shape),)
+    return jnp.stack(rows, axis=2).reshape(images.shape), passes.sum(axis=(1, 2, 3))
 
 
-rectified_max_pool.defvjp(_pool_forward, _pool_backward)
+biased_max_pool.defvjp(_pool_forward, _pool_backward)
