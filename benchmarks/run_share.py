@@ -40,8 +40,8 @@ class Watched:
     calls: list[list[Request]] = field(default_factory=list)
     watching: bool = True
 
-    def compile(self, room: int) -> None:
-        self.engine.compile(room)
+    def compile(self, room: int, jobs: int) -> None:
+        self.engine.compile(room, jobs)
 
     def train(self, requests: Sequence[Request]) -> list[TrainingResult]:
         if self.watching:

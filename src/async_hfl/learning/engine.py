@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
 import numpy as np
@@ -26,6 +27,7 @@ from async_hfl.learning.objectives import Objective
 from async_hfl.learning.plan import QUEUED_GROUPS, Group, Plan
 from async_hfl.learning.recipe import Shape
 from async_hfl.learning.resident import Resident, resident
+from async_hfl.learning.runtime import usable_cores
 from async_hfl.learning.samples import Samples
 from async_hfl.learning.stack_plan import StackPlan
 from async_hfl.learning.trainer import EngineOptions, Request
@@ -48,12 +50,14 @@ class Engine:
         make = LoopPlan if chosen == "loop" else StackPlan
         self.plan: Plan = make(model, objective, shape, self._data[0], train.window, self._devices, options)
         self._programs: dict[tuple[int, int, bool], list[Program]] = {}
+        self._locks: dict[tuple[int, int, bool], Lock] = {}
         self._compiling = Lock()
 
-    def compile(self, room: int) -> None:
-        """Compile now what every call will need, for whoever wants to measure without it."""
-        for group in self.plan.certain(room):
-            self._program(group)
+    def compile(self, room: int, jobs: int) -> None:
+        """Compile now what calls will need, all programs at once: compiling leaves Python."""
+        groups = self.plan.expected(room, jobs)
+        with ThreadPoolExecutor(min(len(groups), usable_cores())) as threads:
+            list(threads.map(self._program, groups))
 
     def train(self, requests: Sequence[Request]) -> list[TrainingResult]:
         running: deque[tuple[Group, tuple[Array, ...]]] = deque()
@@ -104,8 +108,10 @@ class Engine:
             )
 
     def _program(self, group: Group) -> list[Program]:
+        key = (group.places, group.steps, group.shared)
         with self._compiling:
-            key = (group.places, group.steps, group.shared)
+            lock = self._locks.setdefault(key, Lock())
+        with lock:  # one thread compiles it, the others wait for it
             found = self._programs.get(key)
             if found is None:
                 shape = self._shape

@@ -51,7 +51,7 @@ class LoopPlan:
         queued = 3 * model.bytes * (QUEUED_GROUPS + 1) * len(devices)
         self.places = max(1, min(_MOST_PLACES, options.memory // queued))
 
-    def certain(self, room: int) -> list[Group]:
+    def expected(self, room: int, jobs: int) -> list[Group]:
         return [Group(0, (), self.places, self._steps(room))]
 
     def groups(self, requests: Sequence[Request]) -> Iterator[Group]:

@@ -37,8 +37,9 @@ class Plan(Protocol):
     places: int
     """Most jobs in a group."""
 
-    def certain(self, room: int) -> list[Group]:
-        """Groups, without members, whose programs every call of a learner with so many samples will need."""
+    def expected(self, room: int, jobs: int) -> list[Group]:
+        """Groups, without members, whose programs the calls of a learner will need that has at most so many jobs at
+        once, of so many samples."""
         ...
 
     def groups(self, requests: Sequence[Request]) -> Iterator[Group]:

@@ -59,8 +59,15 @@ class StackPlan:
         self.places = max(1, min(_MOST_PLACES, options.memory // one.stacked))
         self._staging = [Staging(device, model.layout.size) for device in devices]
 
-    def certain(self, room: int) -> list[Group]:
-        return []  # how many jobs come together is not known
+    def expected(self, room: int, jobs: int) -> list[Group]:
+        """Any number of jobs up to all of them; from one model only where it is all of them, as in a warm-up."""
+        heavy = self._model.bytes >= _HEAVY
+        steps = padded_steps(self._shape.steps_per_epoch(room))
+        most = min(self.places, max(_FEW, _MOST_BYTES // self._model.bytes))
+        numbers = {padded_jobs(number, most, closely=heavy) for number in range(1, min(jobs, most) + 1)}
+        all_at_once = -(-jobs // -(-jobs // self.places))
+        together = padded_jobs(all_at_once, self.places, closely=heavy)
+        return [Group(0, (), together, steps, shared=True)] + [Group(0, (), n, steps) for n in sorted(numbers)]
 
     def groups(self, requests: Sequence[Request]) -> Iterator[Group]:
         """The longest first, and with it those at least half as long: the shorter ones wait for the longest, but an

@@ -133,5 +133,5 @@ class TaskLearner:
 
     def compile(self) -> None:
         """Compile every program now; otherwise the first call of each does."""
-        self._trainer.compile(self._room)
+        self._trainer.compile(self._room, len(self._samples))
         self._evaluator.compile()

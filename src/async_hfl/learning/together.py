@@ -66,8 +66,8 @@ class Together:
         assert call.results is not None
         return call.results
 
-    def compile(self, key: Hashable, room: int) -> None:
-        self._engines[key].compile(room)
+    def compile(self, key: Hashable, room: int, jobs: int) -> None:
+        self._engines[key].compile(room, jobs)
 
     def _train_if_all_wait(self) -> None:
         """The last to come (or a run that leaves) trains for all; nobody else has anything to do meanwhile."""
@@ -96,8 +96,8 @@ class _Door:
         self._run = run
         self._key = key
 
-    def compile(self, room: int) -> None:
-        self._together.compile(self._key, room)
+    def compile(self, room: int, jobs: int) -> None:
+        self._together.compile(self._key, room, jobs)
 
     def train(self, requests: Sequence[Request]) -> list[TrainingResult]:
         return self._together.train(self._run, self._key, requests)

@@ -45,6 +45,8 @@ class EngineOptions:
 class Trainer(Protocol):
     """What a learner needs of an engine; several runs may share one."""
 
-    def compile(self, room: int) -> None: ...
+    def compile(self, room: int, jobs: int) -> None:
+        """Be ready for jobs of at most `room` samples, of which at most `jobs` come at once."""
+        ...
 
     def train(self, requests: Sequence[Request]) -> list[TrainingResult]: ...

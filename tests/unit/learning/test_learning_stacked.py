@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from learning_cases import RECIPE, fingerprint, mixed_jobs, uneven_task
@@ -116,3 +118,17 @@ def test_half_precision_stays_near() -> None:
         assert 0 < np.linalg.norm(one.weights - other.weights) < 0.05 * moved
         assert other.weights.dtype == np.float32
         assert one.loss == pytest.approx(other.loss, rel=0.05)
+
+
+def test_what_is_compiled_ahead_is_what_calls_need() -> None:
+    learner = TaskLearner(uneven_task(sizes=(60,) * 40), RECIPE, EngineOptions(plan="stack"))
+    learner.compile()
+    engine = learner._trainer
+    assert isinstance(engine, Engine)
+    ready = set(engine._programs)
+    for number in (1, 3, 40):
+        learner.train_many(mixed_jobs(learner, number))
+    one_model = learner.initial_weights(1)
+    learner.train_many([replace(job, weights=one_model) for job in mixed_jobs(learner, 40)])
+    # On two host devices jobs are dealt to both, so a warm-up comes as two halves.
+    assert {key[:2] for key in engine._programs} <= {key[:2] for key in ready}

@@ -30,7 +30,7 @@ class Doubling:
     def __init__(self) -> None:
         self.calls: list[list[float]] = []
 
-    def compile(self, room: int) -> None:
+    def compile(self, room: int, jobs: int) -> None:
         return
 
     def train(self, requests: Sequence[Request]) -> list[TrainingResult]:
