@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from async_hfl.assembly.loading import bandwidth_share
-from async_hfl.assembly.settings import Settings
+from async_hfl.assembly.settings import AssociationSection, SelectionSection, Settings
 from async_hfl.assembly.user_code import is_user_code, load_function
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.learner import Learner
@@ -27,19 +27,34 @@ from async_hfl.network.description import NetworkDescription
 from async_hfl.network.nycmesh_paper import nycmesh_paper
 from async_hfl.network.uniform import UniformRanges, uniform
 from async_hfl.nodes.cloud import CloudNode
+from async_hfl.nodes.cloud_aggregation import CloudAggregation
+from async_hfl.nodes.cloud_averaging import AverageUploads
 from async_hfl.nodes.cloud_mixing import MixUploads
 from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.gateway import GatewayAggregation, GatewayNode
+from async_hfl.nodes.gateway import GatewayNode
+from async_hfl.nodes.gateway_aggregation import GatewayAggregation
 from async_hfl.nodes.gateway_mixing import MixOnArrival
+from async_hfl.nodes.gateway_periods import Periods
 from async_hfl.nodes.gateway_relaying import Relay
+from async_hfl.nodes.gateway_rounds import Rounds
 from async_hfl.nodes.rules import CloudRules, GatewayRules, GradientKind
 from async_hfl.simulation.simulator import World
 
-_SELECTION: dict[str, Callable[[], SelectionPolicy]] = {
-    "utility-knapsack": UtilityKnapsack,
-    "random": RandomSelection,
+SELECTION: dict[str, Callable[[SelectionSection], SelectionPolicy]] = {
+    "utility-knapsack": lambda _: UtilityKnapsack(),
+    "random": lambda _: RandomSelection(),
 }
-_AGGREGATION: dict[str, Callable[[], GatewayAggregation]] = {"mix": MixOnArrival, "relay": Relay}
+ASSOCIATION: dict[str, Callable[[AssociationSection], AssociationPolicy]] = {
+    "balanced-utility": lambda _: BalancedUtility(),
+    "random": lambda section: RandomAssociation(section.redraw),
+}
+GATEWAY_AGGREGATION: dict[str, Callable[[], GatewayAggregation]] = {
+    "mix": MixOnArrival,
+    "relay": Relay,
+    "periods": Periods,
+    "rounds": Rounds,
+}
+CLOUD_AGGREGATION: dict[str, Callable[[], CloudAggregation]] = {"mix": MixUploads, "average": AverageUploads}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +88,14 @@ def build(settings: Settings, seed: int, start_from: Callable[[Learner], Weights
         network.links,
         learner.samples,
         weights,
-        MixUploads(),
+        CLOUD_AGGREGATION[settings.cloud.aggregation](),
         revisits=association.revisits,
     )
     nodes = [
         GatewayNode(
             _gateway_rules(settings, number, learner, bandwidth, staleness, gradient, shared, seed),
             selection,
-            _AGGREGATION[settings.gateway.aggregation](),
+            GATEWAY_AGGREGATION[settings.gateway.aggregation](),
         )
         for number in range(gateways)
     ]
@@ -103,24 +118,22 @@ def selection_policy(settings: Settings) -> SelectionPolicy:
     name = settings.selection.policy
     if is_user_code(name):
         return OwnSelection(load_function("selection.policy", name), name)
-    if name not in _SELECTION:
+    if name not in SELECTION:
         raise SettingsError(
-            f"selection.policy = {name!r}: there is {', '.join(_SELECTION)}, or FILE.py:FUNCTION of your own"
+            f"selection.policy = {name!r}: there is {', '.join(SELECTION)}, or FILE.py:FUNCTION of your own"
         )
-    return _SELECTION[name]()
+    return SELECTION[name](settings.selection)
 
 
 def association_policy(settings: Settings) -> AssociationPolicy:
     name = settings.association.policy
     if is_user_code(name):
         return OwnAssociation(load_function("association.policy", name), name)
-    if name == "balanced-utility":
-        return BalancedUtility()
-    if name == "random":
-        return RandomAssociation(settings.association.redraw)
-    raise SettingsError(
-        f"association.policy = {name!r}: there is balanced-utility, random, or FILE.py:FUNCTION of your own"
-    )
+    if name not in ASSOCIATION:
+        raise SettingsError(
+            f"association.policy = {name!r}: there is {', '.join(ASSOCIATION)}, or FILE.py:FUNCTION of your own"
+        )
+    return ASSOCIATION[name](settings.association)
 
 
 def build_learner(settings: Settings, seed: int, gradient: GradientKind) -> Learner:
@@ -181,6 +194,8 @@ def _gateway_rules(
         number=number,
         bandwidth=bandwidth,
         epochs=gateway.epochs,
+        period=gateway.period,
+        round_patience=gateway.round_patience,
         mixing_weight=gateway.mixing_weight,
         drag=gateway.drag,
         staleness=staleness,

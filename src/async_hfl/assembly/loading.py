@@ -27,7 +27,7 @@ Layer = tuple[str, Table]
 """Where it was written, and what it says."""
 _INFINITE = "inf"
 """Infinity in a manifest, which is JSON and has no such number."""
-_MAY_BE_INFINITE = {"association.link_stretch"}
+_MAY_BE_INFINITE = {"association.link_stretch", "gateway.round_patience"}
 KINDS = {"task": "tasks", "network": "networks", "preset": "presets", "method": "methods"}
 
 
@@ -148,6 +148,11 @@ def _check(settings: Settings, origin: Mapping[str, str]) -> None:
             if isinstance(value, float) and not math.isfinite(value) and path not in _MAY_BE_INFINITE:
                 raise SettingsError(f"{path} = {value} ({origin.get(path)}): must be a finite number")
     bandwidth_share(settings.gateway.bandwidth)
+    if settings.gateway.aggregation == "relay" and settings.cloud.aggregation == "average":
+        raise SettingsError(
+            "cloud.aggregation = 'average' waits for every gateway's model, and a relay sends single updates: "
+            "take gateway.aggregation = 'rounds' or 'periods', or cloud.aggregation = 'mix'"
+        )
     network = settings.network
     for low, high in (("min_rate", "max_rate"), ("min_compute", "max_compute")):
         if getattr(network, low) > getattr(network, high):

@@ -49,6 +49,8 @@ class NetworkSection(Section, frozen=True):
 
 
 class CloudSection(Section, frozen=True):
+    aggregation: Literal["mix", "average"] = "mix"
+    """mix: an upload at once; average: when all gateways have reported."""
     epochs: Count = 1000
     """H: most aggregations (relay: evaluations) at the cloud."""
     epochs_after_target: OrZero = 0
@@ -60,9 +62,13 @@ class CloudSection(Section, frozen=True):
 
 
 class GatewaySection(Section, frozen=True):
-    aggregation: Literal["mix", "relay"] = "mix"
+    aggregation: Literal["mix", "relay", "periods", "rounds"] = "mix"
     epochs: Count = 20
-    """Z: updates mixed before an upload."""
+    """Z: updates mixed (or periods, or rounds) before an upload."""
+    period: Positive = 100.0
+    """periods: how long one is, seconds."""
+    round_patience: Annotated[float, Meta(ge=1)] = 3.0
+    """rounds: one closes after this many times what its slowest was expected to take (inf: when all are back)."""
     mixing_weight: Weight = 0.9
     """beta."""
     drag: Share = 1.0

@@ -1,6 +1,6 @@
 """What nodes say to each other. All frozen, all plain data, none of it Python objects that need unpickling.
 
-cloud -> gateway   WarmUp, GlobalModel, Answer, Assignment, Granted, Finish, Fenced, Refused
+cloud -> gateway   WarmUp, GlobalModel, Answer, UploadHeld, Assignment, Granted, Finish, Fenced, Refused
 gateway -> cloud   Hello, Upload, Released, Report
 gateway -> device  Train, Probe
 device -> gateway  Update, JobDropped, Alive
@@ -90,6 +90,14 @@ class Answer:
     epoch: int
     weights: Weights
     outcome: Outcome
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class UploadHeld:
+    """To one upload: it is here, and will be answered when those of the other gateways are."""
+
+    upload: UploadId
 
 
 @plain
@@ -246,7 +254,7 @@ class Alive:
     """A device answers a probe, or says by itself that it is back."""
 
 
-CloudMessage = WarmUp | GlobalModel | Answer | Assignment | Granted | Finish | Fenced | Refused
+CloudMessage = WarmUp | GlobalModel | Answer | UploadHeld | Assignment | Granted | Finish | Fenced | Refused
 GatewayMessage = Hello | Upload | Released | Report | Train | Probe
 DeviceMessage = Update | JobDropped | Alive
 Message = CloudMessage | GatewayMessage | DeviceMessage

@@ -85,6 +85,7 @@ _SIZES: dict[type, Callable[[Any, int], Traffic]] = {
     m.WarmUp: _warm_up,
     m.GlobalModel: _model,
     m.Answer: _model,
+    m.UploadHeld: _control,
     m.Assignment: _assignment,
     m.Granted: _one_device,
     m.Finish: _control,

@@ -30,6 +30,8 @@ class Membership:
     """Incarnations that were declared lost: whoever still speaks as one of them is told to begin anew."""
     begun: bool = False
     """It was sent its first global model."""
+    newest_sent: int = 0
+    """Epoch of the newest global model that it was sent."""
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     """By upload number: those that may still be repeated."""
     pending: set[int] = field(default_factory=set)

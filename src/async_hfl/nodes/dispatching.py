@@ -1,7 +1,8 @@
 """Selection at a gateway (Eq. 10) and the triggering of those chosen.
 
-Runs at the start of a cycle, after every aggregation, and when a device joins, returns or is given up. If nothing is in
-flight and nobody fits the bandwidth, the best one is sent alone, recorded: a run never stalls.
+Asked for at the start of a cycle, after every aggregation, and when a device joins, returns or is given up; a method
+that thinks in rounds lets it run only when a round begins. If nothing is in flight and nobody fits the bandwidth, the
+best one is sent alone, recorded: a run never stalls.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _ROUNDING = 1e-9
 def dispatch(node: GatewayNode, at: float) -> None:
     """Select among the idle devices and trigger those chosen."""
     state, rules, roster = node.state, node.rules, node.state.roster
-    if state.phase != "open":
+    if state.phase != "open" or not node.aggregation.dispatches(node):
         return
     slots = roster.candidate.nonzero()[0]
     if len(slots) == 0:
@@ -46,6 +47,7 @@ def dispatch(node: GatewayNode, at: float) -> None:
     if not chosen and state.active == 0:
         value = problem.learning_utility * (1.0 / problem.round_latency) ** rules.latency_exponent
         chosen, lone = (int(problem.candidates[int(np.argmax(value))]),), True
+    first = state.next_job
     for device in chosen:
         slot = roster.slot_of.get(device, -1)
         if slot < 0 or not roster.candidate[slot]:
@@ -57,6 +59,8 @@ def dispatch(node: GatewayNode, at: float) -> None:
             f"beyond the bandwidth of {rules.bandwidth:.6g}"
         )
     node.emit(Write(SelectionRecord(at, rules.number, len(slots), chosen, len(chosen) < len(slots), lone)))
+    if chosen:
+        node.aggregation.dispatched(node, tuple(range(first, state.next_job)), at)
 
 
 def _problem(node: GatewayNode, slots: Ints, at: float) -> SelectionProblem:

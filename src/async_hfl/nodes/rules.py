@@ -20,7 +20,7 @@ class GatewayRules:
     bandwidth: float
     """B_j, bytes per second."""
     epochs: int
-    """Z: updates mixed before an upload."""
+    """Z: updates mixed (or periods, or rounds) before an upload."""
     mixing_weight: float
     """beta."""
     drag: float
@@ -45,6 +45,10 @@ class GatewayRules:
     seed: int
     share_gradients: bool = True
     """The cloud wants them too, for the association; without that they stay here."""
+    period: float = 100.0
+    """P of semi-asynchronous periods, seconds."""
+    round_patience: float = 3.0
+    """A synchronous round closes after this many times what its slowest was expected to take."""
 
 
 @dataclass(frozen=True, slots=True)
