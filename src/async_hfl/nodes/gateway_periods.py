@@ -5,8 +5,8 @@ At the end of each period of P seconds, over what arrived in it,
     w <- w + sum_i n_i s(age_i) (w_i - w_sent_i) / sum_i n_i,
 
 n_i the samples of device i, age_i in periods: 0 in the period that the job was sent in. Late updates are used when
-they come, also across uploads; an empty period changes nothing. After Z periods the gateway uploads and waits; the
-clock stands still meanwhile, and while there is nothing to wait for.
+they come, also across uploads; an empty period changes nothing. Devices are selected when a period begins. After Z
+periods the gateway uploads and waits; the clock stands still meanwhile, and while there is nothing to wait for.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Periods:
         self.state = from_plain(data)
 
     def dispatches(self, node: GatewayNode) -> bool:
-        return True
+        return self.state.ends_at == NEVER  # when a period begins: later ones would begin from the same, older model
 
     def dispatched(self, node: GatewayNode, jobs: tuple[int, ...], at: float) -> None:
         self._wind(node, at)

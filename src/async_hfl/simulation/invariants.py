@@ -190,6 +190,7 @@ class Invariants:
             state.phase != "open"
             or state.active > 0
             or bool(state.outstanding)  # a relay selects when the answer comes
+            or (due < NEVER and not gateway.aggregation.dispatches(gateway))  # ... and periods when the next begins
             or not state.roster.candidate.any(),
             f"{name}: nothing is in flight, somebody could be triggered, and nobody is",
         )
