@@ -1,0 +1,54 @@
+"""Proven optima: the oracles that the fast solvers are held against, and what `decide --exact` answers with.
+
+Both start from the fast answer, which is often optimal already, and search on until nothing better is possible. The
+limits are counts; where they are reached before a proof the answer is None, and whoever asked must say so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from async_hfl.core.policies import Floats
+from async_hfl.decisions.balance import Balance
+from async_hfl.decisions.balancing import Balanced, balanced, tightened
+from async_hfl.decisions.knapsack import Packing, knapsack
+from async_hfl.decisions.relaxation import programme
+from async_hfl.decisions.solver import solve_integer
+
+_NODES = 2_000_000
+_STATES = 200_000_000
+_PROOF = 1e-7
+"""The solver's own tolerance: its bound may lie so much above what is in truth the optimum."""
+
+
+def best_packing(values: Floats, weights: Floats, capacity: float) -> Packing | None:
+    """The knapsack to the last digit."""
+    packing = knapsack(values, weights, capacity, tolerance=0.0, state_limit=_STATES)
+    return packing if packing.bound <= packing.objective else None
+
+
+def best_balance(balance: Balance, *, seed: int, node_limit: int = _NODES) -> Balanced | None:
+    """Eq. 11 as an integer programme, every link whole.
+
+    The problem is first clipped (`balance`), which cuts nothing that could be optimal, and the programme is told to
+    beat what the fast solver found.
+    """
+    found = balanced(balance, target_gap=0.0, effort=3_000_000, seed=seed)
+    aim = balance.aim(found.used)
+    if not balance.bonus.any() and found.bound <= aim + _PROOF * max(abs(aim), balance.utility_unit()):
+        return replace(found, bound=aim)
+    tight, _ = tightened(balance)
+    links = len(tight.device)
+    integer = np.append(np.ones(links, bool), [False, False])
+    start = np.zeros(links + 2)
+    start[found.used] = 1.0
+    start[-2] = tight.at_gateways(tight.utility, found.used)[:-1].min() / tight.utility_unit()
+    start[-1] = tight.at_gateways(tight.load, found.used)[:-1].max() / tight.load_unit()
+    solution = solve_integer(programme(tight), integer, node_limit=node_limit, start=start)
+    if solution is None or not solution.proven:
+        return None
+    used = np.lexsort((-solution.columns[:links], tight.device))[tight.row_start()[:-1]]
+    best = max((used, found.used), key=balance.aim)
+    return Balanced(best, balance.aim(best))
