@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from async_hfl.assembly.loading import bandwidth_share
 from async_hfl.assembly.settings import AssociationSection, SelectionSection, Settings
 from async_hfl.assembly.user_code import is_user_code, load_function
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.learner import Learner
-from async_hfl.core.policies import AssociationPolicy, SelectionPolicy
+from async_hfl.core.policies import AssociationPolicy, SelectionPolicy, needs_gradients
+from async_hfl.core.projection import CountSketch
 from async_hfl.core.randomness import stream_seed
 from async_hfl.core.staleness import StalenessDiscount
 from async_hfl.core.weights import Weights
@@ -69,8 +70,13 @@ def build(settings: Settings, seed: int, start_from: Callable[[Learner], Weights
     """`start_from` gives the initial model where it is not drawn by the seed."""
     selection = selection_policy(settings)
     association = association_policy(settings)
-    gradient: GradientKind = settings.utility.gradient if selection.needs or association.needs else "none"
-    shared = bool(association.needs)
+    wanted = needs_gradients(selection.needs | association.needs)
+    gradient: GradientKind = settings.utility.gradient if wanted else "none"
+    pca = wanted and settings.utility.compression == "pca"
+    shared = pca or needs_gradients(association.needs)  # the cloud fits the basis
+    sketch = None
+    if wanted and settings.utility.compression == "sketch":
+        sketch = CountSketch(stream_seed(seed, "sketch"), settings.utility.sketch_size)
     learner = build_learner(settings, seed, gradient)
     network = build_network(settings, learner.model_bytes, seed)
     weights = start_from(learner) if start_from is not None else learner.initial_weights(seed)
@@ -84,7 +90,11 @@ def build(settings: Settings, seed: int, start_from: Callable[[Learner], Weights
         settings.staleness.rate,
     )
     cloud = CloudNode(
-        _cloud_rules(settings, network, learner, bandwidth, staleness, gradient if shared else "none", seed),
+        replace(
+            _cloud_rules(settings, network, learner, bandwidth, staleness, gradient if shared else "none", seed),
+            sketch=sketch,
+            components=settings.utility.components if pca else 0,
+        ),
         network.links,
         learner.samples,
         weights,
@@ -93,7 +103,9 @@ def build(settings: Settings, seed: int, start_from: Callable[[Learner], Weights
     )
     nodes = [
         GatewayNode(
-            _gateway_rules(settings, number, learner, bandwidth, staleness, gradient, shared, seed),
+            replace(
+                _gateway_rules(settings, number, learner, bandwidth, staleness, gradient, shared, seed), sketch=sketch
+            ),
             selection,
             GATEWAY_AGGREGATION[settings.gateway.aggregation](),
         )
@@ -102,7 +114,7 @@ def build(settings: Settings, seed: int, start_from: Callable[[Learner], Weights
     world = World(
         cloud,
         nodes,
-        [DeviceNode() for _ in range(network.links.devices)],
+        [DeviceNode(sketch) for _ in range(network.links.devices)],
         learner,
         network.delays,
         association,
@@ -210,6 +222,7 @@ def _gateway_rules(
         latency_exponent=selection.latency_exponent,
         utility_scale=selection.utility_scale,
         utility_floor=selection.utility_floor,
+        min_participation=selection.min_participation,
         gradient=gradient,
         gradient_size=learner.layout.size,
         share_gradients=shared,
@@ -245,7 +258,7 @@ def _cloud_rules(
         delivery=cloud.delivery,
         evaluate_every=cloud.evaluate_every,
         warmup=warmup.enabled,
-        warmup_quorum=warmup.quorum,
+        warmup_quorum=_quorum(settings) if warmup.quorum == "auto" else warmup.quorum,
         warmup_patience=warmup.patience,
         warmup_limit=warmup.limit,
         association_period=gateways if association.period == "auto" else association.period,
@@ -261,3 +274,8 @@ def _cloud_rules(
         target=learner.target,
         seed=stream_seed(seed, "association"),
     )
+
+
+def _quorum(settings: Settings) -> float:
+    """The basis is fitted once, to what warm-up brought: better to have heard everybody."""
+    return 1.0 if settings.utility.compression == "pca" else 0.5

@@ -14,6 +14,7 @@ from async_hfl.assembly.settings import AssociationSection, SelectionSection
 from async_hfl.core.identifiers import CLOUD, Address, device_address, gateway_address
 from async_hfl.core.learner import Learner, TrainingJob, TrainingResult
 from async_hfl.core.policies import AssociationPolicy, SelectionPolicy, needs_gradients
+from async_hfl.core.projection import CountSketch
 from async_hfl.core.randomness import stream, stream_seed
 from async_hfl.core.staleness import StalenessDiscount
 from async_hfl.core.topology import FeasibleLinks, feasible_links
@@ -52,9 +53,10 @@ def fuzz(seed: int, gateway: str | None = None) -> Outcome:
     weather = _weather(seed, rng)
     method = _method(rng, gateway)
     gradient: GradientKind = "none" if not method.gradients else "last" if rng.random() < 0.5 else "update"
+    compression = "none" if gradient == "none" else str(rng.choice(["none", "pca", "sketch"], p=[0.5, 0.3, 0.2]))
     learner = UnevenLearner(NullLearner(devices, MODEL_SIZE, gradient=gradient == "last"))
     links = _links(rng, devices, gateways, weather)
-    gateway_rules, cloud_rules = _rules(rng, learner, links, seed, method, gradient)
+    gateway_rules, cloud_rules = _rules(rng, learner, links, seed, method, gradient, compression)
     weights = learner.initial_weights(seed)
     association = method.association
 
@@ -68,7 +70,7 @@ def fuzz(seed: int, gateway: str | None = None) -> Outcome:
 
     hosts = [_host(CLOUD, cloud, seed)]
     hosts += [_host(gateway_address(j), partial(gateway_node, j), seed) for j in range(gateways)]
-    hosts += [_host(device_address(i), DeviceNode, seed) for i in range(devices)]
+    hosts += [_host(device_address(i), partial(DeviceNode, gateway_rules.sketch), seed) for i in range(devices)]
     return FaultSimulator(hosts, learner, association, weather).run()
 
 
@@ -142,11 +144,15 @@ def _rules(
     seed: int,
     method: Method,
     gradient: GradientKind,
+    compression: str,
 ) -> tuple[GatewayRules, CloudRules]:
     demand = float((learner.model_bytes / links.expected_latency).sum()) / links.gateways
     bandwidth = demand * float(rng.choice([0.1, 0.5, 2.0]))
     staleness = StalenessDiscount()
-    shared = gradient != "none" and (needs_gradients(method.association.needs) or bool(rng.random() < 0.5))
+    shared = gradient != "none" and (
+        needs_gradients(method.association.needs) or compression == "pca" or bool(rng.random() < 0.5)
+    )
+    sketch = CountSketch(seed, 2) if compression == "sketch" else None
     tight = bool(rng.random() < 0.2)
     gateway = GatewayRules(
         number=0,
@@ -173,6 +179,8 @@ def _rules(
         seed=0,
         period=float(rng.choice([10.0, 40.0, 120.0])),
         round_patience=float(rng.choice([1.0, 3.0, np.inf])),
+        min_participation=float(rng.choice([0.0, 0.3])),
+        sketch=sketch,
     )
     evaluate_every = 5 if method.gateway == "relay" else 1
     cloud = CloudRules(
@@ -184,7 +192,7 @@ def _rules(
         max_staleness=2 if tight else 50 * links.devices,
         delivery="broadcast" if rng.random() < 0.3 else "reply",
         evaluate_every=evaluate_every,
-        warmup=bool(rng.random() < 0.6),
+        warmup=bool(rng.random() < 0.6) or compression == "pca",
         warmup_quorum=float(rng.choice([0.5, 1.0])),
         warmup_patience=float(rng.choice([0.0, 30.0])),
         warmup_limit=300.0,
@@ -200,5 +208,7 @@ def _rules(
         gradient_size=MODEL_SIZE,
         target=learner.target,
         seed=stream_seed(seed, "association"),
+        sketch=sketch,
+        components=2 if compression == "pca" else 0,
     )
     return gateway, cloud

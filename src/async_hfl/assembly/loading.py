@@ -153,6 +153,11 @@ def _check(settings: Settings, origin: Mapping[str, str]) -> None:
             "cloud.aggregation = 'average' waits for every gateway's model, and a relay sends single updates: "
             "take gateway.aggregation = 'rounds' or 'periods', or cloud.aggregation = 'mix'"
         )
+    if settings.utility.compression == "pca" and not settings.warmup.enabled:
+        raise SettingsError(
+            "utility.compression = 'pca' is fitted to the gradients of the warm-up, and warmup.enabled is false: "
+            "take 'sketch', which needs none, or let the run warm up"
+        )
     network = settings.network
     for low, high in (("min_rate", "max_rate"), ("min_compute", "max_compute")):
         if getattr(network, low) > getattr(network, high):

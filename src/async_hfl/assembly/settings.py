@@ -110,6 +110,9 @@ class SelectionSection(Section, frozen=True):
     """kappa."""
     utility_scale: Literal["minmax", "rank"] = "minmax"
     utility_floor: Share = 0.1
+    min_participation: Share = 0.0
+    """The least share of its time that a device is to take part, if the bandwidth allows; 0.2: after four times its
+    own latency a waiting device goes first."""
 
 
 class AssociationSection(Section, frozen=True):
@@ -128,12 +131,17 @@ class AssociationSection(Section, frozen=True):
 
 class UtilitySection(Section, frozen=True):
     gradient: Literal["last", "update"] = "last"
-    compression: Literal["none"] = "none"
+    compression: Literal["none", "pca", "sketch"] = "none"
+    components: Count = 30
+    """pca: most principal components of the warm-up gradients that later ones are projected on."""
+    sketch_size: Count = 256
+    """sketch: numbers in a compressed gradient."""
 
 
 class WarmUpSection(Section, frozen=True):
     enabled: bool = True
-    quorum: Weight = 0.5
+    quorum: Weight | Auto = "auto"
+    """Share of the devices not given up that must have answered; auto: a half, with pca all."""
     patience: NotNegative = 0.0
     limit: Positive = 3600.0
     charge: bool = True

@@ -20,6 +20,7 @@ from async_hfl.core.identifiers import GATEWAY_TIER, gateway_address
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.plain import Plain, from_plain, to_plain
 from async_hfl.core.policies import Ints
+from async_hfl.core.projection import PcaProjection
 from async_hfl.core.records import AssociationRecord, EpochRecord, LifeRecord, UploadRecord
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights
@@ -226,7 +227,7 @@ class CloudNode:
             return
         state.solving = True
         state.solves += 1
-        problem = self.registry.problem(state.directory, state.members, state.memory, state.solves)
+        problem = self.registry.problem(state.directory, state.members, state.memory, state.solves, state.epoch)
         self.emit(Solve(state.solves, problem))
 
     def _solved(self, event: Solved) -> None:
@@ -247,7 +248,7 @@ class CloudNode:
         for gateway, member in enumerate(state.members):
             if member.live and not member.begun:
                 member.begun = True
-                self.send_global(gateway)
+                self.send_global(gateway, basis=True)
         self.aggregation.changed(self, event.at)
         if state.solve_again:
             state.solve_again = False
@@ -351,10 +352,13 @@ class CloudNode:
     def send(self, gateway: int, message: m.CloudMessage) -> None:
         self.emit(Send(gateway_address(gateway), message))
 
-    def send_global(self, gateway: int) -> None:
+    def send_global(self, gateway: int, *, basis: bool = False) -> None:
         """The newest global model, unasked: it begins a gateway's first cycle; later it is stored or taken up."""
-        self.state.members[gateway].newest_sent = self.state.epoch
-        self.send(gateway, m.GlobalModel(self.state.epoch, self.state.weights))
+        state = self.state
+        projection = state.directory.projection if basis else None
+        components = projection.components if isinstance(projection, PcaProjection) else None
+        state.members[gateway].newest_sent = state.epoch
+        self.send(gateway, m.GlobalModel(state.epoch, state.weights, components))
 
     def _send_finish(self, gateway: int) -> None:
         outcomes = tuple(self.state.members[gateway].outcomes.items())

@@ -20,8 +20,8 @@ from async_hfl.core.events import Event, PeerLost, Received, Returned, Started, 
 from async_hfl.core.identifiers import CLOUD, JobId
 from async_hfl.core.plain import Plain, from_plain, to_plain
 from async_hfl.core.policies import SelectionPolicy
+from async_hfl.core.projection import PcaProjection
 from async_hfl.core.records import JobEnd, JobRecord, LifeRecord, UploadEnd, UploadRecord
-from async_hfl.core.utility import GradientTable
 from async_hfl.core.weights import Weights
 from async_hfl.nodes import rights, silence, uploads
 from async_hfl.nodes.dispatching import dispatch, trigger
@@ -179,6 +179,7 @@ class GatewayNode:
         roster.samples[slot] = update.samples
         roster.loss[slot] = update.loss
         roster.squared_loss[slot] = update.squared_loss
+        roster.last_seen[slot] = self.state.gateway_epoch
         if roster.gradients is None:
             return
         gradient = update.gradient
@@ -187,7 +188,7 @@ class GatewayNode:
             with np.errstate(over="ignore", invalid="ignore"):  # absurd weights: the gradient is not kept, see below
                 gradient = (flight.sent - update.weights) / np.float32(self.rules.learning_rate * update.steps)
         if _finite(gradient):
-            roster.gradients.put(slot, gradient)
+            roster.learn(slot, gradient, update.compressed)
 
     def _job_dropped(self, event: Received, dropped: m.JobDropped) -> None:
         at = event.at
@@ -237,6 +238,8 @@ class GatewayNode:
 
     def _global_model(self, event: Received, model: m.GlobalModel) -> None:
         state = self.state
+        if model.basis is not None:
+            state.roster.project_with(PcaProjection(model.basis))
         if state.phase == "waiting":
             self.aggregation.began(self, model, event.at)
         elif model.epoch > (state.base_epoch if state.newest is None else state.newest.epoch):
@@ -349,9 +352,9 @@ class GatewayNode:
         return
 
     def _fresh(self, incarnation: int) -> GatewayState:
-        roster = Roster(share_gradients=self.rules.share_gradients)
+        roster = Roster(share_gradients=self.rules.share_gradients, projection=self.rules.sketch)
         if self.rules.gradient != "none":
-            roster.gradients = GradientTable.empty(0, self.rules.gradient_size)
+            roster.gradients = self.rules.gradient_table(0)
         return GatewayState(incarnation, roster=roster)
 
 
