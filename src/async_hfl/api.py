@@ -246,7 +246,10 @@ def _fresh_path(name: str) -> Path:
 def _user_files(settings: Settings, start: Path | None) -> list[str]:
     """What a run was given from outside, and cannot go on without."""
     policies = (settings.selection.policy, settings.association.policy)
-    return [file_of(name) for name in policies if is_user_code(name)] + ([] if start is None else [str(start)])
+    files = [file_of(name) for name in policies if is_user_code(name)]
+    if settings.association.policy == "fixed":
+        files.append(settings.association.file)
+    return files + ([] if start is None else [str(start)])
 
 
 def _versions() -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from async_hfl.assembly.loading import bandwidth_share
 from async_hfl.assembly.settings import AssociationSection, SelectionSection, Settings
@@ -16,10 +17,20 @@ from async_hfl.core.randomness import stream_seed
 from async_hfl.core.staleness import StalenessDiscount
 from async_hfl.core.weights import Weights
 from async_hfl.decisions.association.balanced_utility import BalancedUtility
+from async_hfl.decisions.association.even import Even
+from async_hfl.decisions.association.fixed import FixedAssociation, read_table
+from async_hfl.decisions.association.nearest import NearestGateway
 from async_hfl.decisions.association.own import OwnAssociation
 from async_hfl.decisions.association.random import RandomAssociation
+from async_hfl.decisions.association.reclustering import Reclustering
+from async_hfl.decisions.selection.divfl import DivFl
+from async_hfl.decisions.selection.high_loss import HighLoss
+from async_hfl.decisions.selection.longest_idle import LongestIdle
+from async_hfl.decisions.selection.oort import Oort
 from async_hfl.decisions.selection.own import OwnSelection
 from async_hfl.decisions.selection.random import RandomSelection
+from async_hfl.decisions.selection.short_latency import ShortLatency
+from async_hfl.decisions.selection.tifl import Tifl
 from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
 from async_hfl.learning.null import NullLearner
 from async_hfl.learning.tasks import digits_learner
@@ -44,11 +55,23 @@ from async_hfl.simulation.simulator import World
 SELECTION: dict[str, Callable[[SelectionSection], SelectionPolicy]] = {
     "utility-knapsack": lambda _: UtilityKnapsack(),
     "random": lambda _: RandomSelection(),
+    "high-loss": lambda _: HighLoss(),
+    "short-latency": lambda _: ShortLatency(),
+    "longest-idle": lambda _: LongestIdle(),
+    "oort": lambda _: Oort(),
+    "tifl": lambda section: Tifl(section.inside_tier),
+    "divfl": lambda _: DivFl(),
 }
 ASSOCIATION: dict[str, Callable[[AssociationSection], AssociationPolicy]] = {
     "balanced-utility": lambda _: BalancedUtility(),
     "random": lambda section: RandomAssociation(section.redraw),
+    "re-clustering": lambda section: Reclustering(_RECLUSTERED if section.period == "auto" else section.period),
+    "even": lambda _: Even(),
+    "nearest": lambda _: NearestGateway(),
+    "fixed": lambda section: _fixed(section.file),
 }
+_RECLUSTERED = 10
+"""Cloud epochs between two clusterings, unless `association.period` says otherwise."""
 GATEWAY_AGGREGATION: dict[str, Callable[[], GatewayAggregation]] = {
     "mix": MixOnArrival,
     "relay": Relay,
@@ -146,6 +169,16 @@ def association_policy(settings: Settings) -> AssociationPolicy:
             f"association.policy = {name!r}: there is {', '.join(ASSOCIATION)}, or FILE.py:FUNCTION of your own"
         )
     return ASSOCIATION[name](settings.association)
+
+
+def _fixed(file: str) -> FixedAssociation:
+    if not file:
+        raise SettingsError("association.policy = 'fixed' needs association.file: CSV with device,gateway, or JSON")
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"association.file = {file!r}: cannot be read ({error})") from error
+    return FixedAssociation(read_table(text, file), file)
 
 
 def build_learner(settings: Settings, seed: int, gradient: GradientKind) -> Learner:

@@ -113,6 +113,8 @@ class SelectionSection(Section, frozen=True):
     min_participation: Share = 0.0
     """The least share of its time that a device is to take part, if the bandwidth allows; 0.2: after four times its
     own latency a waiting device goes first."""
+    inside_tier: Literal["high-loss", "random"] = "high-loss"
+    """tifl: who of the tier drawn goes first."""
 
 
 class AssociationSection(Section, frozen=True):
@@ -127,6 +129,8 @@ class AssociationSection(Section, frozen=True):
     link_stretch: Annotated[float, Meta(ge=1)] = float("inf")
     redraw: bool = False
     """random: draw anew at every solution."""
+    file: str = ""
+    """fixed: the table of device and gateway, CSV or JSON."""
 
 
 class UtilitySection(Section, frozen=True):
