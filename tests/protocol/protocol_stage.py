@@ -28,9 +28,11 @@ from async_hfl.core.topology import feasible_links
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
 from async_hfl.nodes.cloud import CloudNode
+from async_hfl.nodes.cloud_averaging import AverageUploads
 from async_hfl.nodes.cloud_mixing import MixUploads
 from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.gateway import GatewayAggregation, GatewayNode
+from async_hfl.nodes.gateway import GatewayNode
+from async_hfl.nodes.gateway_aggregation import GatewayAggregation
 from async_hfl.nodes.gateway_mixing import MixOnArrival
 from async_hfl.nodes.rules import CloudRules, GatewayRules
 
@@ -121,6 +123,7 @@ class Stage:
         gateway: dict[str, Any] | None = None,
         cloud: dict[str, Any] | None = None,
         aggregation: Callable[[], GatewayAggregation] = MixOnArrival,
+        averages: bool = False,
         latency: Sequence[float] = (ROUND_S,) * len(LINKS),
         weights: Weights | None = None,
     ) -> None:
@@ -129,10 +132,11 @@ class Stage:
         cloud_rules = replace(CLOUD_RULES, **(cloud or {}))
         gateway_rules = replace(GATEWAY_RULES, **(gateway or {}))
         start = vector(0.0, 0.0) if weights is None else weights
+        at_cloud = AverageUploads if averages else MixUploads
 
         def make() -> dict[str, Any]:
             return {
-                "cloud": CloudNode(cloud_rules, links, np.full(3, 10), start, MixUploads(), revisits=True),
+                "cloud": CloudNode(cloud_rules, links, np.full(3, 10), start, at_cloud(), revisits=True),
                 **{
                     f"g{j}": GatewayNode(replace(gateway_rules, number=j), UtilityKnapsack(), aggregation())
                     for j in range(2)
