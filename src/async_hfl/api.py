@@ -1,4 +1,5 @@
-"""The Python API: `run`, `resume`, `load_run`. The command line is a thin layer over it."""
+"""The Python API: `run`, `resume`, `load_run`, `decide_selection`, `decide_association`. The command line is a thin
+layer over it."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from async_hfl.assembly.build import build
+from async_hfl.assembly.deciding import decide_association as decide_association
+from async_hfl.assembly.deciding import decide_selection as decide_selection
 from async_hfl.assembly.loading import as_table, compose, settings_from
 from async_hfl.assembly.settings import Settings
 from async_hfl.assembly.user_code import file_of, fingerprint, is_user_code

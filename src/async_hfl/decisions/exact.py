@@ -18,15 +18,21 @@ from async_hfl.decisions.relaxation import programme
 from async_hfl.decisions.solver import solve_integer
 
 _NODES = 2_000_000
-_STATES = 200_000_000
+_STATES = 5_000_000
+_HALVES = (10, 12, 16, 21)
+"""2^21 subsets take half a second and 200 MB to sort: exact up to 42 undecided items."""
+_DIGITS = 1e-12
+"""Sums of values given with 16 digits are equal if they agree in twelve."""
 _PROOF = 1e-7
 """The solver's own tolerance: its bound may lie so much above what is in truth the optimum."""
 
 
 def best_packing(values: Floats, weights: Floats, capacity: float) -> Packing | None:
-    """The knapsack to the last digit."""
-    packing = knapsack(values, weights, capacity, tolerance=0.0, state_limit=_STATES)
-    return packing if packing.bound <= packing.objective else None
+    """The knapsack, with nothing better by more than a rounding."""
+    packing = knapsack(values, weights, capacity, tolerance=_DIGITS, state_limit=_STATES, halves=_HALVES)
+    if packing.bound > packing.objective * (1.0 + 2.0 * _DIGITS):
+        return None
+    return replace(packing, bound=packing.objective)
 
 
 def best_balance(balance: Balance, *, seed: int, node_limit: int = _NODES) -> Balanced | None:

@@ -67,12 +67,18 @@ def fits(weights: Floats, capacity: float) -> bool:
 
 
 def knapsack(
-    values: Floats, weights: Floats, capacity: float, *, tolerance: float = 1e-7, state_limit: int = 100_000
+    values: Floats,
+    weights: Floats,
+    capacity: float,
+    *,
+    tolerance: float = 1e-7,
+    state_limit: int = 100_000,
+    halves: tuple[int, ...] = _HALVES,
 ) -> Packing:
     """The best packing. Items worth nothing or less are never taken; a capacity of zero or less takes nothing.
 
-    Up to 24 items it is exact; with more than that undecided it may stop at a relative gap of `tolerance`, or at
-    `state_limit`.
+    Up to 24 items (twice the last of `halves`) it is exact; with more than that undecided it may stop at a relative gap
+    of `tolerance`, or at `state_limit`.
     """
     if not capacity > 0.0:
         return _NOTHING
@@ -89,7 +95,7 @@ def knapsack(
     if lightest[0] + lightest[1] > capacity:
         best = int(value.argmax())
         return Packing(able[best : best + 1], float(value[best]), float(value[best]))
-    chosen, missing = _Search(value, weight, capacity).run(tolerance, state_limit)
+    chosen, missing = _Search(value, weight, capacity).run(tolerance, state_limit, halves)
     objective = math.fsum(value[chosen].tolist())
     return Packing(able[chosen], objective, objective + missing)
 
@@ -136,19 +142,19 @@ class _Search:
         self.doubt = 0.0
         """Best gain of a set turned down for rounding alone: no bound may be below it."""
 
-    def run(self, tolerance: float, state_limit: int) -> tuple[Ints, float]:
+    def run(self, tolerance: float, state_limit: int, halves: tuple[int, ...]) -> tuple[Ints, float]:
         """The chosen items, ascending, and how much more than these at most there is to be had."""
         self._swap_one()
         core = np.flatnonzero(self._open(self.loss))
         # Losses that differ by rounding alone are equal; among equals, those nearest to the break mix both sides.
         nearness = np.abs(2 * (core - self.taken) + 1)
         core = core[np.lexsort((nearness, np.maximum(self.loss[core], self.value_blur)))]
-        bound = self._improve(core, max(tolerance * self.total, self.value_blur), state_limit)
+        bound = self._improve(core, max(tolerance * self.total, self.value_blur), state_limit, halves)
         return self._chosen(self.flips), math.ldexp(max(bound, self.doubt) - self.gain, self.value_exponent)
 
-    def _improve(self, core: Ints, enough: float, state_limit: int) -> float:
+    def _improve(self, core: Ints, enough: float, state_limit: int, halves: tuple[int, ...]) -> float:
         """Steps 4 and 5. Returns a proven bound of the gain, at least that of the incumbent."""
-        for half in _HALVES:
+        for half in halves:
             if len(core) == 0:
                 return self.gain
             if len(core) <= half:
