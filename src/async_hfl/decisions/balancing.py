@@ -49,6 +49,7 @@ def balanced(balance: Balance, *, target_gap: float, effort: int, seed: int) -> 
     links, bound = len(balance.device), by_price.bound
     effort = max(min(effort, max(_LEAST_EFFORT, _EFFORT_PER_LINK * links)), _EFFORT_BY_SIZE * links)
     relaxation = Relaxation(tight) if links <= _PROGRAMMES else None
+    lumpy = relaxation is not None and links <= _LUMPY and relaxation.has_divided_lump()
     if relaxation is None:
         start = rounded(tight, by_price.share, _SOFT_SHARE)
     else:
@@ -56,14 +57,14 @@ def balanced(balance: Balance, *, target_gap: float, effort: int, seed: int) -> 
         bound = min(bound, relaxed)
         start = rounded(tight, share, 1.0 - WHOLE)
     start = max([start, *_as_it_is(tight)], key=tight.aim)
-    used = improve(tight, start, enough=_near(bound, target_gap), effort=effort, seed=seed)
-    if relaxation is not None and links <= _LUMPY and tight.aim(used) < _near(bound, _LUMPY_GAP):
+    first_effort = _LEAST_EFFORT // 2 if lumpy else effort
+    used = improve(tight, start, enough=_near(bound, target_gap), effort=first_effort, seed=seed)
+    if relaxation is not None and lumpy and tight.aim(used) < _near(bound, _LUMPY_GAP):
         share, relaxed = relaxation.settle(_RELAXATIONS)
-        if relaxation.made > 1:
-            bound = min(bound, relaxed)
-            start, enough = rounded(tight, share, 1.0 - WHOLE), _near(bound, target_gap)
-            again = improve(tight, start, enough=enough, effort=effort, seed=seed)
-            used = max(used, again, key=tight.aim)
+        bound = min(bound, relaxed)
+        start, enough = rounded(tight, share, 1.0 - WHOLE), _near(bound, target_gap)
+        again = improve(tight, start, enough=enough, effort=effort, seed=seed)
+        used = max(used, again, key=tight.aim)
     if balance.bonus.any():
         bound = tightened(replace(balance, bonus=np.zeros(links)))[1].bound
     return Balanced(used, bound)

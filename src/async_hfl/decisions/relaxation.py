@@ -85,6 +85,9 @@ class Relaxation:
         if not self.open:
             raise SolverError("the solver found no relaxed association although each device has a link")
 
+    def has_divided_lump(self) -> bool:
+        return self._lump(self.open[0][-1].share) >= 0
+
     def settle(self, relaxations: int) -> tuple[Floats, float]:
         """Shares of the links with the lumps whole as far as so many solutions reach, and a bound. One solution is
         the relaxation itself."""

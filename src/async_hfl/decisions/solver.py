@@ -57,6 +57,11 @@ class IntegerSolution:
     """The solver is certain that nothing is better (within its tolerances), and did not stop at a limit."""
 
 
+def load_solver() -> None:
+    """For whoever measures: loading the library takes a tenth of a second, once."""
+    import highspy  # noqa: F401
+
+
 class LinearSolver:
     """One programme, solved again and again with other lower limits: each time from where the last one ended."""
 
