@@ -62,8 +62,9 @@ class Oort:
         )
         room = Room(problem.capacity)
         share = self.exploration_at(problem.round) if len(explore.places) else 0.0
-        known = exploit.above(self.cut_off_utility(exploit, (1.0 - share) * problem.capacity))
-        exploited = known.drawn(2, Room((1.0 - share) * problem.capacity))
+        exploitable = (1.0 - share) * problem.capacity * (1.0 + 1e-9)  # 1 - 0.9 is a little less than a tenth
+        known = exploit.above(self.cut_off_utility(exploit, exploitable))
+        exploited = known.drawn(2, Room(exploitable))
         chosen = [place for place in exploited if room.take(float(problem.data_rate[place]))]
         chosen += explore.drawn(1, room)
         # What exploration leaves over goes to the best of the others.
