@@ -83,7 +83,7 @@ def _method(rng: np.random.Generator, fixed: str | None) -> Method:
         selection = "utility-knapsack"
     # Redrawing moves devices all the time, which is what the hand-over of rights must survive.
     association = "random"
-    if rng.random() < 0.4:
+    if rng.random() < 0.25:
         association = str(rng.choice(sorted(set(ASSOCIATION) - NEED_A_FILE)))
     return Method(
         gateway,
@@ -185,7 +185,7 @@ def _rules(
     evaluate_every = 5 if method.gateway == "relay" else 1
     cloud = CloudRules(
         gateways=links.gateways,
-        epochs=int(rng.integers(8, 25)),
+        epochs=int(rng.integers(6, 16)),
         epochs_after_target=0,
         mixing_weight=0.9,
         staleness=staleness,

@@ -113,7 +113,8 @@ class GradientTable:
         before = float(self.squared[slot])
         wide = gradient.astype(np.float64)
         self.rows[row] = gradient
-        self.squared[slot] = wide @ wide
+        # No threads for a single product: starting them costs more, and the sum would depend on how many there are.
+        self.squared[slot] = np.einsum("i,i", wide, wide)
         if counts:
             self.total += wide
             self._changed(before)
@@ -181,7 +182,11 @@ class GradientTable:
                 # In place, row by row: gathering or widening the candidates would copy them all.
                 with np.errstate(over="ignore", invalid="ignore"):
                     product = float(np.dot(self.rows[row], direction))
-                products[place] = product if isfinite(product) else float(self.rows[row].astype(np.float64) @ direction)
+                products[place] = (
+                    product
+                    if isfinite(product)
+                    else float(np.einsum("i,i", self.rows[row].astype(np.float64), direction))
+                )
         return products * (largest / self.count)
 
     # Housekeeping ------------------------------------------------------------------------------------------------

@@ -61,7 +61,8 @@ class Registry:
             directory.samples[device] = known.samples
             directory.loss[device] = known.loss
             directory.squared_loss[device] = known.squared_loss
-        directory.has_basis[device] |= known.has_basis
+        if known.has_basis:
+            directory.has_basis[device] = True
         if directory.gradients is not None and known.gradient is not None:
             directory.gradients.offer(device, known.gradient, known.compressed, directory.projection)
 

@@ -41,10 +41,14 @@ def dispatch(node: GatewayNode, at: float) -> None:
         node.watch_idleness(at)
         return
     state.selections += 1
-    first_ones, rest, awaited = _due(node, slots, at)
-    chosen = tuple(roster.devices[first_ones].tolist())
+    chosen: tuple[int, ...] = ()
+    rest, taken, awaited = slots, 0.0, -1
+    if rules.min_participation > 0.0:
+        due, rest, awaited = _due(node, slots, at)
+        chosen = tuple(roster.devices[due].tolist())
+        taken = float((rules.model_bytes / roster.round_latency[due]).sum())
     if awaited < 0 and len(rest):
-        chosen += _asked(node, rest, float((rules.model_bytes / roster.round_latency[first_ones]).sum()), at)
+        chosen += _asked(node, rest, taken, at)
     lone = not chosen and state.active == 0
     if lone:
         chosen = (int(roster.devices[awaited if awaited >= 0 else _best(node, slots)]),)
@@ -66,13 +70,11 @@ def dispatch(node: GatewayNode, at: float) -> None:
 
 def _due(node: GatewayNode, slots: Ints, at: float) -> tuple[Ints, Ints, int]:
     """Slots that go first, the others, and the one that all must wait for (-1: none)."""
-    share, roster = node.rules.min_participation, node.state.roster
-    if share == 0.0:
-        return slots[:0], slots, -1
+    roster = node.state.roster
     latency = roster.round_latency[slots]
     free = node.rules.bandwidth - node.state.load
     waited = at - roster.idle_since[slots]
-    places, awaited = due_first(waited, latency, node.rules.model_bytes / latency, free, share)
+    places, awaited = due_first(waited, latency, node.rules.model_bytes / latency, free, node.rules.min_participation)
     return slots[places], np.delete(slots, places), int(slots[awaited]) if awaited >= 0 else -1
 
 
@@ -114,8 +116,8 @@ def _problem(node: GatewayNode, slots: Ints, taken: float, at: float) -> Selecti
         gradients,
         state.memory,
         known,
-        roster.last_seen[slots],
-        roster.triggered[slots],
+        roster.last_seen[slots] if needs else None,
+        roster.triggered[slots] if needs else None,
         float(roster.triggered[roster.associated].mean()) if needs else 0.0,
         _peers(node) if "peers" in needs else None,
     )
@@ -171,7 +173,8 @@ def trigger(node: GatewayNode, slot: int, rate: float, at: float, warm_up: m.War
     roster.triggered[slot] += 1
     roster.candidate[slot] = False
     job = JobId(rules.number, state.incarnation, number)
-    train = m.Train(job, weights, state.gateway_epoch, base, state.version, _basis(node, slot))
+    basis = _basis(node, slot) if rules.gradient == "last" else None
+    train = m.Train(job, weights, state.gateway_epoch, base, state.version, basis)
     node.emit(Send(device_address(int(roster.devices[slot])), train))
     if deadline < state.deadline:
         state.deadline = deadline
@@ -179,9 +182,9 @@ def trigger(node: GatewayNode, slot: int, rate: float, at: float, warm_up: m.War
 
 
 def _basis(node: GatewayNode, slot: int) -> m.Basis | None:
-    """What a device needs to project its gradient, if it sends one and has not been given it."""
+    """What a device that sends its gradient needs to project it, unless it was given that before."""
     roster = node.state.roster
-    if node.rules.gradient != "last" or roster.has_basis[slot] or not isinstance(roster.projection, PcaProjection):
+    if roster.has_basis[slot] or not isinstance(roster.projection, PcaProjection):
         return None
     roster.has_basis[slot] = True
     return roster.projection.components
