@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from async_hfl.core.errors import SolverError
 from async_hfl.core.policies import Ints
 from async_hfl.decisions.balance import Balance, clipped
 from async_hfl.decisions.exchanges import improve
@@ -48,7 +49,7 @@ def balanced(balance: Balance, *, target_gap: float, effort: int, seed: int) -> 
     tight, by_price = tightened(balance)
     links, bound = len(balance.device), by_price.bound
     effort = max(min(effort, max(_LEAST_EFFORT, _EFFORT_PER_LINK * links)), _EFFORT_BY_SIZE * links)
-    relaxation = Relaxation(tight) if links <= _PROGRAMMES else None
+    relaxation = _relaxation(tight) if links <= _PROGRAMMES else None
     lumpy = relaxation is not None and links <= _LUMPY and relaxation.has_divided_lump()
     if relaxation is None:
         start = rounded(tight, by_price.share, _SOFT_SHARE)
@@ -70,6 +71,13 @@ def balanced(balance: Balance, *, target_gap: float, effort: int, seed: int) -> 
     return Balanced(used, bound)
 
 
+def _relaxation(balance: Balance) -> Relaxation | None:
+    try:
+        return Relaxation(balance)
+    except SolverError:  # numbers that the solver cannot cope with: there is another way
+        return None
+
+
 def _near(bound: float, gap: float) -> float:
     return bound - gap * abs(bound)
 
@@ -81,7 +89,8 @@ def tightened(balance: Balance) -> tuple[Balance, Priced]:
         tighter = clipped(balance, by_price.prices)
         if tighter is balance:
             break
-        balance, by_price = tighter, priced(tighter)
+        again = priced(tighter)
+        balance, by_price = tighter, replace(again, bound=min(again.bound, by_price.bound))
     return balance, by_price
 
 

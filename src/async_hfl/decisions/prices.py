@@ -9,10 +9,11 @@ whose gradient is what the gateways get when device i uses link l in the share
 
     x_l = exp(w_l / T) / sum_{l of i} exp(w_l / T),      w_l = lambda_j u_l - mu_j q_l + b_l.
 
-D_T is minimised over lambda = softmax(a), mu = phi softmax(c) with limited-memory BFGS (Liu & Nocedal 1989), T falling
-step by step. The best D seen is the bound; the shares at the last T are what rounding starts from. One evaluation is a
-few passes over the links: 100,000 devices with 10 links each take a second or two altogether, where the linear
-programme takes minutes. The limits are counts, so the same problem has the same answer everywhere.
+D_T is minimised over lambda = softmax(a), mu = phi softmax(c) with limited-memory BFGS (Liu & Nocedal 1989) around the
+diagonal of the prices themselves, T falling step by step. The best D seen is the bound; the shares at the last T are
+what rounding starts from. One evaluation is a few passes over the links: 100,000 devices with 10 links each take a few
+seconds altogether, where the linear programme takes minutes. The limits are counts, so the same problem has the same
+answer everywhere.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ import numpy as np
 from async_hfl.core.policies import Floats
 from async_hfl.decisions.balance import Balance, Prices, price_bound
 
-_TEMPERATURES = (1.0, 0.1, 0.01, 0.001)
-"""In units of mean |u| / gateways."""
+_TEMPERATURES = (0.1, 0.03, 0.01, 0.003, 0.001)
+"""In units of mean |u| / gateways. Much warmer, devices are nearly everywhere, and prices run off to a corner."""
 _STEPS = 40
 """At each temperature, at most."""
 _TRIALS = 6
 """Shorter and shorter steps tried before the search at a temperature is over."""
 _KEPT = 8
 """Pairs of differences that the curvature is estimated from."""
+_LEAST_PRICE = 1e-4
+"""Over the number of gateways: no price counts as less in the scaling."""
 _FLAT = 1e-6
 """Relative improvement that is not worth another step."""
 
@@ -87,6 +90,11 @@ class _Smoothed:
         )
         return _Point(place, sharp + temperature * float(np.log(total).sum()), gradient, sharp, share)
 
+    def curvature(self, place: Floats) -> Floats:
+        """In proportion to the price: the slope of a softmax vanishes with the share, however far off that is."""
+        least = _LEAST_PRICE / self.gateways
+        return np.maximum(np.concatenate(self.prices(place)), least)
+
     def prices(self, place: Floats) -> tuple[Floats, Floats]:
         return _softmax(place[: self.gateways]), _softmax(place[self.gateways :])
 
@@ -108,7 +116,7 @@ def _descend(smoothed: _Smoothed, place: Floats, temperature: float) -> tuple[_P
     point = best = smoothed.at(place, temperature)
     pairs: list[tuple[Floats, Floats]] = []
     for _ in range(_STEPS):
-        direction = _direction(point.gradient, pairs)
+        direction = _direction(point.gradient, pairs, smoothed.curvature(point.place))
         fall = float(direction @ point.gradient)
         step, tried = 1.0, point
         for _ in range(_TRIALS):
@@ -129,19 +137,20 @@ def _descend(smoothed: _Smoothed, place: Floats, temperature: float) -> tuple[_P
     return point, best
 
 
-def _direction(gradient: Floats, pairs: list[tuple[Floats, Floats]]) -> Floats:
-    """The two-loop recursion; no coordinate moves by more than one."""
+def _direction(gradient: Floats, pairs: list[tuple[Floats, Floats]], curvature: Floats) -> Floats:
+    """The two-loop recursion around a diagonal; no coordinate moves by more than one."""
     direction = gradient.copy()
     weights = []
     for moved, turned in reversed(pairs):
         weight = float(moved @ direction) / float(moved @ turned)
         weights.append(weight)
         direction -= weight * turned
+    direction /= curvature
     if pairs:
         moved, turned = pairs[-1]
-        direction *= float(moved @ turned) / float(turned @ turned)
+        direction *= float(moved @ turned) / float(turned @ (turned / curvature))
     else:
-        direction *= 0.1 / max(float(np.abs(gradient).max()), 1e-12)
+        direction *= 0.1 / max(float(np.abs(direction).max()), 1e-12)
     for (moved, turned), weight in zip(pairs, reversed(weights), strict=True):
         direction += moved * (weight - float(turned @ direction) / float(moved @ turned))
     return direction / max(1.0, float(np.abs(direction).max()))

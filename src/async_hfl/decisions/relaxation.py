@@ -38,7 +38,8 @@ def programme(balance: Balance) -> LinearProgramme:
     real = np.ones((links, 3), bool)
     real[balance.gateway == gateways, 1:] = False
     lengths = np.concatenate(((0,), real.sum(axis=1), (gateways, gateways)))
-    gain = np.concatenate((balance.bonus / utility_unit, (1.0, -load_price))) / max(1.0, load_price)
+    gain = np.concatenate((balance.bonus / utility_unit, (1.0, -load_price)))
+    gain /= np.abs(gain).max()
     endless, none = np.full(gateways, np.inf), np.zeros(gateways)
     return LinearProgramme(
         gain=gain,
@@ -98,8 +99,11 @@ class Relaxation:
             if len(links) == 0 or self.made + len(links) > relaxations:
                 return node.share, max(entry[-1].bound for entry in self.open)
             heapq.heappop(self.open)
-            for link in links:
-                self._add((*node.fixed, link), node.bound)
+            try:
+                for link in links:
+                    self._add((*node.fixed, link), node.bound)
+            except SolverError:  # numbers that the solver cannot cope with: the node's own bound stands
+                return node.share, max([node.bound, *(entry[-1].bound for entry in self.open)])
 
     def _add(self, fixed: tuple[int, ...], parent: float) -> None:
         lower = self.programme.lower.copy()
