@@ -101,6 +101,11 @@ def build(settings: Settings, seed: int, start_from: Callable[[Learner], Weights
     if wanted and settings.utility.compression == "sketch":
         sketch = CountSketch(stream_seed(seed, "sketch"), settings.utility.sketch_size)
     learner = build_learner(settings, seed, gradient)
+    if sketch is not None and sketch.size >= learner.layout.size:
+        raise SettingsError(
+            f"utility.sketch_size = {sketch.size}: a gradient has only {learner.layout.size} numbers; take fewer, or "
+            "utility.compression = 'none'"
+        )
     network = build_network(settings, learner.model_bytes, seed)
     weights = start_from(learner) if start_from is not None else learner.initial_weights(seed)
     bandwidth = _bandwidth(settings, network, learner.model_bytes)
