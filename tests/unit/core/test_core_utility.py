@@ -223,6 +223,7 @@ def test_pca_components_are_orthonormal(rows: int, asked: int, kept: int) -> Non
     projection = fit_pca(random_matrix(rows, 50), asked)
     assert projection.size == kept
     assert projection.basis_bytes == kept * 50 * 4
+    assert not projection.components.flags.writeable
     np.testing.assert_allclose(projection.components @ projection.components.T, np.eye(kept), atol=1e-5)
 
 
