@@ -6,8 +6,9 @@
 
 Selection N = 30 ... 100,000; association N x G = 30 x 3 ... 100,000 x 1,000 (beyond 1,000 devices ten links each). Ours
 is the policy as a run uses it, one core, best of a few repeats. Times are CPU seconds of that core, for ours and for
-rivals, so that other work on the machine hardly shows (the rivals' limit is on the wall clock). The gap is (bound - objective) /
-|bound| with the bound that the same solver proved; `short` is how far an objective stays below the best of all.
+rivals, so that other work on the machine hardly shows (the rivals' limit is on the wall clock). The gap is
+(bound - objective) / |bound| with the bound that the same solver proved; `short` is how far an objective stays below
+the best of all.
 """
 
 from __future__ import annotations
