@@ -30,7 +30,7 @@ _PROOF = 1e-7
 
 def best_packing(values: Floats, weights: Floats, capacity: float) -> Packing | None:
     """The knapsack, with nothing better by more than a rounding."""
-    packing = knapsack(values, weights, capacity, tolerance=_DIGITS, state_limit=_STATES, halves=_HALVES)
+    packing = knapsack(values, weights, capacity, tolerance=_DIGITS / 10.0, state_limit=_STATES, halves=_HALVES)
     if packing.bound > packing.objective * (1.0 + 2.0 * _DIGITS):
         return None
     return replace(packing, bound=packing.objective)

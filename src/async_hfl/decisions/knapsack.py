@@ -36,6 +36,9 @@ _HALVES = (10, 12)
 """Items in each enumerated half, the second only where the first leaves a gap: 2^12 subsets take 0.3 ms to sort."""
 _STEP = 500
 """A step of the dynamic programme counts as this many states, which take as long."""
+_PATIENCE, _ALIKE = 0.15, 1e-9
+"""Where all densities are equal, as at the start of a run, every further digit takes as long as all before, and nobody
+has a use for it: after this share of the states ten times the gap is good enough."""
 _ATTEMPTS = 40
 """Sets that fill the room to within rounding and turn out not to fit, before the search settles for clear cases."""
 _TINY = 1e-300
@@ -78,7 +81,7 @@ def knapsack(
     """The best packing. Items worth nothing or less are never taken; a capacity of zero or less takes nothing.
 
     Up to 24 items (twice the last of `halves`) it is exact; with more than that undecided it may stop at a relative gap
-    of `tolerance`, or at `state_limit`.
+    of `tolerance` (ten times that where all densities are equal), or at `state_limit`.
     """
     if not capacity > 0.0:
         return _NOTHING
@@ -256,6 +259,7 @@ class _Search:
         tried: list[int] = []
         add_density, drop_density = self._densities_to_come(core)
         bound, made = self.upper, 0
+        alike = float(np.ptp(self.density[core])) <= _ALIKE * self.multiplier
         for step, item in enumerate(core.tolist()):
             if not self._open(self.loss[item]):
                 continue
@@ -280,7 +284,7 @@ class _Search:
                 return self.gain
             weight, gain, history[-1] = weight[keep], gain[keep], order[keep]
             bound = float(potential[keep].max())
-            if bound - self.gain <= enough:
+            if bound - self.gain <= (10.0 * enough if alike and made > state_limit * _PATIENCE else enough):
                 return bound
         return self.gain
 
