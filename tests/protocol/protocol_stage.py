@@ -20,7 +20,7 @@ from async_hfl.core.effects import Effect, Evaluate, Send, SetTimer, Solve, Star
 from async_hfl.core.events import Evaluated, Event, PeerLost, Received, Returned, Solved, Started, TimerFired, Trained
 from async_hfl.core.identifiers import CLOUD, Address, device_address, gateway_address
 from async_hfl.core.learner import Evaluation, TrainingResult
-from async_hfl.core.policies import Association
+from async_hfl.core.policies import Association, SelectionPolicy
 from async_hfl.core.records import JobRecord, Record, UploadRecord
 from async_hfl.core.staleness import StalenessDiscount
 from async_hfl.core.targets import Target
@@ -124,6 +124,7 @@ class Stage:
         cloud: dict[str, Any] | None = None,
         aggregation: Callable[[], GatewayAggregation] = MixOnArrival,
         averages: bool = False,
+        selection: Callable[[], SelectionPolicy] = UtilityKnapsack,
         latency: Sequence[float] = (ROUND_S,) * len(LINKS),
         weights: Weights | None = None,
     ) -> None:
@@ -138,8 +139,7 @@ class Stage:
             return {
                 "cloud": CloudNode(cloud_rules, links, np.full(3, 10), start, at_cloud(), revisits=True),
                 **{
-                    f"g{j}": GatewayNode(replace(gateway_rules, number=j), UtilityKnapsack(), aggregation())
-                    for j in range(2)
+                    f"g{j}": GatewayNode(replace(gateway_rules, number=j), selection(), aggregation()) for j in range(2)
                 },
                 **{f"d{i}": DeviceNode() for i in range(3)},
             }
