@@ -110,7 +110,6 @@ def test_a_floor_under_participation_overrules_a_policy_with_a_favourite() -> No
 
 def test_what_is_due_and_does_not_fit_is_not_passed_by_others() -> None:
     """d1 (100 s) takes 10 bytes/s, d0 (125 s) takes 8; there are 17. While d0 is out d1 has to wait, and d0 with it."""
-    latency = (125.0, 100.0, 100.0, 100.0, 100.0)
     stage = Stage(gateway={"bandwidth": 17.0, "min_participation": 0.5, "epochs": 99}, latency=(125.0, *[100.0] * 4))
     stage.begin(0, -1, 1)
     assert stage.in_flight("g0") == {1: 0}
