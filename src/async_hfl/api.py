@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import datetime
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from async_hfl.assembly import deciding
 from async_hfl.assembly.build import build
-from async_hfl.assembly.deciding import decide_association as decide_association
-from async_hfl.assembly.deciding import decide_selection as decide_selection
 from async_hfl.assembly.loading import as_table, compose, settings_from
 from async_hfl.assembly.settings import Settings
 from async_hfl.assembly.user_code import file_of, fingerprint, is_user_code
@@ -196,6 +195,16 @@ def load_run(path: str | Path) -> Run:
             f"{found.directory.manifest}: has no {missing[0]!r}, so it was not written by async-hfl"
         )
     return found
+
+
+def decide_selection(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
+    """One selection (Eq. 10) from a file or as data: `selected`, `objective`, `bound`, `gap`, `seconds`."""
+    return deciding.decide_selection(problem, exact=exact)
+
+
+def decide_association(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
+    """One association (Eq. 11) from a file or as data: `association`, `objective`, `bound`, `gap`, `seconds`."""
+    return deciding.decide_association(problem, exact=exact)
 
 
 def _simulate(made: Run, world: World, settings: Settings, on_epoch: Callable[[Progress], None] | None) -> Run:

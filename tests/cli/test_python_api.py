@@ -125,7 +125,7 @@ def test_errors_are_of_the_one_tree(tmp_path: Path) -> None:
 
 
 def test_the_package_has_these_names_and_no_others() -> None:
-    assert async_hfl.__all__ == ["Run", "load_run", "resume", "run"]
+    assert async_hfl.__all__ == ["Run", "decide_association", "decide_selection", "load_run", "resume", "run"]
     for name in async_hfl.__all__:
         assert getattr(async_hfl, name).__module__ == "async_hfl.api"
     with pytest.raises(AttributeError, match="has no attribute 'train'"):
