@@ -336,6 +336,15 @@ class TestEven:
         load = np.bincount(answers[0], rate[np.arange(40) * 4 + np.array(answers[0])], 4)
         assert load.max() / load.min() < 1.02
 
+    def test_slow_links_are_not_used(self) -> None:
+        """Three devices, the third near gateway 0 only within twice its best."""
+        links = [(i, j) for i in range(3) for j in range(2)]
+        latency = [10.0, 15.0, 10.0, 15.0, 10.0, 20.5]
+        problem = association_problem([1.0] * 3, [1.0, 1.0], links, [0.3] * 4 + [0.9, 0.9], latency=latency)
+        assert Even().solve(problem).gateway_of.tolist() == [1, 1, 0]
+        wide = Even(link_stretch=3.0).solve(replace(problem, link_data_rate=np.array([0.3, 0.2] * 2 + [0.9, 1.2])))
+        assert wide.gateway_of.tolist() == [0, 0, 1]
+
     def test_a_gateway_with_more_bandwidth_gets_more(self) -> None:
         links = [(i, j) for i in range(30) for j in range(2)]
         problem = association_problem(np.ones(30), [1.0, 2.0], links, np.full(60, 0.1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -66,7 +67,7 @@ ASSOCIATION: dict[str, Callable[[AssociationSection], AssociationPolicy]] = {
     "balanced-utility": lambda _: BalancedUtility(),
     "random": lambda section: RandomAssociation(section.redraw),
     "re-clustering": lambda section: Reclustering(_RECLUSTERED if section.period == "auto" else section.period),
-    "even": lambda _: Even(),
+    "even": lambda section: Even() if math.isinf(section.link_stretch) else Even(section.link_stretch),
     "nearest": lambda _: NearestGateway(),
     "fixed": lambda section: _fixed(section.file),
 }

@@ -27,6 +27,9 @@ import numpy.typing as npt
 from async_hfl.core.policies import Floats, Ints, Need, Selection, SelectionProblem
 from async_hfl.decisions.selection.filling import Room, devices, fill, ranked
 
+_BLOCK = 65_536
+"""Numbers of each gradient at a time: in double precision whole ones would take gigabytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class DivFl:
@@ -63,12 +66,15 @@ def distances(problem: SelectionProblem, places: Ints) -> Floats:
     """|g_k - g_i|, a row for every device k with a known gradient, a column for each of these candidates."""
     if problem.gradients is None or len(places) == 0:
         return np.zeros((0, len(places)))
-    own = problem.gradients[places].astype(np.float64)
-    everybody = own
+    everybody = problem.gradients[places]
     if problem.peers is not None and problem.peers.gradients is not None:
-        everybody = np.concatenate((own, problem.peers.gradients.astype(np.float64)))
-    squares = np.einsum("ij,ij->i", everybody, everybody)
-    squared = squares[:, None] + squares[None, : len(own)] - 2.0 * (everybody @ own.T)
+        everybody = np.concatenate((everybody, problem.peers.gradients))
+    product = np.zeros((len(everybody), len(everybody)))
+    for start in range(0, everybody.shape[1], _BLOCK):
+        block = everybody[:, start : start + _BLOCK].astype(np.float64)
+        product += block @ block.T
+    squares = product.diagonal()
+    squared = (squares[:, None] + squares[None, :] - 2.0 * product)[:, : len(places)]
     distance: Floats = np.sqrt(np.maximum(squared, 0.0))
     # The difference of large squares leaves a little: a device stands for itself exactly.
     np.fill_diagonal(distance, 0.0)
