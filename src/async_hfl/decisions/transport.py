@@ -53,15 +53,22 @@ def _by_programme(device: Ints, gateway: Ints, cost: Floats, devices: int, gatew
 
 
 def _by_prices(device: Ints, gateway: Ints, cost: Floats, devices: int, gateways: int) -> Ints:
-    first = np.searchsorted(device, np.arange(devices))
+    first = np.searchsorted(device, np.arange(devices + 1))
     price, fair = np.zeros(gateways), devices / gateways
     step = float(cost.std()) or 1.0
-    used = first
+    used = first[:-1]
     for number in range(_PRICE_STEPS):
-        used = np.lexsort((cost + price[gateway], device))[first]
+        used = _cheapest(cost + price[gateway], first)
         crowd = np.bincount(gateway[used], minlength=gateways)
         price += step / (1.0 + 0.1 * number) * (crowd / fair - 1.0)
     return _evened(device, gateway, cost + price[gateway], used, gateways)
+
+
+def _cheapest(cost: Floats, first: Ints) -> Ints:
+    """The first of the cheapest links of each device (a sort of all links would take ten times as long)."""
+    least = np.minimum.reduceat(cost, first[:-1])
+    places = np.flatnonzero(cost == np.repeat(least, np.diff(first)))
+    return places[np.searchsorted(places, first[:-1])]
 
 
 def _evened(device: Ints, gateway: Ints, cost: Floats, used: Ints, gateways: int) -> Ints:
