@@ -91,6 +91,6 @@ def fit_pca(gradients: npt.NDArray[np.float32], components: int = 30) -> PcaProj
     _, _, rows = np.linalg.svd(gradients.astype(np.float64), full_matrices=False)
     kept = rows[: min(components, len(gradients))]
     largest = np.take_along_axis(kept, np.abs(kept).argmax(axis=1)[:, None], axis=1)
-    components = np.ascontiguousarray(kept * np.where(largest < 0, -1.0, 1.0), dtype=np.float32)
-    components.flags.writeable = False  # every node of a simulation shares the one array, and so does a checkpoint
-    return PcaProjection(components)
+    signed = np.ascontiguousarray(kept * np.where(largest < 0, -1.0, 1.0), dtype=np.float32)
+    signed.flags.writeable = False  # every node of a simulation shares the one array, and so does a checkpoint
+    return PcaProjection(signed)
