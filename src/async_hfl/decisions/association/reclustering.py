@@ -10,7 +10,7 @@ Here a cluster may hold only devices that can reach its gateway. With c_j the me
 
 as near as links allow. For given c_j that is a transport problem (`transport`); c_j and members are improved in turn
 (Lloyd 1982). The first c_j are quantiles of the devices' best latencies, dealt to the gateways in the order of their
-links' mean latency.
+links' mean latency, and then a few times at random; the best clusters found are taken.
 
 Clusters are remade every `period` cloud epochs. Between, only devices that lost their gateway are placed, each where
 its latency fits best.
@@ -25,6 +25,7 @@ from typing import ClassVar
 import numpy as np
 
 from async_hfl.core.policies import Association, AssociationProblem, Floats, Ints, Need, association_objective
+from async_hfl.core.randomness import stream
 from async_hfl.decisions.transport import transported
 
 
@@ -37,6 +38,7 @@ class Reclustering:
     """Cloud epochs between two clusterings."""
     turns: int = 4
     """Times that centres and members are improved."""
+    starts: int = 4
 
     def solve(self, problem: AssociationProblem) -> Association:
         count = len(problem.learning_utility)
@@ -54,22 +56,31 @@ class Reclustering:
         return Association(gateway_of, association_objective(problem, gateway_of), math.inf, memory)
 
     def clusters(self, problem: AssociationProblem) -> Ints:
+        """The best of a few starts: which gateway is to serve the quick and which the slow is a matter of links."""
         devices, device = np.unique(problem.link_device, return_inverse=True)
         gateways, gateway = np.unique(problem.link_gateway, return_inverse=True)
         speed = np.log(problem.link_round_latency)
-        centres = _first_centres(device, gateway, speed, len(gateways))
-        used = transported(device, gateway, np.abs(speed - centres[gateway]), len(devices), len(gateways))
-        for _ in range(self.turns - 1):
-            members = np.bincount(gateway[used], minlength=len(gateways))
-            total = np.bincount(gateway[used], speed[used], len(gateways))
-            centres = np.where(members > 0, total / np.maximum(members, 1), centres)
-            again = transported(device, gateway, np.abs(speed - centres[gateway]), len(devices), len(gateways))
-            if (again == used).all():
-                break
-            used = again
+        first = _first_centres(device, gateway, speed, len(gateways))
+        rng = stream(problem.seed, "clusters")
+        starts = [first, *(first[rng.permutation(len(first))] for _ in range(self.starts - 1))]
+        found = [self._settle(device, gateway, speed, centres, len(devices)) for centres in starts]
+        used = min(found, key=lambda one: one[0])[1]
         gateway_of = np.full(len(problem.learning_utility), -1, np.int64)
         gateway_of[devices] = gateways[gateway[used]]
         return gateway_of
+
+    def _settle(self, device: Ints, gateway: Ints, speed: Floats, centres: Floats, devices: int) -> tuple[float, Ints]:
+        """Members and centres in turn, from these centres: how far members are from their centre, and their links."""
+        used = np.empty(0, np.int64)
+        for _ in range(self.turns):
+            again = transported(device, gateway, np.abs(speed - centres[gateway]), devices, len(centres))
+            if len(used) and (again == used).all():
+                break
+            used = again
+            members = np.bincount(gateway[used], minlength=len(centres))
+            total = np.bincount(gateway[used], speed[used], len(centres))
+            centres = np.where(members > 0, total / np.maximum(members, 1), centres)
+        return float(np.abs(speed[used] - centres[gateway[used]]).sum()), used
 
 
 def _first_centres(device: Ints, gateway: Ints, speed: Floats, gateways: int) -> Floats:
