@@ -25,6 +25,7 @@ from async_hfl.core.projection import Gradient, GradientProjection
 Gradients = npt.NDArray[np.float32]
 _AFRESH_AT_LEAST = 256
 _OUTWEIGHS = 1e8
+_BLOCK = 8192
 _SMALL = 257
 """Numbers a gradient, below which double precision costs next to nothing."""
 
@@ -179,14 +180,7 @@ class GradientTable:
         direction = (self.total / largest).astype(np.float32)
         for place, row in enumerate(self.row_of[slots].tolist()):
             if row >= 0:
-                # In place, row by row: gathering or widening the candidates would copy them all.
-                with np.errstate(over="ignore", invalid="ignore"):
-                    product = float(np.dot(self.rows[row], direction))
-                products[place] = (
-                    product
-                    if isfinite(product)
-                    else float(np.einsum("i,i", self.rows[row].astype(np.float64), direction))
-                )
+                products[place] = _product(self.rows[row], direction)
         return products * (largest / self.count)
 
     # Housekeeping ------------------------------------------------------------------------------------------------
@@ -218,3 +212,13 @@ class GradientTable:
         self.rows = self.rows[self.row_of[used]].copy()
         self.row_of[used] = np.arange(len(used))
         self.free = []
+
+
+def _product(row: Gradient, direction: Gradient) -> float:
+    """row . direction without a copy: block by block in single precision, summed in double. Blocks are too short for
+    the library to share out among threads, so the result does not depend on how many there are."""
+    total = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, len(row), _BLOCK):
+            total += float(np.dot(row[start : start + _BLOCK], direction[start : start + _BLOCK]))
+    return total if isfinite(total) else float(np.einsum("i,i", row.astype(np.float64), direction))

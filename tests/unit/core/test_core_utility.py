@@ -105,16 +105,17 @@ def test_a_table_that_grows_keeps_its_rows() -> None:
     np.testing.assert_array_equal(table.total, [4, 6])
 
 
-def test_long_gradients_in_single_precision_agree_with_the_literal_formula() -> None:
+@pytest.mark.parametrize("length", [257, 8192, 20_000])
+def test_long_gradients_in_single_precision_agree_with_the_literal_formula(length: int) -> None:
     rng = np.random.default_rng(4)
-    gradients = rng.standard_normal((7, 1000)).astype(np.float32)
-    table = GradientTable.empty(7, 1000)
+    gradients = rng.standard_normal((7, length)).astype(np.float32)
+    table = GradientTable.empty(7, length)
     for slot, gradient in enumerate(gradients):
         table.count_in(slot, True)
         table.put(slot, gradient)
     found = table.utility(np.arange(7))
-    # |g|^2 is about 1000: single precision is good to some 1e-4 of that divided by N - 1.
-    np.testing.assert_allclose(found, literal_utility(gradients.astype(np.float64)), atol=1e-3)
+    # |g|^2 is about `length`: single precision is good to some 1e-6 of that, divided by N - 1.
+    np.testing.assert_allclose(found, literal_utility(gradients.astype(np.float64)), rtol=0, atol=1e-6 * length / 6)
 
 
 def test_huge_gradients_neither_overflow_nor_leave_anything_behind() -> None:
