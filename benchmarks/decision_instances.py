@@ -27,11 +27,15 @@ def selection(kind: str, count: int, seed: int) -> tuple[Floats, Floats, float]:
 
 def association(kind: str, devices: int, gateways: int, seed: int) -> AssociationProblem:
     """Eq. 11 with phi = 0.1. Utilities are log-normal, or Pareto with exponent 1.5 (some devices are worth a hundred
-    others); `nycmesh` has the paper's delays, the others independent ones."""
+    others). `nycmesh` has the paper's delays; `near` has places on a plane and six links each to the nearest;
+    `uniform` has independent delays."""
     rng = np.random.default_rng([devices, gateways, seed])
     if kind.startswith("nycmesh"):
         links = nycmesh_paper(devices, gateways, "comp1").links
         device, gateway, latency = links.link_device, links.link_gateway, links.expected_latency
+    elif kind.startswith("near"):
+        device, gateway, distance = _nearest(rng, devices, gateways)
+        latency = 20.0 + 200.0 * distance
     else:
         each = gateways if devices <= _MOST_DENSE else min(gateways, _SPARSE)
         device = np.repeat(np.arange(devices), each)
@@ -54,6 +58,19 @@ def association(kind: str, devices: int, gateways: int, seed: int) -> Associatio
         np.full(devices, -1, np.int64),
         seed,
     )
+
+
+def _nearest(
+    rng: np.random.Generator, devices: int, gateways: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]:
+    places, hubs, each = rng.random((devices, 2)), rng.random((gateways, 2)), min(6, gateways)
+    found, far = [], []
+    for start in range(0, devices, 10_000):  # the whole matrix would take a gigabyte
+        distance = np.linalg.norm(places[start : start + 10_000, None] - hubs[None], axis=2)
+        nearest = np.sort(np.argpartition(distance, each - 1, axis=1)[:, :each], axis=1)
+        found.append(nearest.ravel())
+        far.append(np.take_along_axis(distance, nearest, axis=1).ravel())
+    return np.repeat(np.arange(devices), each), np.concatenate(found), np.concatenate(far)
 
 
 def _some(rng: np.random.Generator, gateways: int, each: int) -> npt.NDArray[np.int64]:

@@ -4,9 +4,9 @@
     python benchmarks/decisions.py --quick      up to 10,000 devices, rivals up to 184 with half a second each
     python benchmarks/decisions.py --json       one line of JSON, the last on stdout
 
-Selection N = 30 ... 100,000; association N x G = 30 x 3 ... 100,000 x 1,000 (beyond 1,000 devices ten links each). Ours
-is the policy as a run uses it, one core, best of a few repeats. Times are CPU seconds of that core, for ours and for
-rivals, so that other work on the machine hardly shows (the rivals' limit is on the wall clock). The gap is
+Selection N = 30 ... 100,000; association N x G = 30 x 3 ... 100,000 x 1,000 (beyond 1,000 devices at most ten links
+each). Ours is the policy as a run uses it, one core, best of a few repeats. Times are CPU seconds of that core, for us
+and for rivals, so that other work on the machine hardly shows (the rivals' limit is on the wall clock). The gap is
 (bound - objective) / |bound| with the bound that the same solver proved; `short` is how far an objective stays below
 the best of all.
 """
@@ -42,10 +42,13 @@ ASSOCIATIONS = (
     ("uniform", 184, 6),
     ("uniform", 1_000, 20),
     ("uniform-pareto", 1_000, 20),
+    ("near", 1_000, 20),
     ("uniform", 10_000, 100),
     ("uniform-pareto", 10_000, 100),
+    ("near", 10_000, 100),
     ("uniform", 100_000, 1_000),
     ("uniform-pareto", 100_000, 1_000),
+    ("near", 100_000, 1_000),
 )
 QUICK_UP_TO = 10_000
 

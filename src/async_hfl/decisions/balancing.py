@@ -2,8 +2,8 @@
 
 Problems of up to 25,000 links go through the linear relaxation, whose vertices are nearly whole; the lumps of small
 ones are settled by branch and bound where rounding alone leaves a gap (`relaxation`). Larger ones round the shares that
-smoothed prices suggest (`prices`): the bound is as good, the start not quite, but the local search (`exchanges`) has
-small devices in plenty to even it out.
+smoothed prices suggest (`prices`): the bound is nearly as good, the start not quite, but the local search (`exchanges`)
+has small devices in plenty to even it out. Where it does not, up to 120,000 links the relaxation is solved after all.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from async_hfl.decisions.relaxation import WHOLE, Relaxation, rounded
 
 _PROGRAMMES = 25_000
 """Links up to which the linear relaxation is solved (a fifth of a second)."""
+_SECOND_THOUGHTS, _POOR = 120_000, 0.01
+"""Links up to which it is solved where prices left a gap of more than that (some seconds)."""
 _LUMPY = 5_000
 """Links up to which lumps are settled, and how many relaxations that may take."""
 _RELAXATIONS = 60
@@ -50,7 +52,6 @@ def balanced(balance: Balance, *, target_gap: float, effort: int, seed: int) -> 
     links, bound = len(balance.device), by_price.bound
     effort = max(min(effort, max(_LEAST_EFFORT, _EFFORT_PER_LINK * links)), _EFFORT_BY_SIZE * links)
     relaxation = _relaxation(tight) if links <= _PROGRAMMES else None
-    lumpy = relaxation is not None and links <= _LUMPY and relaxation.has_divided_lump()
     if relaxation is None:
         start = rounded(tight, by_price.share, _SOFT_SHARE)
     else:
@@ -58,14 +59,18 @@ def balanced(balance: Balance, *, target_gap: float, effort: int, seed: int) -> 
         bound = min(bound, relaxed)
         start = rounded(tight, share, 1.0 - WHOLE)
     start = max([start, *_as_it_is(tight)], key=tight.aim)
+    lumpy = relaxation is not None and links <= _LUMPY and relaxation.has_divided_lump()
     first_effort = _LEAST_EFFORT // 2 if lumpy else effort
     used = improve(tight, start, enough=_near(bound, target_gap), effort=first_effort, seed=seed)
-    if relaxation is not None and lumpy and tight.aim(used) < _near(bound, _LUMPY_GAP):
-        share, relaxed = relaxation.settle(_RELAXATIONS)
-        bound = min(bound, relaxed)
-        start, enough = rounded(tight, share, 1.0 - WHOLE), _near(bound, target_gap)
-        again = improve(tight, start, enough=enough, effort=effort, seed=seed)
-        used = max(used, again, key=tight.aim)
+    poor = relaxation is None and links <= _SECOND_THOUGHTS and tight.aim(used) < _near(bound, _POOR)
+    if poor or (lumpy and tight.aim(used) < _near(bound, _LUMPY_GAP)):
+        relaxation = _relaxation(tight) if relaxation is None else relaxation
+        if relaxation is not None:
+            share, relaxed = relaxation.settle(_RELAXATIONS if lumpy else 1)
+            bound = min(bound, relaxed)
+            start, enough = rounded(tight, share, 1.0 - WHOLE), _near(bound, target_gap)
+            again = improve(tight, start, enough=enough, effort=effort, seed=seed)
+            used = max(used, again, key=tight.aim)
     if balance.bonus.any():
         bound = tightened(replace(balance, bonus=np.zeros(links)))[1].bound
     return Balanced(used, bound)
@@ -84,12 +89,13 @@ def _near(bound: float, gap: float) -> float:
 
 def tightened(balance: Balance) -> tuple[Balance, Priced]:
     """The problem with utilities clipped as far as prices prove it right, and the last prices."""
-    by_price = priced(balance)
+    alone = len(balance.device) > _PROGRAMMES
+    by_price = priced(balance, alone=alone)
     for _ in range(_CLIPPINGS):
         tighter = clipped(balance, by_price.prices)
         if tighter is balance:
             break
-        again = priced(tighter)
+        again = priced(tighter, alone=alone)
         balance, by_price = tighter, replace(again, bound=min(again.bound, by_price.bound))
     return balance, by_price
 

@@ -27,16 +27,15 @@ from async_hfl.decisions.balance import Balance, Prices, price_bound
 
 _TEMPERATURES = (0.1, 0.03, 0.01, 0.003, 0.001)
 """In units of mean |u| / gateways. Much warmer, devices are nearly everywhere, and prices run off to a corner."""
-_STEPS = 40
-"""At each temperature, at most."""
+_STEPS, _FLAT = (40, 150), (1e-6, 1e-8)
+"""At each temperature, at most; and the relative improvement that is not worth another step. The second of each where
+nothing but prices will bound the problem (`alone`)."""
 _TRIALS = 6
 """Shorter and shorter steps tried before the search at a temperature is over."""
 _KEPT = 8
 """Pairs of differences that the curvature is estimated from."""
 _LEAST_PRICE = 1e-4
 """Over the number of gateways: no price counts as less in the scaling."""
-_FLAT = 1e-6
-"""Relative improvement that is not worth another step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +98,23 @@ class _Smoothed:
         return _softmax(place[: self.gateways]), _softmax(place[self.gateways :])
 
 
-def priced(balance: Balance) -> Priced:
+def priced(balance: Balance, *, alone: bool = False) -> Priced:
     """Prices near the best, the bound they prove, and the shares they suggest."""
     smoothed = _Smoothed(balance)
     place = np.zeros(2 * balance.gateways)
     best = point = smoothed.at(place, _TEMPERATURES[0] / balance.gateways)
     for temperature in _TEMPERATURES:
-        point, seen = _descend(smoothed, point.place, temperature / balance.gateways)
+        point, seen = _descend(smoothed, point.place, temperature / balance.gateways, alone)
         best = min(best, seen, key=lambda one: one.sharp)
     prices = Prices.cleaned(*smoothed.prices(best.place))
     return Priced(prices, price_bound(balance, prices), point.share)
 
 
-def _descend(smoothed: _Smoothed, place: Floats, temperature: float) -> tuple[_Point, _Point]:
+def _descend(smoothed: _Smoothed, place: Floats, temperature: float, alone: bool) -> tuple[_Point, _Point]:
     """Limited-memory BFGS with backtracking: where it ends, and the least D on the way."""
     point = best = smoothed.at(place, temperature)
     pairs: list[tuple[Floats, Floats]] = []
-    for _ in range(_STEPS):
+    for _ in range(_STEPS[alone]):
         direction = _direction(point.gradient, pairs, smoothed.curvature(point.place))
         fall = float(direction @ point.gradient)
         step, tried = 1.0, point
@@ -132,7 +131,7 @@ def _descend(smoothed: _Smoothed, place: Floats, temperature: float) -> tuple[_P
         gained = point.value - tried.value
         point = tried
         best = min(best, point, key=lambda one: one.sharp)
-        if gained <= _FLAT * abs(point.value):
+        if gained <= _FLAT[alone] * abs(point.value):
             break
     return point, best
 
