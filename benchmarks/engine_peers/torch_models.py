@@ -146,7 +146,7 @@ def _name(task: str, name: str) -> str:
 def _turned(name: str, array: npt.NDArray[np.float32], *, back: bool) -> npt.NDArray[np.float32]:
     """Linear maps are stored transposed, filters with the channels elsewhere; embeddings alike."""
     if array.ndim == 4:
-        return array.transpose((0, 2, 3, 1) if back else (0, 3, 1, 2))
+        return array.transpose((2, 3, 1, 0) if back else (3, 2, 0, 1))
     return array.T if array.ndim == 2 and name != "embedding.weight" else array
 
 

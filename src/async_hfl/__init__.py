@@ -4,6 +4,7 @@ import async_hfl
 run = async_hfl.run(task="digits", method="async-hfl", network="nycmesh-paper", seed=1)
 run.summary["time_to_target_s"], run.epochs[-1], run.model
 async_hfl.load_run(run.path)
+async_hfl.decide_selection("problem.json")["selected"]
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from async_hfl.api import Central, Run, central, load_run, resume, run, run_together
+    from async_hfl.api import (
+        Central,
+        Run,
+        central,
+        decide_association,
+        decide_selection,
+        load_run,
+        resume,
+        run,
+        run_together,
+    )
     from async_hfl.learning.own.modules import from_equinox, from_flax, from_nnx
     from async_hfl.learning.own.task import OwnTask
     from async_hfl.learning.pytorch.task import TorchTask
@@ -23,6 +34,8 @@ __all__ = [
     "Run",
     "TorchTask",
     "central",
+    "decide_association",
+    "decide_selection",
     "from_equinox",
     "from_flax",
     "from_nnx",

@@ -1,4 +1,5 @@
-"""The Python API: `run`, `resume`, `load_run`. The command line is a thin layer over it."""
+"""The Python API: `run`, `resume`, `load_run`, `decide_selection`, `decide_association`. The command line is a thin
+layer over it."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from async_hfl.assembly import deciding
 from async_hfl.assembly.build import Share, build
 from async_hfl.assembly.loading import as_table, compose, settings_from
 from async_hfl.assembly.settings import Settings
@@ -328,6 +330,16 @@ def load_run(path: str | Path) -> Run:
     return found
 
 
+def decide_selection(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
+    """One selection (Eq. 10) from a file or as data: `selected`, `objective`, `bound`, `gap`, `seconds`."""
+    return deciding.decide_selection(problem, exact=exact)
+
+
+def decide_association(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
+    """One association (Eq. 11) from a file or as data: `association`, `objective`, `bound`, `gap`, `seconds`."""
+    return deciding.decide_association(problem, exact=exact)
+
+
 def _simulate(made: Run, world: World, settings: Settings, on_epoch: Callable[[Progress], None] | None) -> Run:
     world.learner.compile()  # before the clock starts: compiling is not simulating
     with made.directory.locked():
@@ -392,7 +404,10 @@ def _fresh_path(name: str) -> Path:
 def _user_files(settings: Settings, start: Path | None) -> list[str]:
     """What a run was given from outside, and cannot go on without."""
     named = (settings.task.name, settings.selection.policy, settings.association.policy)
-    return [file_of(name) for name in named if is_user_code(name)] + ([] if start is None else [str(start)])
+    files = [file_of(name) for name in named if is_user_code(name)]
+    if settings.association.policy == "fixed":
+        files.append(settings.association.file)
+    return files + ([] if start is None else [str(start)])
 
 
 def _versions() -> dict[str, str]:

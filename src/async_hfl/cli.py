@@ -133,6 +133,15 @@ def _parser() -> argparse.ArgumentParser:
     show_data.add_argument("--out", type=Path, metavar="FILE.png", help="the picture (default: TASK-devices.png)")
     _finish(show_data, _data_show)
 
+    decide = commands.add_parser("decide", help="solve one selection or association problem from a file")
+    which = decide.add_subparsers(metavar="WHAT", required=True)
+    for kind, text in (("selection", "which devices to trigger"), ("association", "which device to which gateway")):
+        one = which.add_parser(kind, help=text)
+        one.add_argument("problem", type=Path, metavar="PROBLEM.json")
+        one.add_argument("--exact", action="store_true", help="a proven optimum, however long it takes to prove")
+        one.set_defaults(kind=kind)
+        _finish(one, _decide)
+
     bench = commands.add_parser("bench", help="measure the simulator")
     what = bench.add_subparsers(metavar="WHAT", required=True)
     events = what.add_parser("events", help="device updates per second without training, by number of devices")
@@ -354,6 +363,27 @@ def _data_verify(options: argparse.Namespace) -> int:
         return _complain(f"{len(wrong)} of {len(rows)} files are not right; {remedy}", 2)
     if not rows:
         return _complain("no data set is on this machine; `async-hfl data list` shows what there is", 2)
+    return 0
+
+
+def _decide(options: argparse.Namespace) -> int:
+    from async_hfl.assembly.deciding import decide_association, decide_selection
+
+    if options.kind == "selection":
+        answer = decide_selection(options.problem, exact=options.exact)
+        chosen = answer["selected"]
+        lines = [f"selected {len(chosen)}: {' '.join(chosen)}" if chosen else "selected nobody"]
+    else:
+        answer = decide_association(options.problem, exact=options.exact)
+        lines = [f"{device}  {gateway}" for device, gateway in answer["association"].items()] or ["nobody associated"]
+    if options.json:
+        _print_json(answer)
+        return 0
+    print("\n".join(lines))
+    print(
+        f"objective {answer['objective']:.6g}, bound {answer['bound']:.6g}, gap {answer['gap']:.2g}, "
+        f"{answer['seconds'] * 1e3:.2f} ms"
+    )
     return 0
 
 

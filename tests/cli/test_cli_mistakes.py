@@ -61,11 +61,12 @@ SETTINGS = {
     "no gateways": ("network.gateways=0", "network.gateways = 0"),
     "more devices than sites": ("task.devices=500", "500 were asked for (1..184 are possible)"),
     "more gateways than there are": ("network.gateways=7", "nycmesh-paper has 6 gateways; 7 were asked for"),
-    "unknown policy": ("selection.policy=greedy", "there is utility-knapsack, random, or FILE.py:FUNCTION of your own"),
+    "unknown policy": ("selection.policy=greedy", "there is utility-knapsack, random, high-loss,"),
     "unknown association": (
         "association.policy=near",
-        "association.policy = 'near': there is balanced-utility, random,",
+        "association.policy = 'near': there is balanced-utility, random, re-clustering, even, nearest, fixed, or FILE",
     ),
+    "fixed without a file": ("association.policy=fixed", "needs association.file: CSV with device,gateway, or JSON"),
 }
 
 

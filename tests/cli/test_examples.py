@@ -18,8 +18,8 @@ NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 
 def test_all_are_here() -> None:
-    assert {"own_policy.py", "run_from_python.py"} <= set(NAMES)
     assert {f"own_{library}.py" for library in ("jax", "flax", "equinox", "torch")} <= set(NAMES)
+    assert {"decide.py", "own_policy.py", "run_from_python.py"} <= set(NAMES)
 
 
 @pytest.fixture
@@ -52,6 +52,13 @@ def test_own_policy(place: Path) -> None:
     out = run("own_policy.py", place)
     assert "async-hfl on digits, nycmesh-paper (tight), seed 1" in out
     assert "reached after" in out
+
+
+def test_decide(place: Path) -> None:
+    """By hand: 0.9 / 200 + 0.3 / 50, at 8 and 32 kB/s; 0.7 against 0.9, less a tenth of the load 0.052."""
+    lines = run("decide.py", place).splitlines()
+    assert lines[0] == "trigger ['cellar', 'corner'] worth 0.0105"
+    assert lines[1] == "alone at its gateway: ['cellar'] worth 0.6948 gap 0.0"
 
 
 def test_run_from_python(place: Path) -> None:

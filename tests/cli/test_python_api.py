@@ -126,6 +126,7 @@ def test_errors_are_of_the_one_tree(tmp_path: Path) -> None:
 
 def test_the_package_has_these_names_and_no_others() -> None:
     runs = ["Central", "Run", "central", "load_run", "resume", "run", "run_together"]
+    runs += ["decide_association", "decide_selection"]
     tasks = ["OwnTask", "TorchTask", "from_equinox", "from_flax", "from_nnx"]
     assert async_hfl.__all__ == sorted(runs + tasks)
     for name in async_hfl.__all__:

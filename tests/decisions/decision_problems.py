@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from async_hfl.core.policies import AssociationProblem, Floats, SelectionProblem
+from async_hfl.core.policies import AssociationProblem, Floats, Peers, SelectionProblem
 
 
 def selection_problem(
@@ -47,7 +49,36 @@ def random_selection_problem(rng: np.random.Generator) -> SelectionProblem:
     utility = rng.uniform(0.1, 1.0, count) if rng.random() < 0.7 else np.ones(count)
     kappa = float(rng.choice([0.0, 0.5, 1.0, 2.0]))
     seed = int(rng.integers(0, 2**63))
-    return selection_problem(rate, capacity, utility=utility, latency=latency, kappa=kappa, seed=seed)
+    problem = selection_problem(rate, capacity, utility=utility, latency=latency, kappa=kappa, seed=seed)
+    return with_knowledge(rng, problem)
+
+
+def with_knowledge(rng: np.random.Generator, problem: SelectionProblem) -> SelectionProblem:
+    """What devices have told so far: nothing, something or everything; sometimes others are busy."""
+    count, heard = len(problem.candidates), float(rng.choice([0.0, 0.6, 1.0]))
+    known = rng.random(count) < heard
+    loss = np.where(known, rng.exponential(1.0, count).round(int(rng.integers(0, 3))), np.nan)
+    epoch = int(rng.integers(0, 60))
+    peers = None
+    if rng.random() < 0.5:
+        busy = int(rng.integers(0, 10))
+        peers = Peers(
+            rng.lognormal(4.0, 0.8, busy), rng.exponential(1.0, busy), rng.normal(size=(busy // 2, 5)).astype("f4")
+        )
+    return replace(
+        problem,
+        loss=loss,
+        squared_loss=loss**2 * 1.2,
+        samples=rng.integers(1, 500, count),
+        idle_since=rng.uniform(0.0, 120.0, count).round(-1),
+        gateway_epoch=epoch,
+        last_seen=np.where(known, rng.integers(0, epoch + 1, count), -1),
+        gradients=rng.normal(size=(count, 5)).astype(np.float32),
+        gradient_known=known,
+        triggered=rng.integers(0, 9, count),
+        mean_triggered=4.0,
+        peers=peers,
+    )
 
 
 def association_problem(
@@ -60,6 +91,7 @@ def association_problem(
     every_device: bool = True,
     switching_cost: float = 0.0,
     current: list[int] | None = None,
+    latency: list[float] | Floats | None = None,
     seed: int = 5,
 ) -> AssociationProblem:
     pairs = np.array(links, np.int64).reshape(-1, 2)
@@ -69,7 +101,7 @@ def association_problem(
         link_device=pairs[:, 0].copy(),
         link_gateway=pairs[:, 1].copy(),
         link_data_rate=np.array(rate, np.float64),
-        link_round_latency=np.ones(len(pairs)),
+        link_round_latency=np.ones(len(pairs)) if latency is None else np.array(latency, np.float64),
         load_penalty=phi,
         every_device=every_device,
         switching_cost=switching_cost,
@@ -99,5 +131,6 @@ def random_association_problem(
         every_device=every_device,
         switching_cost=switching_cost,
         current=rng.integers(-1, gateways, devices).tolist(),
+        latency=rng.lognormal(4.0, 0.7, len(links)),
         seed=int(rng.integers(0, 2**63)),
     )

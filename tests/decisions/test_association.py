@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from decision_problems import association_problem, random_association_problem
 
-from async_hfl.core.errors import SolverError
+from async_hfl.core.errors import DataError, SolverError
+from async_hfl.core.plain import from_plain, to_plain
 from async_hfl.core.policies import (
     Association,
     AssociationPolicy,
@@ -19,10 +22,33 @@ from async_hfl.core.policies import (
     association_objective,
 )
 from async_hfl.decisions.association.balanced_utility import BalancedUtility
+from async_hfl.decisions.association.even import Even
+from async_hfl.decisions.association.fixed import FixedAssociation, read_table
+from async_hfl.decisions.association.nearest import NearestGateway
+from async_hfl.decisions.association.own import OwnAssociation
 from async_hfl.decisions.association.random import RandomAssociation
+from async_hfl.decisions.association.reclustering import Reclustering
 from async_hfl.decisions.solver import LinearProgramme, solve_linear
 
-POLICIES: list[AssociationPolicy] = [BalancedUtility(), RandomAssociation(), RandomAssociation(redraw=True)]
+
+def first_in_reach(problem: AssociationProblem) -> dict[int, int]:
+    """What a user might write."""
+    found: dict[int, int] = {}
+    for device, gateway in zip(problem.link_device.tolist(), problem.link_gateway.tolist(), strict=True):
+        found.setdefault(device, gateway)
+    return found
+
+
+POLICIES: list[AssociationPolicy] = [
+    BalancedUtility(),
+    RandomAssociation(),
+    RandomAssociation(redraw=True),
+    Reclustering(),
+    Even(),
+    NearestGateway(),
+    FixedAssociation({0: 0}, "table.csv"),
+    OwnAssociation(first_in_reach, "mine.py"),
+]
 
 
 def check(problem: AssociationProblem, association: Association) -> None:
@@ -48,16 +74,29 @@ def best_objective(problem: AssociationProblem) -> float:
     return max(association_objective(problem, np.array(one)) for one in itertools.product(*choices))
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=repr)
+def name_of(policy: AssociationPolicy) -> str:
+    return type(policy).__name__
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=name_of)
 def test_contract(policy: AssociationPolicy) -> None:
+    """Feasible links only, everybody who has one where that is asked, the same for the same problem, memory that a
+    checkpoint can hold, nothing in the problem changed."""
     rng = np.random.default_rng(5)
-    for number in range(40):
-        problem = random_association_problem(
-            rng, int(rng.integers(1, 25)), int(rng.integers(1, 6)), every_device=number % 2 == 0
-        )
-        association = policy.solve(problem)
-        check(problem, association)
-        assert (policy.solve(problem).gateway_of == association.gateway_of).all()
+    for number in range(16):
+        devices, gateways = int(rng.integers(1, 25)), int(rng.integers(1, 6))
+        memory: Mapping[str, Any] = {}
+        for epoch in (0, 7, 20):
+            problem = random_association_problem(
+                rng, devices, gateways, every_device=number % 2 == 0, switching_cost=float(rng.choice([0.0, 0.1]))
+            )
+            problem = replace(problem, memory=memory, epoch=epoch)
+            before = to_plain(problem)
+            association = policy.solve(problem)
+            check(problem, association)
+            assert (policy.solve(problem).gateway_of == association.gateway_of).all()
+            assert repr(to_plain(problem)) == repr(before)
+            memory = from_plain(to_plain(association.memory))
 
 
 @pytest.mark.parametrize("every_device", [True, False])
@@ -150,7 +189,7 @@ def test_a_gateway_nobody_reaches_takes_no_part() -> None:
     assert association.objective == pytest.approx(1.0 - 0.05)
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=repr)
+@pytest.mark.parametrize("policy", POLICIES, ids=name_of)
 def test_no_links_at_all(policy: AssociationPolicy) -> None:
     association = policy.solve(association_problem([1.0, 2.0], [1.0], [], []))
     assert association.gateway_of.tolist() == [-1, -1]
@@ -268,3 +307,153 @@ def test_a_linear_programme_by_hand() -> None:
     assert solution.columns.tolist() == [1.0, 2.0]
     assert solution.objective == 5.0
     assert abs(solution.row_duals[0]) == pytest.approx(1.0)
+
+
+class TestNearest:
+    def test_by_hand(self) -> None:
+        links = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 1)]
+        latency = [30.0, 20.0, 15.0, 15.0, 90.0]
+        problem = association_problem([1.0] * 4, [1.0, 1.0], links, [0.1] * 5, latency=latency)
+        assert NearestGateway().solve(problem).gateway_of.tolist() == [1, 0, 1, -1]
+
+
+class TestEven:
+    def test_demand_is_even_and_fast_links_are_preferred(self) -> None:
+        """Two devices, two gateways: crossing over would be just as even, over links half as fast."""
+        links = [(i, j) for i in range(2) for j in range(2)]
+        problem = association_problem([1.0, 1.0], [1.0, 1.0], links, [0.4, 0.2, 0.2, 0.4])
+        assert Even().solve(problem).gateway_of.tolist() == [0, 1]
+
+    def test_utility_is_not_looked_at(self) -> None:
+        rng = np.random.default_rng(2)
+        links = [(i, j) for i in range(40) for j in range(4)]
+        rate = rng.uniform(0.05, 0.1, len(links))
+        answers = [
+            Even().solve(association_problem(utility, np.ones(4), links, rate)).gateway_of.tolist()
+            for utility in (np.ones(40), rng.lognormal(0.0, 1.0, 40))
+        ]
+        assert answers[0] == answers[1]
+        load = np.bincount(answers[0], rate[np.arange(40) * 4 + np.array(answers[0])], 4)
+        assert load.max() / load.min() < 1.02
+
+    def test_slow_links_are_not_used(self) -> None:
+        """Three devices, the third near gateway 0 only within twice its best."""
+        links = [(i, j) for i in range(3) for j in range(2)]
+        latency = [10.0, 15.0, 10.0, 15.0, 10.0, 20.5]
+        problem = association_problem([1.0] * 3, [1.0, 1.0], links, [0.3] * 4 + [0.9, 0.9], latency=latency)
+        assert Even().solve(problem).gateway_of.tolist() == [1, 1, 0]
+        wide = Even(link_stretch=3.0).solve(replace(problem, link_data_rate=np.array([0.3, 0.2] * 2 + [0.9, 1.2])))
+        assert wide.gateway_of.tolist() == [0, 0, 1]
+
+    def test_a_gateway_with_more_bandwidth_gets_more(self) -> None:
+        links = [(i, j) for i in range(30) for j in range(2)]
+        problem = association_problem(np.ones(30), [1.0, 2.0], links, np.full(60, 0.1))
+        assert np.bincount(Even().solve(problem).gateway_of).tolist() == [10, 20]
+
+
+class TestReclustering:
+    def test_similar_latency_together_and_sizes_equal(self) -> None:
+        """Latencies 10..12, 50..52 and 200..202 on every link: three clusters of three."""
+        own = [10.0, 51.0, 200.0, 11.0, 52.0, 201.0, 12.0, 50.0, 202.0]
+        links = [(i, j) for i in range(9) for j in range(3)]
+        problem = association_problem([1.0] * 9, [1.0] * 3, links, [0.1] * 27, latency=np.repeat(own, 3))
+        gateway_of = Reclustering().solve(problem).gateway_of
+        assert np.bincount(gateway_of).tolist() == [3, 3, 3]
+        for kind in range(3):
+            assert len({int(gateway_of[device]) for device in range(9) if device % 3 == kind}) == 1
+
+    def test_sizes_differ_by_one_at_most_where_links_allow(self) -> None:
+        rng = np.random.default_rng(1)
+        for _ in range(20):
+            devices, gateways = int(rng.integers(2, 60)), int(rng.integers(1, 7))
+            links = [(i, j) for i in range(devices) for j in range(gateways)]
+            latency = rng.lognormal(4.0, 1.0, len(links))
+            problem = association_problem([1.0] * devices, [1.0] * gateways, links, [0.1] * len(links), latency=latency)
+            sizes = np.bincount(Reclustering().solve(problem).gateway_of, minlength=gateways)
+            assert sizes.max() - sizes.min() <= 1
+
+    def test_a_gateway_that_few_reach_gets_those(self) -> None:
+        links = [(i, 0) for i in range(6)] + [(5, 1)]
+        problem = association_problem([1.0] * 6, [1.0, 1.0], sorted(links), [0.1] * 7)
+        assert Reclustering().solve(problem).gateway_of.tolist() == [0, 0, 0, 0, 0, 1]
+
+    def test_remade_every_period_and_only_repaired_between(self) -> None:
+        rng = np.random.default_rng(3)
+        links = [(i, j) for i in range(20) for j in range(4)]
+        problem = association_problem(
+            [1.0] * 20, [1.0] * 4, links, [0.1] * 80, latency=np.repeat(rng.lognormal(4.0, 1.0, 20), 4)
+        )
+        first = Reclustering().solve(problem)
+        assert first.memory == {"remade": 0}
+        changed = replace(
+            problem,
+            link_round_latency=np.repeat(rng.lognormal(4.0, 1.0, 20), 4),
+            current=first.gateway_of,
+            memory=first.memory,
+        )
+        cut = (changed.link_device == 3) & (changed.link_gateway == first.gateway_of[3])
+        lost = replace(
+            changed,
+            epoch=9,
+            **{
+                name: getattr(changed, name)[~cut]
+                for name in ("link_device", "link_gateway", "link_data_rate", "link_round_latency")
+            },
+        )
+        between = Reclustering().solve(lost)
+        moved_ = np.flatnonzero(between.gateway_of != first.gateway_of)
+        assert moved_.tolist() == [3]
+        assert between.memory == {"remade": 0}
+        later = Reclustering().solve(replace(changed, epoch=10))
+        assert later.memory == {"remade": 10}
+        assert (later.gateway_of != first.gateway_of).sum() > 5
+
+
+class TestFixed:
+    PROBLEM = association_problem([1.0] * 3, [1.0, 1.0], [(0, 0), (0, 1), (1, 1), (2, 0)], [0.1] * 4)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "device,gateway\n0,1\n1,1\n2,0\n",
+            " gateway , device\n1,0\n1,1\n\n0,2",
+            '{"0": 1, "1": 1, "2": 0}',
+            "[1, 1, 0]",
+        ],
+    )
+    def test_from_a_file(self, text: str) -> None:
+        policy = FixedAssociation(read_table(text, "table"), "table")
+        assert policy.solve(self.PROBLEM).gateway_of.tolist() == [1, 1, 0]
+
+    def test_a_device_without_its_gateway(self) -> None:
+        policy = FixedAssociation({0: 0, 1: 0, 2: -1}, "table")
+        assert policy.solve(self.PROBLEM).gateway_of.tolist() == [0, 1, 0], "the nearest, where everybody needs one"
+        assert policy.solve(replace(self.PROBLEM, every_device=False)).gateway_of.tolist() == [0, -1, -1]
+
+    @pytest.mark.parametrize(
+        ("text", "what"),
+        [
+            ("", "line 1: '' is not a header; write device,gateway"),
+            ("0,1\n", "line 1: '0,1' is not a header"),
+            ("device,gateway\n", "names no device"),
+            ("device,gateway\n0,1\n0,0\n", "line 3: device 0 is given twice"),
+            ("device,gateway\n0\n", "line 2: 1 values where"),
+            ("device,gateway\nd1,0\n", "line 2: device 'd1' is not a whole number"),
+            ("device,gateway\n0,-2\n", "line 2: gateway '-2' is not a whole number of at least -1"),
+            ('{"0": ', "not valid JSON"),
+            ('{"a": 1}', "device 'a' is not a whole number"),
+            ("[0.5]", "device 0: gateway 0.5 is not a whole number"),
+        ],
+    )
+    def test_a_wrong_file(self, text: str, what: str) -> None:
+        with pytest.raises(DataError, match=r"^table") as raised:
+            read_table(text, "table")
+        assert what in str(raised.value)
+
+    @pytest.mark.parametrize(
+        ("table", "what"),
+        [({3: 0}, "device 3 is not one of 0..2"), ({0: 2}, "device 0: gateway 2 is not one of 0..1")],
+    )
+    def test_a_table_for_another_network(self, table: dict[int, int], what: str) -> None:
+        with pytest.raises(DataError, match=what):
+            FixedAssociation(table, "table").solve(self.PROBLEM)

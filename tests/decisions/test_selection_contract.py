@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from decision_problems import random_selection_problem, selection_problem
 
-from async_hfl.core.policies import SelectionPolicy, SelectionProblem
+from async_hfl.core.plain import from_plain, to_plain
+from async_hfl.core.policies import Selection, SelectionPolicy, SelectionProblem
+from async_hfl.decisions.selection.divfl import DivFl
+from async_hfl.decisions.selection.high_loss import HighLoss
+from async_hfl.decisions.selection.longest_idle import LongestIdle
+from async_hfl.decisions.selection.oort import Oort
 from async_hfl.decisions.selection.own import OwnSelection
 from async_hfl.decisions.selection.random import RandomSelection
+from async_hfl.decisions.selection.short_latency import ShortLatency
+from async_hfl.decisions.selection.tifl import Tifl
 from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
 
 
@@ -27,20 +36,57 @@ def fastest_first(problem: SelectionProblem) -> Sequence[int]:
     return chosen
 
 
-POLICIES: list[SelectionPolicy] = [UtilityKnapsack(), RandomSelection(), OwnSelection(fastest_first, "mine.py")]
+FILLING: list[SelectionPolicy] = [
+    UtilityKnapsack(),
+    RandomSelection(),
+    HighLoss(),
+    ShortLatency(),
+    LongestIdle(),
+    Oort(),
+    DivFl(),
+    OwnSelection(fastest_first, "mine.py"),
+]
+POLICIES: list[SelectionPolicy] = [*FILLING, Tifl(), Tifl("random"), Tifl(only_if_stalled=True)]
+"""TiFL never takes devices from two tiers at once, so it may leave bandwidth free."""
 
 
-@pytest.fixture(params=POLICIES, ids=lambda policy: type(policy).__name__)
+def name_of(policy: SelectionPolicy) -> str:
+    return type(policy).__name__
+
+
+@pytest.fixture(params=POLICIES, ids=name_of)
 def policy(request: pytest.FixtureRequest) -> SelectionPolicy:
     chosen: SelectionPolicy = request.param
     return chosen
 
 
+@pytest.fixture(params=FILLING, ids=name_of)
+def filling(request: pytest.FixtureRequest) -> SelectionPolicy:
+    chosen: SelectionPolicy = request.param
+    return chosen
+
+
+COLUMNS = ("candidates", "data_rate", "learning_utility", "loss", "samples", "round_latency", "gradients", "last_seen")
+
+
+def same(one: Selection, other: Selection) -> bool:
+    memories = [
+        None if found.memory is None else json.dumps(to_plain(found.memory), default=repr) for found in (one, other)
+    ]
+    return (one.devices, one.objective, one.bound) == (other.devices, other.objective, other.bound) and (
+        memories[0] == memories[1]
+    )
+
+
 def test_contract(policy: SelectionPolicy) -> None:
+    """Within the candidates, within the bandwidth, never empty while something fits, the same for the same problem,
+    memory that a checkpoint can hold, and nothing in the problem changed."""
     rng = np.random.default_rng(11)
-    for _ in range(400):
-        problem = random_selection_problem(rng)
-        before = [array.copy() for array in (problem.candidates, problem.data_rate, problem.learning_utility)]
+    memory: Mapping[str, Any] = {}
+    for _ in range(300):
+        problem = replace(random_selection_problem(rng), memory=memory if rng.random() < 0.8 else {})
+        before = [getattr(problem, name).copy() for name in COLUMNS]
+        remembered = to_plain(problem.memory)
         selection = policy.choose(problem)
         assert type(selection.devices) is tuple
         assert all(type(device) is int for device in selection.devices)
@@ -52,9 +98,11 @@ def test_contract(policy: SelectionPolicy) -> None:
         elif problem.capacity > 0.0:
             assert not (problem.data_rate <= problem.capacity).any(), "nobody chosen although somebody fits"
         assert selection.bound is None or selection.bound >= selection.objective
-        assert policy.choose(problem) == selection, "the same problem has the same answer"
-        for array, copy in zip((problem.candidates, problem.data_rate, problem.learning_utility), before, strict=True):
-            assert (array == copy).all(), "a policy changes nothing in the problem"
+        assert same(policy.choose(problem), selection), "the same problem has the same answer"
+        for name, copy in zip(COLUMNS, before, strict=True):
+            assert np.array_equal(getattr(problem, name), copy, equal_nan=copy.dtype.kind == "f"), "nothing is changed"
+        assert repr(to_plain(problem.memory)) == repr(remembered)
+        memory = from_plain(to_plain(selection.memory or {}))
 
 
 @pytest.mark.parametrize("capacity", [-1.0, 0.0, 0.5])
@@ -70,16 +118,16 @@ def test_the_one_candidate_that_fits_exactly(policy: SelectionPolicy) -> None:
     assert policy.choose(selection_problem(np.array([1.7]), 1.7)).devices == (10,)
 
 
-def test_everybody_where_everybody_fits(policy: SelectionPolicy) -> None:
+def test_everybody_where_everybody_fits(filling: SelectionPolicy) -> None:
     rates = np.random.default_rng(0).uniform(1.0, 2.0, 50)
-    assert sorted(policy.choose(selection_problem(rates, 1e3)).devices) == (10 + 2 * np.arange(50)).tolist()
+    assert sorted(filling.choose(selection_problem(rates, 1e3)).devices) == (10 + 2 * np.arange(50)).tolist()
 
 
-def test_no_policy_keeps_room_for_another(policy: SelectionPolicy) -> None:
+def test_no_policy_keeps_room_for_another(filling: SelectionPolicy) -> None:
     rng = np.random.default_rng(3)
     for _ in range(100):
         problem = random_selection_problem(rng)
-        places = np.searchsorted(problem.candidates, policy.choose(problem).devices)
+        places = np.searchsorted(problem.candidates, filling.choose(problem).devices)
         left = problem.capacity - math.fsum(problem.data_rate[places].tolist())
         others = np.delete(problem.data_rate, places)
         assert not (others <= left * (1.0 - 1e-9)).any() or left <= 0.0

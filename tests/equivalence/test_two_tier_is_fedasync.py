@@ -7,35 +7,15 @@ the server mixes w <- (1 - a) w + a w_i with a = alpha (staleness + 1)^-0.5 and 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
+from star_world import ALPHA, SIZE, Star, Towards, Vector, run_star, trained_from
 
-from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
 from async_hfl.core.records import JobRecord, UploadRecord
-from async_hfl.core.staleness import StalenessDiscount
-from async_hfl.core.targets import Target
-from async_hfl.core.topology import feasible_links
-from async_hfl.core.weights import Layout, frozen
-from async_hfl.decisions.association.random import RandomAssociation
-from async_hfl.decisions.selection.random import RandomSelection
-from async_hfl.nodes.cloud import CloudNode
-from async_hfl.nodes.cloud_mixing import MixUploads
-from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.gateway_relaying import Relay
-from async_hfl.nodes.rules import CloudRules, GatewayRules
-from async_hfl.simulation.ledger import Ledger
-from async_hfl.simulation.simulator import Simulator, World
-
-Vector = npt.NDArray[np.float64]
-SIZE, ALPHA = 5, 0.6
-
 
 # FedAsync --------------------------------------------------------------------------------------------------------
 
@@ -71,146 +51,6 @@ def fedasync(start: Vector, round_s: Vector, way_s: float, pulls: Vector, update
     return found
 
 
-def trained_from(weights: Any, pull: Any) -> Any:
-    """A device's local training: half-way towards its own optimum."""
-    return 0.5 * weights + 0.5 * pull
-
-
-# Ours ------------------------------------------------------------------------------------------------------------
-
-
-class Towards:
-    """A learner whose result depends on the device and the model it received, and on nothing else."""
-
-    layout = Layout(("w",), ((SIZE,),))
-    model_bytes = 4 * SIZE
-    target = Target("none", 2.0)
-    learning_rate = 1.0
-
-    def __init__(self, pulls: Vector) -> None:
-        self.pulls = pulls
-        self.samples = np.ones(len(pulls), np.int64)
-
-    def initial_weights(self, seed: int) -> npt.NDArray[np.float32]:
-        return frozen(np.random.default_rng(seed).uniform(-1, 1, SIZE).astype(np.float32))
-
-    def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
-        results = [trained_from(job.weights, self.pulls[job.device]).astype(np.float32) for job in jobs]
-        return [TrainingResult(frozen(weights), 1, 1, 0.5, 0.25) for weights in results]
-
-    def evaluate(self, weights: npt.NDArray[np.float32]) -> Evaluation:
-        return Evaluation(0.0, 1.0)
-
-
-@dataclass
-class Star:
-    """Times of a star: a device's round in three pieces, and the way between gateway and cloud."""
-
-    download: Vector
-    training: Vector
-    upload: Vector
-    way_s: float
-
-    def to_device(self, gateway: int, device: int, size_bytes: int) -> float:
-        return float(self.download[device])
-
-    def compute(self, device: int) -> float:
-        return float(self.training[device])
-
-    def to_gateway(self, device: int, gateway: int, size_bytes: int) -> float:
-        return float(self.upload[device])
-
-    def gateway_to_cloud(self, gateway: int, size_bytes: int) -> float:
-        return self.way_s
-
-    def cloud_to_gateway(self, gateway: int, size_bytes: int) -> float:
-        return self.way_s
-
-
-class Records(list[Any]):
-    """A journal that keeps records and leaves out what was sent."""
-
-    def write(self, record: Any) -> None:
-        self.append(record)
-
-    def write_sent(self, *fields: Any) -> None:
-        return
-
-    def epoch(self, record: Any, ledger: Ledger) -> None:
-        return
-
-
-def two_tier(star: Star, learner: Towards, seed: int, evaluations: int) -> tuple[Simulator, Records]:
-    devices = len(star.training)
-    rounds = star.download + star.training + star.upload
-    links = feasible_links(devices, 1, np.arange(devices), np.zeros(devices, np.int64), rounds)
-    cloud = CloudRules(
-        gateways=1,
-        epochs=evaluations,
-        epochs_after_target=0,
-        mixing_weight=ALPHA,
-        staleness=StalenessDiscount(),
-        max_staleness=100 * devices,
-        delivery="reply",
-        evaluate_every=20,
-        warmup=False,
-        warmup_quorum=0.5,
-        warmup_patience=0.0,
-        warmup_limit=3600.0,
-        association_period=1,
-        load_penalty=0.1,
-        every_device=True,
-        switching_cost=0.0,
-        utility_scale="mean",
-        link_stretch=float("inf"),
-        bandwidth=(1e9,),
-        model_bytes=learner.model_bytes,
-        gradient="none",
-        gradient_size=SIZE,
-        target=learner.target,
-        seed=seed,
-    )
-    gateway = GatewayRules(
-        number=0,
-        bandwidth=1e9,
-        epochs=1,
-        mixing_weight=0.9,
-        drag=1.0,
-        staleness=StalenessDiscount(),
-        max_staleness=None,
-        in_flight="carry",
-        carry_staleness="both",
-        patience_floor=60.0,
-        patience_factor=5.0,
-        cycle_patience=600.0,
-        reply_patience=120.0,
-        model_bytes=learner.model_bytes,
-        latency_exponent=1.0,
-        utility_scale="minmax",
-        utility_floor=0.1,
-        gradient="none",
-        gradient_size=SIZE,
-        learning_rate=1.0,
-        seed=seed,
-    )
-    association = RandomAssociation()
-    world = World(
-        CloudNode(cloud, links, learner.samples, learner.initial_weights(seed), MixUploads(), revisits=False),
-        [GatewayNode(gateway, RandomSelection(), Relay())],
-        [DeviceNode() for _ in range(devices)],
-        learner,
-        star,
-        association,
-        learner.model_bytes,
-        seed,
-    )
-    records = Records()
-    simulator = Simulator(world, records)
-    simulator.start()
-    simulator.run()
-    return simulator, records
-
-
 @pytest.mark.parametrize("way_s", [0.0, 1e-4])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("devices", [1, 2, 7])
@@ -218,7 +58,9 @@ def test_two_tier_is_fedasync_on_a_star_with_the_same_delays(devices: int, seed:
     random = np.random.default_rng(seed)
     star = Star(random.uniform(1, 5, devices), random.uniform(5, 60, devices), random.uniform(1, 9, devices), way_s)
     learner = Towards(random.uniform(-1, 1, (devices, SIZE)))
-    simulator, records = two_tier(star, learner, seed, evaluations=10)
+    simulator, records = run_star(
+        star, learner, seed, Relay, epochs=10, cloud_rules={"evaluate_every": 20, "max_staleness": 100 * devices}
+    )
 
     rounds = star.download + star.training + star.upload
     start = learner.initial_weights(seed).astype(np.float64)

@@ -81,9 +81,7 @@ def start(case: Case, seed: int, name: str, shape: tuple[int, ...]) -> Floats:
         return 1 + 0.2 * drawn
     if len(shape) == 1 or name.startswith("embedding"):
         return 0.2 * drawn
-    # A filter's outputs come first, a matrix's last.
-    fan_in = np.prod(shape[1:]) if len(shape) == 4 else shape[0]
-    return drawn * np.sqrt(3 / fan_in)
+    return drawn * np.sqrt(3 / np.prod(shape[:-1]))
 
 
 def orders(case: Case, seed: int) -> npt.NDArray[np.int32]:

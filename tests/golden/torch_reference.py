@@ -13,8 +13,8 @@ from golden_cases import Case, Floats, Outcome, data, orders, start
 from torch import nn
 from torch.nn import functional
 
-_AXES = {2: (1, 0), 4: (0, 2, 3, 1)}
-"""Ours from PyTorch's: matrices are (inputs, outputs), filters have their inputs last."""
+_AXES = {2: (1, 0), 4: (2, 3, 1, 0)}
+"""Ours from PyTorch's: matrices are (inputs, outputs), filters (height, width, inputs, outputs)."""
 
 
 class Perceptron(nn.Module):

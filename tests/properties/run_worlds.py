@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from async_hfl.core.policies import AssociationPolicy, SelectionPolicy
+from async_hfl.core.projection import CountSketch
 from async_hfl.core.randomness import stream_seed
 from async_hfl.core.records import EpochRecord, Record, SentRecord
 from async_hfl.core.staleness import StalenessDiscount
@@ -21,16 +22,20 @@ from async_hfl.network.bandwidth import demand
 from async_hfl.network.description import DelayModel, NetworkDescription
 from async_hfl.network.uniform import uniform
 from async_hfl.nodes.cloud import CloudNode
+from async_hfl.nodes.cloud_averaging import AverageUploads
 from async_hfl.nodes.cloud_mixing import MixUploads
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.gateway_mixing import MixOnArrival
+from async_hfl.nodes.gateway_periods import Periods
 from async_hfl.nodes.gateway_relaying import Relay
+from async_hfl.nodes.gateway_rounds import Rounds
 from async_hfl.nodes.rules import CloudRules, GatewayRules
 from async_hfl.simulation.ledger import Ledger
 from async_hfl.simulation.simulator import Simulator, World
 
 SIZE = 64
+FAMILIES = {"mix": MixOnArrival, "periods": Periods, "rounds": Rounds}
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,12 @@ class Plan:
     """Every device is given up before it can have answered (with one gateway: nobody else may trigger it then)."""
     max_staleness: int | None
     batching: bool = True
+    family: str = "mix"
+    """What gateways do with updates where they do not relay them."""
+    averages: bool = False
+    """The cloud averages when all have reported."""
+    compression: str = "none"
+    min_participation: float = 0.0
 
 
 @st.composite
@@ -62,6 +73,8 @@ def plans(draw: st.DrawFn) -> Plan:
     relay = draw(st.booleans()) and draw(st.booleans())
     utility = draw(st.booleans()) and not relay
     gateways = draw(st.integers(1, 3))
+    family = "mix" if relay else draw(st.sampled_from(["mix", "mix", "periods", "rounds"]))
+    warmup = draw(st.booleans())
     return Plan(
         seed=draw(st.integers(0, 10**6)),
         devices=draw(st.integers(1, 9)),
@@ -73,12 +86,17 @@ def plans(draw: st.DrawFn) -> Plan:
         utility=utility,
         balanced=utility and draw(st.booleans()),
         gradient=draw(st.sampled_from(["last", "update"])) if utility else "none",
-        warmup=draw(st.booleans()),
+        warmup=warmup,
         delivery=draw(st.sampled_from(["reply", "reply", "broadcast"])),
         drag=draw(st.sampled_from([0.0, 0.5, 1.0])),
         in_flight=draw(st.sampled_from(["carry", "carry", "discard"])),
-        impatient=gateways == 1 and draw(st.booleans()),
+        # Whoever is given up comes too late for its round: nothing would ever be aggregated.
+        impatient=gateways == 1 and family != "rounds" and draw(st.booleans()),
         max_staleness=draw(st.sampled_from([None, None, 2])),
+        family=family,
+        averages=family != "mix" and draw(st.booleans()),
+        compression=draw(st.sampled_from(["none", "sketch", *(["pca"] if warmup else [])])) if utility else "none",
+        min_participation=draw(st.sampled_from([0.0, 0.0, 0.3])),
     )
 
 
@@ -123,18 +141,18 @@ def world_of(plan: Plan) -> World:
             network.links,
             learner.samples,
             learner.initial_weights(plan.seed),
-            MixUploads(),
+            AverageUploads() if plan.averages else MixUploads(),
             revisits=association.revisits,
         ),
         [
             GatewayNode(
                 replace(gateway, number=j, seed=stream_seed(plan.seed, "selection", j)),
                 selection,
-                Relay() if plan.relay else MixOnArrival(),
+                Relay() if plan.relay else FAMILIES[plan.family](),
             )
             for j in range(plan.gateways)
         ],
-        [DeviceNode() for _ in range(plan.devices)],
+        [DeviceNode(gateway.sketch) for _ in range(plan.devices)],
         learner,
         network.delays,
         association,
@@ -173,6 +191,7 @@ def simulator_of(plan: Plan) -> tuple[Simulator, Memory]:
 
 
 def _rules(plan: Plan, bandwidth: float, learner: NullLearner) -> tuple[GatewayRules, CloudRules]:
+    sketch = CountSketch(plan.seed, 8) if plan.compression == "sketch" else None
     gateway = GatewayRules(
         number=0,
         bandwidth=bandwidth,
@@ -195,6 +214,9 @@ def _rules(plan: Plan, bandwidth: float, learner: NullLearner) -> tuple[GatewayR
         gradient_size=SIZE,
         learning_rate=0.1,
         seed=0,
+        period=40.0,
+        min_participation=plan.min_participation,
+        sketch=sketch,
     )
     cloud = CloudRules(
         gateways=plan.gateways,
@@ -221,6 +243,8 @@ def _rules(plan: Plan, bandwidth: float, learner: NullLearner) -> tuple[GatewayR
         gradient_size=SIZE,
         target=learner.target,
         seed=stream_seed(plan.seed, "association"),
+        sketch=sketch,
+        components=3 if plan.compression == "pca" else 0,
     )
     return gateway, cloud
 

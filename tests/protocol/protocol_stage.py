@@ -20,7 +20,7 @@ from async_hfl.core.effects import Effect, Evaluate, Send, SetTimer, Solve, Star
 from async_hfl.core.events import Evaluated, Event, PeerLost, Received, Returned, Solved, Started, TimerFired, Trained
 from async_hfl.core.identifiers import CLOUD, Address, device_address, gateway_address
 from async_hfl.core.learner import Evaluation, TrainingResult
-from async_hfl.core.policies import Association
+from async_hfl.core.policies import Association, SelectionPolicy
 from async_hfl.core.records import JobRecord, Record, UploadRecord
 from async_hfl.core.staleness import StalenessDiscount
 from async_hfl.core.targets import Target
@@ -28,9 +28,11 @@ from async_hfl.core.topology import feasible_links
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
 from async_hfl.nodes.cloud import CloudNode
+from async_hfl.nodes.cloud_averaging import AverageUploads
 from async_hfl.nodes.cloud_mixing import MixUploads
 from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.gateway import GatewayAggregation, GatewayNode
+from async_hfl.nodes.gateway import GatewayNode
+from async_hfl.nodes.gateway_aggregation import GatewayAggregation
 from async_hfl.nodes.gateway_mixing import MixOnArrival
 from async_hfl.nodes.rules import CloudRules, GatewayRules
 
@@ -121,6 +123,8 @@ class Stage:
         gateway: dict[str, Any] | None = None,
         cloud: dict[str, Any] | None = None,
         aggregation: Callable[[], GatewayAggregation] = MixOnArrival,
+        averages: bool = False,
+        selection: Callable[[], SelectionPolicy] = UtilityKnapsack,
         latency: Sequence[float] = (ROUND_S,) * len(LINKS),
         weights: Weights | None = None,
     ) -> None:
@@ -129,13 +133,13 @@ class Stage:
         cloud_rules = replace(CLOUD_RULES, **(cloud or {}))
         gateway_rules = replace(GATEWAY_RULES, **(gateway or {}))
         start = vector(0.0, 0.0) if weights is None else weights
+        at_cloud = AverageUploads if averages else MixUploads
 
         def make() -> dict[str, Any]:
             return {
-                "cloud": CloudNode(cloud_rules, links, np.full(3, 10), start, MixUploads(), revisits=True),
+                "cloud": CloudNode(cloud_rules, links, np.full(3, 10), start, at_cloud(), revisits=True),
                 **{
-                    f"g{j}": GatewayNode(replace(gateway_rules, number=j), UtilityKnapsack(), aggregation())
-                    for j in range(2)
+                    f"g{j}": GatewayNode(replace(gateway_rules, number=j), selection(), aggregation()) for j in range(2)
                 },
                 **{f"d{i}": DeviceNode() for i in range(3)},
             }

@@ -14,7 +14,9 @@ from async_hfl.core.effects import Evaluate, Send, SetTimer, Solve, Write
 from async_hfl.core.events import Evaluated, Solved, TimerFired
 from async_hfl.core.plain import from_plain, to_plain
 from async_hfl.nodes.delivery import RESEND, ReliableNode, Transmit
+from async_hfl.nodes.gateway_periods import Periods
 from async_hfl.nodes.gateway_relaying import Relay
+from async_hfl.nodes.gateway_rounds import Rounds
 from async_hfl.nodes.recovery import DurableNode
 from async_hfl.simulation.faults import MemoryDisk
 
@@ -86,7 +88,46 @@ def relaying_story() -> Stage:
     return stage
 
 
-STORIES = {"mixing": mixing_story, "relaying": relaying_story}
+def rounds_story() -> Stage:
+    stage = Stage(aggregation=Rounds, averages=True, gateway=GRADIENTS, cloud={**GRADIENTS, "association_period": 1})
+    stage.begin(0, 0, 1)
+    stage.returns("d0", (1, 2), at=100)
+    stage.returns("d2", (1, 1), at=110)
+    stage.fire("g0", "aggregation")  # d1 is late
+    stage.returns("d0", (2, 2), at=310)
+    stage.deliver("cloud", m.Upload, at=320)
+    stage.deliver("g0", m.UploadHeld, at=330)
+    stage.returns("d1", (9, 9), at=340)
+    stage.returns("d2", (0, 1), at=350)
+    stage.deliver("cloud", m.Upload, at=360)
+    stage.deliver("g0", m.Answer, at=370)
+    stage.solved(0, 1, 1, at=380)
+    stage.deliver("g0", m.Assignment, at=390)
+    stage.deliver("g1", m.Answer, at=400)
+    stage.fire("g0", "patience")
+    stage.peer_lost("cloud", "g1", at=600)
+    return stage
+
+
+def periods_story() -> Stage:
+    stage = Stage(aggregation=Periods, averages=True, gateway={"period": 50.0})
+    stage.begin(0, 0, 1)
+    stage.returns("d0", (1, 2), at=30)
+    stage.fire("g0", "aggregation")
+    stage.fire("g1", "aggregation")
+    stage.fire("g0", "aggregation")
+    stage.fire("g1", "aggregation")
+    stage.deliver("cloud", m.Upload, at=110)
+    stage.deliver("g0", m.UploadHeld, at=120)
+    stage.returns("d1", (3, 3), at=130)  # held
+    stage.returns("d2", (1, 1), at=140)
+    stage.deliver("cloud", m.Upload, at=150)
+    stage.deliver("g0", m.Answer, at=160)
+    stage.fire("g0", "aggregation")
+    return stage
+
+
+STORIES = {"mixing": mixing_story, "relaying": relaying_story, "rounds": rounds_story, "periods": periods_story}
 
 
 @pytest.mark.parametrize("story", STORIES)
@@ -105,7 +146,18 @@ def test_the_same_events_have_the_same_effects_wherever_a_node_was_interrupted(s
 
 @pytest.mark.parametrize("checkpoint_every", [1, 4, 1000])
 @pytest.mark.parametrize(
-    ("story", "name"), [("mixing", "cloud"), ("mixing", "g0"), ("mixing", "g1"), ("mixing", "d0"), ("relaying", "g0")]
+    ("story", "name"),
+    [
+        ("mixing", "cloud"),
+        ("mixing", "g0"),
+        ("mixing", "g1"),
+        ("mixing", "d0"),
+        ("relaying", "g0"),
+        ("rounds", "cloud"),
+        ("rounds", "g0"),
+        ("periods", "cloud"),
+        ("periods", "g0"),
+    ],
 )
 def test_a_crash_loses_nothing_that_was_logged(story: str, name: str, checkpoint_every: int) -> None:
     """The machine dies after every single event, before anything of it has left."""

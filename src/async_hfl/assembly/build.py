@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
 from async_hfl.assembly.loading import bandwidth_share
 from async_hfl.assembly.own_learner import own_learner
-from async_hfl.assembly.settings import Settings
+from async_hfl.assembly.settings import AssociationSection, SelectionSection, Settings
 from async_hfl.assembly.user_code import is_user_code, load_function
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.learner import Learner
-from async_hfl.core.policies import AssociationPolicy, SelectionPolicy
+from async_hfl.core.policies import AssociationPolicy, SelectionPolicy, needs_gradients
+from async_hfl.core.projection import CountSketch
 from async_hfl.core.randomness import stream_seed
 from async_hfl.core.staleness import StalenessDiscount
 from async_hfl.core.weights import Weights
 from async_hfl.decisions.association.balanced_utility import BalancedUtility
+from async_hfl.decisions.association.even import Even
+from async_hfl.decisions.association.fixed import FixedAssociation, read_table
+from async_hfl.decisions.association.nearest import NearestGateway
 from async_hfl.decisions.association.own import OwnAssociation
 from async_hfl.decisions.association.random import RandomAssociation
+from async_hfl.decisions.association.reclustering import Reclustering
+from async_hfl.decisions.selection.divfl import DivFl
+from async_hfl.decisions.selection.high_loss import HighLoss
+from async_hfl.decisions.selection.longest_idle import LongestIdle
+from async_hfl.decisions.selection.oort import Oort
 from async_hfl.decisions.selection.own import OwnSelection
 from async_hfl.decisions.selection.random import RandomSelection
+from async_hfl.decisions.selection.short_latency import ShortLatency
+from async_hfl.decisions.selection.tifl import Tifl
 from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
 from async_hfl.learning.null import NullLearner
 from async_hfl.learning.recipe import Recipe
@@ -33,21 +46,48 @@ from async_hfl.network.description import NetworkDescription
 from async_hfl.network.nycmesh_paper import nycmesh_paper
 from async_hfl.network.uniform import UniformRanges, uniform
 from async_hfl.nodes.cloud import CloudNode
+from async_hfl.nodes.cloud_aggregation import CloudAggregation
+from async_hfl.nodes.cloud_averaging import AverageUploads
 from async_hfl.nodes.cloud_mixing import MixUploads
 from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.gateway import GatewayAggregation, GatewayNode
+from async_hfl.nodes.gateway import GatewayNode
+from async_hfl.nodes.gateway_aggregation import GatewayAggregation
 from async_hfl.nodes.gateway_mixing import MixOnArrival
+from async_hfl.nodes.gateway_periods import Periods
 from async_hfl.nodes.gateway_relaying import Relay
+from async_hfl.nodes.gateway_rounds import Rounds
 from async_hfl.nodes.rules import CloudRules, GatewayRules, GradientKind
 from async_hfl.simulation.simulator import World
 
-_SELECTION: dict[str, Callable[[], SelectionPolicy]] = {
-    "utility-knapsack": UtilityKnapsack,
-    "random": RandomSelection,
+SELECTION: dict[str, Callable[[SelectionSection], SelectionPolicy]] = {
+    "utility-knapsack": lambda _: UtilityKnapsack(),
+    "random": lambda _: RandomSelection(),
+    "high-loss": lambda _: HighLoss(),
+    "short-latency": lambda _: ShortLatency(),
+    "longest-idle": lambda _: LongestIdle(),
+    "oort": lambda _: Oort(),
+    "tifl": lambda section: Tifl(section.inside_tier),
+    "divfl": lambda _: DivFl(),
 }
 Share: TypeAlias = Callable[[Hashable, Callable[[], Trainer]], Trainer]
 """Gives the engine of that key, which several runs may share, or has it made."""
-_AGGREGATION: dict[str, Callable[[], GatewayAggregation]] = {"mix": MixOnArrival, "relay": Relay}
+ASSOCIATION: dict[str, Callable[[AssociationSection], AssociationPolicy]] = {
+    "balanced-utility": lambda _: BalancedUtility(),
+    "random": lambda section: RandomAssociation(section.redraw),
+    "re-clustering": lambda section: Reclustering(_RECLUSTERED if section.period == "auto" else section.period),
+    "even": lambda section: Even() if math.isinf(section.link_stretch) else Even(section.link_stretch),
+    "nearest": lambda _: NearestGateway(),
+    "fixed": lambda section: _fixed(section.file),
+}
+_RECLUSTERED = 10
+"""Cloud epochs between two clusterings, unless `association.period` says otherwise."""
+GATEWAY_AGGREGATION: dict[str, Callable[[], GatewayAggregation]] = {
+    "mix": MixOnArrival,
+    "relay": Relay,
+    "periods": Periods,
+    "rounds": Rounds,
+}
+CLOUD_AGGREGATION: dict[str, Callable[[], CloudAggregation]] = {"mix": MixUploads, "average": AverageUploads}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +107,19 @@ def build(
     """`start_from` gives the initial model where it is not drawn by the seed; `share` lets runs share an engine."""
     selection = selection_policy(settings)
     association = association_policy(settings)
-    gradient: GradientKind = settings.utility.gradient if selection.needs or association.needs else "none"
-    shared = bool(association.needs)
+    wanted = needs_gradients(selection.needs | association.needs)
+    gradient: GradientKind = settings.utility.gradient if wanted else "none"
+    pca = wanted and settings.utility.compression == "pca"
+    shared = pca or needs_gradients(association.needs)  # the cloud fits the basis
+    sketch = None
+    if wanted and settings.utility.compression == "sketch":
+        sketch = CountSketch(stream_seed(seed, "sketch"), settings.utility.sketch_size)
     learner = build_learner(settings, seed, gradient, share)
+    if sketch is not None and sketch.size >= learner.gradient_size:
+        raise SettingsError(
+            f"utility.sketch_size = {sketch.size}: a gradient has only {learner.gradient_size} numbers; take fewer, or "
+            "utility.compression = 'none'"
+        )
     network = build_network(settings, learner.model_bytes, seed)
     weights = start_from(learner) if start_from is not None else learner.initial_weights(seed)
     bandwidth = _bandwidth(settings, network, _rated(settings, learner))
@@ -82,25 +132,31 @@ def build(
         settings.staleness.rate,
     )
     cloud = CloudNode(
-        _cloud_rules(settings, network, learner, bandwidth, staleness, gradient if shared else "none", seed),
+        replace(
+            _cloud_rules(settings, network, learner, bandwidth, staleness, gradient if shared else "none", seed),
+            sketch=sketch,
+            components=settings.utility.components if pca else 0,
+        ),
         network.links,
         learner.samples,
         weights,
-        MixUploads(),
+        CLOUD_AGGREGATION[settings.cloud.aggregation](),
         revisits=association.revisits,
     )
     nodes = [
         GatewayNode(
-            _gateway_rules(settings, number, learner, bandwidth, staleness, gradient, shared, seed),
+            replace(
+                _gateway_rules(settings, number, learner, bandwidth, staleness, gradient, shared, seed), sketch=sketch
+            ),
             selection,
-            _AGGREGATION[settings.gateway.aggregation](),
+            GATEWAY_AGGREGATION[settings.gateway.aggregation](),
         )
         for number in range(gateways)
     ]
     world = World(
         cloud,
         nodes,
-        [DeviceNode() for _ in range(network.links.devices)],
+        [DeviceNode(sketch) for _ in range(network.links.devices)],
         learner,
         network.delays,
         association,
@@ -116,24 +172,32 @@ def selection_policy(settings: Settings) -> SelectionPolicy:
     name = settings.selection.policy
     if is_user_code(name):
         return OwnSelection(load_function("selection.policy", name), name)
-    if name not in _SELECTION:
+    if name not in SELECTION:
         raise SettingsError(
-            f"selection.policy = {name!r}: there is {', '.join(_SELECTION)}, or FILE.py:FUNCTION of your own"
+            f"selection.policy = {name!r}: there is {', '.join(SELECTION)}, or FILE.py:FUNCTION of your own"
         )
-    return _SELECTION[name]()
+    return SELECTION[name](settings.selection)
 
 
 def association_policy(settings: Settings) -> AssociationPolicy:
     name = settings.association.policy
     if is_user_code(name):
         return OwnAssociation(load_function("association.policy", name), name)
-    if name == "balanced-utility":
-        return BalancedUtility()
-    if name == "random":
-        return RandomAssociation(settings.association.redraw)
-    raise SettingsError(
-        f"association.policy = {name!r}: there is balanced-utility, random, or FILE.py:FUNCTION of your own"
-    )
+    if name not in ASSOCIATION:
+        raise SettingsError(
+            f"association.policy = {name!r}: there is {', '.join(ASSOCIATION)}, or FILE.py:FUNCTION of your own"
+        )
+    return ASSOCIATION[name](settings.association)
+
+
+def _fixed(file: str) -> FixedAssociation:
+    if not file:
+        raise SettingsError("association.policy = 'fixed' needs association.file: CSV with device,gateway, or JSON")
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"association.file = {file!r}: cannot be read ({error})") from error
+    return FixedAssociation(read_table(text, file), file)
 
 
 def build_learner(settings: Settings, seed: int, gradient: GradientKind, share: Share | None = None) -> Learner:
@@ -236,6 +300,8 @@ def _gateway_rules(
         number=number,
         bandwidth=bandwidth,
         epochs=gateway.epochs,
+        period=gateway.period,
+        round_patience=gateway.round_patience,
         mixing_weight=gateway.mixing_weight,
         drag=gateway.drag,
         staleness=staleness,
@@ -250,6 +316,7 @@ def _gateway_rules(
         latency_exponent=selection.latency_exponent,
         utility_scale=selection.utility_scale,
         utility_floor=selection.utility_floor,
+        min_participation=selection.min_participation,
         gradient=gradient,
         gradient_size=learner.gradient_size,
         share_gradients=shared,
@@ -285,7 +352,7 @@ def _cloud_rules(
         delivery=cloud.delivery,
         evaluate_every=cloud.evaluate_every,
         warmup=warmup.enabled,
-        warmup_quorum=warmup.quorum,
+        warmup_quorum=_quorum(settings) if warmup.quorum == "auto" else warmup.quorum,
         warmup_patience=warmup.patience,
         warmup_limit=warmup.limit,
         association_period=gateways if association.period == "auto" else association.period,
@@ -301,3 +368,8 @@ def _cloud_rules(
         target=learner.target,
         seed=stream_seed(seed, "association"),
     )
+
+
+def _quorum(settings: Settings) -> float:
+    """The basis is fitted once, to what warm-up brought: better to have heard everybody."""
+    return 1.0 if settings.utility.compression == "pca" else 0.5

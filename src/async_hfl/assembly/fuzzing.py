@@ -1,64 +1,113 @@
-"""Scenarios for the fault simulation: a small world drawn from one seed, every method's parts in turn."""
+"""Scenarios for the fault simulation: a small world and a method drawn from one seed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import final
 
 import numpy as np
 
+from async_hfl.assembly.build import ASSOCIATION, CLOUD_AGGREGATION, GATEWAY_AGGREGATION, SELECTION
+from async_hfl.assembly.settings import AssociationSection, SelectionSection
 from async_hfl.core.identifiers import CLOUD, Address, device_address, gateway_address
-from async_hfl.core.learner import Learner
-from async_hfl.core.policies import AssociationPolicy, SelectionPolicy
+from async_hfl.core.learner import Learner, TrainingJob, TrainingResult
+from async_hfl.core.policies import AssociationPolicy, SelectionPolicy, needs_gradients
+from async_hfl.core.projection import CountSketch
 from async_hfl.core.randomness import stream, stream_seed
 from async_hfl.core.staleness import StalenessDiscount
 from async_hfl.core.topology import FeasibleLinks, feasible_links
-from async_hfl.decisions.association.balanced_utility import BalancedUtility
-from async_hfl.decisions.association.random import RandomAssociation
-from async_hfl.decisions.selection.random import RandomSelection
-from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
 from async_hfl.learning.null import NullLearner
 from async_hfl.nodes.cloud import CloudNode
-from async_hfl.nodes.cloud_mixing import MixUploads
 from async_hfl.nodes.delivery import Node, ReliableNode
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway import GatewayNode
-from async_hfl.nodes.gateway_mixing import MixOnArrival
-from async_hfl.nodes.gateway_relaying import Relay
 from async_hfl.nodes.recovery import DurableNode
 from async_hfl.nodes.rules import CloudRules, GatewayRules, GradientKind
 from async_hfl.simulation.faults import FaultSimulator, Host, MemoryDisk, Outcome, Weather
 
 MODEL_SIZE = 3
+NEED_A_FILE = {"fixed"}
 
 
-def fuzz(seed: int) -> Outcome:
-    """One scenario to its end; raises InvariantViolation when a promise is broken."""
+@dataclass(frozen=True, slots=True)
+class Method:
+    """The four choices that make a method; more combinations are drawn here than have a name."""
+
+    gateway: str
+    cloud: str
+    selection: SelectionPolicy
+    association: AssociationPolicy
+
+    @property
+    def gradients(self) -> bool:
+        return needs_gradients(self.selection.needs | self.association.needs)
+
+
+def fuzz(seed: int, gateway: str | None = None) -> Outcome:
+    """One scenario to its end; raises InvariantViolation when a promise is broken. `gateway` fixes the aggregation
+    there, which is drawn otherwise."""
     rng = stream(seed, "scenario")
     gateways, devices = int(rng.integers(1, 4)), int(rng.integers(2, 9))
     weather = _weather(seed, rng)
-    relays = bool(rng.random() < 0.25)
-    utility = bool(rng.random() < 0.5) and not relays
-    selection: SelectionPolicy = UtilityKnapsack() if utility else RandomSelection()
-    # Redrawing moves devices all the time, which is what the hand-over of rights must survive.
-    association: AssociationPolicy = BalancedUtility() if utility and rng.random() < 0.5 else RandomAssociation(True)
-    learner = NullLearner(devices, MODEL_SIZE, gradient=utility and bool(rng.random() < 0.5))
+    method = _method(rng, gateway)
+    gradient: GradientKind = "none" if not method.gradients else "last" if rng.random() < 0.5 else "update"
+    compression = "none" if gradient == "none" else str(rng.choice(["none", "pca", "sketch"], p=[0.5, 0.3, 0.2]))
+    learner = UnevenLearner(NullLearner(devices, MODEL_SIZE, gradient=gradient == "last"))
     links = _links(rng, devices, gateways, weather)
-    gateway_rules, cloud_rules = _rules(rng, learner, links, seed, relays=relays, utility=utility)
+    gateway_rules, cloud_rules = _rules(rng, learner, links, seed, method, gradient, compression)
     weights = learner.initial_weights(seed)
+    association = method.association
 
     def cloud() -> Node:
-        return CloudNode(cloud_rules, links, learner.samples, weights, MixUploads(), revisits=association.revisits)
+        aggregation = CLOUD_AGGREGATION[method.cloud]()
+        return CloudNode(cloud_rules, links, learner.samples, weights, aggregation, revisits=association.revisits)
 
-    def gateway(number: int) -> Node:
+    def gateway_node(number: int) -> Node:
         rules = replace(gateway_rules, number=number, seed=stream_seed(seed, "selection", number))
-        return GatewayNode(rules, selection, Relay() if relays else MixOnArrival())
+        return GatewayNode(rules, method.selection, GATEWAY_AGGREGATION[method.gateway]())
 
     hosts = [_host(CLOUD, cloud, seed)]
-    hosts += [_host(gateway_address(j), partial(gateway, j), seed) for j in range(gateways)]
-    hosts += [_host(device_address(i), DeviceNode, seed) for i in range(devices)]
+    hosts += [_host(gateway_address(j), partial(gateway_node, j), seed) for j in range(gateways)]
+    hosts += [_host(device_address(i), partial(DeviceNode, gateway_rules.sketch), seed) for i in range(devices)]
     return FaultSimulator(hosts, learner, association, weather).run()
+
+
+def _method(rng: np.random.Generator, fixed: str | None) -> Method:
+    drawn = str(rng.choice(["mix", "relay", "periods", "rounds"], p=[0.35, 0.15, 0.2, 0.3]))
+    gateway = drawn if fixed is None else fixed
+    average = gateway != "relay" and rng.random() < {"mix": 0.1, "periods": 0.7, "rounds": 0.6}[gateway]
+    selection = str(rng.choice(sorted(set(SELECTION) - {"utility-knapsack"})))
+    if rng.random() < 0.4:
+        selection = "utility-knapsack"
+    # Redrawing moves devices all the time, which is what the hand-over of rights must survive.
+    association = "random"
+    if rng.random() < 0.25:
+        association = str(rng.choice(sorted(set(ASSOCIATION) - NEED_A_FILE)))
+    return Method(
+        gateway,
+        "average" if average else "mix",
+        SELECTION[selection](SelectionSection()),
+        ASSOCIATION[association](AssociationSection(redraw=True)),
+    )
+
+
+@final
+class UnevenLearner:
+    """Devices have 1, 2 or 3 samples, so that averages by samples are told from plain ones."""
+
+    def __init__(self, learner: NullLearner) -> None:
+        self._learner = learner
+        self.layout, self.model_bytes = learner.layout, learner.model_bytes
+        self.gradient_size, self.evaluate_by_device = learner.gradient_size, learner.evaluate_by_device
+        self.target, self.learning_rate = learner.target, learner.learning_rate
+        self.samples = 1 + np.arange(len(learner.samples)) % 3
+        self.initial_weights, self.evaluate, self.compile = learner.initial_weights, learner.evaluate, learner.compile
+
+    def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
+        results = zip(jobs, self._learner.train_many(jobs), strict=True)
+        return [replace(result, samples=int(self.samples[job.device])) for job, result in results]
 
 
 def _host(address: Address, make: Callable[[], Node], run: int) -> Host:
@@ -90,13 +139,21 @@ def _links(rng: np.random.Generator, devices: int, gateways: int, weather: Weath
 
 
 def _rules(
-    rng: np.random.Generator, learner: Learner, links: FeasibleLinks, seed: int, *, relays: bool, utility: bool
+    rng: np.random.Generator,
+    learner: Learner,
+    links: FeasibleLinks,
+    seed: int,
+    method: Method,
+    gradient: GradientKind,
+    compression: str,
 ) -> tuple[GatewayRules, CloudRules]:
     demand = float((learner.model_bytes / links.expected_latency).sum()) / links.gateways
     bandwidth = demand * float(rng.choice([0.1, 0.5, 2.0]))
     staleness = StalenessDiscount()
-    gradient: GradientKind = "none" if not utility else "last" if rng.random() < 0.5 else "update"
-    shared = gradient != "none" and bool(rng.random() < 0.8)
+    shared = gradient != "none" and (
+        needs_gradients(method.association.needs) or compression == "pca" or bool(rng.random() < 0.5)
+    )
+    sketch = CountSketch(seed, 2) if compression == "sketch" else None
     tight = bool(rng.random() < 0.2)
     gateway = GatewayRules(
         number=0,
@@ -121,18 +178,22 @@ def _rules(
         share_gradients=shared,
         learning_rate=0.1,
         seed=0,
+        period=float(rng.choice([10.0, 40.0, 120.0])),
+        round_patience=float(rng.choice([1.0, 3.0, np.inf])),
+        min_participation=float(rng.choice([0.0, 0.3])),
+        sketch=sketch,
     )
-    evaluate_every = 5 if relays else 1
+    evaluate_every = 5 if method.gateway == "relay" else 1
     cloud = CloudRules(
         gateways=links.gateways,
-        epochs=int(rng.integers(8, 25)),
+        epochs=int(rng.integers(6, 16)),
         epochs_after_target=0,
         mixing_weight=0.9,
         staleness=staleness,
         max_staleness=2 if tight else 50 * links.devices,
         delivery="broadcast" if rng.random() < 0.3 else "reply",
         evaluate_every=evaluate_every,
-        warmup=bool(rng.random() < 0.6),
+        warmup=bool(rng.random() < 0.6) or compression == "pca",
         warmup_quorum=float(rng.choice([0.5, 1.0])),
         warmup_patience=float(rng.choice([0.0, 30.0])),
         warmup_limit=300.0,
@@ -148,5 +209,7 @@ def _rules(
         gradient_size=MODEL_SIZE,
         target=learner.target,
         seed=stream_seed(seed, "association"),
+        sketch=sketch,
+        components=2 if compression == "pca" else 0,
     )
     return gateway, cloud

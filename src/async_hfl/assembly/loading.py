@@ -31,7 +31,7 @@ Layer = tuple[str, Table]
 """Where it was written, and what it says."""
 _INFINITE = "inf"
 """Infinity in a manifest, which is JSON and has no such number."""
-_MAY_BE_INFINITE = {"association.link_stretch"}
+_MAY_BE_INFINITE = {"association.link_stretch", "gateway.round_patience"}
 _PACKAGED = ("task ", "network ", "preset ", "method ")
 """How the sources of our own files begin: they may set what only some of the choices they go with will read."""
 KINDS = {"task": "tasks", "network": "networks", "preset": "presets", "method": "methods"}
@@ -163,6 +163,16 @@ def _check(settings: Settings, origin: Mapping[str, str]) -> None:
                 raise SettingsError(f"{path} = {value} ({origin.get(path)}): must be a finite number")
     _check_read(settings, origin)
     bandwidth_share(settings.gateway.bandwidth)
+    if settings.gateway.aggregation == "relay" and settings.cloud.aggregation == "average":
+        raise SettingsError(
+            "cloud.aggregation = 'average' waits for every gateway's model, and a relay sends single updates: "
+            "take gateway.aggregation = 'rounds' or 'periods', or cloud.aggregation = 'mix'"
+        )
+    if settings.utility.compression == "pca" and not settings.warmup.enabled:
+        raise SettingsError(
+            "utility.compression = 'pca' is fitted to the gradients of the warm-up, and warmup.enabled is false: "
+            "take 'sketch', which needs none, or let the run warm up"
+        )
     network = settings.network
     for low, high in (("min_rate", "max_rate"), ("min_compute", "max_compute")):
         if getattr(network, low) > getattr(network, high):

@@ -70,6 +70,8 @@ class NetworkSection(Section, frozen=True):
 
 
 class CloudSection(Section, frozen=True):
+    aggregation: Literal["mix", "average"] = "mix"
+    """mix: an upload at once; average: when all gateways have reported."""
     epochs: Count = 1000
     """H: most aggregations (relay: evaluations) at the cloud."""
     epochs_after_target: OrZero = 0
@@ -81,9 +83,13 @@ class CloudSection(Section, frozen=True):
 
 
 class GatewaySection(Section, frozen=True):
-    aggregation: Literal["mix", "relay"] = "mix"
+    aggregation: Literal["mix", "relay", "periods", "rounds"] = "mix"
     epochs: Count = 20
-    """Z: updates mixed before an upload."""
+    """Z: updates mixed (or periods, or rounds) before an upload."""
+    period: Positive = 100.0
+    """periods: how long one is, seconds."""
+    round_patience: Annotated[float, Meta(ge=1)] = 3.0
+    """rounds: one closes after this many times what its slowest was expected to take (inf: when all are back)."""
     mixing_weight: Weight = 0.9
     """beta."""
     drag: Share = 1.0
@@ -137,6 +143,11 @@ class SelectionSection(Section, frozen=True):
     """kappa."""
     utility_scale: Literal["minmax", "rank"] = "minmax"
     utility_floor: Share = 0.1
+    min_participation: Share = 0.0
+    """The least share of its time that a device is to take part, if the bandwidth allows; 0.2: after four times its
+    own latency a waiting device goes first."""
+    inside_tier: Literal["high-loss", "random"] = "high-loss"
+    """tifl: who of the tier drawn goes first."""
 
 
 class AssociationSection(Section, frozen=True):
@@ -151,16 +162,23 @@ class AssociationSection(Section, frozen=True):
     link_stretch: Annotated[float, Meta(ge=1)] = float("inf")
     redraw: bool = False
     """random: draw anew at every solution."""
+    file: str = ""
+    """fixed: the table of device and gateway, CSV or JSON."""
 
 
 class UtilitySection(Section, frozen=True):
     gradient: Literal["last", "update"] = "last"
-    compression: Literal["none"] = "none"
+    compression: Literal["none", "pca", "sketch"] = "none"
+    components: Count = 30
+    """pca: most principal components of the warm-up gradients that later ones are projected on."""
+    sketch_size: Count = 256
+    """sketch: numbers in a compressed gradient."""
 
 
 class WarmUpSection(Section, frozen=True):
     enabled: bool = True
-    quorum: Weight = 0.5
+    quorum: Weight | Auto = "auto"
+    """Share of the devices not given up that must have answered; auto: a half, with pca all."""
     patience: NotNegative = 0.0
     limit: Positive = 3600.0
     charge: bool = True

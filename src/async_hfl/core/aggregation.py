@@ -1,13 +1,18 @@
-"""Mixing on arrival: Algorithm 1, lines 8 and 21, generalised by `drag`.
+"""Mixing on arrival (Algorithm 1, lines 8 and 21, generalised by `drag`), and the averages of the other families.
 
 The paper's rule w <- (1 - b) w + b w_i is, with w_s the model the device started from,
 
     w + b (w_i - w_s) + drag * b (w_s - w),        drag = 1.
 
 The last term pulls the aggregate back towards an old model; drag 0 is pure delta mixing.
+
+Averages are weighted by samples n_i: sum n_i w_i / sum n_i (FedAvg), and of what training changed,
+w + sum n_i s_i (w_i - w_sent) / sum n_i, s_i <= 1 a discount for age (FedBuff). Sums are taken in double precision.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -35,3 +40,27 @@ def mix_with_drag(current: Weights, received: Weights, sent: Weights, weight: fl
     step *= np.float32(weight)
     step += current
     return frozen(step)
+
+
+def shares(samples: Sequence[int]) -> list[float]:
+    """n_i / sum n_i; equal shares where nobody has a sample."""
+    total = sum(samples)
+    return [count / total for count in samples] if total else [1.0 / len(samples)] * len(samples)
+
+
+def average(models: Sequence[Weights], weights: Sequence[float]) -> Weights:
+    """sum weight_i w_i; the weights sum to 1."""
+    total = np.zeros(len(models[0]))
+    for model, weight in zip(models, weights, strict=True):
+        total += weight * model.astype(np.float64)
+    return frozen(total.astype(np.float32))
+
+
+def add_changes(
+    current: Weights, received: Sequence[Weights], sent: Sequence[Weights], weights: Sequence[float]
+) -> Weights:
+    """current + sum weight_i (received_i - sent_i)."""
+    total = current.astype(np.float64)
+    for new, old, weight in zip(received, sent, weights, strict=True):
+        total += weight * (new.astype(np.float64) - old)
+    return frozen(total.astype(np.float32))

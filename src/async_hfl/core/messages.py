@@ -1,6 +1,6 @@
 """What nodes say to each other. All frozen, all plain data, none of it Python objects that need unpickling.
 
-cloud -> gateway   WarmUp, GlobalModel, Answer, Assignment, Granted, Finish, Fenced, Refused
+cloud -> gateway   WarmUp, GlobalModel, Answer, UploadHeld, Assignment, Granted, Finish, Fenced, Refused
 gateway -> cloud   Hello, Upload, Released, Report
 gateway -> device  Train, Probe
 device -> gateway  Update, JobDropped, Alive
@@ -19,6 +19,8 @@ from async_hfl.core.plain import plain
 from async_hfl.core.weights import Weights
 
 Gradient: TypeAlias = npt.NDArray[np.float32]
+Basis: TypeAlias = npt.NDArray[np.float32]
+"""A row per component; as many rows as models."""
 DropReason = Literal["device_lost", "superseded"]
 
 
@@ -47,6 +49,10 @@ class DeviceKnowledge:
     """NaN where never heard, like squared_loss."""
     squared_loss: float
     gradient: Gradient | None = None
+    compressed: bool = False
+    """The gradient is projected."""
+    has_basis: bool = False
+    """The device was sent the basis to project with."""
 
 
 @plain
@@ -79,6 +85,8 @@ class GlobalModel:
 
     epoch: int
     weights: Weights
+    basis: Basis | None = None
+    """With the first one: what gradients are projected with from now on (compression = pca)."""
 
 
 @plain
@@ -90,6 +98,14 @@ class Answer:
     epoch: int
     weights: Weights
     outcome: Outcome
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class UploadHeld:
+    """To one upload: it is here, and will be answered when those of the other gateways are."""
+
+    upload: UploadId
 
 
 @plain
@@ -204,6 +220,8 @@ class Train:
     base_epoch: int
     version: int
     """Association that the gateway acts on; a device obeys the highest it has seen."""
+    basis: Basis | None = None
+    """For a device that sends its gradient and has not been given the basis yet."""
 
 
 @plain
@@ -226,6 +244,8 @@ class Update:
     gradient: Gradient | None
     download_s: float
     training_s: float
+    compressed: bool = False
+    """The gradient is projected."""
 
 
 @plain
@@ -246,7 +266,7 @@ class Alive:
     """A device answers a probe, or says by itself that it is back."""
 
 
-CloudMessage = WarmUp | GlobalModel | Answer | Assignment | Granted | Finish | Fenced | Refused
+CloudMessage = WarmUp | GlobalModel | Answer | UploadHeld | Assignment | Granted | Finish | Fenced | Refused
 GatewayMessage = Hello | Upload | Released | Report | Train | Probe
 DeviceMessage = Update | JobDropped | Alive
 Message = CloudMessage | GatewayMessage | DeviceMessage

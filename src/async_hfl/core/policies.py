@@ -17,8 +17,15 @@ from async_hfl.core.plain import plain
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Need = Literal["utility", "gradients"]
-"""What a policy must be given beyond the cheap columns; without it the nodes keep no gradients at all."""
+Bools = npt.NDArray[np.bool_]
+Need = Literal["utility", "gradients", "peers"]
+"""What a policy must be given beyond the cheap columns. Without utility or gradients the nodes keep no gradients at
+all; peers are the columns of the devices that are associated and no candidates now."""
+
+
+def needs_gradients(needs: frozenset[Need]) -> bool:
+    """Must gradients be made, sent and kept for a policy with these needs?"""
+    return not needs.isdisjoint({"utility", "gradients"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,34 @@ class SelectionProblem:
     at: float
     seed: int
     gradients: npt.NDArray[np.float32] | None = None
+    """Latest gradients, only for a policy that needs them; a row means nothing where it is not known."""
     memory: Mapping[str, Any] = field(default_factory=dict)
+    gradient_known: Bools | None = None
+    """Parallel to `gradients`; None: all are known."""
+    last_seen: Ints | None = None
+    """Gateway epoch at which the device's newest update came in here, -1 if none ever did; None: not kept."""
+    triggered: Ints | None = None
+    """How often this gateway has triggered the device; None: not kept."""
+    mean_triggered: float = 0.0
+    """The mean of that over all associated devices."""
+    peers: Peers | None = None
+    """The other associated devices, only for a policy that needs peers."""
+
+    @property
+    def round(self) -> int:
+        """What a policy that thinks in rounds counts, from 1: the gateway epoch now being made."""
+        return self.gateway_epoch + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Associated devices that are no candidates now (busy, out of reach), column by column."""
+
+    round_latency: Floats
+    loss: Floats
+    """NaN where never heard."""
+    gradients: npt.NDArray[np.float32] | None = None
+    """Those that are known, for a policy that needs gradients: not parallel to the columns above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +129,10 @@ class AssociationProblem:
     """Gateway of each device now, -1 for none."""
     seed: int
     memory: Mapping[str, Any] = field(default_factory=dict)
+    link_measured: Bools | None = None
+    """Is the latency of the link measured, or what was expected of it? None: not told."""
+    epoch: int = 0
+    """The cloud epoch: a policy that thinks in periods tells by it whether one has passed."""
 
 
 @plain

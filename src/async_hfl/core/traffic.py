@@ -1,8 +1,8 @@
 """How many bytes a message is, by kind. Every message counts when it is sent, both directions, both tiers.
 
-A model weighs M (`model_bytes`); gradients weigh their numbers; everything else is control: a header with id,
-acknowledgement and check sum, plus a few words per device named. A hundred bytes beside a model of kilobytes to
-megabytes: exact enough, and the same for every method.
+A model weighs M (`model_bytes`); gradients and the basis they are projected with weigh their numbers; everything else
+is control: a header with id, acknowledgement and check sum, plus a few words per device named. A hundred bytes beside a
+model of kilobytes to megabytes: exact enough, and the same for every method.
 """
 
 from __future__ import annotations
@@ -50,6 +50,12 @@ def _model(_: Any, model_bytes: int) -> Traffic:
     return _one_model(model_bytes)
 
 
+def _model_with_basis(message: m.GlobalModel | m.Train, model_bytes: int) -> Traffic:
+    if message.basis is None:
+        return _one_model(model_bytes)
+    return Traffic(model_bytes, 0, message.basis.nbytes, HEADER_BYTES)
+
+
 def _warm_up(message: m.WarmUp, model_bytes: int) -> Traffic:
     gradient, control = _knowledge(message.knowledge)
     return Traffic(model_bytes, gradient, 0, HEADER_BYTES + control)
@@ -83,8 +89,9 @@ def _update(message: m.Update, model_bytes: int) -> Traffic:
 
 _SIZES: dict[type, Callable[[Any, int], Traffic]] = {
     m.WarmUp: _warm_up,
-    m.GlobalModel: _model,
+    m.GlobalModel: _model_with_basis,
     m.Answer: _model,
+    m.UploadHeld: _control,
     m.Assignment: _assignment,
     m.Granted: _one_device,
     m.Finish: _control,
@@ -94,7 +101,7 @@ _SIZES: dict[type, Callable[[Any, int], Traffic]] = {
     m.Upload: _upload,
     m.Released: _one_device,
     m.Report: _report,
-    m.Train: _model,
+    m.Train: _model_with_basis,
     m.Probe: _control,
     m.Update: _update,
     m.JobDropped: _control,

@@ -4,18 +4,16 @@ With g the plain mean over N devices, eta_i = g_i . g and nu_i = -1/(N-1) sum_{k
 
     u_i = (|g_i|^2 - g_i . g) / (N - 1),        N = 1: |g_1|^2,
 
-so one event costs O(d) (a running sum) and one selection C x d for C candidates.
+which is what `gradient_table` keeps sums for. Here: the formula as it stands, and the scaling for a selection.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.plain import plain
 from async_hfl.core.policies import Floats
 
 UtilityScale = Literal["minmax", "rank"]
@@ -51,53 +49,3 @@ def scaled(utility: Floats, known: npt.NDArray[np.bool_], scale: UtilityScale, f
         position = (last - (counts - 1) / 2)[inverse] / (len(values) - 1)
     result[rows] = floor + (1.0 - floor) * position
     return result
-
-
-@plain
-@dataclass(slots=True)
-class GradientTable:
-    """Latest gradient per slot with the running sum over the slots that count (mutable: owned by one node)."""
-
-    rows: Gradients
-    known: npt.NDArray[np.bool_]
-    counted: npt.NDArray[np.bool_]
-    total: Floats
-    count: int = 0
-
-    @staticmethod
-    def empty(slots: int, size: int) -> GradientTable:
-        return GradientTable(
-            np.zeros((slots, size), np.float32), np.zeros(slots, bool), np.zeros(slots, bool), np.zeros(size)
-        )
-
-    def grow(self, slots: int) -> None:
-        """Make room for `slots` rows."""
-        extra = slots - len(self.known)
-        if extra > 0:
-            self.rows = np.concatenate([self.rows, np.zeros((extra, self.rows.shape[1]), np.float32)])
-            self.known = np.concatenate([self.known, np.zeros(extra, bool)])
-            self.counted = np.concatenate([self.counted, np.zeros(extra, bool)])
-
-    def put(self, slot: int, gradient: Gradients) -> None:
-        if self.counted[slot]:
-            if self.known[slot]:
-                self.total -= self.rows[slot]
-            else:
-                self.count += 1
-            self.total += gradient
-        self.rows[slot] = gradient
-        self.known[slot] = True
-
-    def count_in(self, slot: int, counts: bool) -> None:
-        """Let a slot enter or leave the mean (a device was associated or moved away)."""
-        if bool(self.counted[slot]) == counts:
-            return
-        self.counted[slot] = counts
-        if self.known[slot]:
-            sign = 1 if counts else -1
-            self.total += sign * self.rows[slot].astype(np.float64)
-            self.count += sign
-
-    def utility(self, slots: npt.NDArray[np.int64]) -> Floats:
-        """u_i of these slots (meaningless where not known)."""
-        return learning_utility(self.rows[slots], self.total, self.count)

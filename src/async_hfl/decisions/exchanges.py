@@ -1,15 +1,14 @@
 """Local search for a balanced association: move one device, or let two devices change places.
 
-The aim, as in Eq. 11 with a bonus b_l for using link l (what staying spares in switching cost):
-
-    maximise  min_j U_j - phi max_j Q_j + sum_l b_l,    U_j = sum_i I_ij u_i,    Q_j = sum_i I_ij R_ij / B_j.
+The aim (`balance`):  maximise  min_j U_j - phi max_j Q_j + sum_l x_l b_l,  U_j and Q_j what gateway j gets.
 
 A minimum over gateways stalls: while two gateways are equally poor no single exchange helps. So exchanges are judged
 by the soft minimum and maximum, -log(sum_j exp(-t U_j)) / t and log(sum_j exp(s Q_j)) / s, where every gateway counts a
 little, the worst most; t and s are sharpened as the search goes on. What is kept is the best of the true aim.
 
-Only exchanges that touch one of the most critical gateways are weighed, all of them at once in numpy. From a local
-optimum a few devices are scattered and the search repeated, while `effort` (a count, not a clock) lasts.
+Only exchanges that touch one of the most critical gateways are weighed, all of them at once in numpy, swaps only where
+no move helps: there are a hundred times as many. From a local optimum a few devices are scattered and the search
+repeated, while `effort` (a count, not a clock) lasts.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import numpy as np
 
 from async_hfl.core.policies import Floats, Ints
 from async_hfl.core.randomness import scramble
+from async_hfl.decisions.balance import Balance
 
 _SHARPNESS = (3.0, 30.0, 300.0)
 """t in units of 1 / mean |u|, s in units of 1 / mean load of a link."""
@@ -30,34 +30,6 @@ _PAIRS = 100_000
 _OVERHEAD = 3_000
 """Effort of weighing one gateway's exchanges over and above their number."""
 _SCATTERED = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """The problem on links sorted by device, all of them usable. Gateway number `gateways` is nowhere: a link to it
-    leaves the device out, and it does not count in minimum or maximum. Every device has at least one link."""
-
-    devices: int
-    gateways: int
-    device: Ints
-    gateway: Ints
-    utility: Floats
-    load: Floats
-    bonus: Floats
-    load_penalty: float
-
-    def row_start(self) -> Ints:
-        return np.searchsorted(self.device, np.arange(self.devices + 1)).astype(np.int64)
-
-    def aim(self, used: Ints) -> float:
-        """The true aim of using these links, one per device."""
-        utility, load = self.at_gateways(self.utility, used), self.at_gateways(self.load, used)
-        return float(utility[:-1].min() - self.load_penalty * load[:-1].max() + self.bonus[used].sum())
-
-    def at_gateways(self, amount: Floats, links: Ints) -> Floats:
-        """The amounts of these links added up at their gateways, nowhere last."""
-        totals = np.bincount(self.gateway[links], amount[links], self.gateways + 1)
-        return totals.astype(np.float64, copy=False)
 
 
 def improve(balance: Balance, used: Ints, *, enough: float, effort: int, seed: int) -> Ints:
@@ -81,8 +53,7 @@ class _Search:
         self.row_start = balance.row_start()
         self.by_gateway = np.argsort(balance.gateway, kind="stable")
         self.column_start = np.searchsorted(balance.gateway[self.by_gateway], np.arange(balance.gateways + 2))
-        self.utility_unit = float(np.abs(balance.utility).mean()) or 1.0
-        self.load_unit = float(np.abs(balance.load).mean()) or 1.0
+        self.utility_unit, self.load_unit = balance.utility_unit(), balance.load_unit()
         self.best, self.best_aim = used.copy(), balance.aim(used)
         self._stand(used)
 
@@ -91,6 +62,7 @@ class _Search:
         self.used, self.place = used.copy(), balance.gateway[used]
         self.utility = balance.at_gateways(balance.utility, used)
         self.load = balance.at_gateways(balance.load, used)
+        self.bonus = float(balance.bonus[used].sum())
 
     def descend(self, sharpness: float) -> None:
         """Take the best exchange of the most critical gateway that has one, until none has."""
@@ -110,11 +82,12 @@ class _Search:
         balance = self.balance
         for link in links.tolist():
             device, old = balance.device[link], self.used[balance.device[link]]
+            self.bonus += balance.bonus[link] - balance.bonus[old]
             for sign, one in ((-1.0, old), (1.0, link)):
                 self.utility[balance.gateway[one]] += sign * balance.utility[one]
                 self.load[balance.gateway[one]] += sign * balance.load[one]
             self.used[device], self.place[device] = link, balance.gateway[link]
-        aim = balance.aim(self.used)
+        aim = float(self.utility[:-1].min() - balance.load_penalty * self.load[:-1].max() + self.bonus)
         if aim > self.best_aim:
             self.best, self.best_aim = self.used.copy(), aim
 
@@ -137,31 +110,38 @@ class _Search:
         leaving = leaving[balance.gateway[leaving] != worst]
         left, given = used[balance.device[leaving]], used[balance.device[arriving]]
         target, source = balance.gateway[leaving], balance.gateway[given]
-        out, in_ = self._pairs(target, source, view)
-        self.effort -= len(leaving) + len(arriving) + len(out) + _OVERHEAD
-
-        def each(of_leaving: Floats, of_arriving: Floats) -> Floats:
-            return np.concatenate((of_leaving, of_arriving, of_leaving[out] + of_arriving[in_]))
-
-        scores = view.scores(
-            worst,
-            np.concatenate((target, source, target[out])),
-            each(-balance.utility[left], balance.utility[arriving]),
-            each(balance.utility[leaving], -balance.utility[given]),
-            each(-balance.load[left], balance.load[arriving]),
-            each(balance.load[leaving], -balance.load[given]),
-            each(balance.bonus[leaving] - balance.bonus[left], balance.bonus[arriving] - balance.bonus[given]),
+        out = _Change(
+            target,
+            -balance.utility[left],
+            balance.utility[leaving],
+            -balance.load[left],
+            balance.load[leaving],
+            balance.bonus[leaving] - balance.bonus[left],
         )
-        best = int(scores.argmax()) if len(scores) else -1
-        if best < 0 or scores[best] <= view.score + least:
-            return np.empty(0, np.int64)
-        if best < len(leaving):
-            return np.array([leaving[best]])
-        best -= len(leaving)
-        if best < len(arriving):
-            return np.array([arriving[best]])
-        best -= len(arriving)
-        return np.array([leaving[out[best]], arriving[in_[best]]])
+        in_ = _Change(
+            source,
+            balance.utility[arriving],
+            -balance.utility[given],
+            balance.load[arriving],
+            -balance.load[given],
+            balance.bonus[arriving] - balance.bonus[given],
+        )
+        self.effort -= len(leaving) + len(arriving) + _OVERHEAD
+        best, gains = self._weigh(worst, out.followed_by(in_), view, least)
+        if gains:
+            return np.array([leaving[best] if best < len(leaving) else arriving[best - len(leaving)]])
+        first, second = self._pairs(target, source, view)
+        self.effort -= len(first)
+        best, gains = self._weigh(worst, out.at(first).with_(in_.at(second)), view, least)
+        return np.array([leaving[first[best]], arriving[second[best]]]) if gains else np.empty(0, np.int64)
+
+    def _weigh(self, worst: int, change: _Change, view: _View, least: float) -> tuple[int, bool]:
+        """The best of these changes, and whether it gains anything."""
+        if len(change.partner) == 0:
+            return -1, False
+        scores = view.scores(worst, change)
+        best = int(scores.argmax())
+        return best, bool(scores[best] > view.score + least)
 
     def _pairs(self, target: Ints, source: Ints, view: _View) -> tuple[Ints, Ints]:
         """Each (leaving for b, arriving from b), for all partner gateways b, or the least critical ones if too many."""
@@ -177,6 +157,29 @@ class _Search:
         out = np.repeat(np.arange(len(target)), repeats)
         first = source_start[target]
         return out, by_source[_ranges(first, first + repeats)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Exchanges between one gateway, here, and a partner each: what they add to utility and load on either side."""
+
+    partner: Ints
+    utility_here: Floats
+    utility_there: Floats
+    load_here: Floats
+    load_there: Floats
+    bonus: Floats
+
+    def at(self, places: Ints) -> _Change:
+        return _Change(*(getattr(self, name)[places] for name in self.__slots__))
+
+    def followed_by(self, other: _Change) -> _Change:
+        return _Change(*(np.concatenate((getattr(self, name), getattr(other, name))) for name in self.__slots__))
+
+    def with_(self, other: _Change) -> _Change:
+        """Both at once, row by row; their partners are the same."""
+        added = (getattr(self, name) + getattr(other, name) for name in self.__slots__[1:])
+        return _Change(self.partner, *added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,25 +215,17 @@ class _View:
         order: list[int] = np.argsort(-self.critical[:-1], kind="stable")[:count].tolist()
         return order
 
-    def scores(
-        self,
-        worst: int,
-        partner: Ints,
-        utility_here: Floats,
-        utility_there: Floats,
-        load_here: Floats,
-        load_there: Floats,
-        bonus: Floats,
-    ) -> Floats:
+    def scores(self, worst: int, change: _Change) -> Floats:
         """The soft aim after each exchange between `worst` and its partner."""
-        soft, counts = self.soft, self.counts[partner]
+        soft, partner = self.soft, change.partner
+        counts = self.counts[partner]
         poor = _others(self.poor, worst)[partner]
-        poor += _exp(-soft.t * (self.utility[worst] + utility_here))
-        poor += counts * _exp(-soft.t * (self.utility[partner] + utility_there))
+        poor += _exp(-soft.t * (self.utility[worst] + change.utility_here))
+        poor += counts * _exp(-soft.t * (self.utility[partner] + change.utility_there))
         full = _others(self.full, worst)[partner]
-        full += _exp(soft.s * (self.load[worst] + load_here))
-        full += counts * _exp(soft.s * (self.load[partner] + load_there))
-        score: Floats = bonus - np.log(np.maximum(poor, 1e-300)) / soft.t
+        full += _exp(soft.s * (self.load[worst] + change.load_here))
+        full += counts * _exp(soft.s * (self.load[partner] + change.load_there))
+        score: Floats = change.bonus - np.log(np.maximum(poor, 1e-300)) / soft.t
         score -= soft.balance.load_penalty / soft.s * np.log(np.maximum(full, 1e-300))
         return score
 

@@ -36,6 +36,9 @@ _HALVES = (10, 12)
 """Items in each enumerated half, the second only where the first leaves a gap: 2^12 subsets take 0.3 ms to sort."""
 _STEP = 500
 """A step of the dynamic programme counts as this many states, which take as long."""
+_PATIENCE, _ALIKE = 0.15, 1e-9
+"""Where all densities are equal, as at the start of a run, every further digit takes as long as all before, and nobody
+has a use for it: after this share of the states ten times the gap is good enough."""
 _ATTEMPTS = 40
 """Sets that fill the room to within rounding and turn out not to fit, before the search settles for clear cases."""
 _TINY = 1e-300
@@ -67,12 +70,18 @@ def fits(weights: Floats, capacity: float) -> bool:
 
 
 def knapsack(
-    values: Floats, weights: Floats, capacity: float, *, tolerance: float = 1e-7, state_limit: int = 100_000
+    values: Floats,
+    weights: Floats,
+    capacity: float,
+    *,
+    tolerance: float = 1e-7,
+    state_limit: int = 100_000,
+    halves: tuple[int, ...] = _HALVES,
 ) -> Packing:
     """The best packing. Items worth nothing or less are never taken; a capacity of zero or less takes nothing.
 
-    Up to 24 items it is exact; with more than that undecided it may stop at a relative gap of `tolerance`, or at
-    `state_limit`.
+    Up to 24 items (twice the last of `halves`) it is exact; with more than that undecided it may stop at a relative gap
+    of `tolerance` (ten times that where all densities are equal), or at `state_limit`.
     """
     if not capacity > 0.0:
         return _NOTHING
@@ -89,7 +98,7 @@ def knapsack(
     if lightest[0] + lightest[1] > capacity:
         best = int(value.argmax())
         return Packing(able[best : best + 1], float(value[best]), float(value[best]))
-    chosen, missing = _Search(value, weight, capacity).run(tolerance, state_limit)
+    chosen, missing = _Search(value, weight, capacity).run(tolerance, state_limit, halves)
     objective = math.fsum(value[chosen].tolist())
     return Packing(able[chosen], objective, objective + missing)
 
@@ -136,19 +145,19 @@ class _Search:
         self.doubt = 0.0
         """Best gain of a set turned down for rounding alone: no bound may be below it."""
 
-    def run(self, tolerance: float, state_limit: int) -> tuple[Ints, float]:
+    def run(self, tolerance: float, state_limit: int, halves: tuple[int, ...]) -> tuple[Ints, float]:
         """The chosen items, ascending, and how much more than these at most there is to be had."""
         self._swap_one()
         core = np.flatnonzero(self._open(self.loss))
         # Losses that differ by rounding alone are equal; among equals, those nearest to the break mix both sides.
         nearness = np.abs(2 * (core - self.taken) + 1)
         core = core[np.lexsort((nearness, np.maximum(self.loss[core], self.value_blur)))]
-        bound = self._improve(core, max(tolerance * self.total, self.value_blur), state_limit)
+        bound = self._improve(core, max(tolerance * self.total, self.value_blur), state_limit, halves)
         return self._chosen(self.flips), math.ldexp(max(bound, self.doubt) - self.gain, self.value_exponent)
 
-    def _improve(self, core: Ints, enough: float, state_limit: int) -> float:
+    def _improve(self, core: Ints, enough: float, state_limit: int, halves: tuple[int, ...]) -> float:
         """Steps 4 and 5. Returns a proven bound of the gain, at least that of the incumbent."""
-        for half in _HALVES:
+        for half in halves:
             if len(core) == 0:
                 return self.gain
             if len(core) <= half:
@@ -250,6 +259,7 @@ class _Search:
         tried: list[int] = []
         add_density, drop_density = self._densities_to_come(core)
         bound, made = self.upper, 0
+        alike = float(np.ptp(self.density[core])) <= _ALIKE * self.multiplier
         for step, item in enumerate(core.tolist()):
             if not self._open(self.loss[item]):
                 continue
@@ -274,7 +284,7 @@ class _Search:
                 return self.gain
             weight, gain, history[-1] = weight[keep], gain[keep], order[keep]
             bound = float(potential[keep].max())
-            if bound - self.gain <= enough:
+            if bound - self.gain <= (10.0 * enough if alike and made > state_limit * _PATIENCE else enough):
                 return bound
         return self.gain
 

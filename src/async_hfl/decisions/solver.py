@@ -1,21 +1,26 @@
-"""Linear programmes and the one place that calls a solver (HiGHS).
+"""Linear and integer programmes and the one place that calls a solver (HiGHS).
 
-A programme is data; what it means is said by whoever builds it. One thread and no wall-clock limit: the same programme
-has the same answer on every machine. highspy is imported when first needed, because most runs of most methods never do.
+A programme is data; what it means is said by whoever builds it. One thread, and limits that count iterations and nodes,
+never seconds: the same programme has the same answer on every machine, and no call can hang a run. highspy is imported
+when first needed, because most runs of most methods never do.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from async_hfl.core.errors import SolverError
-from async_hfl.core.policies import Floats, Ints
+from async_hfl.core.policies import Bools, Floats, Ints
 
 _SIMPLEX_ENTRIES = 20_000
 """Up to so many matrix entries the dual simplex is quicker; beyond, the interior point method by far (10,000 devices
 with 5 links each: 0.9 s against 4 s). Both end in a vertex, which is what rounding wants."""
+_ITERATIONS_PER_LINE = 50
+"""Simplex iterations allowed for each row and column: some fifty times what our programmes were seen to take."""
+_INTERIOR_ITERATIONS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +48,108 @@ class LinearSolution:
     objective: float
 
 
+@dataclass(frozen=True, slots=True)
+class IntegerSolution:
+    columns: Floats
+    objective: float
+    bound: float
+    proven: bool
+    """The solver is certain that nothing is better (within its tolerances), and did not stop at a limit."""
+
+
+def load_solver() -> None:
+    """For whoever measures: loading the library takes a tenth of a second, once."""
+    import highspy  # noqa: F401
+
+
+class LinearSolver:
+    """One programme, solved again and again with other lower limits: each time from where the last one ended."""
+
+    def __init__(self, programme: LinearProgramme) -> None:
+        self._programme = programme
+        self._solver = _loaded(programme, None)
+        self._columns = np.arange(len(programme.gain), dtype=np.int32)
+
+    def solve(self, lower: Floats | None = None) -> LinearSolution | None:
+        """An optimal vertex, or None where the limits cannot be met. No other outcome is expected: that is an error."""
+        import highspy
+
+        solver = self._solver
+        if lower is not None:
+            solver.changeColsBounds(len(self._columns), self._columns, lower, self._programme.upper)
+        solver.run()
+        status = solver.getModelStatus()
+        if status == highspy.HighsModelStatus.kInfeasible:
+            return None
+        if status != highspy.HighsModelStatus.kOptimal:
+            raise SolverError(f"the solver ended a linear programme with {solver.modelStatusToString(status)!r}")
+        solution = solver.getSolution()
+        return LinearSolution(
+            np.array(solution.col_value), np.array(solution.row_dual), float(solver.getInfo().objective_function_value)
+        )
+
+
 def solve_linear(programme: LinearProgramme) -> LinearSolution:
-    """An optimal vertex. A programme without one is an error: ours are always feasible and bounded."""
+    """An optimal vertex of a programme that has one."""
+    solution = LinearSolver(programme).solve()
+    if solution is None:
+        raise SolverError("the solver ended a linear programme with 'Infeasible'")
+    return solution
+
+
+def solve_integer(
+    programme: LinearProgramme,
+    integer: Bools,
+    *,
+    node_limit: int,
+    relative_gap: float = 0.0,
+    start: Floats | None = None,
+) -> IntegerSolution | None:
+    """The best found with these columns whole within so many nodes; None if nothing was found. `start` is feasible."""
+    import highspy
+
+    solver = _loaded(programme, integer)
+    for name, setting in {
+        "mip_rel_gap": relative_gap,
+        "mip_abs_gap": 0.0,
+        "mip_max_nodes": node_limit,
+        "mip_feasibility_tolerance": 1e-9,
+        "primal_feasibility_tolerance": 1e-9,
+        "dual_feasibility_tolerance": 1e-9,
+    }.items():
+        solver.setOptionValue(name, setting)
+    if start is not None:
+        solver.setSolution(len(start), np.arange(len(start), dtype=np.int32), start)
+    solver.run()
+    status, info = solver.getModelStatus(), solver.getInfo()
+    if info.primal_solution_status != 2:  # 2: feasible
+        return None
+    return IntegerSolution(
+        np.array(solver.getSolution().col_value),
+        float(info.objective_function_value),
+        float(info.mip_dual_bound),
+        status == highspy.HighsModelStatus.kOptimal,
+    )
+
+
+def _loaded(programme: LinearProgramme, integer: Bools | None) -> Any:
     import highspy
 
     solver = highspy.Highs()  # type: ignore[no-untyped-call]  # its stubs stop at the constructor
+    columns, rows = len(programme.gain), len(programme.row_lower)
     options: dict[str, bool | int | str] = {
         "output_flag": False,
         "threads": 1,
         "parallel": "off",
-        "solver": "simplex" if len(programme.entry) <= _SIMPLEX_ENTRIES else "ipm",
+        "random_seed": 0,
         "run_crossover": "on",
+        "simplex_iteration_limit": _ITERATIONS_PER_LINE * (columns + rows),
+        "ipm_iteration_limit": _INTERIOR_ITERATIONS,
     }
+    if integer is None:
+        options["solver"] = "simplex" if len(programme.entry) <= _SIMPLEX_ENTRIES else "ipm"
     for name, setting in options.items():
         solver.setOptionValue(name, setting)
-    columns, rows = len(programme.gain), len(programme.row_lower)
     by_columns, maximise, offset = 1, -1, 0.0
     passed = solver.passModel(
         columns,
@@ -74,15 +166,8 @@ def solve_linear(programme: LinearProgramme) -> LinearSolution:
         programme.column_start.astype(np.int32),
         programme.row_index.astype(np.int32),
         programme.entry,
-        np.zeros(columns, np.int32),
+        np.zeros(columns, np.int32) if integer is None else integer.astype(np.int32),
     )
     if passed == highspy.HighsStatus.kError:
-        raise SolverError(f"the solver refused a linear programme of {columns} columns and {rows} rows")
-    solver.run()
-    status = solver.getModelStatus()
-    if status != highspy.HighsModelStatus.kOptimal:
-        raise SolverError(f"the solver ended a linear programme with {solver.modelStatusToString(status)!r}")
-    solution = solver.getSolution()
-    return LinearSolution(
-        np.array(solution.col_value), np.array(solution.row_dual), float(solver.getInfo().objective_function_value)
-    )
+        raise SolverError(f"the solver refused a programme of {columns} columns and {rows} rows")
+    return solver

@@ -9,7 +9,7 @@ evaluating are effects whose answers come back as events.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,29 +20,15 @@ from async_hfl.core.identifiers import GATEWAY_TIER, gateway_address
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.plain import Plain, from_plain, to_plain
 from async_hfl.core.policies import Ints
+from async_hfl.core.projection import PcaProjection
 from async_hfl.core.records import AssociationRecord, EpochRecord, LifeRecord, UploadRecord
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights
 from async_hfl.nodes import cloud_warmup as warmup
+from async_hfl.nodes.cloud_aggregation import CloudAggregation
 from async_hfl.nodes.cloud_directory import Registry, new_directory
 from async_hfl.nodes.cloud_state import CloudState, Membership
 from async_hfl.nodes.rules import CloudRules
-
-
-class CloudAggregation(Protocol):
-    """What to do with a gateway's model: the part of the cloud that differs between methods."""
-
-    def received(self, node: CloudNode, upload: m.Upload, at: float) -> None:
-        """A new upload of a live gateway. Sooner or later it must be closed with `node.close_upload`."""
-        ...
-
-    def lost(self, node: CloudNode, gateway: int, at: float) -> None:
-        """A gateway was declared lost."""
-        ...
-
-    def snapshot(self) -> Plain: ...
-
-    def restore(self, data: Plain) -> None: ...
 
 
 class CloudNode:
@@ -119,6 +105,10 @@ class CloudNode:
         )
         self._answer(upload, outcome)
 
+    def hold_upload(self, upload: m.Upload) -> None:
+        """Tell its gateway that it is here and that the answer will take a while."""
+        self.send(upload.upload.gateway, m.UploadHeld(upload.upload))
+
     def set_global(self, weights: Weights, updates: int) -> None:
         """The next cloud epoch; `epoch_made` follows once its uploads are answered."""
         self.state.weights = weights
@@ -131,7 +121,7 @@ class CloudNode:
         if rules.delivery == "broadcast":
             for gateway, member in enumerate(state.members):
                 if member.live and gateway not in answered:
-                    self.send(gateway, m.GlobalModel(state.epoch, weights))
+                    self.send_global(gateway)
         if state.epoch % rules.evaluate_every == 0:
             state.awaiting[state.epoch] = (state.updates, at)
             self.emit(Evaluate(state.epoch, weights))
@@ -158,26 +148,30 @@ class CloudNode:
             self.emit(Write(LifeRecord(event.at, "refused", f"g{gateway}", reason)))
             self.send(gateway, m.Refused(reason))
             return
-        if upload.upload.number < member.answered_below or upload.upload.number in member.pending:
+        if upload.upload.number in member.pending:
+            self.hold_upload(upload)  # a repeat: it seems not to have heard
+            return
+        if upload.upload.number < member.answered_below:
             return
         member.answered_below = max(member.answered_below, upload.answered_below)
         for number in [number for number in member.outcomes if number < member.answered_below]:
             del member.outcomes[number]
         for known_device in upload.knowledge:
             self.registry.absorb(state.directory, known_device, gateway)
-        if self._enough():
+        if self.enough():
             return  # the last evaluation is under way; the finish that follows is the answer
         member.pending.add(upload.upload.number)
         self.aggregation.received(self, upload, event.at)
 
     def _answer(self, upload: m.Upload, outcome: m.Outcome) -> None:
         state = self.state
+        state.members[upload.upload.gateway].newest_sent = state.epoch
         self.send(
             upload.upload.gateway,
             m.Answer(upload.upload, state.epoch, state.weights, outcome),
         )
 
-    def _enough(self) -> bool:
+    def enough(self) -> bool:
         return self.state.epoch >= self.rules.epochs * self.rules.evaluate_every
 
     # Evaluation and the end --------------------------------------------------------------------------------------
@@ -212,7 +206,7 @@ class CloudNode:
         elif reached:
             state.evaluations_after_target += 1
         return (reached and state.evaluations_after_target >= rules.epochs_after_target) or (
-            self._enough() and not state.awaiting
+            self.enough() and not state.awaiting
         )
 
     def _finish(self, at: float) -> None:
@@ -233,7 +227,7 @@ class CloudNode:
             return
         state.solving = True
         state.solves += 1
-        problem = self.registry.problem(state.directory, state.members, state.memory, state.solves)
+        problem = self.registry.problem(state.directory, state.members, state.memory, state.solves, state.epoch)
         self.emit(Solve(state.solves, problem))
 
     def _solved(self, event: Solved) -> None:
@@ -254,7 +248,8 @@ class CloudNode:
         for gateway, member in enumerate(state.members):
             if member.live and not member.begun:
                 member.begun = True
-                self.send(gateway, m.GlobalModel(state.epoch, state.weights))
+                self.send_global(gateway, basis=True)
+        self.aggregation.changed(self, event.at)
         if state.solve_again:
             state.solve_again = False
             self.solve()
@@ -279,6 +274,8 @@ class CloudNode:
         self.registry.observe(directory, gateway, report)
         if report.lost:
             warmup.counted(self, list(report.lost), event.at, answered=False)
+        if report.lost or report.heard:
+            self.aggregation.changed(self, event.at)
         if state.phase == "running" and any(self._stranded(device) for device in (*report.lost, *report.heard)):
             self.solve()
 
@@ -354,6 +351,14 @@ class CloudNode:
 
     def send(self, gateway: int, message: m.CloudMessage) -> None:
         self.emit(Send(gateway_address(gateway), message))
+
+    def send_global(self, gateway: int, *, basis: bool = False) -> None:
+        """The newest global model, unasked: it begins a gateway's first cycle; later it is stored or taken up."""
+        state = self.state
+        projection = state.directory.projection if basis else None
+        components = projection.components if isinstance(projection, PcaProjection) else None
+        state.members[gateway].newest_sent = state.epoch
+        self.send(gateway, m.GlobalModel(state.epoch, state.weights, components))
 
     def _send_finish(self, gateway: int) -> None:
         outcomes = tuple(self.state.members[gateway].outcomes.items())

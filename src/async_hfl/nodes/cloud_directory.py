@@ -17,14 +17,13 @@ from async_hfl.core import messages as m
 from async_hfl.core.policies import Association, AssociationProblem, Floats, Ints
 from async_hfl.core.randomness import scramble
 from async_hfl.core.topology import FeasibleLinks, check_association, near_best
-from async_hfl.core.utility import GradientTable
 from async_hfl.nodes.cloud_state import Directory, Membership
 from async_hfl.nodes.rules import CloudRules
 
 
 def new_directory(links: FeasibleLinks, rules: CloudRules, samples: Ints) -> Directory:
     devices, count = links.devices, len(links.link_device)
-    gradients = None if rules.gradient == "none" else GradientTable.empty(devices, rules.gradient_size)
+    gradients = None if rules.gradient == "none" else rules.gradient_table(devices)
     if gradients is not None:
         gradients.counted[:] = True
     return Directory(
@@ -37,7 +36,9 @@ def new_directory(links: FeasibleLinks, rules: CloudRules, samples: Ints) -> Dir
         np.full(devices, -1, np.int64),
         np.full(devices, -1, np.int64),
         np.zeros(devices, np.int64),
+        np.zeros(devices, bool),
         gradients,
+        rules.sketch,
     )
 
 
@@ -60,12 +61,15 @@ class Registry:
             directory.samples[device] = known.samples
             directory.loss[device] = known.loss
             directory.squared_loss[device] = known.squared_loss
+        if known.has_basis:
+            directory.has_basis[device] = True
         if directory.gradients is not None and known.gradient is not None:
-            directory.gradients.put(device, known.gradient)
+            directory.gradients.offer(device, known.gradient, known.compressed, directory.projection)
 
     def knowledge(self, directory: Directory, device: int, gateway: int) -> m.DeviceKnowledge:
         link = self.links.find(device, gateway)
-        gradients = directory.gradients
+        table = directory.gradients
+        gradient = None if table is None else table.gradient(device)
         return m.DeviceKnowledge(
             device,
             float(directory.latency[link]),
@@ -73,11 +77,13 @@ class Registry:
             int(directory.samples[device]),
             float(directory.loss[device]),
             float(directory.squared_loss[device]),
-            gradients.rows[device].copy() if gradients is not None and gradients.known[device] else None,
+            gradient,
+            gradient is not None and table is not None and table.compressed,
+            bool(directory.has_basis[device]),
         )
 
     def problem(
-        self, directory: Directory, members: list[Membership], memory: dict[str, object], number: int
+        self, directory: Directory, members: list[Membership], memory: dict[str, object], number: int, epoch: int
     ) -> AssociationProblem:
         links, rules = self.links, self.rules
         kept = near_best(links, self.usable(directory, members), directory.latency, rules.link_stretch)
@@ -95,6 +101,8 @@ class Registry:
             directory.gateway_of.copy(),
             scramble(rules.seed ^ number),
             memory,
+            directory.measured[kept],
+            epoch,
         )
 
     def usable(self, directory: Directory, members: list[Membership]) -> npt.NDArray[np.bool_]:

@@ -21,6 +21,9 @@ class MixUploads:
     def lost(self, node: CloudNode, gateway: int, at: float) -> None:
         return
 
+    def changed(self, node: CloudNode, at: float) -> None:
+        return
+
     def received(self, node: CloudNode, upload: m.Upload, at: float) -> None:
         state, rules = node.state, node.rules
         staleness = state.epoch + 1 - upload.base_epoch

@@ -8,12 +8,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.messages import Outcome
 from async_hfl.core.plain import plain
 from async_hfl.core.policies import Floats, Ints
+from async_hfl.core.projection import CountSketch, PcaProjection
 from async_hfl.core.targets import TargetProgress
-from async_hfl.core.utility import GradientTable
 from async_hfl.core.weights import Weights
 
 CloudPhase = Literal["new", "warmup", "running", "over"]
@@ -30,6 +31,8 @@ class Membership:
     """Incarnations that were declared lost: whoever still speaks as one of them is told to begin anew."""
     begun: bool = False
     """It was sent its first global model."""
+    newest_sent: int = 0
+    """Epoch of the newest global model that it was sent."""
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     """By upload number: those that may still be repeated."""
     pending: set[int] = field(default_factory=set)
@@ -57,7 +60,10 @@ class Directory:
     """The gateway that holds the right to a device; -1 while nobody does."""
     grant: Ints
     """Number of the last right given, per device."""
+    has_basis: npt.NDArray[np.bool_]
+    """Per device: it was sent what it projects its gradients with."""
     gradients: GradientTable | None = None
+    projection: PcaProjection | CountSketch | None = None
     reported: dict[int, int] = field(default_factory=dict)
     """By link: number of the newest report on it."""
     version: int = 0

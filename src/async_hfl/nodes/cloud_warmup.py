@@ -12,6 +12,7 @@ import numpy as np
 
 from async_hfl.core import messages as m
 from async_hfl.core.effects import SetTimer, Write
+from async_hfl.core.projection import fit_pca
 from async_hfl.core.records import LifeRecord
 from async_hfl.core.topology import nearest_gateway
 
@@ -63,6 +64,18 @@ def end_if_due(node: CloudNode, at: float) -> None:
         or (warmup.answered > 0 and waited >= rules.warmup_limit)
     ):
         state.phase = "running"
+        _fit_basis(node)
         detail = f"{warmup.answered} of {warmup.total} answered, {warmup.given_up} given up"
         node.emit(Write(LifeRecord(at, "warmup_ended", "cloud", detail)))
         node.solve()
+
+
+def _fit_basis(node: CloudNode) -> None:
+    """compression = pca: the gradients that warm-up brought decide what later ones are projected on; not refitted."""
+    directory, table = node.state.directory, node.state.directory.gradients
+    if node.rules.components == 0 or table is None:
+        return
+    slots = np.flatnonzero(table.known)
+    if len(slots):
+        directory.projection = fit_pca(table.gradients(slots), node.rules.components)
+        table.compress(directory.projection.size, directory.projection)

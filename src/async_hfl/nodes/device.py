@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from async_hfl.core.effects import Effect, Send, StartTraining, StopTraining
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.events import Event, Received, Returned, Started, Trained
 from async_hfl.core.identifiers import Address, JobId, gateway_address
-from async_hfl.core.messages import Alive, DropReason, JobDropped, Probe, Train, Update
+from async_hfl.core.messages import Alive, DropReason, Gradient, JobDropped, Probe, Train, Update
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
+from async_hfl.core.projection import CountSketch, PcaProjection
 
 
 @plain
@@ -32,6 +35,8 @@ class DeviceState:
     """The newest job accepted from each other gateway; no dict, since devices are many and know few gateways."""
     gateway: int = -1
     """The gateway that spoke last: where a returning device says that it is back."""
+    projection: PcaProjection | CountSketch | None = None
+    """What the gradient is compressed with before it is sent."""
 
     def newest_of(self, gateway: int) -> JobId | None:
         """The newest job accepted from that gateway."""
@@ -48,8 +53,8 @@ class DeviceState:
 class DeviceNode:
     __slots__ = ("state",)
 
-    def __init__(self) -> None:
-        self.state = DeviceState()
+    def __init__(self, sketch: CountSketch | None = None) -> None:
+        self.state = DeviceState(projection=sketch)
 
     def snapshot(self) -> Plain:
         return to_plain(self.state)
@@ -76,6 +81,8 @@ class DeviceNode:
 
     def _train(self, event: Received, train: Train) -> list[Effect]:
         state, job = self.state, train.job
+        if train.basis is not None:
+            state.projection = PcaProjection(train.basis)
         newest = state.newest_of(job.gateway)
         if newest is not None and newest.incarnation == job.incarnation and newest.number >= job.number:
             # A repeat of the newest was handled when it first came; anything older must still find its end.
@@ -99,6 +106,10 @@ class DeviceNode:
         if event.job != state.job:
             return []
         state.job = None
+        gradient, projection = result.gradient, state.projection
+        compressed = False
+        if gradient is not None and projection is not None:
+            gradient, compressed = _projected(gradient, projection), True
         update = Update(
             event.job,
             result.weights,
@@ -106,9 +117,10 @@ class DeviceNode:
             result.steps,
             result.loss,
             result.squared_loss,
-            result.gradient,
+            gradient,
             state.download_s,
             event.training_s,
+            compressed,
         )
         return [Send(gateway_address(event.job.gateway), update)]
 
@@ -123,3 +135,8 @@ class DeviceNode:
 
     def _dropped(self, to: Address, job: JobId, reason: DropReason) -> Send:
         return Send(to, JobDropped(job, reason, self.state.version))
+
+
+def _projected(gradient: Gradient, projection: PcaProjection | CountSketch) -> Gradient:
+    with np.errstate(over="ignore", invalid="ignore"):  # absurd gradients: what is not finite is not kept by anybody
+        return projection.project(gradient)

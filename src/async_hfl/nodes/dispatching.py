@@ -1,7 +1,8 @@
 """Selection at a gateway (Eq. 10) and the triggering of those chosen.
 
-Runs at the start of a cycle, after every aggregation, and when a device joins, returns or is given up. If nothing is in
-flight and nobody fits the bandwidth, the best one is sent alone, recorded: a run never stalls.
+Asked for at the start of a cycle, after every aggregation, and when a device joins, returns or is given up; a method
+that thinks in rounds lets it run only when a round begins. If nothing is in flight and nobody fits the bandwidth, the
+best one is sent alone, recorded: a run never stalls.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from async_hfl.core.effects import Send, SetTimer, Write
 from async_hfl.core.errors import InvariantViolation, PolicyError
 from async_hfl.core.identifiers import JobId, device_address
 from async_hfl.core.latency import data_rate, patience
-from async_hfl.core.policies import Floats, Ints, SelectionProblem
+from async_hfl.core.policies import Bools, Floats, Ints, Peers, SelectionProblem, needs_gradients
+from async_hfl.core.projection import PcaProjection
 from async_hfl.core.randomness import scramble
 from async_hfl.core.records import SelectionRecord
 from async_hfl.core.utility import scaled
 from async_hfl.nodes.gateway_state import NEVER, Flight
+from async_hfl.nodes.participation import due_first
 
 if TYPE_CHECKING:
     from async_hfl.nodes.gateway import GatewayNode
@@ -31,21 +34,25 @@ _ROUNDING = 1e-9
 def dispatch(node: GatewayNode, at: float) -> None:
     """Select among the idle devices and trigger those chosen."""
     state, rules, roster = node.state, node.rules, node.state.roster
-    if state.phase != "open":
+    if state.phase != "open" or not node.aggregation.dispatches(node):
         return
     slots = roster.candidate.nonzero()[0]
     if len(slots) == 0:
         node.watch_idleness(at)
         return
     state.selections += 1
-    problem = _problem(node, slots, at)
-    selection = node.selection.choose(problem)
-    if selection.memory is not None:
-        state.memory = dict(selection.memory)
-    chosen, lone = selection.devices, False
-    if not chosen and state.active == 0:
-        value = problem.learning_utility * (1.0 / problem.round_latency) ** rules.latency_exponent
-        chosen, lone = (int(problem.candidates[int(np.argmax(value))]),), True
+    chosen: tuple[int, ...] = ()
+    rest, taken, awaited = slots, 0.0, -1
+    if rules.min_participation > 0.0:
+        due, rest, awaited = _due(node, slots, at)
+        chosen = tuple(roster.devices[due].tolist())
+        taken = float((rules.model_bytes / roster.round_latency[due]).sum())
+    if awaited < 0 and len(rest):
+        chosen += _asked(node, rest, taken, at)
+    lone = not chosen and state.active == 0
+    if lone:
+        chosen = (int(roster.devices[awaited if awaited >= 0 else _best(node, slots)]),)
+    first = state.next_job
     for device in chosen:
         slot = roster.slot_of.get(device, -1)
         if slot < 0 or not roster.candidate[slot]:
@@ -57,12 +64,39 @@ def dispatch(node: GatewayNode, at: float) -> None:
             f"beyond the bandwidth of {rules.bandwidth:.6g}"
         )
     node.emit(Write(SelectionRecord(at, rules.number, len(slots), chosen, len(chosen) < len(slots), lone)))
+    if chosen:
+        node.aggregation.dispatched(node, tuple(range(first, state.next_job)), at)
 
 
-def _problem(node: GatewayNode, slots: Ints, at: float) -> SelectionProblem:
-    state, rules, roster = node.state, node.rules, node.state.roster
+def _due(node: GatewayNode, slots: Ints, at: float) -> tuple[Ints, Ints, int]:
+    """Slots that go first, the others, and the one that all must wait for (-1: none)."""
+    roster = node.state.roster
     latency = roster.round_latency[slots]
-    utility, gradients = _utility(node, slots)
+    free = node.rules.bandwidth - node.state.load
+    waited = at - roster.idle_since[slots]
+    places, awaited = due_first(waited, latency, node.rules.model_bytes / latency, free, node.rules.min_participation)
+    return slots[places], np.delete(slots, places), int(slots[awaited]) if awaited >= 0 else -1
+
+
+def _asked(node: GatewayNode, slots: Ints, taken: float, at: float) -> tuple[int, ...]:
+    """Whom the policy chooses, with what is left of the bandwidth."""
+    selection = node.selection.choose(_problem(node, slots, taken, at))
+    if selection.memory is not None:
+        node.state.memory = dict(selection.memory)
+    return selection.devices
+
+
+def _best(node: GatewayNode, slots: Ints) -> int:
+    """The slot of the highest u_i (1 / tau_i)^kappa."""
+    latency = node.state.roster.round_latency[slots]
+    utility, _, _ = _utility(node, slots)
+    return int(slots[int(np.argmax(utility * (1.0 / latency) ** node.rules.latency_exponent))])
+
+
+def _problem(node: GatewayNode, slots: Ints, taken: float, at: float) -> SelectionProblem:
+    state, rules, roster, needs = node.state, node.rules, node.state.roster, node.selection.needs
+    latency = roster.round_latency[slots]
+    utility, gradients, known = _utility(node, slots)
     return SelectionProblem(
         rules.number,
         roster.devices[slots],
@@ -74,23 +108,40 @@ def _problem(node: GatewayNode, slots: Ints, at: float) -> SelectionProblem:
         roster.samples[slots],
         roster.idle_since[slots],
         roster.last_selected[slots],
-        rules.bandwidth - state.load,
+        rules.bandwidth - state.load - taken,
         rules.latency_exponent,
         state.gateway_epoch,
         at,
         scramble(rules.seed ^ state.selections),
         gradients,
         state.memory,
+        known,
+        roster.last_seen[slots] if needs else None,
+        roster.triggered[slots] if needs else None,
+        float(roster.triggered[roster.associated].mean()) if needs else 0.0,
+        _peers(node) if "peers" in needs else None,
     )
 
 
-def _utility(node: GatewayNode, slots: Ints) -> tuple[Floats, m.Gradient | None]:
-    """Scaled utilities of the candidates, and their gradients for a policy that wants those."""
+def _utility(node: GatewayNode, slots: Ints) -> tuple[Floats, m.Gradient | None, Bools | None]:
+    """Scaled utilities of the candidates; their gradients, and which are known, for a policy that wants those."""
     table, needs, rules = node.state.roster.gradients, node.selection.needs, node.rules
-    if table is None or not needs:
-        return _ones(len(slots)), None
-    utility = scaled(table.utility(slots), table.known[slots], rules.utility_scale, rules.utility_floor)
-    return utility, table.rows[slots] if "gradients" in needs else None
+    if table is None or not needs_gradients(needs):
+        return _ones(len(slots)), None, None
+    known, utility = table.row_of[slots] >= 0, _ones(len(slots))
+    if "utility" in needs:
+        utility = scaled(table.utility(slots), known, rules.utility_scale, rules.utility_floor)
+    return utility, table.gradients(slots) if "gradients" in needs else None, known
+
+
+def _peers(node: GatewayNode) -> Peers:
+    """The associated devices that are no candidates now."""
+    roster, table = node.state.roster, node.state.roster.gradients
+    others = np.flatnonzero(roster.associated & ~roster.candidate)
+    gradients = None
+    if table is not None and "gradients" in node.selection.needs:
+        gradients = table.gradients(others[table.row_of[others] >= 0])
+    return Peers(roster.round_latency[others], roster.loss[others], gradients)
 
 
 @cache
@@ -119,10 +170,21 @@ def trigger(node: GatewayNode, slot: int, rate: float, at: float, warm_up: m.War
     state.idle_upload_at = NEVER
     roster.job[slot] = number
     roster.last_selected[slot] = state.gateway_epoch
+    roster.triggered[slot] += 1
     roster.candidate[slot] = False
     job = JobId(rules.number, state.incarnation, number)
-    train = m.Train(job, weights, state.gateway_epoch, base, state.version)
+    basis = _basis(node, slot) if rules.gradient == "last" else None
+    train = m.Train(job, weights, state.gateway_epoch, base, state.version, basis)
     node.emit(Send(device_address(int(roster.devices[slot])), train))
     if deadline < state.deadline:
         state.deadline = deadline
         node.emit(SetTimer("patience", deadline))
+
+
+def _basis(node: GatewayNode, slot: int) -> m.Basis | None:
+    """What a device that sends its gradient needs to project it, unless it was given that before."""
+    roster = node.state.roster
+    if roster.has_basis[slot] or not isinstance(roster.projection, PcaProjection):
+        return None
+    roster.has_basis[slot] = True
+    return roster.projection.components

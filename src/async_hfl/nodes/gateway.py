@@ -2,15 +2,15 @@
 
     waiting --GlobalModel--> open --upload--> uploading --Answer--> open --> ...        any --Finish--> over
 
-What it does with an update that arrives is the aggregation's choice (mix it, relay it, ...: `GatewayAggregation`).
+What it does with an update that arrives is the aggregation's choice (mix it, relay it, ...: `gateway_aggregation`).
 The rest is the same for every method, an idea a file: `dispatching` (selection within the bandwidth), `rights` (who may
 trigger whom), `silence` (patience with devices), `uploads` (resent until answered). Here: what happens when.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -20,44 +20,15 @@ from async_hfl.core.events import Event, PeerLost, Received, Returned, Started, 
 from async_hfl.core.identifiers import CLOUD, JobId
 from async_hfl.core.plain import Plain, from_plain, to_plain
 from async_hfl.core.policies import SelectionPolicy
+from async_hfl.core.projection import PcaProjection
 from async_hfl.core.records import JobEnd, JobRecord, LifeRecord, UploadEnd, UploadRecord
-from async_hfl.core.utility import GradientTable
 from async_hfl.core.weights import Weights
 from async_hfl.nodes import rights, silence, uploads
 from async_hfl.nodes.dispatching import dispatch, trigger
-from async_hfl.nodes.gateway_state import NEVER, Flight, GatewayState
+from async_hfl.nodes.gateway_aggregation import GatewayAggregation
+from async_hfl.nodes.gateway_state import AGGREGATION_TIMER, NEVER, Flight, GatewayState
 from async_hfl.nodes.roster import Roster
 from async_hfl.nodes.rules import GatewayRules
-
-
-class GatewayAggregation(Protocol):
-    """What to do with updates and global models: the part of a gateway that differs between methods."""
-
-    def received(self, node: GatewayNode, number: int, flight: Flight, update: m.Update, at: float) -> None:
-        """An update of ours arrived; its device is already idle."""
-        ...
-
-    def answered(self, node: GatewayNode, answer: m.Answer, at: float) -> None: ...
-
-    def began(self, node: GatewayNode, model: m.GlobalModel, at: float) -> None:
-        """The first global model of this incarnation."""
-        ...
-
-    def idle(self, node: GatewayNode, at: float) -> None:
-        """Nothing is in flight, nobody can be triggered, and that has lasted for `cycle_patience`."""
-        ...
-
-    def waits(self, node: GatewayNode) -> bool:
-        """Would `idle` have something to do?"""
-        ...
-
-    def over(self, node: GatewayNode, reason: JobEnd, at: float, decided: Mapping[int, m.Outcome]) -> None:
-        """End whatever this aggregation still holds; the cloud has decided on the uploads of these numbers."""
-        ...
-
-    def snapshot(self) -> Plain: ...
-
-    def restore(self, data: Plain) -> None: ...
 
 
 class GatewayNode:
@@ -81,6 +52,7 @@ class GatewayNode:
             m.JobDropped: self._job_dropped,
             m.Alive: self._alive,
             m.Answer: self._answer,
+            m.UploadHeld: self._upload_held,
             m.GlobalModel: self._global_model,
             m.WarmUp: self._warm_up,
             m.Assignment: self._assignment,
@@ -94,6 +66,7 @@ class GatewayNode:
             "probe": silence.probe,
             "reply": uploads.resend,
             "idle": GatewayNode._idle,
+            AGGREGATION_TIMER: GatewayNode._aggregation_timer,
         }
 
     def handle(self, event: Event) -> list[Effect]:
@@ -188,6 +161,7 @@ class GatewayNode:
         roster.measure(slot, at - flight.sent_at)
         if not _finite(update.weights):
             self.end_job(job.number, flight, "refused", at, update)
+            self.aggregation.ended(self, (job.number,), at)
             self._after_landing(slot, at, warmup=False)
             return
         self._learn(slot, flight, update)
@@ -205,6 +179,7 @@ class GatewayNode:
         roster.samples[slot] = update.samples
         roster.loss[slot] = update.loss
         roster.squared_loss[slot] = update.squared_loss
+        roster.last_seen[slot] = self.state.gateway_epoch
         if roster.gradients is None:
             return
         gradient = update.gradient
@@ -215,7 +190,7 @@ class GatewayNode:
                 gradient = flight.sent[trained] - update.weights[trained]
                 gradient /= np.float32(self.rules.learning_rate * update.steps)
         if _finite(gradient):
-            roster.gradients.put(slot, gradient)
+            roster.learn(slot, gradient, update.compressed)
 
     def _job_dropped(self, event: Received, dropped: m.JobDropped) -> None:
         at = event.at
@@ -228,6 +203,7 @@ class GatewayNode:
         if dropped.version > self.state.version:
             # The device obeys an association that has not reached us yet: it is not ours to trigger.
             rights.let_go(self, flight.slot)
+        self.aggregation.ended(self, (dropped.job.number,), at)
         self._after_landing(flight.slot, at, warmup=False)
 
     def _alive(self, event: Received, _: m.Alive) -> None:
@@ -264,14 +240,20 @@ class GatewayNode:
 
     def _global_model(self, event: Received, model: m.GlobalModel) -> None:
         state = self.state
+        if model.basis is not None:
+            state.roster.project_with(PcaProjection(model.basis))
         if state.phase == "waiting":
             self.aggregation.began(self, model, event.at)
-        elif state.newest is None or model.epoch > state.newest.epoch:
+        elif model.epoch > (state.base_epoch if state.newest is None else state.newest.epoch):
             state.newest = model
+            self.aggregation.offered(self, event.at)
 
     def _answer(self, event: Received, answer: m.Answer) -> None:
         if uploads.answered(self, answer, event.at):
             self.aggregation.answered(self, answer, event.at)
+
+    def _upload_held(self, event: Received, held: m.UploadHeld) -> None:
+        uploads.held(self, held.upload, event.at)
 
     def _warm_up(self, event: Received, warm_up: m.WarmUp) -> None:
         if warm_up.incarnation != self.state.incarnation:
@@ -352,6 +334,10 @@ class GatewayNode:
         else:
             self.aggregation.idle(self, at)
 
+    def _aggregation_timer(self, at: float) -> None:
+        if at >= self.aggregation.due():
+            self.aggregation.timer(self, at)
+
     def _received(self, event: Received) -> None:
         if self.state.phase != "over":
             self._messages[type(event.message)](event, event.message)
@@ -368,9 +354,9 @@ class GatewayNode:
         return
 
     def _fresh(self, incarnation: int) -> GatewayState:
-        roster = Roster(share_gradients=self.rules.share_gradients)
+        roster = Roster(share_gradients=self.rules.share_gradients, projection=self.rules.sketch)
         if self.rules.gradient != "none":
-            roster.gradients = GradientTable.empty(0, self.rules.gradient_size)
+            roster.gradients = self.rules.gradient_table(0)
         return GatewayState(incarnation, roster=roster)
 
 

@@ -6,29 +6,19 @@ waits are held and mixed on adoption; what is still in flight is carried over (o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from async_hfl.core import messages as m
 from async_hfl.core.aggregation import mix_with_drag
-from async_hfl.core.effects import Write
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.core.identifiers import UploadId
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
-from async_hfl.core.records import JobEnd, UploadEnd, UploadRecord
-from async_hfl.core.weights import Weights
+from async_hfl.core.records import JobEnd
+from async_hfl.nodes import cycles
 from async_hfl.nodes.dispatching import dispatch
 from async_hfl.nodes.gateway import GatewayNode
-from async_hfl.nodes.gateway_state import Flight
-from async_hfl.nodes.uploads import upload
-
-
-@plain
-@dataclass(slots=True)
-class HeldUpdate:
-    number: int
-    flight: Flight
-    update: m.Update
+from async_hfl.nodes.gateway_aggregation import HeldUpdate
+from async_hfl.nodes.gateway_state import NEVER, Flight
 
 
 @plain
@@ -50,8 +40,29 @@ class MixOnArrival:
     def restore(self, data: Plain) -> None:
         self.state = from_plain(data)
 
+    def dispatches(self, node: GatewayNode) -> bool:
+        return True
+
+    def dispatched(self, node: GatewayNode, jobs: tuple[int, ...], at: float) -> None:
+        return
+
+    def ended(self, node: GatewayNode, numbers: tuple[int, ...], at: float) -> None:
+        return
+
+    def offered(self, node: GatewayNode, at: float) -> None:
+        return
+
+    def due(self) -> float:
+        return NEVER
+
+    def timer(self, node: GatewayNode, at: float) -> None:
+        return
+
+    def held(self) -> Iterable[HeldUpdate]:
+        return self.state.held
+
     def began(self, node: GatewayNode, model: m.GlobalModel, at: float) -> None:
-        self._adopt(node, model.epoch, model.weights, at)
+        self._adopt(node, model, at)
 
     def received(self, node: GatewayNode, number: int, flight: Flight, update: m.Update, at: float) -> None:
         if node.state.phase != "open":
@@ -64,11 +75,7 @@ class MixOnArrival:
             dispatch(node, at)
 
     def answered(self, node: GatewayNode, answer: m.Answer, at: float) -> None:
-        stored = node.state.newest
-        if stored is not None and stored.epoch > answer.epoch:
-            self._adopt(node, stored.epoch, stored.weights, at)
-        else:
-            self._adopt(node, answer.epoch, answer.weights, at)
+        self._adopt(node, answer, at)
 
     def waits(self, node: GatewayNode) -> bool:
         return self.state.mixed > 0
@@ -79,22 +86,12 @@ class MixOnArrival:
     def over(self, node: GatewayNode, reason: JobEnd, at: float, decided: Mapping[int, m.Outcome]) -> None:
         for held in self.state.held:
             node.end_job(held.number, held.flight, reason, at, held.update)
-        state = node.state
-        if self.state.mixed and state.phase == "open":
-            # Mixed and never uploaded: the jobs ended as aggregated, the model they went into ends here.
-            number = UploadId(node.rules.number, state.incarnation, state.next_upload)
-            end: UploadEnd = "lost" if reason == "gateway_lost" else "run_ended"
-            node.emit(Write(UploadRecord(at, number, end, state.base_epoch, 0, 0.0, self.state.mixed, False)))
+        # Mixed and never uploaded: the jobs ended as aggregated, the model they went into ends here.
+        cycles.abandon(node, self.state.mixed, reason, at)
         self.state = MixingState()
 
-    def _adopt(self, node: GatewayNode, epoch: int, weights: Weights, at: float) -> None:
-        state = node.state
-        if epoch < state.base_epoch:
-            raise InvariantViolation(f"gateway {node.rules.number} adopts epoch {epoch} after {state.base_epoch}")
-        state.weights = weights
-        state.base_epoch = epoch
-        state.newest = None
-        state.phase = "open"
+    def _adopt(self, node: GatewayNode, model: m.GlobalModel | m.Answer, at: float) -> None:
+        cycles.adopt(node, model)
         self.state.mixed = 0
         self.state.samples = 0
         while self.state.held and self.state.mixed < node.rules.epochs:
@@ -125,9 +122,4 @@ class MixOnArrival:
         node.end_job(number, flight, "aggregated", at, update, staleness, weight)
 
     def _upload(self, node: GatewayNode, at: float, *, early: bool = False) -> None:
-        state = node.state
-        assert state.weights is not None
-        upload(node, state.weights, state.base_epoch, self.state.mixed, self.state.samples, at, early=early)
-        state.phase = "uploading"
-        if node.rules.in_flight == "discard":
-            node.discard_flights(at)
+        cycles.upload(node, self.state.mixed, self.state.samples, at, early=early)

@@ -6,7 +6,7 @@ an answer arrives the gateway selects and sends the newest model. A job ends whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from async_hfl.core import messages as m
@@ -14,8 +14,8 @@ from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 from async_hfl.core.records import JobEnd
 from async_hfl.nodes.dispatching import dispatch
 from async_hfl.nodes.gateway import GatewayNode
-from async_hfl.nodes.gateway_mixing import HeldUpdate
-from async_hfl.nodes.gateway_state import Flight
+from async_hfl.nodes.gateway_aggregation import HeldUpdate
+from async_hfl.nodes.gateway_state import NEVER, Flight
 from async_hfl.nodes.uploads import upload
 
 
@@ -35,6 +35,27 @@ class Relay:
 
     def restore(self, data: Plain) -> None:
         self.state = from_plain(data)
+
+    def dispatches(self, node: GatewayNode) -> bool:
+        return True
+
+    def dispatched(self, node: GatewayNode, jobs: tuple[int, ...], at: float) -> None:
+        return
+
+    def ended(self, node: GatewayNode, numbers: tuple[int, ...], at: float) -> None:
+        return
+
+    def offered(self, node: GatewayNode, at: float) -> None:
+        return
+
+    def due(self) -> float:
+        return NEVER
+
+    def timer(self, node: GatewayNode, at: float) -> None:
+        return
+
+    def held(self) -> Iterable[HeldUpdate]:
+        return self.state.relayed.values()
 
     def began(self, node: GatewayNode, model: m.GlobalModel, at: float) -> None:
         node.state.phase = "open"

@@ -11,6 +11,8 @@ from async_hfl.core.weights import Weights
 from async_hfl.nodes.roster import Roster
 
 NEVER = float("inf")
+AGGREGATION_TIMER = "aggregation"
+"""The one timer of whatever aggregation a gateway has."""
 Phase = Literal["waiting", "open", "uploading", "over"]
 """waiting: no model yet. open: dispatches. uploading: dispatches nothing until answered. over: finished or stopped."""
 
@@ -41,6 +43,8 @@ class OutstandingUpload:
     sent_at: float
     resend_at: float
     attempts: int
+    held: bool = False
+    """The cloud has it and waits for others: there is nothing to send again."""
 
 
 @plain

@@ -57,4 +57,6 @@ def let_go(node: GatewayNode, slot: int, *, warmup: bool = False) -> None:
     node.emit(Send(CLOUD, m.Released(grant, roster.knowledge(slot), warmup)))
     roster.learnt.pop(slot, None)
     roster.grant[slot] = 0
+    if roster.gradients is not None and not roster.associated[slot]:
+        roster.gradients.forget(slot)  # it comes back with what the cloud knows, or with its next update
     roster.refresh(slot)

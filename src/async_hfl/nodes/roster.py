@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.latency import averaged
 from async_hfl.core.messages import DeviceKnowledge, Gradient, Grant
 from async_hfl.core.plain import plain
 from async_hfl.core.policies import Floats, Ints
-from async_hfl.core.utility import GradientTable
+from async_hfl.core.projection import CountSketch, PcaProjection
 
 Bools = npt.NDArray[np.bool_]
 _COLUMNS = (
@@ -36,6 +37,9 @@ _COLUMNS = (
     ("probe_at", np.float64, np.inf),
     ("probe_wait", np.float64, 0.0),
     ("given_up", np.int8, 0),
+    ("last_seen", np.int64, -1),
+    ("triggered", np.int64, 0),
+    ("has_basis", np.bool_, False),
 )
 
 
@@ -65,9 +69,17 @@ class Roster:
     given_up: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
     """Times in a row that the device was given up: each doubles the patience, or one that is merely slower than it
     said would be given up, asked again and superseded for ever."""
+    last_seen: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Gateway epoch at which the newest update came in, -1 if none ever did."""
+    triggered: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """How often, by this gateway."""
+    has_basis: Bools = field(default_factory=lambda: np.zeros(0, bool))
+    """The device was sent what it compresses its gradients with."""
     learnt: dict[int, None] = field(default_factory=dict)
     """Slots with news for the cloud, in the order they came."""
     gradients: GradientTable | None = None
+    projection: PcaProjection | CountSketch | None = None
+    """What gradients are compressed with, once it is known."""
     share_gradients: bool = True
     """Is a gradient part of what the cloud is told?"""
     associated_count: int = 0
@@ -118,19 +130,31 @@ class Roster:
         self.samples[slot] = knowledge.samples
         self.loss[slot] = knowledge.loss
         self.squared_loss[slot] = knowledge.squared_loss
-        if self.gradients is not None and knowledge.gradient is not None:
-            self.gradients.put(slot, knowledge.gradient)
+        self.has_basis[slot] |= knowledge.has_basis
+        if knowledge.gradient is not None:
+            self.learn(slot, knowledge.gradient, knowledge.compressed)
         self.refresh(slot)
         return slot
+
+    def learn(self, slot: int, gradient: Gradient, compressed: bool) -> None:
+        """Keep its newest gradient, if anybody here looks at gradients."""
+        if self.gradients is not None:
+            self.gradients.offer(slot, gradient, compressed, self.projection)
+
+    def project_with(self, projection: PcaProjection) -> None:
+        """The basis is known now: gradients are kept compressed."""
+        if self.projection is None and self.gradients is not None:
+            self.projection = projection
+            self.gradients.compress(projection.size, projection)
 
     def measure(self, slot: int, latency: float) -> None:
         self.round_latency[slot] = averaged(float(self.round_latency[slot]), latency, bool(self.measured[slot]))
         self.measured[slot] = True
 
     def knowledge(self, slot: int) -> DeviceKnowledge:
-        gradient: Gradient | None = None
-        if self.share_gradients and self.gradients is not None and self.gradients.known[slot]:
-            gradient = self.gradients.rows[slot].copy()
+        gradient, compressed = None, False
+        if self.share_gradients and self.gradients is not None:
+            gradient, compressed = self.gradients.gradient(slot), self.gradients.compressed
         return DeviceKnowledge(
             int(self.devices[slot]),
             float(self.round_latency[slot]),
@@ -139,6 +163,8 @@ class Roster:
             float(self.loss[slot]),
             float(self.squared_loss[slot]),
             gradient,
+            compressed and gradient is not None,
+            bool(self.has_basis[slot]),
         )
 
     def news(self) -> tuple[DeviceKnowledge, ...]:

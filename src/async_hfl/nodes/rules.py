@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from async_hfl.core.gradient_table import GradientTable
+from async_hfl.core.projection import CountSketch
 from async_hfl.core.staleness import StalenessDiscount
 from async_hfl.core.targets import Target
 from async_hfl.core.utility import UtilityScale
@@ -20,7 +22,7 @@ class GatewayRules:
     bandwidth: float
     """B_j, bytes per second."""
     epochs: int
-    """Z: updates mixed before an upload."""
+    """Z: updates mixed (or periods, or rounds) before an upload."""
     mixing_weight: float
     """beta."""
     drag: float
@@ -45,6 +47,17 @@ class GatewayRules:
     seed: int
     share_gradients: bool = True
     """The cloud wants them too, for the association; without that they stay here."""
+    period: float = 100.0
+    """P of semi-asynchronous periods, seconds."""
+    round_patience: float = 3.0
+    """A synchronous round closes after this many times what its slowest was expected to take."""
+    min_participation: float = 0.0
+    """The least share of its time that a device is to take part; 0: whatever the policy wants."""
+    sketch: CountSketch | None = None
+    """What gradients are compressed with, where nothing need be learnt for it."""
+
+    def gradient_table(self, slots: int) -> GradientTable:
+        return _table(slots, self.gradient_size, self.sketch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +90,15 @@ class CloudRules:
     gradient_size: int
     target: Target
     seed: int
+    sketch: CountSketch | None = None
+    components: int = 0
+    """Of the projection that is fitted to the warm-up gradients; 0: none is."""
+
+    def gradient_table(self, slots: int) -> GradientTable:
+        return _table(slots, self.gradient_size, self.sketch)
+
+
+def _table(slots: int, size: int, sketch: CountSketch | None) -> GradientTable:
+    if sketch is None:
+        return GradientTable.empty(slots, size)
+    return GradientTable.empty(slots, sketch.size, compressed=True)

@@ -30,10 +30,12 @@ def give_up(node: GatewayNode, at: float) -> None:
     """One scan for all: the next is due when the next patience runs out, so it costs O(1) per job in the long run."""
     state, roster = node.state, node.state.roster
     lost: list[int] = []
+    given_up: list[int] = []
     for number, flight in state.flights.items():
         if flight.overdue or flight.deadline > at:
             continue
         flight.overdue = True
+        given_up.append(number)
         state.active -= 1
         state.load = state.load - flight.rate if state.active else 0.0
         slot = flight.slot
@@ -55,6 +57,8 @@ def give_up(node: GatewayNode, at: float) -> None:
         for device in lost:
             node.emit(Write(LifeRecord(at, "device_given_up", f"d{device}", f"by g{node.rules.number}")))
         _arm_probe(node)
+    if given_up:
+        node.aggregation.ended(node, tuple(given_up), at)
         dispatch(node, at)
 
 

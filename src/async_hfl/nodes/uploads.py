@@ -52,13 +52,28 @@ def upload(
 def resend(node: GatewayNode, at: float) -> None:
     outstanding = node.state.outstanding
     for waiting in outstanding.values():
-        if waiting.resend_at <= at:
-            waiting.attempts += 1
+        if waiting.resend_at > at:
+            continue
+        waiting.attempts += 1
+        if waiting.held:
+            # The cloud has it: only make sure that we have not been declared lost without hearing of it.
+            waiting.resend_at = at + RESEND_MOST_S
+            node.emit(Send(CLOUD, m.Hello(node.state.incarnation)))
+        else:
             waiting.resend_at = at + _patience(node, waiting.attempts)
             node.emit(Send(CLOUD, waiting.message))
     node.state.resend_at = min((waiting.resend_at for waiting in outstanding.values()), default=NEVER)
     if outstanding:
         node.emit(SetTimer("reply", node.state.resend_at))
+
+
+def held(node: GatewayNode, upload: UploadId, at: float) -> None:
+    """The cloud has an upload and waits for others before it answers: resending it would only cost bytes."""
+    waiting = node.state.outstanding.get(upload.number) if upload.incarnation == node.state.incarnation else None
+    if waiting is not None and not waiting.held:
+        waiting.held = True
+        waiting.resend_at = max(waiting.resend_at, at + RESEND_MOST_S)  # never sooner: the timer is set already
+        node.state.reply_s = max(node.state.reply_s, at - waiting.sent_at)
 
 
 def answered(node: GatewayNode, answer: m.Answer, at: float) -> bool:
@@ -68,7 +83,8 @@ def answered(node: GatewayNode, answer: m.Answer, at: float) -> bool:
     waiting = node.state.outstanding.pop(answer.upload.number, None)
     if waiting is None:
         return False
-    node.state.reply_s = max(node.state.reply_s, at - waiting.sent_at)
+    if not waiting.held:  # how long the cloud waited for others says nothing about the link
+        node.state.reply_s = max(node.state.reply_s, at - waiting.sent_at)
     return True
 
 

@@ -10,19 +10,22 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from async_hfl.core import messages as m
 from async_hfl.core.effects import Effect, Write
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId, UploadId
 from async_hfl.core.records import JobRecord, Record, UploadRecord
 from async_hfl.core.staleness import StalenessDiscount
 from async_hfl.nodes.cloud import CloudNode
+from async_hfl.nodes.cloud_averaging import AverageUploads
 from async_hfl.nodes.delivery import RESEND, Packet, ReliableNode, Transmit
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.gateway_mixing import MixOnArrival
+from async_hfl.nodes.gateway_periods import Periods
 from async_hfl.nodes.gateway_relaying import Relay
-from async_hfl.nodes.gateway_state import NEVER, Flight
+from async_hfl.nodes.gateway_rounds import Rounds
+from async_hfl.nodes.gateway_state import AGGREGATION_TIMER, NEVER, Flight
+from async_hfl.simulation.shadow import Shadow
 
 _SLACK = 1e-6
 
@@ -36,24 +39,23 @@ class Witness:
     """Sees every effect that leaves and every record written, and remembers what the promises need."""
 
     def __init__(self) -> None:
-        self.sent: dict[JobId, m.Train] = {}
-        self.bases: dict[UploadId, int] = {}
+        self.shadow = Shadow()
+        self.sent = self.shadow.trains
         self.job_ends: dict[JobId, JobRecord] = {}
         self.upload_ends: dict[UploadId, UploadRecord] = {}
         self.aggregated: dict[tuple[int, int], int] = {}
         """Jobs mixed or relayed by a gateway's incarnation."""
+        self.epochs: dict[tuple[int, int], set[int]] = {}
+        """Gateway epochs of those."""
         self.ended: dict[tuple[int, int], int] = {}
         self.mixed_uploads = 0
         self.mixed_updates = 0
+        self.mixed_bases: dict[int, dict[int, UploadRecord]] = {}
+        """By the epoch that they began from, and by gateway."""
 
     def effect(self, effect: Effect | Transmit) -> None:
         if isinstance(effect, Transmit) and isinstance(effect.content, Packet):
-            message = effect.content.message
-            if isinstance(message, m.Train):
-                self.sent[message.job] = message
-            elif isinstance(message, m.Upload):
-                before = self.bases.setdefault(message.upload, message.base_epoch)
-                _demand(before == message.base_epoch, f"upload {message.upload} changed between two sendings")
+            self.shadow.sent(effect.content.message)
         elif isinstance(effect, Write):
             self.record(effect.record)
 
@@ -74,6 +76,8 @@ class Witness:
         self.ended[owner] = self.ended.get(owner, 0) + 1
         if record.reason == "aggregated":
             self.aggregated[owner] = self.aggregated.get(owner, 0) + 1
+            self.epochs.setdefault(owner, set()).add(record.gateway_epoch)
+            self.shadow.aggregated.setdefault(job.gateway, []).append(record)
 
     def _upload_ended(self, record: UploadRecord) -> None:
         before = self.upload_ends.get(record.upload)
@@ -85,6 +89,8 @@ class Witness:
         if record.reason == "mixed":
             self.mixed_uploads += 1
             self.mixed_updates += record.updates
+            self.mixed_bases.setdefault(record.base_epoch, {})[record.upload.gateway] = record
+            self.shadow.mixed.append(record)
 
 
 class Invariants:
@@ -94,7 +100,7 @@ class Invariants:
         self.gateways = gateways
         self.devices = devices
         self.witness = Witness()
-        self._epochs: dict[tuple[int, int], int] = {}
+        self._averaged = 0
 
     def check(self, nodes: Sequence[ReliableNode | None], timers: Sequence[Mapping[str, float]], changed: int) -> None:
         """After node `changed` handled an event (None: that node is down)."""
@@ -130,7 +136,7 @@ class Invariants:
             load <= rules.bandwidth * (1 + _SLACK) or len(paying) == 1,
             f"{name}: load {load} beyond its bandwidth {rules.bandwidth} with {len(paying)} in flight",
         )
-        held = self._held(gateway)
+        held = list(gateway.aggregation.held())
         owner = (rules.number, state.incarnation)
         open_jobs = state.next_job - 1 - self.witness.ended.get(owner, 0)
         _demand(
@@ -140,9 +146,30 @@ class Invariants:
         if isinstance(gateway.aggregation, MixOnArrival):
             mixed = self.witness.aggregated.get(owner, 0)
             _demand(state.gateway_epoch == mixed, f"{name}: gateway epoch {state.gateway_epoch} after {mixed} updates")
+        elif isinstance(gateway.aggregation, Rounds):
+            rounds = len(self.witness.epochs.get(owner, ()))
+            _demand(state.gateway_epoch == rounds, f"{name}: gateway epoch {state.gateway_epoch} after {rounds} rounds")
+        self._shares(gateway)
+        self.witness.shadow.gateway(gateway)
         moved = (roster.grant > 0) & ~roster.associated & (roster.job < 0) & (roster.grant_version <= state.version)
         _demand(not moved.any(), f"{name}: keeps the right to device {roster.devices[moved][:1]}, which is not its own")
         self._gateway_timers(gateway, active, timers)
+
+    def _shares(self, gateway: GatewayNode) -> None:
+        """In a period or round each update has the share of its samples, discounted by its age in periods."""
+        shadow = self.witness.shadow
+        if not isinstance(gateway.aggregation, (Periods, Rounds)):
+            return
+        together: dict[int, list[JobRecord]] = {}
+        for record in shadow.aggregated.get(gateway.rules.number, ()):
+            together.setdefault(record.gateway_epoch, []).append(record)
+        for records in together.values():
+            samples = sum(shadow.updates[record.job].samples for record in records)
+            for record in records:
+                share = shadow.updates[record.job].samples / samples
+                age = record.staleness if isinstance(gateway.aggregation, Periods) else 0
+                expected = share * gateway.rules.staleness(age)
+                _demand(abs(record.weight - expected) < _SLACK, f"{record}: its share is {expected}")
 
     def _gateway_timers(self, gateway: GatewayNode, active: list[Flight], timers: Mapping[str, float]) -> None:
         state, name = gateway.state, f"gateway {gateway.rules.number}"
@@ -155,12 +182,15 @@ class Invariants:
         if state.outstanding:
             resend = min(u.resend_at for u in state.outstanding.values())
             _demand(timers.get("reply", NEVER) <= resend, f"{name}: an upload would never be resent")
+        due = gateway.aggregation.due()
+        _demand(timers.get(AGGREGATION_TIMER, NEVER) <= due, f"{name}: its period or round would never end")
         if state.idle_upload_at < NEVER:
             _demand("idle" in timers, f"{name}: an early upload would never happen")
         _demand(
             state.phase != "open"
             or state.active > 0
             or bool(state.outstanding)  # a relay selects when the answer comes
+            or (due < NEVER and not gateway.aggregation.dispatches(gateway))  # ... and periods when the next begins
             or not state.roster.candidate.any(),
             f"{name}: nothing is in flight, somebody could be triggered, and nobody is",
         )
@@ -168,22 +198,49 @@ class Invariants:
         if waiting and not state.roster.candidate.any():
             _demand("idle" in timers, f"{name}: has updates, nobody to trigger, and waits for ever")
 
-    @staticmethod
-    def _held(gateway: GatewayNode) -> list[Flight]:
-        aggregation = gateway.aggregation
-        if isinstance(aggregation, MixOnArrival):
-            return [held.flight for held in aggregation.state.held]
-        assert isinstance(aggregation, Relay)
-        return [held.flight for held in aggregation.state.relayed.values()]
-
     def _cloud(self, cloud: CloudNode) -> None:
-        state = cloud.state
-        _demand(state.epoch == self.witness.mixed_uploads, f"cloud epoch {state.epoch} after other uploads mixed")
+        state, witness = cloud.state, self.witness
+        if isinstance(cloud.aggregation, AverageUploads):
+            self._averages(cloud, cloud.aggregation)
+        else:
+            _demand(state.epoch == witness.mixed_uploads, f"cloud epoch {state.epoch} after other uploads mixed")
+        witness.shadow.cloud(cloud)
         _demand(state.updates == self.witness.mixed_updates, f"cloud counts {state.updates} updates")
         directory, links = state.directory, cloud.registry.links
         for device in np.flatnonzero(directory.gateway_of >= 0):
             gateway = int(directory.gateway_of[device])
             _demand(links.find(int(device), gateway) >= 0, f"device {device} associated beyond its links")
+
+    def _averages(self, cloud: CloudNode, aggregation: AverageUploads) -> None:
+        """An epoch is an average over everybody who had to report; shares are by samples; nobody waits in vain."""
+        state, witness = cloud.state, self.witness
+        _demand(state.epoch == len(witness.mixed_bases), f"cloud epoch {state.epoch} after other averages")
+        awaited = self._awaited(cloud)
+        waiting = aggregation.state.held
+        if state.phase == "running" and not cloud.enough():
+            _demand(not waiting or not awaited <= set(waiting), "all gateways have reported, and the cloud waits")
+        if self._averaged == state.epoch:
+            return
+        self._averaged = state.epoch
+        group = witness.mixed_bases[state.epoch - 1]
+        _demand(awaited <= set(group), f"epoch {state.epoch} is an average without gateways {awaited - set(group)}")
+        _demand(all(state.members[j].live for j in group), f"epoch {state.epoch} is an average with a lost gateway")
+        samples = {gateway: witness.shadow.uploads[record.upload].samples for gateway, record in group.items()}
+        for gateway, record in group.items():
+            share = samples[gateway] / sum(samples.values()) if sum(samples.values()) else 1 / len(group)
+            _demand(abs(record.weight - share) < _SLACK, f"{record}: its share is {share}")
+
+    @staticmethod
+    def _awaited(cloud: CloudNode) -> set[int]:
+        """Live gateways at work with a device of theirs within reach."""
+        directory, links = cloud.state.directory, cloud.registry.links
+        found = set()
+        for link, usable in enumerate(directory.usable):
+            gateway = int(links.link_gateway[link])
+            member = cloud.state.members[gateway]
+            if usable and member.live and member.begun and directory.gateway_of[links.link_device[link]] == gateway:
+                found.add(gateway)
+        return found
 
     def _rights(self, nodes: Sequence[ReliableNode | None]) -> None:
         """Nobody but the holder has the current right to a device."""
@@ -218,8 +275,18 @@ class Invariants:
                 if node.rules.carry_staleness == "both":
                     staleness += node.state.base_epoch - train.base_epoch
                 self._weighed(record, staleness, node.rules.mixing_weight, node.rules.staleness)
+            elif isinstance(node.aggregation, (Periods, Rounds)):
+                staleness = record.gateway_epoch - train.gateway_epoch
+                least = 0 if isinstance(node.aggregation, Periods) else 1
+                _demand(staleness >= least, f"{record}: staleness {staleness} before its time")
+                _demand(record.staleness == staleness, f"{record}: it is {staleness} periods or rounds old")
+                _demand(staleness == 1 or isinstance(node.aggregation, Periods), f"{record}: its round was closed")
         elif isinstance(record, UploadRecord) and record.reason == "mixed" and isinstance(node, CloudNode):
-            _demand(record.base_epoch == self.witness.bases[record.upload], f"upload {record.upload} changed its base")
+            base = self.witness.shadow.uploads[record.upload].base_epoch
+            _demand(record.base_epoch == base, f"upload {record.upload} changed its base")
+            if isinstance(node.aggregation, AverageUploads):
+                _demand(record.staleness == 1, f"{record}: averaged though it began from an older model")
+                return
             # An epoch is an upload mixed; the witness has counted this one already.
             staleness = self.witness.mixed_uploads - record.base_epoch
             self._weighed(record, staleness, node.rules.mixing_weight, node.rules.staleness)
@@ -234,11 +301,9 @@ class Invariants:
         """When everybody has stopped: every job sent has an end, every update mixed is in one upload that has one."""
         open_jobs = [job for job in self.witness.sent if job not in self.witness.job_ends]
         _demand(not open_jobs, f"jobs without an end: {[str(job) for job in open_jobs[:5]]}")
-        mixes = any(
-            isinstance(nodes[index].node, GatewayNode) and isinstance(nodes[index].node.aggregation, MixOnArrival)  # type: ignore[attr-defined]
-            for index in self.gateways
-        )
-        if mixes:
+        first = nodes[self.gateways[0]].node
+        assert isinstance(first, GatewayNode)
+        if not isinstance(first.aggregation, Relay):
             uploaded: dict[tuple[int, int], int] = {}
             for upload, record in self.witness.upload_ends.items():
                 owner = (upload.gateway, upload.incarnation)

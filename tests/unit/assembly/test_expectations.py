@@ -21,7 +21,7 @@ from async_hfl.assembly.settings import RunChoice, Settings
         ("gateway.max_staleness", "a whole number >= 1 or 'auto'"),
         ("gateway.bandwidth", "a number > 0 or a text"),
         ("simulation.batching", "one of 'off', 'on'"),
-        ("utility.compression", "'none'"),
+        ("utility.compression", "one of 'none', 'pca', 'sketch'"),
         ("warmup.enabled", "true or false"),
         ("selection.policy", "a text"),
         ("gateway", "a table of settings"),

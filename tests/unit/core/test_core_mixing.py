@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from async_hfl.core.aggregation import mix, mix_with_drag
+from async_hfl.core.aggregation import add_changes, average, mix, mix_with_drag, shares
 from async_hfl.core.latency import averaged, data_rate, patience, prior
 from async_hfl.core.staleness import StalenessDiscount
 from async_hfl.core.weights import frozen
@@ -74,3 +75,37 @@ def test_prior_rate_and_patience() -> None:
     assert data_rate(5000, 40.0) == 125.0
     assert patience(10.0, floor=60.0, factor=5.0) == 60.0
     assert patience(30.0, floor=60.0, factor=5.0) == 150.0
+
+
+# Averages --------------------------------------------------------------------------------------------------------
+
+
+def test_shares_are_by_samples() -> None:
+    assert shares([30, 10]) == [0.75, 0.25]
+    assert shares([7]) == [1.0]
+    # Nobody has any: nobody counts more than another.
+    assert shares([0, 0, 0, 0]) == [0.25] * 4
+
+
+def test_an_average_by_hand() -> None:
+    found = average([floats(1, 2), floats(5, -2)], [0.75, 0.25])
+    np.testing.assert_array_equal(found, [2, 1])
+    assert (found.dtype, found.flags.writeable) == (np.float32, False)
+
+
+def test_changes_are_added_to_the_current_model_whatever_they_started_from() -> None:
+    # (10, 10) + 1/2 ((3, 4) - (1, 1)) + 1/4 ((0, 0) - (4, -8)).
+    found = add_changes(floats(10, 10), [floats(3, 4), floats(0, 0)], [floats(1, 1), floats(4, -8)], [0.5, 0.25])
+    np.testing.assert_array_equal(found, [10, 13.5])
+    assert (found.dtype, found.flags.writeable) == (np.float32, False)
+    np.testing.assert_array_equal(add_changes(floats(1, 2), [], [], []), [1, 2])
+
+
+def test_sums_are_taken_in_double_precision() -> None:
+    """2^24 + 1 does not fit a float32: adding one at a time in single precision would stand still."""
+    models = [floats(2.0**24)] + [floats(1.0)] * 64
+    np.testing.assert_array_equal(average(models, [1.0] * 65), [2.0**24 + 64])
+
+
+def floats(*values: float) -> npt.NDArray[np.float32]:
+    return np.array(values, np.float32)

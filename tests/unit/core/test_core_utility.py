@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.plain import from_plain, to_plain
-from async_hfl.core.projection import NoProjection, fit_pca
-from async_hfl.core.utility import GradientTable, learning_utility, scaled
+from async_hfl.core.projection import CountSketch, NoProjection, fit_pca
+from async_hfl.core.utility import learning_utility, scaled
 
 Matrix = npt.NDArray[np.float32]
 numbers = st.floats(-100, 100, width=32)
@@ -53,6 +54,7 @@ operations = st.lists(
         st.tuples(st.just("put"), st.integers(0, 4), hnp.arrays(np.float32, 3, elements=numbers)),
         st.tuples(st.just("count_in"), st.integers(0, 4), st.booleans()),
         st.tuples(st.just("grow"), st.integers(1, 8), st.none()),
+        st.tuples(st.just("forget"), st.integers(0, 4), st.none()),
         st.tuples(st.just("reload"), st.just(0), st.none()),
     ),
     max_size=30,
@@ -75,6 +77,9 @@ def test_running_sums_are_what_recomputation_gives(steps: list[tuple[str, int, o
             (counted.add if value else counted.discard)(slot)
         elif name == "grow":
             table.grow(slot)
+        elif name == "forget":
+            table.forget(slot)
+            gradients.pop(slot, None)
         else:
             table = from_plain(to_plain(table))
     members = sorted(counted & gradients.keys())
@@ -96,8 +101,66 @@ def test_a_table_that_grows_keeps_its_rows() -> None:
     table.grow(3)
     table.count_in(2, True)
     table.put(2, np.array([3, 4], np.float32))
-    np.testing.assert_array_equal(table.rows, [[1, 2], [0, 0], [3, 4]])
+    np.testing.assert_array_equal(table.gradients(np.arange(3)), [[1, 2], [0, 0], [3, 4]])
     np.testing.assert_array_equal(table.total, [4, 6])
+
+
+@pytest.mark.parametrize("length", [257, 8192, 20_000])
+def test_long_gradients_in_single_precision_agree_with_the_literal_formula(length: int) -> None:
+    rng = np.random.default_rng(4)
+    gradients = rng.standard_normal((7, length)).astype(np.float32)
+    table = GradientTable.empty(7, length)
+    for slot, gradient in enumerate(gradients):
+        table.count_in(slot, True)
+        table.put(slot, gradient)
+    found = table.utility(np.arange(7))
+    # |g|^2 is about `length`: single precision is good to some 1e-6 of that, divided by N - 1.
+    np.testing.assert_allclose(found, literal_utility(gradients.astype(np.float64)), rtol=0, atol=1e-6 * length / 6)
+
+
+def test_huge_gradients_neither_overflow_nor_leave_anything_behind() -> None:
+    """One of 1e30 among ordinary ones, then replaced: its rounding error alone, 1e14, would drown all the others."""
+    ordinary = np.random.default_rng(5).standard_normal((4, 300)).astype(np.float32)
+    table = GradientTable.empty(4, 300)
+    for slot in range(4):
+        table.count_in(slot, True)
+        table.put(slot, ordinary[slot])
+    table.put(2, np.full(300, 1e30, np.float32))
+    assert np.isfinite(table.utility(np.arange(4))).all()
+    table.put(2, ordinary[2])
+    np.testing.assert_allclose(table.total, ordinary.astype(np.float64).sum(axis=0), atol=1e-9)
+    # ... and the same where it leaves the mean, or the table.
+    table.put(1, np.full(300, 1e30, np.float32))
+    table.count_in(1, False)
+    np.testing.assert_allclose(table.total, ordinary[[0, 2, 3]].astype(np.float64).sum(axis=0), atol=1e-9)
+
+
+def test_the_sum_is_taken_afresh_before_rounding_builds_up() -> None:
+    table = GradientTable.empty(2, 1)
+    for slot in range(2):
+        table.count_in(slot, True)
+        table.put(slot, np.array([0.1], np.float32))
+    table.total += 1.0  # what rounding would have done in some 10^16 changes
+    for _ in range(256):
+        table.put(0, np.array([0.1], np.float32))
+    assert table.total[0] == 2 * float(np.float32(0.1))
+
+
+def test_rows_of_devices_that_left_are_used_again_and_given_back() -> None:
+    table = GradientTable.empty(100, 3)
+    for slot in range(100):
+        table.put(slot, np.full(3, slot, np.float32))
+    most = len(table.rows)
+    for slot in range(50):
+        table.forget(slot)
+        table.put(slot, np.full(3, -slot, np.float32))
+    assert len(table.rows) == most
+    for slot in range(90):
+        table.forget(slot)
+    assert len(table.rows) <= most / 2
+    assert table.gradient(0) is None
+    np.testing.assert_array_equal(table.gradients(np.arange(90, 100)), np.arange(90.0, 100.0).repeat(3).reshape(10, 3))
+    assert np.flatnonzero(table.known).tolist() == list(range(90, 100))
 
 
 # Scaling ---------------------------------------------------------------------------------------------------------
@@ -161,6 +224,7 @@ def test_pca_components_are_orthonormal(rows: int, asked: int, kept: int) -> Non
     projection = fit_pca(random_matrix(rows, 50), asked)
     assert projection.size == kept
     assert projection.basis_bytes == kept * 50 * 4
+    assert not projection.components.flags.writeable
     np.testing.assert_allclose(projection.components @ projection.components.T, np.eye(kept), atol=1e-5)
 
 
@@ -193,6 +257,54 @@ def test_signs_are_fixed() -> None:
     assert (largest > 0).all()
     # The singular vectors of -G are those of G up to sign.
     np.testing.assert_allclose(fit_pca(-gradients, 6).components, components, atol=1e-6)
+
+
+def test_a_sketch_by_hand() -> None:
+    """Each number lands in one place, with one sign; linear; the same for everybody who knows the seed."""
+    unit = np.eye(6, dtype=np.float32)
+    sketch = CountSketch(seed=7, size=3)
+    landed = np.array([sketch.project(row) for row in unit])
+    assert (np.abs(landed).sum(axis=1) == 1).all()
+    assert (np.count_nonzero(landed, axis=1) == 1).all()
+    gradient = np.array([1, -2, 3, 0.5, 4, -1], np.float32)
+    np.testing.assert_allclose(sketch.project(gradient), gradient @ landed)
+    np.testing.assert_array_equal(CountSketch(7, 3).project(gradient), sketch.project(gradient))
+    assert (sketch.size, sketch.basis_bytes) == (3, 8)
+
+
+def test_sketches_keep_inner_products_in_expectation() -> None:
+    one, two = random_matrix(2, 400)
+    two = (two + one).astype(np.float32)
+    exact = float(one @ two)
+    found = [float(s.project(one) @ s.project(two)) for s in (CountSketch(seed, 64) for seed in range(400))]
+    # The standard error of one is at most about sqrt(2) |x| |y| / sqrt(64); of the mean of 400 a twentieth of that.
+    error = 2**0.5 * float(np.linalg.norm(one) * np.linalg.norm(two)) / 64**0.5 / 20
+    assert abs(np.mean(found) - exact) < 4 * error
+    assert 0.2 * error < np.std(found) / 20 < 2 * error
+
+
+def test_a_table_changes_over_to_compressed_gradients_and_takes_along_what_it_can() -> None:
+    gradients = random_matrix(5, 40)
+    projection = fit_pca(gradients[:3], 3)
+    table = GradientTable.empty(5, 40)
+    for slot in range(3):
+        table.count_in(slot, True)
+        table.offer(slot, gradients[slot], False, None)
+    whole = table.utility(np.arange(3))
+    table.compress(projection.size, projection)
+    assert (table.size, table.compressed, table.count) == (3, True, 3)
+    # Inside the span of the basis nothing is lost.
+    np.testing.assert_allclose(table.utility(np.arange(3)), whole, rtol=1e-4)
+    # A whole one that comes later is projected, or let go where the basis is not known.
+    table.offer(3, gradients[3], False, projection)
+    table.offer(4, gradients[4], False, None)
+    assert table.known.tolist() == [True, True, True, True, False]
+    np.testing.assert_allclose(table.gradient(3), projection.project(gradients[3]))
+    # The first compressed one, without a basis: what is there cannot be compared with it.
+    other = GradientTable.empty(2, 40)
+    other.offer(0, gradients[0], False, None)
+    other.offer(1, projection.project(gradients[1]), True, None)
+    assert (other.size, other.known.tolist()) == (3, [False, True])
 
 
 def test_no_projection_leaves_a_gradient_whole() -> None:

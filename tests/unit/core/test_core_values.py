@@ -190,6 +190,7 @@ MESSAGES: list[tuple[m.Message, Traffic]] = [
     (m.WarmUp(1, WEIGHTS, (GRANT,), (KNOWN,)), Traffic(MODEL, 8, 0, HEADER + EACH)),
     (m.GlobalModel(3, WEIGHTS), Traffic(MODEL, 0, 0, HEADER)),
     (m.Answer(UPLOAD_ID, 3, WEIGHTS, m.Outcome(True, 1, 0.3)), Traffic(MODEL, 0, 0, HEADER)),
+    (m.UploadHeld(UPLOAD_ID), Traffic(0, 0, 0, HEADER)),
     (m.Assignment(1, 7, (4, 5, 6), (GRANT,), (KNOWN, HEARD_NOTHING)), Traffic(0, 8, 0, HEADER + 2 * EACH + 12)),
     (m.Granted(1, GRANT, KNOWN), Traffic(0, 8, 0, HEADER + EACH)),
     (m.Finish(3), Traffic(0, 0, 0, HEADER)),
@@ -222,6 +223,13 @@ def test_messages_travel_as_plain_data_and_weigh_what_they_carry(message: m.Mess
 def test_an_update_without_a_gradient_carries_none() -> None:
     update = m.Update(JOB_ID, WEIGHTS, 60, 5, 0.5, 0.3, None, 1.0, 2.0)
     assert traffic(update, MODEL) == Traffic(MODEL, 0, 0, HEADER)
+
+
+def test_a_basis_weighs_its_rows_wherever_it_goes() -> None:
+    basis = np.zeros((30, 3), np.float32)
+    for message in (m.GlobalModel(3, WEIGHTS, basis), m.Train(JOB_ID, WEIGHTS, 5, 3, 7, basis)):
+        assert traffic(message, MODEL) == Traffic(MODEL, 0, 360, HEADER)
+        assert_same(from_plain(to_plain(message)), message)
 
 
 def test_names() -> None:

@@ -29,7 +29,7 @@ def drawn(*shape: int, seed: int = 1) -> Floats:
 )
 def test_convolution_as_the_library_has_it(size: int, stride: int, padding: int) -> None:
     with jax.enable_x64(True):
-        images, weight = drawn(3, 10, 8, 4), drawn(6, size, size, 3, seed=2)
+        images, weight = drawn(3, 10, 8, 4), drawn(size, size, 3, 6, seed=2)
 
         def theirs(images: Array, weight: Array) -> Array:
             return lax.conv_general_dilated(
@@ -37,7 +37,7 @@ def test_convolution_as_the_library_has_it(size: int, stride: int, padding: int)
                 weight,
                 (stride, stride),
                 [(padding, padding)] * 2,
-                dimension_numbers=("CHWN", "OHWI", "CHWN"),
+                dimension_numbers=("CHWN", "HWIO", "CHWN"),
             )
 
         def ours(images: Array, weight: Array) -> Array:
@@ -54,7 +54,7 @@ def test_convolution_as_the_library_has_it(size: int, stride: int, padding: int)
 
 def test_banded_convolution_is_the_same() -> None:
     with jax.enable_x64(True):
-        images, weight = drawn(4, 10, 8, 3), drawn(6, 5, 5, 3, seed=2)
+        images, weight = drawn(4, 10, 8, 3), drawn(5, 5, 3, 6, seed=2)
 
         def ours(images: Array, weight: Array) -> Array:
             return convolution(batch_last(images), weight)

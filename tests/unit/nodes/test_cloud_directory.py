@@ -70,13 +70,13 @@ def test_utility_with_one_device_unknown(scale: str, expected: list[float]) -> N
     directory = directory_of(made)
     made.absorb(directory, learnt(0, [3, 0]), 0)
     made.absorb(directory, learnt(1, [0, 1]), 0)
-    np.testing.assert_allclose(made.problem(directory, members(), {}, 1).learning_utility, expected)
+    np.testing.assert_allclose(made.problem(directory, members(), {}, 1, 0).learning_utility, expected)
 
 
 def test_utility_with_nothing_known_is_one() -> None:
     for gradient in ("none", "update"):
         made = registry(gradient)
-        problem = made.problem(directory_of(made), members(), {}, 1)
+        problem = made.problem(directory_of(made), members(), {}, 1, 0)
         np.testing.assert_array_equal(problem.learning_utility, np.ones(3))
 
 
@@ -86,27 +86,29 @@ def test_all_gradients_equal_have_no_scale_to_divide_by() -> None:
     directory = directory_of(made)
     for device in range(3):
         made.absorb(directory, learnt(device, [1, 1]), 1)
-    np.testing.assert_array_equal(made.problem(directory, members(), {}, 1).learning_utility, np.zeros(3))
+    np.testing.assert_array_equal(made.problem(directory, members(), {}, 1, 0).learning_utility, np.zeros(3))
 
 
 def test_the_problem_is_what_is_known() -> None:
     made = registry()
     directory = directory_of(made)
     made.absorb(directory, learnt(1, None, latency=30.0), 0)
-    problem = made.problem(directory, members(), {"mark": 1}, 1)
+    problem = made.problem(directory, members(), {"mark": 1}, 1, 6)
     np.testing.assert_array_equal(problem.link_device, DEVICE)
     np.testing.assert_array_equal(problem.link_gateway, GATEWAY)
     np.testing.assert_array_equal(problem.link_round_latency, [10, 20, 30, 20, 40])
+    assert problem.link_measured is not None
+    assert (problem.link_measured.tolist(), problem.epoch) == ([False, False, True, False, False], 6)
     np.testing.assert_array_equal(problem.link_data_rate, [120, 60, 40, 60, 30])
     np.testing.assert_array_equal(problem.bandwidth, [100, 200])
     assert (problem.load_penalty, problem.every_device, problem.switching_cost) == (0.3, True, 0.2)
     assert problem.memory == {"mark": 1}
-    assert problem.seed != made.problem(directory, members(), {}, 2).seed
+    assert problem.seed != made.problem(directory, members(), {}, 2, 0).seed
 
 
 def test_links_much_slower_than_the_best_are_left_out() -> None:
     made = registry(link_stretch=2.0)
-    problem = made.problem(directory_of(made), members(), {}, 1)
+    problem = made.problem(directory_of(made), members(), {}, 1, 0)
     pairs = list(zip(problem.link_device.tolist(), problem.link_gateway.tolist(), strict=True))
     assert pairs == [(0, 0), (0, 1), (1, 1), (2, 1)]  # 60 s is more than 2 x 20
 
@@ -115,14 +117,14 @@ def test_links_lost_or_to_a_lost_gateway_are_left_out() -> None:
     made = registry()
     directory = directory_of(made)
     made.observe(directory, 0, Report(1, 1, lost=(0,)))
-    problem = made.problem(directory, members(), {}, 1)
+    problem = made.problem(directory, members(), {}, 1, 0)
     assert problem.link_gateway.tolist() == [1, 0, 1, 1]
     gone = members()
     gone[1].live = False
-    assert made.problem(directory, gone, {}, 2).link_device.tolist() == [1]
+    assert made.problem(directory, gone, {}, 2, 0).link_device.tolist() == [1]
     # A gateway that joins anew finds out by itself.
     made.joined(directory, 0)
-    assert made.problem(directory, gone, {}, 3).link_device.tolist() == [0, 1]
+    assert made.problem(directory, gone, {}, 3, 0).link_device.tolist() == [0, 1]
 
 
 def answer(*gateway_of: int) -> Association:

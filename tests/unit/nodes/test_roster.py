@@ -6,9 +6,9 @@ from itertools import product
 
 import numpy as np
 
+from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.messages import DeviceKnowledge, Grant
 from async_hfl.core.plain import from_plain, to_plain
-from async_hfl.core.utility import GradientTable
 from async_hfl.nodes.roster import Roster
 
 PRIOR = DeviceKnowledge(7, 50.0, False, 10, float("nan"), float("nan"))

@@ -75,6 +75,8 @@ def test_cut_off_again_and_again_every_method_ends_as_if_it_never_was(method: st
         "association.period=1",
         "gateway.bandwidth=5%",
         "gateway.bandwidth=500%",
+        "utility.compression=pca",
+        "selection.min_participation=0.3",
     ],
 )
 def test_cut_off_under_other_settings(setting: str, tmp_path: Path) -> None:

@@ -12,14 +12,13 @@ from async_hfl.learning.backend import Array, jax, jnp
 
 
 def banded_convolution(images: Array, weight: Array) -> Array:
-    """Correlation with `weight` (outputs, height, width, inputs), no padding, stride 1."""
-    outputs, size, _, channels = weight.shape
+    """Correlation with `weight` (height, width, inputs, outputs), no padding, stride 1."""
+    size, _, channels, outputs = weight.shape
     batch, height, width, _ = images.shape
     rows, columns = height - size + 1, width - size + 1
-    filters = weight.transpose(1, 2, 3, 0)
     # (row under the filter, input column, channel, output column, output)
     band = jnp.stack(
-        [jnp.pad(filters, ((0, 0), (first, width - size - first), (0, 0), (0, 0))) for first in range(columns)], axis=3
+        [jnp.pad(weight, ((0, 0), (first, width - size - first), (0, 0), (0, 0))) for first in range(columns)], axis=3
     )
     under = jnp.stack([images[:, first : first + rows] for first in range(size)], axis=2)
     inputs = size * width * channels

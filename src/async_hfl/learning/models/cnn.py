@@ -29,7 +29,7 @@ def cnn(classes: int = 10, *, banded: bool = False) -> Model:
             *("hidden.weight", "hidden.bias", "output.weight", "output.bias"),
         ),
         (
-            *((_FEW, _FILTER, _FILTER, 1), (_FEW,), (_MANY, _FILTER, _FILTER, _FEW), (_MANY,)),
+            *((_FILTER, _FILTER, 1, _FEW), (_FEW,), (_FILTER, _FILTER, _FEW, _MANY), (_MANY,)),
             *((_FEATURES, _HIDDEN), (_HIDDEN,), (_HIDDEN, classes), (classes,)),
         ),
     )

@@ -36,12 +36,13 @@ class _Window(NamedTuple):
 
 
 def convolution(images: Array, weight: Array, stride: int = 1, padding: int = 0) -> Array:
-    """Correlation with `weight` (outputs, height, width, inputs), zeros around the images."""
-    outputs, size = weight.shape[:2]
+    """Correlation with `weight` (height, width, inputs, outputs), zeros around the images."""
+    size, outputs = weight.shape[0], weight.shape[-1]
     if padding:
         images = jnp.pad(images, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     window = _Window(size, stride, *images.shape[1:3])
-    summed = weight.reshape(outputs, -1) @ _patches(images, window)
+    # Outputs last in the weight: its gradient is then a product with many rows and few columns, which is the fast way.
+    summed = weight.reshape(-1, outputs).T @ _patches(images, window)
     return summed.reshape(outputs, window.rows, window.columns, -1)
 
 

@@ -55,7 +55,7 @@ def resnet18(norm: Literal["batch", "group"] = "batch", classes: int = 10) -> Mo
     shapes: dict[str, tuple[int, ...]] = {}
     statistics: dict[str, tuple[int, ...]] = {}
     for name, one in convolutions.items():
-        shapes[f"{name}.weight"] = (one.outputs, one.size, one.size, one.inputs)
+        shapes[f"{name}.weight"] = (one.size, one.size, one.inputs, one.outputs)
         shapes[f"{name}.scale"] = shapes[f"{name}.shift"] = (one.outputs,)
         if norm == "batch":
             statistics[f"{name}.mean"] = statistics[f"{name}.variance"] = (one.outputs,)

@@ -1,0 +1,59 @@
+"""Association that evens out the gateways' demand and looks at nothing else: no gradients, no utility.
+
+The ablation of Async-HFL's association (Yu et al., IoTDI 2023, Eq. 11) to its load balance. With q_l = R_l / B_j the
+demand that link l makes on its gateway:
+
+    maximise  min_j Q_j - max_j Q_j / 2,      Q_j = sum_{l at j} x_l q_l,      each device with a link at one gateway.
+
+Demand is M / tau, so to keep the highest demand low alone would send every device over its slowest link; with the least
+demand counted in full, even is best, and of two even associations the one over faster links. Only near-best links are
+used: none slower than `link_stretch` times the device's best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from async_hfl.core.policies import Association, AssociationProblem, Need, association_objective
+from async_hfl.decisions.association.balanced_utility import utility_balance
+from async_hfl.decisions.balancing import balanced
+
+
+@dataclass(frozen=True, slots=True)
+class Even:
+    """A device moves only if that pays (`switching_cost` in units of demand over bandwidth)."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    revisits: ClassVar[bool] = True
+
+    link_stretch: float = 2.0
+    target_gap: float = 5e-3
+    effort: int = 1_000_000
+
+    def solve(self, problem: AssociationProblem) -> Association:
+        gateway_of = np.full(len(problem.learning_utility), -1, np.int64)
+        if len(problem.link_device) == 0:
+            return Association(gateway_of, 0.0, 0.0)
+        balance, devices, gateways = utility_balance(near_best(replace(problem, every_device=True), self.link_stretch))
+        balance = replace(balance, utility=balance.load, load_penalty=0.5)
+        answer = balanced(balance, target_gap=self.target_gap, effort=self.effort, seed=problem.seed)
+        gateway_of[devices] = gateways[balance.gateway[answer.used]]
+        return Association(gateway_of, association_objective(problem, gateway_of), np.inf)
+
+
+def near_best(problem: AssociationProblem, stretch: float) -> AssociationProblem:
+    """The problem on links no slower than `stretch` times their device's best."""
+    best = np.full(len(problem.learning_utility), np.inf)
+    np.minimum.at(best, problem.link_device, problem.link_round_latency)
+    kept = problem.link_round_latency <= stretch * best[problem.link_device]
+    return replace(
+        problem,
+        link_device=problem.link_device[kept],
+        link_gateway=problem.link_gateway[kept],
+        link_data_rate=problem.link_data_rate[kept],
+        link_round_latency=problem.link_round_latency[kept],
+        link_measured=None if problem.link_measured is None else problem.link_measured[kept],
+    )

@@ -1,0 +1,108 @@
+"""RFL-HA's re-clustering: devices of similar latency share a gateway, so that a synchronous round waits for nobody.
+
+Wang, Xu, Liu, Huang, Qiao, Zhao: "Resource-Efficient Federated Learning with Hierarchical Aggregation in Edge
+Computing", INFOCOM 2021: devices are grouped into as many clusters as there are gateways, balanced in size, alike in
+the time a round takes them, and regrouped as those times change; within a cluster aggregation is synchronous.
+
+Here a cluster may hold only devices that can reach its gateway. With c_j the mean log latency of cluster j,
+
+    minimise  sum_{l used} |log tau_l - log c_j|    subject to  floor(N / G) <= members of j <= ceil(N / G),
+
+as near as links allow. For given c_j that is a transport problem (`transport`); c_j and members are improved in turn
+(Lloyd 1982). The first c_j are quantiles of the devices' best latencies, dealt to the gateways in the order of their
+links' mean latency, and then a few times at random; the best clusters found are taken.
+
+Clusters are remade every `period` cloud epochs. Between, only devices that lost their gateway are placed, each where
+its latency fits best.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from async_hfl.core.policies import Association, AssociationProblem, Floats, Ints, Need, association_objective
+from async_hfl.core.randomness import stream
+from async_hfl.decisions.transport import transported
+
+
+@dataclass(frozen=True, slots=True)
+class Reclustering:
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    revisits: ClassVar[bool] = True
+
+    period: int = 10
+    """Cloud epochs between two clusterings."""
+    turns: int = 4
+    """Times that centres and members are improved."""
+    starts: int = 4
+
+    def solve(self, problem: AssociationProblem) -> Association:
+        count = len(problem.learning_utility)
+        gateway_of = np.full(count, -1, np.int64)
+        memory = {"remade": int(problem.memory.get("remade", problem.epoch))}
+        if len(problem.link_device) == 0:
+            return Association(gateway_of, 0.0, math.inf, memory)
+        kept = problem.link_gateway == problem.current[problem.link_device]
+        if not problem.memory or problem.epoch - memory["remade"] >= self.period or not kept.any():
+            memory["remade"] = problem.epoch
+            gateway_of = self.clusters(problem)
+        else:
+            gateway_of[problem.link_device[kept]] = problem.link_gateway[kept]
+            _place_rest(problem, gateway_of)
+        return Association(gateway_of, association_objective(problem, gateway_of), math.inf, memory)
+
+    def clusters(self, problem: AssociationProblem) -> Ints:
+        """The best of a few starts: which gateway is to serve the quick and which the slow is a matter of links."""
+        devices, device = np.unique(problem.link_device, return_inverse=True)
+        gateways, gateway = np.unique(problem.link_gateway, return_inverse=True)
+        speed = np.log(problem.link_round_latency)
+        first = _first_centres(device, gateway, speed, len(gateways))
+        rng = stream(problem.seed, "clusters")
+        starts = [first, *(first[rng.permutation(len(first))] for _ in range(self.starts - 1))]
+        found = [self._settle(device, gateway, speed, centres, len(devices)) for centres in starts]
+        used = min(found, key=lambda one: one[0])[1]
+        gateway_of = np.full(len(problem.learning_utility), -1, np.int64)
+        gateway_of[devices] = gateways[gateway[used]]
+        return gateway_of
+
+    def _settle(self, device: Ints, gateway: Ints, speed: Floats, centres: Floats, devices: int) -> tuple[float, Ints]:
+        """Members and centres in turn, from these centres: how far members are from their centre, and their links."""
+        used = np.empty(0, np.int64)
+        for _ in range(self.turns):
+            again = transported(device, gateway, np.abs(speed - centres[gateway]), devices, len(centres))
+            if len(used) and (again == used).all():
+                break
+            used = again
+            members = np.bincount(gateway[used], minlength=len(centres))
+            total = np.bincount(gateway[used], speed[used], len(centres))
+            centres = np.where(members > 0, total / np.maximum(members, 1), centres)
+        return float(np.abs(speed[used] - centres[gateway[used]]).sum()), used
+
+
+def _first_centres(device: Ints, gateway: Ints, speed: Floats, gateways: int) -> Floats:
+    best = np.full(int(device.max()) + 1, np.inf)
+    np.minimum.at(best, device, speed)
+    quantiles = np.quantile(best, (np.arange(gateways) + 0.5) / gateways)
+    mean = np.bincount(gateway, speed, gateways) / np.bincount(gateway, minlength=gateways)
+    centres = np.empty(gateways)
+    centres[np.argsort(mean, kind="stable")] = quantiles
+    return centres
+
+
+def _place_rest(problem: AssociationProblem, gateway_of: Ints) -> None:
+    """Those without a gateway go where the members' mean log latency is nearest to theirs."""
+    speed = np.log(problem.link_round_latency)
+    used = gateway_of[problem.link_device] == problem.link_gateway
+    gateways = len(problem.bandwidth)
+    members = np.bincount(problem.link_gateway[used], minlength=gateways)
+    total = np.bincount(problem.link_gateway[used], speed[used], gateways)
+    centre = np.where(members > 0, total / np.maximum(members, 1), float(speed.mean()))
+    loose = np.flatnonzero(gateway_of[problem.link_device] == -1)
+    misfit = np.abs(speed[loose] - centre[problem.link_gateway[loose]])
+    order = loose[np.lexsort((problem.link_gateway[loose], misfit, problem.link_device[loose]))]
+    devices, first = np.unique(problem.link_device[order], return_index=True)
+    gateway_of[devices] = problem.link_gateway[order[first]]

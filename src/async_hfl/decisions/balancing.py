@@ -1,0 +1,110 @@
+"""Balancing solved: prices, clipping, relaxation or shares by price, rounding, local search. Each counts its work.
+
+Problems of up to 25,000 links go through the linear relaxation, whose vertices are nearly whole; the lumps of small
+ones are settled by branch and bound where rounding alone leaves a gap (`relaxation`). Larger ones round the shares that
+smoothed prices suggest (`prices`): the bound is nearly as good, the start not quite, but the local search (`exchanges`)
+has small devices in plenty to even it out. Where it does not, up to 120,000 links the relaxation is solved after all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from async_hfl.core.errors import SolverError
+from async_hfl.core.policies import Ints
+from async_hfl.decisions.balance import Balance, clipped
+from async_hfl.decisions.exchanges import improve
+from async_hfl.decisions.prices import Priced, priced
+from async_hfl.decisions.relaxation import WHOLE, Relaxation, rounded
+
+_PROGRAMMES = 25_000
+"""Links up to which the linear relaxation is solved (a fifth of a second)."""
+_SECOND_THOUGHTS, _POOR = 120_000, 0.01
+"""Links up to which it is solved where prices left a gap of more than that (some seconds)."""
+_LUMPY = 5_000
+"""Links up to which lumps are settled, and how many relaxations that may take."""
+_RELAXATIONS = 60
+_LUMPY_GAP = 3e-3
+"""A smaller gap is not worth that search."""
+_CLIPPINGS = 4
+_SOFT_SHARE = 0.02
+"""A smaller share of a device, as prices have it, is no place to round it to."""
+_LEAST_EFFORT = 400_000
+_EFFORT_PER_LINK = 2_000
+"""A small problem that ten times as much would not improve (60 x 6: the same gaps in a sixth of the time)."""
+_EFFORT_BY_SIZE = 80
+"""Effort per link that a large problem may take beyond the limit of a small one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Balanced:
+    used: Ints
+    """A link per device."""
+    bound: float
+    """Of the aim without bonuses."""
+
+
+def balanced(balance: Balance, *, target_gap: float, effort: int, seed: int) -> Balanced:
+    """A good choice of links and a proven bound. Stops early once within `target_gap` of it."""
+    tight, by_price = tightened(balance)
+    links, bound = len(balance.device), by_price.bound
+    effort = max(min(effort, max(_LEAST_EFFORT, _EFFORT_PER_LINK * links)), _EFFORT_BY_SIZE * links)
+    relaxation = _relaxation(tight) if links <= _PROGRAMMES else None
+    if relaxation is None:
+        start = rounded(tight, by_price.share, _SOFT_SHARE)
+    else:
+        share, relaxed = relaxation.settle(1)
+        bound = min(bound, relaxed)
+        start = rounded(tight, share, 1.0 - WHOLE)
+    start = max([start, *_as_it_is(tight)], key=tight.aim)
+    lumpy = relaxation is not None and links <= _LUMPY and relaxation.has_divided_lump()
+    first_effort = _LEAST_EFFORT // 2 if lumpy else effort
+    used = improve(tight, start, enough=_near(bound, target_gap), effort=first_effort, seed=seed)
+    poor = relaxation is None and links <= _SECOND_THOUGHTS and tight.aim(used) < _near(bound, _POOR)
+    if poor or (lumpy and tight.aim(used) < _near(bound, _LUMPY_GAP)):
+        relaxation = _relaxation(tight) if relaxation is None else relaxation
+        if relaxation is not None:
+            share, relaxed = relaxation.settle(_RELAXATIONS if lumpy else 1)
+            bound = min(bound, relaxed)
+            start, enough = rounded(tight, share, 1.0 - WHOLE), _near(bound, target_gap)
+            again = improve(tight, start, enough=enough, effort=effort, seed=seed)
+            used = max(used, again, key=tight.aim)
+    if balance.bonus.any():
+        bound = tightened(replace(balance, bonus=np.zeros(links)))[1].bound
+    return Balanced(used, bound)
+
+
+def _relaxation(balance: Balance) -> Relaxation | None:
+    try:
+        return Relaxation(balance)
+    except SolverError:  # numbers that the solver cannot cope with: there is another way
+        return None
+
+
+def _near(bound: float, gap: float) -> float:
+    return bound - gap * abs(bound)
+
+
+def tightened(balance: Balance) -> tuple[Balance, Priced]:
+    """The problem with utilities clipped as far as prices prove it right, and the last prices."""
+    alone = len(balance.device) > _PROGRAMMES
+    by_price = priced(balance, alone=alone)
+    for _ in range(_CLIPPINGS):
+        tighter = clipped(balance, by_price.prices)
+        if tighter is balance:
+            break
+        again = priced(tighter, alone=alone)
+        balance, by_price = tighter, replace(again, bound=min(again.bound, by_price.bound))
+    return balance, by_price
+
+
+def _as_it_is(balance: Balance) -> list[Ints]:
+    """Where staying has a bonus: the association as it is, each device without one at its lightest link."""
+    staying = np.flatnonzero(balance.bonus > 0.0)
+    if len(staying) == 0:
+        return []
+    stay = np.lexsort((balance.load, balance.device))[balance.row_start()[:-1]]
+    stay[balance.device[staying]] = staying
+    return [stay]

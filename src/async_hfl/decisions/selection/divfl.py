@@ -1,0 +1,105 @@
+"""DivFL: the devices whose gradients together stand best for everybody's.
+
+Balakrishnan, Li, Zhou, Himayat, Smith, Bilmes: "Diverse Client Selection for Federated Learning via Submodular
+Maximization", ICLR 2022, Eq. 5: choose S to minimise the error of letting the nearest chosen gradient stand for each,
+
+    G(S) = sum_k min_{i in S} |g_k - g_i|,      k over all the gateway's devices,
+
+which is to maximise the facility location function G({e}) - G(S), e a device further than all others: submodular, so
+the greedy choice of the largest gain is within 1 - 1/e of the best (Nemhauser, Wolsey & Fisher 1978). It is evaluated
+lazily (Minoux 1978): a gain can only fall, so a device whose old gain is no longer largest is all that is looked at.
+
+DivFL chooses a number of devices; here bandwidth limits them. By gain alone, a device may use up the bandwidth of three
+that together would cover more, so the greedy choice by gain per bandwidth is made too, and the better of both is taken
+(Leskovec et al., KDD 2007: within (1 - 1/e) / 2). Bandwidth still free when nothing is left to gain goes to the rest in
+random order. A device whose gradient is not known comes first: nothing stands for it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.policies import Floats, Ints, Need, Selection, SelectionProblem
+from async_hfl.decisions.selection.filling import Room, devices, fill, ranked
+
+_BLOCK = 65_536
+"""Numbers of each gradient at a time: in double precision whole ones would take gigabytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DivFl:
+    needs: ClassVar[frozenset[Need]] = frozenset({"gradients", "peers"})
+
+    def choose(self, problem: SelectionProblem) -> Selection:
+        known = _known(problem)
+        shuffled = ranked(problem, np.zeros(len(known)))
+        room = Room(problem.capacity)
+        first = fill(problem.data_rate, [place for place in shuffled if not known[place]], room)
+        places = np.flatnonzero(known)
+        distance = distances(problem, places)
+        found = [
+            greedy(distance, problem.data_rate[places], problem.capacity - room.used, per_rate=per_rate)
+            for per_rate in (False, True)
+        ]
+        covered, chosen = max(found, key=lambda one: one[0])
+        chosen = [int(places[place]) for place in chosen]
+        taken = [place for place in chosen if room.take(float(problem.data_rate[place]))]
+        left = set(shuffled) - set(taken) - set(first)
+        rest = fill(problem.data_rate, [place for place in shuffled if place in left], room)
+        return Selection(devices(problem, [*first, *taken, *rest]), covered)
+
+
+def _known(problem: SelectionProblem) -> npt.NDArray[np.bool_]:
+    if problem.gradients is None:
+        return np.zeros(len(problem.candidates), bool)
+    if problem.gradient_known is None:
+        return np.ones(len(problem.candidates), bool)
+    return problem.gradient_known
+
+
+def distances(problem: SelectionProblem, places: Ints) -> Floats:
+    """|g_k - g_i|, a row for every device k with a known gradient, a column for each of these candidates."""
+    if problem.gradients is None or len(places) == 0:
+        return np.zeros((0, len(places)))
+    everybody = problem.gradients[places]
+    if problem.peers is not None and problem.peers.gradients is not None:
+        everybody = np.concatenate((everybody, problem.peers.gradients))
+    product = np.zeros((len(everybody), len(everybody)))
+    for start in range(0, everybody.shape[1], _BLOCK):
+        block = everybody[:, start : start + _BLOCK].astype(np.float64)
+        product += block @ block.T
+    squares = product.diagonal()
+    squared = (squares[:, None] + squares[None, :] - 2.0 * product)[:, : len(places)]
+    distance: Floats = np.sqrt(np.maximum(squared, 0.0))
+    # The difference of large squares leaves a little: a device stands for itself exactly.
+    np.fill_diagonal(distance, 0.0)
+    return distance
+
+
+def greedy(distance: Floats, rates: Floats, capacity: float, *, per_rate: bool) -> tuple[float, list[int]]:
+    """What is covered and by whom, in the order chosen."""
+    error = distance.max(axis=1, initial=0.0)
+    room, chosen, covered = Room(capacity), list[int](), 0.0
+    cost = np.maximum(rates, 1e-300) if per_rate else np.ones(len(rates))
+    gains = np.maximum(error[:, None] - distance, 0.0).sum(axis=0)
+    queue = [(-float(gain / cost[place]), place, 0) for place, gain in enumerate(gains.tolist())]
+    heapq.heapify(queue)
+    while queue:
+        _, place, looked_at = heapq.heappop(queue)
+        if looked_at < len(chosen):
+            gain = float(np.maximum(error - distance[:, place], 0.0).sum())
+            heapq.heappush(queue, (-gain / float(cost[place]), place, len(chosen)))
+            continue
+        gain = float(np.maximum(error - distance[:, place], 0.0).sum())
+        if gain <= 0.0:
+            break
+        if room.take(float(rates[place])):
+            error = np.minimum(error, distance[:, place])
+            chosen.append(place)
+            covered += gain
+    return covered, chosen

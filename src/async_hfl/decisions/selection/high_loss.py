@@ -1,0 +1,29 @@
+"""Selection of the devices with the highest loss first, as many as the bandwidth carries.
+
+The selection of Async-HL in Yu et al., "Async-HFL", IoTDI 2023, section 6.1, after Goetz et al., "Active Federated
+Learning" (2019) and Cho et al., "Towards understanding biased client selection in federated learning" (AISTATS 2022,
+power-of-choice): a device whose data the model serves badly has the most to teach.
+
+    order by  F_i(w)  falling,   F_i the mean loss per sample of the device's last local epoch.
+
+A device never heard of comes before all others: nothing is known against it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from async_hfl.core.policies import Need, Selection, SelectionProblem
+from async_hfl.decisions.selection.filling import Room, devices, fill, ranked
+
+
+@dataclass(frozen=True, slots=True)
+class HighLoss:
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    def choose(self, problem: SelectionProblem) -> Selection:
+        loss = np.where(np.isnan(problem.loss), np.inf, problem.loss)
+        return Selection(devices(problem, fill(problem.data_rate, ranked(problem, loss), Room(problem.capacity))))

@@ -1,0 +1,170 @@
+"""Oort: the devices of highest statistical and system utility, drawn as a bandit with exploration.
+
+Lai, Zhu, Madhyastha, Chowdhury: "Oort: Efficient Federated Learning via Guided Participant Selection", OSDI 2021, Eq. 2
+and Algorithm 1, with the constants of its published code:
+
+    utility     S_i = n_i sqrt(mean of loss^2 over the device's n_i samples), clipped at the 95th percentile of those
+                seen and scaled to [0, 1];
+    + age       sqrt(0.1 ln r / L_i), r the round, L_i the round the device was last seen in;
+    x system    (T / t_i)^2 if t_i > T, t_i its round latency and T a percentile of everybody's.
+
+The percentile of T is 30 at first. Every 20 rounds the **pacer** compares the utility won over them with that of the 20
+before: changed by no more than a tenth, it adds 5 points (slower devices are let in); fivefold, it takes 5 off.
+
+**Exploration**: a share of max(0.9 x 0.98^(r - 1), 0.2) of the bandwidth goes to devices never seen, drawn in
+proportion to n_i with the same penalty for latency. The rest goes to devices drawn in proportion to utility among those
+above 95 % of the **cut-off**, the utility of the last one that the bandwidth would hold if the best were taken. What
+either leaves over the other may use.
+
+Oort chooses a number of devices; here bandwidth takes the place of the number. Left out: its list of devices chosen too
+often, which on networks of a hundred devices would soon hold everybody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from async_hfl.core.policies import Bools, Floats, Ints, Need, Selection, SelectionProblem
+from async_hfl.decisions.selection.filling import Room, devices, fill, ranked, uniform_draws, weighted_order
+
+
+@dataclass(frozen=True, slots=True)
+class Oort:
+    needs: ClassVar[frozenset[Need]] = frozenset({"peers"})
+
+    clip_percentile: float = 95.0
+    age_weight: float = 0.1
+    latency_exponent: float = 2.0
+    """alpha of the paper's Eq. 2."""
+    first_percentile: float = 30.0
+    pacer_rounds: int = 20
+    pacer_step: float = 5.0
+    flat: float = 0.1
+    steep: float = 5.0
+    exploration: float = 0.9
+    exploration_decay: float = 0.98
+    least_exploration: float = 0.2
+    cut_off: float = 0.95
+
+    def choose(self, problem: SelectionProblem) -> Selection:
+        memory = self.paced(problem)
+        preferred = self.preferred_latency(problem, memory["percentile"])
+        seen = ~np.isnan(problem.squared_loss)
+        utility = self.utility(problem, seen, preferred)
+        exploit = _Draw(problem, np.flatnonzero(seen), utility)
+        explore = _Draw(
+            problem, np.flatnonzero(~seen), problem.samples * self._penalty(problem.round_latency, preferred)
+        )
+        room = Room(problem.capacity)
+        share = self.exploration_at(problem.round) if len(explore.places) else 0.0
+        exploitable = (1.0 - share) * problem.capacity * (1.0 + 1e-9)  # 1 - 0.9 is a little less than a tenth
+        known = exploit.above(self.cut_off_utility(exploit, exploitable))
+        exploited = known.drawn(2, Room(exploitable))
+        chosen = [place for place in exploited if room.take(float(problem.data_rate[place]))]
+        chosen += explore.drawn(1, room)
+        # What exploration leaves over goes to the best of the others.
+        chosen += _others(problem, exploit, chosen, room)
+        memory["exploited"] = np.sort(problem.candidates[exploited])
+        return Selection(devices(problem, chosen), float(utility[chosen].sum()), None, memory)
+
+    def exploration_at(self, round_: int) -> float:
+        return max(self.exploration * self.exploration_decay ** (round_ - 1), self.least_exploration)
+
+    def preferred_latency(self, problem: SelectionProblem, percentile: float) -> float:
+        """T: so many per cent of the devices, candidates or not, are at least as quick; from 100 on, no limit."""
+        everybody = problem.round_latency
+        if problem.peers is not None:
+            everybody = np.concatenate((everybody, problem.peers.round_latency))
+        if percentile >= 100.0 or len(everybody) == 0:
+            return math.inf
+        place = min(int(len(everybody) * percentile / 100.0), len(everybody) - 1)
+        return float(np.sort(everybody)[place])
+
+    def utility(self, problem: SelectionProblem, seen: Bools, preferred: float) -> Floats:
+        """Utility with age and penalty; zero for the unseen."""
+        raw = statistical_utility(problem)[seen]
+        result = np.zeros(len(seen))
+        if len(raw) == 0:
+            return result
+        ordered = np.sort(raw)
+        most = ordered[min(int(len(ordered) * self.clip_percentile / 100.0), len(ordered) - 1)]
+        least = ordered[0]
+        scaled = (np.minimum(raw, most) - least) / (most - least) if most > least else np.ones(len(raw))
+        last = np.ones(len(raw)) if problem.last_seen is None else np.maximum(problem.last_seen[seen], 1)
+        age = np.sqrt(self.age_weight * math.log(problem.round) / last)
+        result[seen] = (scaled + age) * self._penalty(problem.round_latency[seen], preferred)
+        return result
+
+    def cut_off_utility(self, exploit: _Draw, capacity: float) -> float:
+        """So much of the utility of the last device that would fit if the best were taken."""
+        best = exploit.best(Room(capacity))
+        return self.cut_off * float(exploit.weight[best[-1]]) if best else 0.0
+
+    def paced(self, problem: SelectionProblem) -> dict[str, Any]:
+        """The memory brought up to this round: what was won since, and the percentile of T that follows."""
+        old: Mapping[str, Any] = problem.memory
+        if not old:
+            return {"percentile": self.first_percentile, "window": 0, "now": 0.0, "before": 0.0}
+        memory = {key: old[key] for key in ("percentile", "window", "now", "before")}
+        back = np.isin(problem.candidates, old["exploited"]) & ~np.isnan(problem.squared_loss)
+        memory["now"] += float(statistical_utility(problem)[back].sum())
+        window = problem.round // self.pacer_rounds
+        if window > memory["window"]:
+            if window >= 2:
+                memory["percentile"] = self._percentile(memory["percentile"], memory["now"], memory["before"])
+            memory |= {"window": window, "before": memory["now"], "now": 0.0}
+        return memory
+
+    def _percentile(self, percentile: float, now: float, before: float) -> float:
+        changed = abs(now - before)
+        if changed <= self.flat * before:
+            return min(100.0, percentile + self.pacer_step)
+        if changed >= self.steep * before:
+            return max(self.pacer_step, percentile - self.pacer_step)
+        return percentile
+
+    def _penalty(self, latency: Floats, preferred: float) -> Floats:
+        penalty: Floats = np.minimum(preferred / latency, 1.0) ** self.latency_exponent
+        return penalty
+
+
+@dataclass(frozen=True, slots=True)
+class _Draw:
+    """Some of the candidates, and a weight for every candidate."""
+
+    problem: SelectionProblem
+    places: Ints
+    weight: Floats
+
+    def above(self, least: float) -> _Draw:
+        return _Draw(self.problem, self.places[self.weight[self.places] >= least], self.weight)
+
+    def drawn(self, purpose: int, room: Room) -> list[int]:
+        draws = uniform_draws(self.problem, purpose)[self.places]
+        return self._fill(weighted_order(self.weight[self.places], draws), room)
+
+    def best(self, room: Room) -> list[int]:
+        order = np.lexsort((uniform_draws(self.problem, 0)[self.places], -self.weight[self.places]))
+        return self._fill(order.tolist(), room)
+
+    def _fill(self, order: list[int], room: Room) -> list[int]:
+        if not order:
+            return []
+        taken: list[int] = self.places[fill(self.problem.data_rate[self.places], order, room)].tolist()
+        return taken
+
+
+def _others(problem: SelectionProblem, exploit: _Draw, chosen: list[int], room: Room) -> list[int]:
+    taken = set(chosen)
+    order = [place for place in ranked(problem, exploit.weight) if place not in taken]
+    return fill(problem.data_rate, order, room)
+
+
+def statistical_utility(problem: SelectionProblem) -> Floats:
+    """n_i sqrt(mean squared loss); NaN where never heard."""
+    return problem.samples.astype(np.float64) * np.sqrt(problem.squared_loss)

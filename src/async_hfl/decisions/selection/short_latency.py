@@ -1,0 +1,27 @@
+"""Selection of the devices with the shortest round latency first, as many as the bandwidth carries.
+
+The selection of Async-ST in Yu et al., "Async-HFL", IoTDI 2023, section 6.1, after Nishio & Yonetani, "Client selection
+for federated learning with heterogeneous resources in mobile edge" (FedCS, ICC 2019): as many updates as possible in
+the time there is.
+
+    order by  tau_ij  rising.
+
+It never asks the slow ones while fast ones are idle, so their data may never be learnt: that is the baseline's point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from async_hfl.core.policies import Need, Selection, SelectionProblem
+from async_hfl.decisions.selection.filling import Room, devices, fill, ranked
+
+
+@dataclass(frozen=True, slots=True)
+class ShortLatency:
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    def choose(self, problem: SelectionProblem) -> Selection:
+        order = ranked(problem, -problem.round_latency)
+        return Selection(devices(problem, fill(problem.data_rate, order, Room(problem.capacity))))

@@ -1,0 +1,141 @@
+"""Synchronous rounds at a gateway (FedAvg, McMahan et al. 2017, with a time-out).
+
+    select --> wait for all who were selected --> w <- sum n_i w_i / sum n_i --> select ...   Z rounds, then upload
+
+A round closes when everybody selected has returned (or will not: dropped, refused, given up), or when it has lasted
+`round_patience` times what its slowest was expected to take. Who comes later ends as `round_closed`; its bandwidth and
+the device are taken until then. A round that nobody returned in does not count; one that nobody can be selected for
+waits until somebody can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from async_hfl.core import messages as m
+from async_hfl.core.aggregation import average, shares
+from async_hfl.core.effects import SetTimer
+from async_hfl.core.plain import Plain, from_plain, plain, to_plain
+from async_hfl.core.records import JobEnd
+from async_hfl.nodes import cycles
+from async_hfl.nodes.dispatching import dispatch
+from async_hfl.nodes.gateway import GatewayNode
+from async_hfl.nodes.gateway_aggregation import HeldUpdate
+from async_hfl.nodes.gateway_state import AGGREGATION_TIMER, NEVER, Flight
+
+
+@plain
+@dataclass(slots=True)
+class RoundsState:
+    rounds: int = 0
+    """Closed in this cycle; the gateway epoch counts them over the run."""
+    awaited: set[int] = field(default_factory=set)
+    """Jobs of the round under way that may still return in time."""
+    closes_at: float = NEVER
+    arrived: list[HeldUpdate] = field(default_factory=list)
+    updates: int = 0
+    samples: int = 0
+    """In the gateway's model since the cycle began."""
+
+
+class Rounds:
+    def __init__(self) -> None:
+        self.state = RoundsState()
+
+    def snapshot(self) -> Plain:
+        return to_plain(self.state)
+
+    def restore(self, data: Plain) -> None:
+        self.state = from_plain(data)
+
+    def dispatches(self, node: GatewayNode) -> bool:
+        return not self._under_way()
+
+    def dispatched(self, node: GatewayNode, jobs: tuple[int, ...], at: float) -> None:
+        state, flights, roster = self.state, node.state.flights, node.state.roster
+        state.awaited = set(jobs)
+        slowest = max(float(roster.round_latency[flights[number].slot]) for number in jobs)
+        state.closes_at = at + node.rules.round_patience * slowest
+        if state.closes_at < NEVER:
+            node.emit(SetTimer(AGGREGATION_TIMER, state.closes_at))
+
+    def received(self, node: GatewayNode, number: int, flight: Flight, update: m.Update, at: float) -> None:
+        if number not in self.state.awaited:
+            node.end_job(number, flight, "round_closed", at, update)
+            dispatch(node, at)  # its bandwidth is free: a round that could not begin may begin now
+            return
+        self.state.awaited.discard(number)
+        self.state.arrived.append(HeldUpdate(number, flight, update))
+        if not self.state.awaited:
+            self._close(node, at)
+
+    def ended(self, node: GatewayNode, numbers: tuple[int, ...], at: float) -> None:
+        concerned = self.state.awaited.intersection(numbers)
+        self.state.awaited -= concerned
+        if concerned and not self.state.awaited:
+            self._close(node, at)
+
+    def began(self, node: GatewayNode, model: m.GlobalModel, at: float) -> None:
+        self._adopt(node, model, at)
+
+    def answered(self, node: GatewayNode, answer: m.Answer, at: float) -> None:
+        self._adopt(node, answer, at)
+
+    def offered(self, node: GatewayNode, at: float) -> None:
+        untouched = not self._under_way() and not self.state.updates
+        if node.state.phase == "open" and untouched and node.state.newest is not None:
+            self._adopt(node, node.state.newest, at)
+
+    def due(self) -> float:
+        return self.state.closes_at
+
+    def timer(self, node: GatewayNode, at: float) -> None:
+        self.state.awaited.clear()  # whoever comes now is late
+        self._close(node, at)
+
+    def waits(self, node: GatewayNode) -> bool:
+        return self.state.updates > 0
+
+    def idle(self, node: GatewayNode, at: float) -> None:
+        self._upload(node, at, early=True)
+
+    def held(self) -> Iterable[HeldUpdate]:
+        return self.state.arrived
+
+    def over(self, node: GatewayNode, reason: JobEnd, at: float, decided: Mapping[int, m.Outcome]) -> None:
+        for held in self.state.arrived:
+            node.end_job(held.number, held.flight, reason, at, held.update)
+        cycles.abandon(node, self.state.updates, reason, at)
+        self.state = RoundsState()
+
+    def _under_way(self) -> bool:
+        return bool(self.state.awaited or self.state.arrived)
+
+    def _adopt(self, node: GatewayNode, model: m.GlobalModel | m.Answer, at: float) -> None:
+        cycles.adopt(node, model)
+        self.state.rounds = self.state.updates = self.state.samples = 0
+        dispatch(node, at)
+
+    def _close(self, node: GatewayNode, at: float) -> None:
+        state, arrived = self.state, self.state.arrived
+        state.closes_at = NEVER
+        state.arrived = []
+        if arrived:
+            samples = [held.update.samples for held in arrived]
+            weights = shares(samples)
+            node.state.weights = average([held.update.weights for held in arrived], weights)
+            node.state.gateway_epoch += 1
+            for held, weight in zip(arrived, weights, strict=True):
+                # Staleness as everywhere: the epoch being made minus the one that it started from.
+                node.end_job(held.number, held.flight, "aggregated", at, held.update, 1, weight)
+            state.rounds += 1
+            state.updates += len(arrived)
+            state.samples += sum(samples)
+        if state.rounds >= node.rules.epochs:
+            self._upload(node, at)
+        else:
+            dispatch(node, at)
+
+    def _upload(self, node: GatewayNode, at: float, *, early: bool = False) -> None:
+        cycles.upload(node, self.state.updates, self.state.samples, at, early=early)

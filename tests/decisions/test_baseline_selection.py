@@ -1,0 +1,346 @@
+"""The baselines' selections against numbers worked out by hand from their papers, and what each must prefer."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from decision_problems import selection_problem
+
+from async_hfl.core.policies import Floats, Peers, SelectionProblem
+from async_hfl.decisions.selection.divfl import DivFl, distances, greedy
+from async_hfl.decisions.selection.filling import Room, weighted_order
+from async_hfl.decisions.selection.high_loss import HighLoss
+from async_hfl.decisions.selection.longest_idle import LongestIdle
+from async_hfl.decisions.selection.oort import Oort
+from async_hfl.decisions.selection.short_latency import ShortLatency
+from async_hfl.decisions.selection.tifl import Tifl
+
+
+def known(
+    *,
+    latency: Sequence[float] | Floats,
+    loss: Sequence[float] | Floats | None = None,
+    squared: Sequence[float] | Floats | None = None,
+    samples: Sequence[int] | None = None,
+    last_seen: Sequence[int] | None = None,
+    capacity: float = 1.0,
+    epoch: int = 9,
+    seed: int = 7,
+) -> SelectionProblem:
+    """Devices 10, 12, 14, ... that each take a bandwidth of 1."""
+    count = len(latency)
+    return replace(
+        selection_problem(np.ones(count), capacity, latency=np.array(latency, np.float64), seed=seed),
+        loss=np.full(count, np.nan) if loss is None else np.array(loss, np.float64),
+        squared_loss=np.full(count, np.nan) if squared is None else np.array(squared, np.float64),
+        samples=np.full(count, 100) if samples is None else np.array(samples),
+        last_seen=None if last_seen is None else np.array(last_seen),
+        gateway_epoch=epoch,
+    )
+
+
+def shares(policy: Oort | Tifl, problem: SelectionProblem, draws: int) -> dict[int, float]:
+    """How often each device is the first choice over many seeds."""
+    first = [policy.choose(replace(problem, seed=seed)).devices[0] for seed in range(draws)]
+    return {device: times / draws for device, times in Counter(first).items()}
+
+
+class TestOrders:
+    def test_high_loss(self) -> None:
+        problem = known(latency=[30.0] * 4, loss=[0.5, 2.0, math.nan, 1.0], capacity=3.0)
+        assert HighLoss().choose(problem).devices == (14, 12, 16), "the one never heard of, then by loss"
+
+    def test_short_latency(self) -> None:
+        problem = known(latency=[30.0, 10.0, 20.0], capacity=2.0)
+        assert ShortLatency().choose(problem).devices == (12, 14)
+
+    def test_longest_idle(self) -> None:
+        problem = replace(known(latency=[30.0] * 3, capacity=2.0), idle_since=np.array([50.0, 90.0, 10.0]))
+        assert LongestIdle().choose(problem).devices == (14, 10)
+
+    @pytest.mark.parametrize("policy", [HighLoss(), ShortLatency(), LongestIdle()], ids=lambda p: type(p).__name__)
+    def test_ties_are_drawn(self, policy: HighLoss | ShortLatency | LongestIdle) -> None:
+        problem = known(latency=[30.0] * 4, loss=[1.0] * 4)
+        first = Counter(policy.choose(replace(problem, seed=seed)).devices[0] for seed in range(400))
+        assert sorted(first) == [10, 12, 14, 16]
+        assert max(first.values()) < 150
+
+    def test_who_does_not_fit_is_passed_over(self) -> None:
+        problem = replace(known(latency=[10.0, 20.0, 30.0], capacity=2.0), data_rate=np.array([1.5, 1.0, 0.5]))
+        assert ShortLatency().choose(problem).devices == (10, 14)
+
+
+def test_room_is_exact_to_the_last_digit() -> None:
+    rates = [0.1, 0.2, 0.3, 0.4, 0.7, 0.6]
+    for order in itertools.permutations(rates):
+        room = Room(math.fsum(rates))
+        assert all(room.take(rate) for rate in order)
+        assert not room.take(1e-12)
+
+
+def test_an_order_drawn_by_weight() -> None:
+    """Weights 1, 2, 5: who is first is theirs over 8; of the last two it is as the others left them."""
+    rng = np.random.default_rng(0)
+    orders = Counter(tuple(weighted_order(np.array([1.0, 2.0, 5.0]), 1.0 - rng.random(3))) for _ in range(20_000))
+    for order, wanted in (((0, 1, 2), 1 / 8 * 2 / 7), ((2, 1, 0), 5 / 8 * 2 / 3), ((1, 2, 0), 2 / 8 * 5 / 6)):
+        assert orders[order] / 20_000 == pytest.approx(wanted, abs=0.015)
+    assert weighted_order(np.array([0.0, 1.0]), np.array([0.9, 0.01])) == [1, 0], "nothing is last"
+
+
+class TestOort:
+    """Lai et al., OSDI 2021."""
+
+    # S = n sqrt(mean squared loss): 100 x 2, 100 x 1, 50 x 8 = 200, 100, 400; scaled to 1/3, 0, 1.
+    # Age in round 10: sqrt(0.1 ln 10 / L) with L = 5, 2, 9.
+    # T = 10, the 30th percentile of 10, 20, 40; so the penalties are 1, (10/20)^2, (10/40)^2.
+    PROBLEM = known(
+        latency=[10.0, 20.0, 40.0], squared=[4.0, 1.0, 64.0], samples=[100, 100, 50], last_seen=[5, 2, 9], epoch=9
+    )
+    UTILITY = (1 / 3 + 0.21459655, 0.33930693 / 4, (1 + 0.15995073) / 16)
+
+    def test_utility_by_hand(self) -> None:
+        policy, seen = Oort(), np.ones(3, bool)
+        assert policy.preferred_latency(self.PROBLEM, 30.0) == 10.0
+        assert policy.utility(self.PROBLEM, seen, 10.0) == pytest.approx(self.UTILITY, rel=1e-6)
+
+    def test_the_percentile_of_latency_counts_busy_devices(self) -> None:
+        busy = replace(self.PROBLEM, peers=Peers(np.full(7, 5.0), np.ones(7)))
+        assert Oort().preferred_latency(busy, 30.0) == 5.0
+        assert Oort().preferred_latency(busy, 75.0) == 10.0
+        assert Oort().preferred_latency(busy, 100.0) == math.inf
+
+    def test_utility_is_clipped_at_the_95th_percentile(self) -> None:
+        """Of 40 values the 39th: one device whose loss explodes counts no more than the next."""
+        squared = np.append(np.arange(1.0, 40.0) ** 2, 1e12)
+        problem = known(latency=np.full(40, 10.0), squared=squared, last_seen=[1] * 40, epoch=0)
+        utility = Oort().utility(problem, np.ones(40, bool), math.inf)
+        assert utility[-1] == utility[-2] == pytest.approx(1.0), "round 1: ln 1 = 0, no age"
+        assert utility[19] == pytest.approx(19.0 / 38.0)
+
+    def test_a_draw_in_proportion_to_utility_above_the_cut_off(self) -> None:
+        """Room for one: the best has 0.548, so below 0.95 of that nobody is drawn."""
+        assert shares(Oort(), self.PROBLEM, 50) == {10: 1.0}
+        # Utilities 1, 0.96 (age is the same, small) and far less: two are above the cut-off, and drawn 1 : 0.96.
+        problem = known(latency=[10.0] * 3, squared=[1.0, 0.9216, 0.01], last_seen=[10**9] * 3, epoch=9)
+        found = shares(Oort(), problem, 4000)
+        scaled = (0.96 - 0.1) / (1.0 - 0.1)
+        assert scaled > 0.95
+        assert set(found) == {10, 12}
+        assert found[10] == pytest.approx(1.0 / (1.0 + scaled), abs=0.03)
+
+    def test_exploration_decays_to_a_fifth(self) -> None:
+        policy = Oort()
+        assert policy.exploration_at(1) == 0.9
+        assert policy.exploration_at(11) == pytest.approx(0.9 * 0.98**10)
+        assert policy.exploration_at(1000) == 0.2
+
+    def test_unseen_devices_get_their_share_by_samples_and_latency(self) -> None:
+        """Round 1: nine of ten go to the unseen, drawn by samples x penalty: 100 : 300 / 4 with T = 10."""
+        problem = known(latency=[10.0, 20.0], samples=[100, 300], epoch=0)
+        found = shares(Oort(), replace(problem, peers=Peers(np.full(9, 10.0), np.full(9, 1.0))), 4000)
+        assert found[10] == pytest.approx(100 / 175, abs=0.03)
+
+    def test_the_share_of_the_unseen(self) -> None:
+        """Twenty seen, twenty not, room for ten: in round 1 one is exploited, late in the run eight are."""
+        squared = np.where(np.arange(40) < 20, 1.0 + np.arange(40), np.nan)
+        for epoch, exploited in ((0, 1), (999, 8)):
+            problem = known(latency=[10.0] * 40, squared=squared, last_seen=[1] * 40, capacity=10.0, epoch=epoch)
+            chosen = Oort().choose(problem).devices
+            assert sum(device < 50 for device in chosen) == exploited
+            assert len(chosen) == 10
+
+    def test_the_pacer(self) -> None:
+        """Utility flat over two windows of 20 rounds: five points more; fivefold: five fewer; between: as it was."""
+        policy, device = Oort(), [3.0]
+        for losses, wanted in (((1.0, 1.0), 35.0), ((1.0, 49.0), 25.0), ((1.0, 4.0), 30.0)):
+            memory = {}
+            for epoch in range(40):
+                squared = losses[0] if epoch < 20 else losses[1]
+                problem = known(latency=device, squared=[squared], last_seen=[max(epoch, 1)], epoch=epoch)
+                memory = dict(policy.choose(replace(problem, memory=memory)).memory or {})
+                if epoch < 38:
+                    assert memory["percentile"] == 30.0
+            assert memory["percentile"] == wanted, losses
+
+    def test_the_pacer_stays_within_five_and_a_hundred(self) -> None:
+        policy = Oort()
+        assert policy._percentile(98.0, 1.0, 1.0) == 100.0
+        assert policy._percentile(6.0, 10.0, 1.0) == 5.0
+
+    def test_prefers_who_teaches_much_and_is_quick(self) -> None:
+        """A skewed population: high loss and slow, high loss and quick, low loss and quick."""
+        latency = [200.0] * 4 + [20.0] * 4 + [19.0] * 4
+        squared = [9.0] * 4 + [9.0] * 4 + [0.01] * 4
+        problem = known(latency=latency, squared=squared, last_seen=[50] * 12, capacity=4.0, epoch=99)
+        for seed in range(30):
+            assert sorted(Oort().choose(replace(problem, seed=seed)).devices) == [18, 20, 22, 24]
+
+    def test_who_was_not_seen_for_long_comes_back(self) -> None:
+        """Equal in all but age: sqrt(0.1 ln 200 / 1) = 0.73 more than one seen just now."""
+        problem = known(latency=[10.0] * 3, squared=[1.0, 1.0, 1.0], last_seen=[199, 1, 199], epoch=199)
+        assert shares(Oort(), problem, 40) == {12: 1.0}
+
+
+class TestTifl:
+    """Chai et al., HPDC 2020."""
+
+    LATENCY = (10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 100.0)
+    LOSS = (1.0, 1.0, 5.0, 5.0, 3.0, 3.0, 2.0, 2.0, 4.0, 4.0)
+    PROBLEM = known(latency=LATENCY, loss=LOSS, capacity=2.0, epoch=0)
+
+    def test_tiers_are_fifths_by_latency(self) -> None:
+        policy = Tifl()
+        assert policy.tier_of(self.PROBLEM, self.PROBLEM.round_latency).tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+        fast = replace(self.PROBLEM, peers=Peers(np.full(40, 5.0), np.full(40, 9.0)))
+        assert policy.tier_of(fast, fast.round_latency).tolist() == [4] * 10, "busy ones belong to tiers too"
+
+    def test_probabilities_by_rank_of_loss(self) -> None:
+        """Tier losses 1, 5, 3, 2, 4: from worst to best 5/15, 4/15, 3/15, 2/15, 1/15."""
+        policy = Tifl()
+        assert policy.losses(self.PROBLEM).tolist() == [1.0, 5.0, 3.0, 2.0, 4.0]
+        found = policy.probabilities(policy.losses(self.PROBLEM))
+        assert found == pytest.approx([1 / 15, 5 / 15, 3 / 15, 2 / 15, 4 / 15])
+        assert policy.probabilities(np.ones(5)) == pytest.approx([0.2] * 5)
+
+    def test_all_tiers_are_equal_at_first_and_by_rank_after_twenty_rounds(self) -> None:
+        policy = Tifl()
+        assert policy.remembered(self.PROBLEM)["p"].tolist() == [0.2] * 5
+        memory = policy.choose(self.PROBLEM).memory
+        for epoch, wanted in ((19, [0.2] * 5), (20, [1 / 15, 5 / 15, 3 / 15, 2 / 15, 4 / 15])):
+            later = replace(self.PROBLEM, gateway_epoch=epoch, memory=memory)
+            assert policy.remembered(later)["p"] == pytest.approx(wanted)
+
+    def test_only_if_stalled_keeps_the_probabilities_while_the_tier_learns(self) -> None:
+        policy = Tifl(only_if_stalled=True)
+        memory = {**policy.remembered(self.PROBLEM), "tier": 1}
+        better = replace(self.PROBLEM, loss=np.array(self.LOSS) / 2, gateway_epoch=20, memory=memory)
+        assert policy.remembered(better)["p"].tolist() == [0.2] * 5
+        same = replace(self.PROBLEM, gateway_epoch=20, memory=memory)
+        assert policy.remembered(same)["p"] == pytest.approx([1 / 15, 5 / 15, 3 / 15, 2 / 15, 4 / 15])
+
+    def test_a_tier_is_drawn_by_its_probability_and_pays(self) -> None:
+        policy = Tifl()
+        p = policy.probabilities(policy.losses(self.PROBLEM))
+        memory = {**policy.remembered(self.PROBLEM), "p": p}
+        drawn = Counter()
+        for seed in range(3000):
+            selection = policy.choose(replace(self.PROBLEM, memory=memory, seed=seed))
+            tier = (selection.devices[0] - 10) // 4
+            assert sorted(selection.devices) == [10 + 4 * tier, 12 + 4 * tier], "the whole tier and nobody else"
+            assert selection.memory is not None
+            assert selection.memory["credits"].tolist() == [8 - (k == tier) for k in range(5)]
+            drawn[tier] += 1
+        assert [drawn[tier] / 3000 for tier in range(5)] == pytest.approx(p.tolist(), abs=0.035)
+
+    def test_a_tier_without_credit_waits_for_the_next_deal(self) -> None:
+        policy = Tifl()
+        memory = {**policy.remembered(self.PROBLEM), "credits": np.array([0, 0, 1, 0, 0])}
+        spent = policy.choose(replace(self.PROBLEM, memory=memory))
+        assert sorted(spent.devices) == [18, 20]
+        assert spent.memory is not None
+        assert spent.memory["credits"].tolist() == [0] * 5
+        assert policy.choose(replace(self.PROBLEM, memory=spent.memory)).devices, "a run never stalls for credits"
+        dealt = policy.remembered(replace(self.PROBLEM, memory=spent.memory, gateway_epoch=20))
+        assert dealt["credits"].tolist() == [8] * 5
+
+    def test_no_tier_takes_more_than_two_fifths_of_a_run(self) -> None:
+        """However badly the first tier is learnt."""
+        loss = np.array([9.0] * 2 + [0.1] * 8)
+        memory, drawn = {}, Counter()
+        for epoch in range(400):
+            problem = replace(self.PROBLEM, loss=loss, gateway_epoch=epoch, memory=memory, seed=epoch)
+            selection = Tifl().choose(problem)
+            memory = dict(selection.memory or {})
+            drawn[memory["tier"]] += 1
+        assert drawn[0] == max(drawn.values())
+        assert 0.3 * 400 < drawn[0] <= 0.4 * 400
+
+    def test_inside_the_tier_high_loss_first_or_at_random(self) -> None:
+        problem = known(latency=[10.0] * 6, loss=[1.0, 3.0, 2.0, 5.0, 4.0, 0.0], capacity=2.0)
+        assert Tifl().choose(problem).devices == (16, 18)
+        chosen = {Tifl("random").choose(replace(problem, seed=seed)).devices for seed in range(60)}
+        assert len(chosen) > 10
+
+    def test_never_mixes_the_quick_and_the_slow(self) -> None:
+        """A skewed population, room for everybody: still one tier at a time."""
+        problem = known(latency=[10.0] * 8 + [500.0] * 2, loss=[1.0] * 10, capacity=10.0)
+        for seed in range(40):
+            chosen = Tifl().choose(replace(problem, seed=seed)).devices
+            assert len({device >= 26 for device in chosen}) == 1
+
+
+class TestDivFl:
+    """Balakrishnan et al., ICLR 2022."""
+
+    @staticmethod
+    def problem(gradients: Sequence[float], capacity: float, rates: Sequence[float] | None = None) -> SelectionProblem:
+        found = known(latency=[10.0] * len(gradients), capacity=capacity)
+        if rates is not None:
+            found = replace(found, data_rate=np.array(rates))
+        return replace(found, gradients=np.array(gradients, np.float32)[:, None])
+
+    def test_by_hand(self) -> None:
+        """Gradients 0, 1, 10, 11, 30. From the error 30, 29, 20, 19, 30 the gains are 76, 79, 88, 87, 30: 10 is taken.
+        Then the error is 10, 9, 0, 1, 20 and the gains are 18, 18, -, 2, 20: 30 is taken."""
+        problem = self.problem([0.0, 1.0, 10.0, 11.0, 30.0], 2.0)
+        selection = DivFl().choose(problem)
+        assert selection.devices == (14, 18)
+        assert selection.objective == pytest.approx(88.0 + 20.0)
+
+    def test_busy_devices_are_represented_too(self) -> None:
+        problem = self.problem([0.0, 1.0, 10.0, 11.0, 30.0], 1.0)
+        busy = replace(problem, peers=Peers(np.ones(9), np.ones(9), np.full((9, 1), 31.0, np.float32)))
+        assert DivFl().choose(problem).devices == (14,)
+        assert DivFl().choose(busy).devices == (18,)
+
+    def test_one_of_each_kind(self) -> None:
+        """A skewed population: twenty alike, three of another kind, one alone. Random would miss the rare ones."""
+        gradients = [0.0 + 0.01 * k for k in range(20)] + [50.0, 50.1, 50.2] + [-70.0]
+        chosen = DivFl().choose(self.problem(gradients, 3.0)).devices
+        kinds = ["alone" if device == 10 + 46 else "few" if device >= 50 else "many" for device in chosen]
+        assert sorted(kinds) == ["alone", "few", "many"]
+
+    def test_a_dear_device_does_not_crowd_out_three_cheap_ones(self) -> None:
+        """By gain alone the one in the middle (rate 3) goes first and leaves no room."""
+        problem = self.problem([0.0, 40.0, 50.0, 60.0, 100.0], 3.0, [1.0, 3.0, 3.0, 1.0, 1.0])
+        assert sorted(DivFl().choose(problem).devices) == [10, 16, 18]
+
+    def test_strangers_first_then_the_room_is_filled(self) -> None:
+        problem = self.problem([5.0, 5.0, 5.0, 9.0], 3.0)
+        problem = replace(problem, gradient_known=np.array([True, True, True, False]))
+        chosen = DivFl().choose(problem).devices
+        assert chosen[0] == 16
+        assert len(chosen) == 3
+
+    def test_lazy_is_as_good_as_plain_greedy_and_near_the_best(self) -> None:
+        rng = np.random.default_rng(5)
+        for _ in range(60):
+            count, size = int(rng.integers(2, 9)), int(rng.integers(1, 4))
+            found = replace(
+                known(latency=[10.0] * count, capacity=float(size)),
+                gradients=rng.normal(size=(count, 3)).astype(np.float32),
+            )
+            distance = distances(found, np.arange(count))
+            exact = np.linalg.norm(found.gradients[:, None] - found.gradients[None], axis=2)
+            assert distance == pytest.approx(exact, abs=1e-5)
+            covered, chosen = greedy(distance, np.ones(count), float(size), per_rate=False)
+            error, plain = distance.max(axis=1), []
+            for _ in range(min(size, count)):
+                gains = np.maximum(error[:, None] - distance, 0.0).sum(axis=0)
+                if gains.max() <= 0.0:
+                    break
+                plain.append(int(gains.argmax()))
+                error = np.minimum(error, distance[:, plain[-1]])
+            assert covered == pytest.approx(distance.max(axis=1).sum() - error.sum())
+            assert sorted(chosen) == sorted(plain)
+            best = max(
+                distance.max(axis=1).sum() - distance[:, list(some)].min(axis=1).sum()
+                for some in itertools.combinations(range(count), min(size, count))
+            )
+            assert (1.0 - 1.0 / math.e) * best - 1e-9 <= covered <= best + 1e-9

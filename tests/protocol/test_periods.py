@@ -1,0 +1,99 @@
+"""Semi-asynchronous periods at a gateway, by hand: periods of 100 s, Z is 2 of them, s(age) = 1 / (age + 1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protocol_stage import Stage, assert_close
+
+from async_hfl.core import messages as m
+from async_hfl.core.events import Received
+from async_hfl.core.identifiers import CLOUD
+from async_hfl.nodes.gateway_periods import Periods
+from async_hfl.nodes.gateway_state import NEVER
+
+
+def periods(*association: int, **gateway: Any) -> Stage:
+    stage = Stage(aggregation=Periods, gateway={"period": 100.0, **gateway})
+    stage.begin(*(association or (0, 0, 1)))
+    return stage
+
+
+def ends(stage: Stage) -> list[tuple[str, str, float, int, float]]:
+    return [(str(j.job), j.reason, j.at, j.staleness, round(j.weight, 6)) for j in stage.jobs()]
+
+
+def test_two_periods_and_one_that_comes_after_the_upload() -> None:
+    stage = periods()
+    g0 = stage.gateways[0].state
+    stage.returns("d0", (1, 2), at=40, samples=30)
+    stage.returns("d1", (4, 0), at=60, samples=10)
+    # Inside a period nothing is aggregated and nobody new is asked.
+    assert_close(stage.model("g0"), (0, 0))
+    assert (stage.in_flight("g0"), stage.jobs()) == ({}, [])
+    stage.fire("g0", "aggregation")
+    assert stage.at == 100
+    # 0 + (30 (1, 2) + 10 (4, 0)) / 40, age 0.
+    assert_close(stage.model("g0"), (1.75, 1.5))
+    assert ends(stage) == [("g0.1.1", "aggregated", 100, 0, 0.75), ("g0.1.2", "aggregated", 100, 0, 0.25)]
+    assert (g0.gateway_epoch, stage.in_flight("g0")) == (1, {3: 0, 4: 1})
+    stage.returns("d0", (2.75, 1.5), at=150)
+    stage.fire("g0", "aggregation")
+    assert_close(stage.model("g0"), (2.75, 1.5))
+    (upload,) = stage.waiting("cloud", m.Upload)
+    assert (upload.updates, upload.samples, g0.phase) == (3, 50, "uploading")
+
+    # d1 was sent in the second period. It is held, then used in the first period of the next cycle: one period old.
+    stage.returns("d1", (3.75, 5.5), at=250, samples=20)
+    stage.exchanges("g0", at=260)
+    # Epoch 1: 0.3 (2.75, 1.5).
+    assert_close(stage.model("g0"), (0.825, 0.45))
+    assert (g0.gateway_epoch, stage.timers["g0", "aggregation"]) == (2, 360)
+    stage.fire("g0", "aggregation")
+    # Its change was (2, 4), it is alone, s = 1/2.
+    assert_close(stage.model("g0"), (1.825, 2.45))
+    assert ends(stage)[-1] == ("g0.1.4", "aggregated", 360, 1, 0.5)
+
+
+def test_late_and_fresh_ones_share_by_samples_before_age_counts() -> None:
+    stage = periods(epochs=5)
+    stage.returns("d0", (3, 0), at=50, samples=10)
+    stage.fire("g0", "aggregation")
+    assert_close(stage.model("g0"), (3, 0))
+    stage.returns("d0", (3, 6), at=120, samples=10)  # change (0, 6), age 0
+    stage.returns("d1", (8, 8), at=130, samples=30)  # from (0, 0), sent a period ago: change (8, 8), age 1
+    stage.fire("g0", "aggregation")
+    # (3, 0) + 1/4 (0, 6) + 3/4 x 1/2 (8, 8).
+    assert_close(stage.model("g0"), (6, 4.5))
+    assert ends(stage)[-2:] == [("g0.1.3", "aggregated", 200, 0, 0.25), ("g0.1.2", "aggregated", 200, 1, 0.375)]
+
+
+def test_an_empty_period_changes_nothing_and_an_empty_cycle_is_reported_all_the_same() -> None:
+    stage = periods()
+    stage.fire("g0", "aggregation")
+    assert_close(stage.model("g0"), (0, 0))
+    assert (stage.gateways[0].state.gateway_epoch, stage.in_flight("g0")) == (1, {1: 0, 2: 1})
+    stage.fire("g0", "aggregation")
+    (upload,) = stage.waiting("cloud", m.Upload)
+    assert (upload.updates, upload.samples) == (0, 0)
+
+
+def test_beyond_the_bound_of_staleness_an_update_is_dropped() -> None:
+    stage = periods(epochs=9, max_staleness=1)
+    for _ in range(2):
+        stage.fire("g0", "aggregation")
+    stage.returns("d0", (1, 1), at=250)
+    stage.fire("g0", "aggregation")
+    assert ends(stage) == [("g0.1.1", "stale", 300, 2, 0.0)]
+    assert_close(stage.model("g0"), (0, 0))
+
+
+def test_the_clock_stands_still_while_there_is_nothing_to_wait_for() -> None:
+    stage = periods(1, 1, 1)
+    g0 = stage.gateways[0]
+    assert (g0.aggregation.due(), ("g0", "aggregation") in stage.timers) == (NEVER, False)
+    # It gets a device: the first period begins with its first job.
+    grant = m.Grant(0, 9, 2)
+    known = m.DeviceKnowledge(0, 100.0, False, 10, float("nan"), float("nan"))
+    stage.happens("g0", Received(500.0, CLOUD, m.Assignment(1, 2, (0,), (grant,), (known,))))
+    assert (stage.in_flight("g0"), g0.aggregation.due()) == ({1: 0}, 600)

@@ -1,0 +1,119 @@
+"""A method is four choices: every one of them as its paper, or ours, defines it."""
+
+from __future__ import annotations
+
+import pytest
+
+from async_hfl.assembly.build import build
+from async_hfl.assembly.loading import available, compose
+from async_hfl.assembly.settings import Settings
+from async_hfl.core.errors import SettingsError
+
+CHOICES = {
+    # method: cloud, gateway, selection, association, warm-up
+    "async-hfl": ("mix", "mix", "utility-knapsack", "balanced-utility", True),
+    "async-hfl-plus": ("mix", "mix", "utility-knapsack", "balanced-utility", True),
+    "async-hfl-selection": ("mix", "mix", "utility-knapsack", "random", True),
+    "async-hfl-association": ("mix", "mix", "random", "balanced-utility", True),
+    "async-hl": ("mix", "mix", "high-loss", "random", True),
+    "async-random": ("mix", "mix", "random", "random", False),
+    "async-st": ("mix", "mix", "short-latency", "random", True),
+    "async-age": ("mix", "mix", "longest-idle", "random", False),
+    "two-tier": ("mix", "relay", "random", "random", False),
+    "semi-async": ("average", "periods", "random", "random", False),
+    "rfl-ha": ("mix", "rounds", "random", "re-clustering", True),
+    "sync-random": ("average", "rounds", "random", "random", False),
+    "sync-tifl": ("average", "rounds", "tifl", "random", True),
+    "sync-oort": ("average", "rounds", "oort", "random", False),
+    "sync-divfl": ("average", "rounds", "divfl", "random", True),
+}
+
+
+def small(method: str, overrides: list[str]) -> Settings:
+    """Nothing is learnt, and little of it."""
+    return compose(
+        method=method, task="null", network="uniform", overrides=["task.devices=12", "network.gateways=2", *overrides]
+    ).settings
+
+
+def test_these_and_no_others() -> None:
+    assert available("method").keys() == CHOICES.keys()
+
+
+@pytest.mark.parametrize("method", CHOICES)
+def test_the_four_choices(method: str) -> None:
+    found = compose(method=method).settings
+    choices = (
+        found.cloud.aggregation,
+        found.gateway.aggregation,
+        found.selection.policy,
+        found.association.policy,
+        found.warmup.enabled,
+    )
+    assert choices == CHOICES[method]
+    if found.gateway.aggregation in ("rounds", "periods"):
+        # Five rounds or periods a cycle, and no proximal term, whatever the task has.
+        assert (found.gateway.epochs, found.device.proximal_weight) == (5, 0.0)
+    else:
+        assert (found.gateway.epochs, found.device.proximal_weight) == (10, 0.1)
+
+
+def test_what_else_a_method_has_to_say() -> None:
+    plus = compose(method="async-hfl-plus").settings
+    assert (plus.gateway.drag, plus.utility.gradient, plus.selection.utility_scale) == (0.5, "update", "rank")
+    assert plus.association.link_stretch == 2.0
+    assert compose(method="two-tier").settings.cloud.evaluate_every == 20
+    assert compose(method="rfl-ha").settings.association.period == 10
+    assert compose(method="semi-async").settings.gateway.period == 100.0
+
+
+@pytest.mark.parametrize(("preset", "times"), [("tight", 3.0), ("paper", float("inf")), ("authors", float("inf"))])
+def test_rounds_time_out_except_where_the_paper_is_followed(preset: str, times: float) -> None:
+    assert compose(method="sync-random", preset=preset).settings.gateway.round_patience == times
+
+
+@pytest.mark.parametrize(
+    ("overrides", "quorum"),
+    [
+        ([], 0.5),
+        (["utility.compression=sketch"], 0.5),
+        (["utility.compression=pca"], 1.0),
+        (["utility.compression=pca", "warmup.quorum=0.8"], 0.8),
+    ],
+)
+def test_a_basis_is_fitted_to_everybody_unless_told_otherwise(overrides: list[str], quorum: float) -> None:
+    settings = small("async-hfl", ["task.model_size=300", *overrides])
+    assert build(settings, seed=1).world.cloud.rules.warmup_quorum == quorum
+
+
+@pytest.mark.parametrize(
+    ("method", "compression", "components", "sketched"),
+    [
+        ("async-hfl", "none", 0, False),
+        ("async-hfl", "pca", 30, False),
+        ("async-hfl", "sketch", 0, True),
+        ("async-random", "sketch", 0, False),  # nobody looks at gradients
+        ("sync-tifl", "pca", 0, False),
+    ],
+)
+def test_compression_is_there_where_gradients_are(
+    method: str, compression: str, components: int, sketched: bool
+) -> None:
+    overrides = ["task.model_size=300", f"utility.compression={compression}"]
+    world = build(small(method, overrides), seed=1).world
+    assert world.cloud.rules.components == components
+    assert {gateway.rules.sketch is not None for gateway in world.gateways} == {sketched}
+    assert (world.cloud.rules.sketch is not None) == sketched
+
+
+@pytest.mark.parametrize(
+    ("method", "overrides", "words"),
+    [
+        ("two-tier", ["cloud.aggregation=average"], "a relay sends single updates"),
+        ("async-hfl", ["utility.compression=pca", "warmup.enabled=false"], "fitted to the gradients of the warm-up"),
+        ("async-hfl", ["utility.compression=sketch", "utility.sketch_size=300"], "only 16 numbers"),
+    ],
+)
+def test_what_does_not_go_together(method: str, overrides: list[str], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        build(small(method, overrides), seed=1)
