@@ -1,4 +1,4 @@
-"""Every model through the engine: jobs together are jobs alone, to the bit on the host, but for rounding side by side."""
+"""Every model in the engine: jobs together are jobs alone, to the bit on the host; side by side, but for rounding."""
 
 from __future__ import annotations
 
