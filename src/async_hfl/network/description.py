@@ -56,6 +56,10 @@ class NetworkDescription:
     """Mean seconds of one local training, per device: what a device states on joining."""
     delays: DelayModel
     positions: Positions | None = None
+    notes: tuple[str, ...] = ()
+    """What a reader of its figures should know: assumptions, what was left out."""
+    credit: str = ""
+    """Whom a map of it must name."""
 
     def __post_init__(self) -> None:
         links, compute = self.links, self.expected_compute
