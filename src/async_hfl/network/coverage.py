@@ -13,7 +13,6 @@ import numpy.typing as npt
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.policies import Ints
 
-
 Booleans = npt.NDArray[np.bool_]
 
 

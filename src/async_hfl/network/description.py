@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from async_hfl.core.errors import DataError
+from async_hfl.core.plain import Plain
 from async_hfl.core.policies import Floats
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.network.positions import Positions
@@ -43,6 +44,12 @@ class DelayModel(Protocol):
     def cloud_to_gateway(self, gateway: int, size_bytes: int) -> float:
         """Download over the backhaul."""
         ...
+
+    def snapshot(self) -> Plain:
+        """What later answers depend on beyond the question, for a checkpoint; None where there is nothing."""
+        ...
+
+    def restore(self, data: Plain) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -87,8 +87,8 @@ def choose_gateways(sites: MeshSites, count: int, radio: Radio, rules: LinkRules
     by_hub = _reaches(sites.places, hubs, median, rules)
     chosen = hubs[greedy_cover(by_hub, min(count, len(hubs)))]
     if count > len(hubs):
-        others = _reaches(sites.places, rest, median, rules)
-        chosen = np.concatenate((chosen, rest[greedy_cover(others, count - len(hubs), by_hub.any(axis=0))]))
+        others, reached = _reaches(sites.places, rest, median, rules), np.logical_or.reduce(by_hub)
+        chosen = np.concatenate((chosen, rest[greedy_cover(others, count - len(hubs), reached)]))
     return chosen
 
 
