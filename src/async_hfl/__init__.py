@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from async_hfl.api import Central, Run, central, load_run, resume, run, run_together
+    from async_hfl.assembly.network_recording import record_network
     from async_hfl.learning.own.modules import from_equinox, from_flax, from_nnx
     from async_hfl.learning.own.task import OwnTask
     from async_hfl.learning.pytorch.task import TorchTask
@@ -27,6 +28,7 @@ __all__ = [
     "from_flax",
     "from_nnx",
     "load_run",
+    "record_network",
     "resume",
     "run",
     "run_together",
@@ -38,6 +40,7 @@ _HOME = {
     "from_equinox": "async_hfl.learning.own.modules",
     "from_flax": "async_hfl.learning.own.modules",
     "from_nnx": "async_hfl.learning.own.modules",
+    "record_network": "async_hfl.assembly.network_recording",
 }
 
 

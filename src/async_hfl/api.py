@@ -392,7 +392,13 @@ def _fresh_path(name: str) -> Path:
 def _user_files(settings: Settings, start: Path | None) -> list[str]:
     """What a run was given from outside, and cannot go on without."""
     named = (settings.task.name, settings.selection.policy, settings.association.policy)
-    return [file_of(name) for name in named if is_user_code(name)] + ([] if start is None else [str(start)])
+    network = settings.network
+    files = [network.path, network.download_path, network.fleet if network.fleet.endswith(".csv") else ""]
+    return [
+        *(file_of(name) for name in named if is_user_code(name)),
+        *(file for file in files if file),
+        *([] if start is None else [str(start)]),
+    ]
 
 
 def _versions() -> dict[str, str]:

@@ -133,6 +133,24 @@ def _parser() -> argparse.ArgumentParser:
     show_data.add_argument("--out", type=Path, metavar="FILE.png", help="the picture (default: TASK-devices.png)")
     _finish(show_data, _data_show)
 
+    network = commands.add_parser("network", help="networks: draw one, record one from a run")
+    of_network = network.add_subparsers(metavar="WHAT", required=True)
+    show_network = of_network.add_parser("show", help="a map with links and delays, as a page and as a picture")
+    show_network.add_argument(
+        "name", metavar="NAME", help="as `async-hfl networks` lists it, a FILE of your own, a RUN"
+    )
+    show_network.add_argument("--devices", type=int, metavar="N", help="default: 184, of a file all")
+    show_network.add_argument("--gateways", type=int, metavar="G")
+    show_network.add_argument("--model-bytes", type=int, metavar="B", help="what travels (600000)")
+    show_network.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="overrides")
+    show_network.add_argument("--seed", type=int)
+    show_network.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="where both go (here)")
+    _finish(show_network, _network_show)
+    record = of_network.add_parser("record", help="write what a run's journal says of its network as a trace")
+    record.add_argument("run", type=Path, metavar="RUN")
+    record.add_argument("out", type=Path, metavar="OUT.csv")
+    _finish(record, _network_record)
+
     bench = commands.add_parser("bench", help="measure the simulator")
     what = bench.add_subparsers(metavar="WHAT", required=True)
     events = what.add_parser("events", help="device updates per second without training, by number of devices")
@@ -354,6 +372,38 @@ def _data_verify(options: argparse.Namespace) -> int:
         return _complain(f"{len(wrong)} of {len(rows)} files are not right; {remedy}", 2)
     if not rows:
         return _complain("no data set is on this machine; `async-hfl data list` shows what there is", 2)
+    return 0
+
+
+def _network_show(options: argparse.Namespace) -> int:
+    from async_hfl.reports.network_show import draw_both, find_network, network_lines
+
+    view, short_name = find_network(
+        options.name,
+        devices=options.devices,
+        gateways=options.gateways,
+        seed=options.seed,
+        overrides=options.overrides,
+        model_bytes=options.model_bytes,
+    )
+    page, picture = draw_both(view, options.out, short_name)
+    if options.json:
+        _print_json({**view.as_json(), "page": str(page), "picture": str(picture)})
+    else:
+        print("\n".join(network_lines(view)))
+        print(f"{page}: the map, for a browser\n{picture}: the picture")
+    return 0
+
+
+def _network_record(options: argparse.Namespace) -> int:
+    from async_hfl.assembly.network_recording import record_network
+
+    counts = record_network(options.run, options.out)
+    if options.json:
+        _print_json({"run": str(options.run), "trace": str(options.out), "rows": counts})
+    else:
+        told = ", ".join(f"{count:,} {what}" for what, count in sorted(counts.items()))
+        print(f"{options.out}: {told}\nreplay: async-hfl run --network file --set network.path={options.out}")
     return 0
 
 

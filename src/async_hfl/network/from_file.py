@@ -19,7 +19,7 @@ from async_hfl.network.delay_file import DelayMatrix, delay_matrix
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.file_cells import csv_lines, is_number, read_text
 from async_hfl.network.positions import Positions
-from async_hfl.network.radio_links import LinkRules, Radio, best_links
+from async_hfl.network.radio_links import Air, LinkRules, best_links
 from async_hfl.network.rated_network import USUAL_WIRE, RatedLinks, Wire, rated_network
 from async_hfl.network.site_file import OwnSites, sites_from_csv, sites_from_geojson
 from async_hfl.network.trace_network import devices_of
@@ -66,7 +66,7 @@ def network_of_sites(
     devices: int,
     model_bytes: int,
     seed: int,
-    radio: Radio,
+    air: Air,
     compute: Callable[[int], Floats],
     rules: LinkRules | None = None,
     wire: Wire = USUAL_WIRE,
@@ -75,7 +75,7 @@ def network_of_sites(
     check_devices(own, devices)
     rules = rules or LinkRules()
     there = own.devices.of(slice(devices))
-    linked = best_links(there, own.gateways, radio, rules, seed)
+    linked = best_links(there, own.gateways, air, rules, seed)
     lonely = np.setdiff1d(np.arange(devices), linked.device)
     if len(lonely):
         one = int(lonely[0])

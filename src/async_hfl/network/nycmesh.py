@@ -21,7 +21,7 @@ from async_hfl.network.description import NetworkDescription
 from async_hfl.network.mesh_sites import CREDIT, FRAME, MeshDate, MeshSites, mesh_sites
 from async_hfl.network.places import Places
 from async_hfl.network.positions import Positions
-from async_hfl.network.radio_links import LinkRules, Radio, best_links
+from async_hfl.network.radio_links import Air, LinkRules, best_links
 from async_hfl.network.rated_network import USUAL_WIRE, RatedLinks, Wire, rated_network
 
 DATES: dict[str, MeshDate] = {"nycmesh": "2022-04-04", "nycmesh-2024": "2024-07-23"}
@@ -33,7 +33,7 @@ def nycmesh(
     gateways: int,
     model_bytes: int,
     seed: int,
-    radio: Radio,
+    air: Air,
     compute: Callable[[int], Floats],
     rules: LinkRules | None = None,
     wire: Wire = USUAL_WIRE,
@@ -46,10 +46,10 @@ def nycmesh(
             f"network {name}: {devices} devices and {gateways} gateways; at least one of each, "
             f"and no more together than its {len(sites.places)} sites"
         )
-    at_gateways = choose_gateways(sites, gateways, radio, rules)
+    at_gateways = choose_gateways(sites, gateways, air, rules)
     others = np.setdiff1d(np.arange(len(sites.places)), at_gateways)
     hubs = sites.places.of(at_gateways)
-    linked = best_links(sites.places.of(others), hubs, radio, rules, seed)
+    linked = best_links(sites.places.of(others), hubs, air, rules, seed)
     reached = np.unique(linked.device)
     if devices > len(reached):
         raise SettingsError(
@@ -80,9 +80,9 @@ def nycmesh(
     return rated_network(name, devices, gateways, links, compute(devices), model_bytes, wire, positions, notes, CREDIT)
 
 
-def choose_gateways(sites: MeshSites, count: int, radio: Radio, rules: LinkRules) -> Ints:
+def choose_gateways(sites: MeshSites, count: int, air: Air, rules: LinkRules) -> Ints:
     """Rows of the sites, hubs first; see `coverage.py`."""
-    median = replace(radio, shadowing_db=0.0)
+    median = replace(air, shadowing_db=0.0)
     hubs, rest = np.flatnonzero(sites.hub), np.flatnonzero(~sites.hub)
     by_hub = _reaches(sites.places, hubs, median, rules)
     chosen = hubs[greedy_cover(by_hub, min(count, len(hubs)))]
@@ -92,12 +92,12 @@ def choose_gateways(sites: MeshSites, count: int, radio: Radio, rules: LinkRules
     return chosen
 
 
-def _reaches(places: Places, hubs: Ints, radio: Radio, rules: LinkRules) -> Booleans:
+def _reaches(places: Places, hubs: Ints, air: Air, rules: LinkRules) -> Booleans:
     """hubs x sites: rates are enough both ways. A hub reaches its own site, which then needs no other."""
     site = np.tile(np.arange(len(places)), len(hubs))
     hub = np.repeat(hubs, len(places))
-    loss = radio.path_loss(places.of(site), places.of(hub))
-    enough: Booleans = (radio.download(loss) >= rules.least_rate) & (radio.upload(loss) >= rules.least_rate)
+    loss = air.path_loss(places.of(site), places.of(hub))
+    enough: Booleans = (air.download(loss) >= rules.least_rate) & (air.upload(loss) >= rules.least_rate)
     return enough.reshape(len(hubs), len(places))
 
 

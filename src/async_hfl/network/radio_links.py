@@ -28,7 +28,7 @@ _PAIRS_AT_ONCE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Radio:
+class Air:
     """What the air does to a link."""
 
     path_loss: PathLoss
@@ -71,13 +71,13 @@ class RadioLinks:
         return len(self.device)
 
 
-def best_links(devices: Places, gateways: Places, radio: Radio, rules: LinkRules, seed: int) -> RadioLinks:
+def best_links(devices: Places, gateways: Places, air: Air, rules: LinkRules, seed: int) -> RadioLinks:
     """A device that reaches nobody has no row here: the caller drops it, draws it anew, or complains."""
     near = min(rules.candidates, len(gateways))
     grid = GatewayGrid(gateways.x, gateways.y)
     rows = max(1, _PAIRS_AT_ONCE // near)
     parts = [
-        _of_some(devices, gateways, grid, np.arange(at, min(at + rows, len(devices))), near, radio, rules, seed)
+        _of_some(devices, gateways, grid, np.arange(at, min(at + rows, len(devices))), near, air, rules, seed)
         for at in range(0, len(devices), rows)
     ]
     return RadioLinks(
@@ -106,17 +106,17 @@ def _of_some(
     grid: GatewayGrid,
     rows: Ints,
     near: int,
-    radio: Radio,
+    air: Air,
     rules: LinkRules,
     seed: int,
 ) -> RadioLinks:
     gateway = grid.nearest(devices.x[rows], devices.y[rows], near).ravel()
     device = np.repeat(rows, near)
     here, there = devices.of(device), gateways.of(gateway)
-    loss = radio.path_loss(here, there)
-    if radio.shadowing_db > 0:
-        loss = loss + shadowing(here, there, radio.shadowing_db, seed)
-    down, up = radio.download(loss), radio.upload(loss)
+    loss = air.path_loss(here, there)
+    if air.shadowing_db > 0:
+        loss = loss + shadowing(here, there, air.shadowing_db, seed)
+    down, up = air.download(loss), air.upload(loss)
     kept = np.flatnonzero((down >= rules.least_rate) & (up >= rules.least_rate))
     # Quickest first within a device (near ones first among equals, since candidates come in that order) ...
     kept = kept[np.lexsort((kept, 1.0 / down[kept] + 1.0 / up[kept], device[kept]))]

@@ -18,7 +18,7 @@ from async_hfl.core.randomness import stream
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.places import Places
 from async_hfl.network.positions import Positions
-from async_hfl.network.radio_links import LinkRules, Radio, RadioLinks, best_links
+from async_hfl.network.radio_links import Air, LinkRules, RadioLinks, best_links
 from async_hfl.network.rated_network import USUAL_WIRE, RatedLinks, Wire, rated_network
 
 MOST_DRAWS = 50
@@ -49,7 +49,7 @@ def random_geometric(
     gateways: int,
     model_bytes: int,
     seed: int,
-    radio: Radio,
+    air: Air,
     compute: Callable[[int], Floats],
     square: Square | None = None,
     rules: LinkRules | None = None,
@@ -67,7 +67,7 @@ def random_geometric(
         random.uniform(square.lowest_gateway, square.highest_gateway, gateways),
         np.arange(gateways),
     )
-    there, linked, moved = _settle(devices, side, square, hubs, radio, rules, seed)
+    there, linked, moved = _settle(devices, side, square, hubs, air, rules, seed)
     links = RatedLinks(linked.device, linked.gateway, linked.download_rate, linked.upload_rate)
     positions = Positions(
         there.x,
@@ -80,7 +80,7 @@ def random_geometric(
     )
     notes = [f"places drawn in a square of {side / 1000:.1f} km, a gateway every {square.spacing:.0f} m on average"]
     if moved:
-        notes.append(f"{moved:,} places without a link were drawn anew")
+        notes.append(f"{moved:,} place{'s' if moved > 1 else ''} without a link drawn anew")
     return rated_network(
         "random-geometric",
         devices,
@@ -95,7 +95,7 @@ def random_geometric(
 
 
 def _settle(
-    devices: int, side: float, square: Square, hubs: Places, radio: Radio, rules: LinkRules, seed: int
+    devices: int, side: float, square: Square, hubs: Places, air: Air, rules: LinkRules, seed: int
 ) -> tuple[Places, RadioLinks, int]:
     """Places with a link each, their links, and how many places had to be drawn anew."""
     x, y, height = np.empty(devices), np.empty(devices), np.empty(devices)
@@ -111,7 +111,7 @@ def _settle(
             random.uniform(square.lowest_device, square.highest_device, count),
             waiting,
         )
-        linked = best_links(tried, hubs, radio, rules, seed)
+        linked = best_links(tried, hubs, air, rules, seed)
         settled = np.unique(linked.device)
         at = waiting[settled]
         x[at], y[at], height[at] = tried.x[settled], tried.y[settled], tried.height[settled]

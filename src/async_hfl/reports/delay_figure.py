@@ -33,7 +33,7 @@ def draw_delays(axes: Any, view: NetworkView) -> None:
             seconds, share = longer_than(values)
             axes.plot(seconds, share, color=colour, linestyle=style, linewidth=1.9, label=label)
             curves.append(values)
-    axes.plot([], [], color=SOFT, linestyle=":", linewidth=1.9, label="download and upload alone")
+    axes.plot([], [], color=SOFT, linestyle=":", linewidth=1.9, label="transfers alone")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_ylim(_LEAST_SHARE, 1.3)

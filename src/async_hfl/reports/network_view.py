@@ -26,6 +26,8 @@ ROUNDS = 20_000
 """Drawn for a distribution."""
 QUALITY_CLASSES = 4
 NEAREST = "each device with its quickest gateway"
+_AS_QUICK = 1.01
+"""So much slower a link may be and still count as one of the quickest; of those the shortest is drawn."""
 _GOLDEN_ANGLE = math.pi * (3 - math.sqrt(5))
 
 
@@ -116,7 +118,7 @@ def network_view(
     """
     links = network.links
     everywhere = np.ones(len(links.link_device), np.bool_)
-    quickest = nearest_gateway(links, everywhere, links.expected_latency)
+    quickest = nearest_gateway(links, everywhere, _preference(network))
     whole = quickest if gateway_of is None else gateway_of
     every = -(-links.devices // MOST_DEVICES_DRAWN)
     drawn = np.arange(0, links.devices, every)
@@ -173,6 +175,23 @@ def network_view(
         credit=network.credit or ("Sites: NYC Mesh (nycmesh.net)" if network.name == "nycmesh-paper" else ""),
         outline=_outline(frame),
     )
+
+
+def _preference(network: NetworkDescription) -> Floats:
+    """A number a link, the lower the better: its latency, or among a device's quickest its length."""
+    links, places = network.links, network.positions
+    if places is None:
+        return links.expected_latency
+    seconds = links.expected_latency - network.expected_compute[links.link_device]
+    best = np.full(links.devices, np.inf)
+    np.minimum.at(best, links.link_device, seconds)
+    length = np.hypot(
+        places.device_x[links.link_device] - places.gateway_x[links.link_gateway],
+        places.device_y[links.link_device] - places.gateway_y[links.link_gateway],
+    )
+    quick = seconds <= _AS_QUICK * best[links.link_device]
+    preference: Floats = np.where(quick, length / (1.0 + length.max()), 1.0 + seconds)
+    return preference
 
 
 def drawn_delays(network: NetworkDescription, gateway_of: Ints, model_bytes: int, seed: int) -> Delays:
