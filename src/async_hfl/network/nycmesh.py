@@ -1,8 +1,8 @@
 """`nycmesh` and `nycmesh-2024`: real sites of NYC Mesh, with links by radio.
 
-Gateways stand at the hubs, supernodes and points of presence that together reach most sites (`coverage.py`); only when
-these are used up at other sites, in the same way. What a hub reaches is judged by the path loss without shadowing, as
-its planner would, so gateways are the same for every seed. Devices are a draw by the seed from all other sites that
+Gateways stand at the hubs, supernodes and points of presence that together serve the sites best (`coverage.py`); only
+when these are used up at other sites, in the same way. What a hub serves is judged by the path loss without shadowing,
+as its planner would, so gateways are the same for every seed. Devices are a draw by the seed from all other sites that
 have a link (shadowing included); sites without one are left out. A smaller draw is the beginning of a larger one.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.policies import Floats, Ints
 from async_hfl.core.randomness import stream
-from async_hfl.network.coverage import Booleans, greedy_cover
+from async_hfl.network.coverage import greedy_cover, service
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.mesh_sites import CREDIT, FRAME, MeshDate, MeshSites, mesh_sites
 from async_hfl.network.places import Places
@@ -84,27 +84,28 @@ def choose_gateways(sites: MeshSites, count: int, air: Air, rules: LinkRules) ->
     """Rows of the sites, hubs first; see `coverage.py`."""
     median = replace(air, shadowing_db=0.0)
     hubs, rest = np.flatnonzero(sites.hub), np.flatnonzero(~sites.hub)
-    by_hub = _reaches(sites.places, hubs, median, rules)
+    by_hub = _served(sites.places, hubs, median, rules)
     chosen = hubs[greedy_cover(by_hub, min(count, len(hubs)))]
     if count > len(hubs):
-        others, reached = _reaches(sites.places, rest, median, rules), np.logical_or.reduce(by_hub)
-        chosen = np.concatenate((chosen, rest[greedy_cover(others, count - len(hubs), reached)]))
+        others = _served(sites.places, rest, median, rules)
+        more = greedy_cover(others, count - len(hubs), np.maximum.reduce(by_hub))
+        chosen = np.concatenate((chosen, rest[more]))
     return chosen
 
 
-def _reaches(places: Places, hubs: Ints, air: Air, rules: LinkRules) -> Booleans:
-    """hubs x sites: rates are enough both ways. A hub reaches its own site, which then needs no other."""
+def _served(places: Places, hubs: Ints, air: Air, rules: LinkRules) -> Floats:
+    """hubs x sites: how well each hub would serve each site; its own best of all."""
     site = np.tile(np.arange(len(places)), len(hubs))
     hub = np.repeat(hubs, len(places))
     loss = air.path_loss(places.of(site), places.of(hub))
-    enough: Booleans = (air.download(loss) >= rules.least_rate) & (air.upload(loss) >= rules.least_rate)
-    return enough.reshape(len(hubs), len(places))
+    slower = np.minimum(air.download(loss), air.upload(loss))
+    return service(slower, rules.least_rate).reshape(len(hubs), len(places))
 
 
 def _notes(sites: MeshSites, gateways: int, others: int, reached: int, at_gateways: Ints) -> tuple[str, ...]:
     found = [
         f"installed sites of NYC Mesh as of {sites.date}",
-        f"{gateways} gateways at the hubs that reach most sites; {reached:,} of {others:,} other sites have a link",
+        f"{gateways} gateways at the hubs that serve the sites best; {reached:,} of {others:,} other sites have a link",
     ]
     if not sites.hub[at_gateways].all():
         found.append(f"{int((~sites.hub[at_gateways]).sum())} gateways stand at ordinary sites: there are no more hubs")
