@@ -84,8 +84,9 @@ def network_of_sites(
         others = f" ({len(lonely)} such devices)" if len(lonely) > 1 else ""
         raise DataError(
             f"{own.device_lines[one]}: {own.device_names[one]} has no link{others}; the nearest gateway, "
-            f"{own.gateway_names[near]}, is {apart[near]:,.0f} m away. Add a gateway, raise antennas (height_m), allow "
-            f"slower links (network.least_rate is {rules.least_rate:g} bytes/s), or leave it out"
+            f"{own.gateway_names[near]}, is {apart[near]:,.0f} m away. Add a gateway, raise antennas (height_m), say "
+            f"what radios and roofs are like (radio.*), allow slower links (network.least_rate={rules.least_rate:g}), or "
+            "leave it out"
         )
     positions = Positions(
         there.x,

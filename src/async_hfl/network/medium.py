@@ -1,10 +1,10 @@
 """The air around a gateway: transfers that are under way at once share it.
 
 A fluid model. A transfer that had the air to itself would take its airtime; n of them get equal parts of it, so each
-goes on at speed efficiency(s) / n, where the efficiency is what collisions leave with s radios sending: each device that
-uploads is one, and the gateway is one, however many downloads it has. Whoever comes or goes changes the speed of all.
-Virtual time V makes that cheap: it advances at the common speed, so a transfer that starts at V ends when V has grown by
-its airtime, whatever happens in between, and only the first end in V is ever looked at.
+goes on at speed efficiency(s) / n, where the efficiency is what collisions leave with s radios sending: every device
+that uploads is one, and the gateway is one, however many downloads it has. Whoever comes or goes changes the speed of
+all. Virtual time V makes that cheap: it advances at the common speed, so a transfer that starts at V ends when V has
+grown by its airtime, whatever happens in between, and only the first end in V is ever looked at.
 
     start(at, token, airtime, upload)   next_end() -> (at, token)   end() -> (at, token)   cut(at, token) -> share done
 

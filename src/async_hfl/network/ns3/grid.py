@@ -80,7 +80,7 @@ def times(answers: Sequence[dict[str, Any]]) -> WifiTimes:
 def wifi_cases(size: Size) -> list[WifiCase]:
     both: tuple[Direction, ...] = ("up", "down")
     if size == "quick":
-        return [WifiCase(50.0, 10.0, 0, way, n, 300_000) for way, n in product(both, (1, 4))]
+        return [WifiCase(50.0, 10.0, 0, way, n, 300_000, 3) for way, n in product(both, (1, 4))]
     places = ((10.0, 10.0), (150.0, 10.0), (300.0, 25.0))
     cases = [
         WifiCase(distance, height, 0, way, n, size_bytes, 1 if n == 1 else 3)

@@ -1,7 +1,7 @@
 """Asks ns-3. Runs as a program of its own, in a Python that has the `ns3` package; nothing here is imported by us.
 
 One JSON object on stdin, one on stdout: {"path_loss": [case, ...], "success": [...], "wifi": [...]} is answered by
-lists of results in the same order. ns-3 is GPL and takes half a minute to load, so it stays on the other side of a pipe.
+lists of results in the same order. ns-3 is GPL and takes half a minute to load: it stays on the other side of a pipe.
 """
 
 from __future__ import annotations
