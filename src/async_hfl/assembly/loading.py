@@ -166,7 +166,6 @@ def _check(settings: Settings, origin: Mapping[str, str]) -> None:
             path = f"{section}.{key}"
             if isinstance(value, float) and not math.isfinite(value) and path not in _MAY_BE_INFINITE:
                 raise SettingsError(f"{path} = {value} ({origin.get(path)}): must be a finite number")
-    _check_read(settings, origin)
     bandwidth_share(settings.gateway.bandwidth)
     network = settings.network
     for low, high in (("min_rate", "max_rate"), ("min_compute", "max_compute")):
@@ -174,6 +173,7 @@ def _check(settings: Settings, origin: Mapping[str, str]) -> None:
             raise SettingsError(f"network.{low} = {getattr(network, low)} is above network.{high}: swap them")
     if settings.device.learning_rate > 1e3:
         raise SettingsError(f"device.learning_rate = {settings.device.learning_rate} cannot be meant")
+    _check_read(settings, origin)
 
 
 def _check_read(settings: Settings, origin: Mapping[str, str]) -> None:

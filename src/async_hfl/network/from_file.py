@@ -85,8 +85,8 @@ def network_of_sites(
         raise DataError(
             f"{own.device_lines[one]}: {own.device_names[one]} has no link{others}; the nearest gateway, "
             f"{own.gateway_names[near]}, is {apart[near]:,.0f} m away. Add a gateway, raise antennas (height_m), say "
-            f"what radios and roofs are like (radio.*), allow slower links (network.least_rate={rules.least_rate:g}), or "
-            "leave it out"
+            f"what radios and roofs are like (radio.*), allow slower links (network.least_rate={rules.least_rate:g}), "
+            "or leave it out"
         )
     positions = Positions(
         there.x,
