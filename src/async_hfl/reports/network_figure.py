@@ -118,7 +118,8 @@ def _extent(view: NetworkView, axes: Any) -> tuple[float, float, float, float]:
 def _graticule(axes: Any, view: NetworkView, left: float, right: float, low: float, high: float) -> None:
     frame = view.frame
     assert frame is not None
-    corners_x, corners_y = frame.to_degrees(np.array([left, right]), np.array([low, high]))
+    inset = 0.03 * (high - low)  # a label at the very edge would stand on the title
+    corners_x, corners_y = frame.to_degrees(np.array([left, right]), np.array([low + inset, high - inset]))
     step = _nice(float(corners_x[1] - corners_x[0]) / 5)
     longitudes = np.arange(math.ceil(corners_x[0] / step), math.floor(corners_x[1] / step) + 1) * step
     latitudes = np.arange(math.ceil(corners_y[0] / step), math.floor(corners_y[1] / step) + 1) * step
@@ -222,7 +223,7 @@ def _association_legend(axes: Any, view: NetworkView, colours: tuple[str, ...], 
         handles.append(Line2D([], [], linestyle="", marker="x", color="#999999", label="device without a gateway"))
     box = axes.legend(
         handles=handles,
-        loc=_free_corner(view, axes),
+        loc=_free_corner(view, axes, 0.3, 0.27),
         fontsize=8.5,
         frameon=True,
         framealpha=0.92,
@@ -257,7 +258,7 @@ def _quality(axes: Any, view: NetworkView) -> None:
     axes.scatter(view.gateway_x, view.gateway_y, s=26, c="white", marker="D", edgecolors=INK, linewidths=1.0, zorder=5)
     box = axes.legend(
         handles=handles,
-        loc=_free_corner(view, axes),
+        loc=_free_corner(view, axes, 0.36, 0.4),
         fontsize=8,
         title=f"{size(view.model_bytes)} there and back",
         title_fontsize=8,
@@ -269,16 +270,16 @@ def _quality(axes: Any, view: NetworkView) -> None:
     box.set_zorder(10)
 
 
-def _free_corner(view: NetworkView, axes: Any) -> str:
-    """Where a legend hides least; the scale bar has the lower right one."""
+def _free_corner(view: NetworkView, axes: Any, wide: float, high: float) -> str:
+    """Where a legend of this part of the panel hides least; the scale bar has the lower right corner."""
     x = np.concatenate((view.device_x, np.repeat(view.gateway_x, 5)))
     y = np.concatenate((view.device_y, np.repeat(view.gateway_y, 5)))
-    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    across, up = (x - left) / (right - left), (y - low) / (high - low)
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    across, up = (x - left) / (right - left), (y - bottom) / (top - bottom)
     hidden = {
-        "upper left": (across < 0.3) & (up > 0.62),
-        "upper right": (across > 0.7) & (up > 0.62),
-        "lower left": (across < 0.3) & (up < 0.38),
+        "upper left": (across < wide) & (up > 1 - high),
+        "upper right": (across > 1 - wide) & (up > 1 - high),
+        "lower left": (across < wide) & (up < high),
     }
     return min(hidden, key=lambda corner: int(hidden[corner].sum()))
 

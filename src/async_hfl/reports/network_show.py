@@ -49,7 +49,8 @@ def find_network(
         overrides=overrides,
         model_bytes=PAPER_MODEL_BYTES if model_bytes is None else model_bytes,
     )
-    return network_view(shown.network, shown.model_bytes, shown.seed), shown.short_name
+    title = shown.short_name if shown.network.name == "file" else ""
+    return network_view(shown.network, shown.model_bytes, shown.seed, title=title), shown.short_name
 
 
 def _of_run(path: Path) -> tuple[NetworkView, str]:

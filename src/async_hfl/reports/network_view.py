@@ -28,6 +28,7 @@ QUALITY_CLASSES = 4
 NEAREST = "each device with its quickest gateway"
 _AS_QUICK = 1.01
 """So much slower a link may be and still count as one of the quickest; of those the shortest is drawn."""
+_APART = 1.02
 _GOLDEN_ANGLE = math.pi * (3 - math.sqrt(5))
 
 
@@ -72,7 +73,7 @@ class NetworkView:
     link_seconds: Floats
     """A model there and back."""
     link_class: Ints
-    """0 the quickest quarter of all links ... 3 the slowest."""
+    """0 the quickest links ... 3 the slowest."""
     class_edges: tuple[float, ...]
     compute: Floats
     """Of the drawn devices."""
@@ -111,8 +112,10 @@ def network_view(
     seed: int,
     gateway_of: Ints | None = None,
     association: str = NEAREST,
+    title: str = "",
 ) -> NetworkView:
-    """`gateway_of` is the association to draw; without one every device is with its quickest gateway.
+    """`gateway_of` is the association to draw; without one every device is with its quickest gateway. `title` is
+    what to call the network where its own name says little.
 
     The network's delays are drawn from, so it must not be the one of a run.
     """
@@ -126,7 +129,7 @@ def network_view(
     if every > 1:
         notes.append(f"the map shows one device of {every}")
     seconds = links.expected_latency - network.expected_compute[links.link_device]
-    edges = np.quantile(seconds, np.linspace(0, 1, QUALITY_CLASSES + 1))
+    edges = _class_edges(seconds)
     row = np.full(links.devices, -1, np.int64)
     row[drawn] = np.arange(len(drawn))
     shown = row[links.link_device] >= 0
@@ -144,7 +147,7 @@ def network_view(
     height = places.device_height if places is not None else None
     frame = places.frame if places is not None else None
     return NetworkView(
-        name=network.name,
+        name=title or network.name,
         devices=links.devices,
         drawn=drawn,
         device_x=device_x[drawn],
@@ -167,7 +170,7 @@ def network_view(
         link_class=np.clip(np.searchsorted(edges[1:-1], seconds[shown], side="left"), 0, QUALITY_CLASSES - 1),
         class_edges=tuple(edges.tolist()),
         compute=network.expected_compute[drawn],
-        delays=drawn_delays(network, quickest, model_bytes, seed),
+        delays=drawn_delays(network, title or network.name, quickest, model_bytes, seed),
         beside=None if network.name == "nycmesh-paper" else _paper(model_bytes, seed),
         model_bytes=model_bytes,
         association=association,
@@ -175,6 +178,14 @@ def network_view(
         credit=network.credit or ("Sites: NYC Mesh (nycmesh.net)" if network.name == "nycmesh-paper" else ""),
         outline=_outline(frame),
     )
+
+
+def _class_edges(seconds: Floats) -> Floats:
+    """Quarters of the links; where many are equally quick, steps of one factor, which can be told apart."""
+    edges: Floats = np.quantile(seconds, np.linspace(0, 1, QUALITY_CLASSES + 1))
+    if (edges[1:] < _APART * edges[:-1]).any() and edges[0] > 0:
+        edges = np.geomspace(edges[0], edges[-1], QUALITY_CLASSES + 1)
+    return edges
 
 
 def _preference(network: NetworkDescription) -> Floats:
@@ -194,7 +205,7 @@ def _preference(network: NetworkDescription) -> Floats:
     return preference
 
 
-def drawn_delays(network: NetworkDescription, gateway_of: Ints, model_bytes: int, seed: int) -> Delays:
+def drawn_delays(network: NetworkDescription, name: str, gateway_of: Ints, model_bytes: int, seed: int) -> Delays:
     """Rounds of random devices over the links they have; each is drawn from the network's own delays."""
     count = max(ROUNDS, min(network.links.devices, 10 * ROUNDS))
     device = stream(seed, "picture").permutation(np.resize(np.arange(network.links.devices), count))[:ROUNDS].tolist()
@@ -207,7 +218,7 @@ def drawn_delays(network: NetworkDescription, gateway_of: Ints, model_bytes: int
         up = delays.to_gateway(one, gateway, model_bytes)
         transfers[number] = down + up
         rounds[number] = down + computing + up
-    return Delays(network.name, np.sort(rounds), np.sort(transfers))
+    return Delays(name, np.sort(rounds), np.sort(transfers))
 
 
 def _paper(model_bytes: int, seed: int) -> Delays:
@@ -215,7 +226,7 @@ def _paper(model_bytes: int, seed: int) -> Delays:
     links = paper.links
     quickest = nearest_gateway(links, np.ones(len(links.link_device), np.bool_), links.expected_latency)
     # Its times are those of a model whatever the bytes; a tiny model would travel like a control message.
-    return drawn_delays(paper, quickest, max(model_bytes, 600_000), seed)
+    return drawn_delays(paper, paper.name, quickest, max(model_bytes, 600_000), seed)
 
 
 def _schematic(gateway_of: Ints, gateways: int) -> tuple[Floats, Floats, Floats, Floats]:
