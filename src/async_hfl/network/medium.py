@@ -106,10 +106,9 @@ class SharedMedium(Generic[Token]):
             raise InvariantViolation(f"transfer {token} is to be cut off but is not under way")
         self._advance(at)
         started, ends, _, _ = self._underway[token]
+        share = 1.0 if ends <= started else min(1.0, (self._virtual - started) / (ends - started))
         self._drop(token)
-        if ends <= started:
-            return 1.0
-        return min(1.0, (self._virtual - started) / (ends - started))
+        return share
 
     def _advance(self, at: float) -> None:
         if not at >= self._at:
