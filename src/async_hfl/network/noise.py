@@ -15,12 +15,13 @@ import numpy as np
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.plain import Plain
 from async_hfl.core.policies import Floats
-from async_hfl.core.randomness import UInt64s, keyed_uniform, scramble, stream_seed
+from async_hfl.core.randomness import UInt64s, scramble, scramble_many, stream_seed
 
 TRANSFER_SIGMA = 0.3
 """How unequal stations fare that share the air in ns-3: with it, both the mean and the last of eight transfers are
 right. Real networks vary more."""
-_UNIT = 2.0**-53
+_HALF = 2.0**-32
+_LOW = (1 << 32) - 1
 _TURN = 2.0 * math.pi
 
 
@@ -37,32 +38,32 @@ class NoiseFactors:
         check_sigma(sigma)
         self.sigma = sigma
         self._seed = stream_seed(seed, "noise", name)
-        self._drawn = array("Q", bytes(8 * sources))
+        self._drawn = array("I", bytes(4 * sources))
         """How many factors each source has given."""
 
     def next(self, source: int) -> float:
         """The next factor of a link, or of a device."""
+        sigma = self.sigma
+        if sigma == 0.0:
+            return 1.0
         number = self._drawn[source]
         self._drawn[source] = number + 1
-        if self.sigma == 0.0:
-            return 1.0
-        key = scramble(scramble(self._seed ^ source) ^ (2 * number))
-        other = scramble(scramble(self._seed ^ source) ^ (2 * number + 1))
-        # Box and Muller; 1 - u is never 0.
-        normal = math.sqrt(-2.0 * math.log(1.0 - (key >> 11) * _UNIT)) * math.cos(_TURN * ((other >> 11) * _UNIT))
-        return math.exp(self.sigma * normal - 0.5 * self.sigma * self.sigma)
+        bits = scramble(scramble(self._seed ^ source) ^ number)
+        # Box and Muller, one half of the bits for each of its two numbers; the first is never 0.
+        radius = math.sqrt(-2.0 * math.log(((bits >> 32) + 0.5) * _HALF))
+        return math.exp(sigma * (radius * math.cos(_TURN * ((bits & _LOW) * _HALF))) - 0.5 * sigma * sigma)
 
     def peek(self, sources: UInt64s, numbers: UInt64s) -> Floats:
         """The factors of those sources and numbers, by broadcasting; counts nothing. For figures and expectations."""
         seeds = np.uint64(self._seed) ^ np.atleast_1d(np.asarray(sources, np.uint64))
-        twice = np.uint64(2) * np.atleast_1d(np.asarray(numbers, np.uint64))
-        radius = np.sqrt(-2.0 * np.log1p(-keyed_uniform(seeds, twice)))
-        normal = radius * np.cos(_TURN * keyed_uniform(seeds, twice + np.uint64(1)))
+        bits = scramble_many(scramble_many(seeds) ^ np.atleast_1d(np.asarray(numbers, np.uint64)))
+        radius = np.sqrt(-2.0 * np.log(((bits >> np.uint64(32)).astype(np.float64) + 0.5) * _HALF))
+        normal = radius * np.cos(_TURN * ((bits & np.uint64(_LOW)).astype(np.float64) * _HALF))
         factors: Floats = np.exp(self.sigma * normal - 0.5 * self.sigma * self.sigma)
         return factors
 
     def snapshot(self) -> Plain:
-        return np.frombuffer(self._drawn.tobytes(), np.uint64)
+        return np.frombuffer(self._drawn.tobytes(), np.uint32)
 
     def restore(self, data: Plain) -> None:
-        self._drawn = array("Q", np.ascontiguousarray(data, np.uint64).tobytes())
+        self._drawn = array("I", np.ascontiguousarray(data, np.uint32).tobytes())
