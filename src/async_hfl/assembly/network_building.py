@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from async_hfl.assembly.fleet import build_fleet
+from async_hfl.assembly.network_kinds import BY_RADIO, READ_BY, network_kind
 from async_hfl.assembly.settings import Settings
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.policies import Floats
@@ -14,6 +16,7 @@ from async_hfl.network.air import air
 from async_hfl.network.delay_file import DelayMatrix
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.from_file import check_devices, network_of_delays, network_of_sites, read_own_network
+from async_hfl.network.noisy_delays import NoiseSpread, NoisyDelays
 from async_hfl.network.nycmesh import DATES, nycmesh
 from async_hfl.network.nycmesh_paper import nycmesh_paper
 from async_hfl.network.propagation.surroundings import Surroundings
@@ -26,10 +29,30 @@ from async_hfl.network.uniform import UniformRanges, uniform
 from async_hfl.network.wifi.goodput import Wifi
 from async_hfl.network.wifi.radio import Radio
 
+_NO_NOISE = NoiseSpread(0.0, 0.0, 0.0)
 _USUAL_RADIO_LINKS = LinkRules().links
 
 
 def build_network(settings: Settings, model_bytes: int, seed: int) -> NetworkDescription:
+    quiet = _quiet_network(settings, model_bytes, seed)
+    spread = _spread(settings)
+    if spread == _NO_NOISE:
+        return quiet
+    return replace(quiet, delays=NoisyDelays.around(quiet.delays, quiet.links, spread, seed))
+
+
+def _spread(settings: Settings) -> NoiseSpread:
+    network = settings.network
+    kind = network_kind(network)
+    if not {"link_noise", "compute_noise", "backhaul_noise"} <= READ_BY[kind]:
+        return _NO_NOISE
+    usual = NoiseSpread().link if kind in BY_RADIO else 0.0
+    link = usual if network.link_noise == "auto" else network.link_noise
+    return NoiseSpread(link, network.compute_noise, network.backhaul_noise)
+
+
+def _quiet_network(settings: Settings, model_bytes: int, seed: int) -> NetworkDescription:
+    """As it is on average; its latencies are what policies expect, noise or not."""
     network, devices = settings.network, settings.task.devices
     if network.name == "nycmesh-paper":
         return nycmesh_paper(devices, network.gateways, network.compute)

@@ -12,7 +12,11 @@ from async_hfl.network.delay_file import DelayMatrix
 from async_hfl.network.from_file import devices_in, read_own_network
 from async_hfl.network.site_file import OwnSites
 
-_WIRE = frozenset({"link_latency", "backhaul_rate", "backhaul_latency"})
+_WIRE = frozenset({"link_latency", "backhaul_rate", "backhaul_latency"}) | {
+    "link_noise",
+    "compute_noise",
+    "backhaul_noise",
+}
 _RADIO = frozenset({"least_rate", "links_per_device", "fleet"}) | _WIRE
 SITES, DELAYS, TRACE = "file (sites)", "file (delays)", "file (trace)"
 

@@ -79,6 +79,12 @@ class NetworkSection(Section, frozen=True):
     backhaul_rate: Positive = 12_500_000.0
     """Bytes per second between gateway and cloud, each way."""
     backhaul_latency: NotNegative = 0.02
+    link_noise: NotNegative | Auto = "auto"
+    """sigma of the log-normal factor on every transfer, of mean 1; auto: as measured by radio, else 0."""
+    compute_noise: NotNegative = 0.0
+    """The same on every training, and ..."""
+    backhaul_noise: NotNegative = 0.0
+    """... between gateway and cloud."""
     path: str = ""
     """file: sites (CSV, GeoJSON), a table of measured delays, or a trace."""
     download_path: str = ""

@@ -94,6 +94,23 @@ def test_better_radios_reach_further() -> None:
     assert len(far.links.link_device) > len(near.links.link_device)
 
 
+def test_noise_is_on_where_there_is_radio() -> None:
+    def thousand(network: str, *overrides: str) -> np.ndarray:
+        found = built(network, "task.devices=20", *overrides)
+        device, gateway = int(found.links.link_device[0]), int(found.links.link_gateway[0])
+        return np.array([found.delays.to_gateway(device, gateway, MODEL) for _ in range(1000)])
+
+    quiet, noisy = thousand("nycmesh", "network.link_noise=0"), thousand("nycmesh")
+    assert len(set(quiet)) == 1
+    assert len(set(noisy)) == 1000
+    assert noisy.mean() == pytest.approx(quiet[0], rel=0.1), "on average as expected"
+    assert np.quantile(noisy, 0.99) > 2 * np.median(noisy), "a long tail"
+    assert len(set(thousand("uniform"))) == 1
+    assert len(set(thousand("uniform", "network.link_noise=0.3"))) == 1000
+    with pytest.raises(SettingsError, match="the network nycmesh-paper does not read it"):
+        built("nycmesh-paper", "network.link_noise=0.3")
+
+
 def test_fleets(tmp_path: Path) -> None:
     def seconds(fleet: str, seed: int = 1) -> np.ndarray:
         composed = compose(task="null", network="nycmesh", overrides=[f"network.fleet={fleet}"])
