@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         run,
         run_together,
     )
+    from async_hfl.assembly.network_recording import record_network
     from async_hfl.learning.own.modules import from_equinox, from_flax, from_nnx
     from async_hfl.learning.own.task import OwnTask
     from async_hfl.learning.pytorch.task import TorchTask
@@ -40,6 +41,7 @@ __all__ = [
     "from_flax",
     "from_nnx",
     "load_run",
+    "record_network",
     "resume",
     "run",
     "run_together",
@@ -51,6 +53,7 @@ _HOME = {
     "from_equinox": "async_hfl.learning.own.modules",
     "from_flax": "async_hfl.learning.own.modules",
     "from_nnx": "async_hfl.learning.own.modules",
+    "record_network": "async_hfl.assembly.network_recording",
 }
 
 

@@ -404,10 +404,15 @@ def _fresh_path(name: str) -> Path:
 def _user_files(settings: Settings, start: Path | None) -> list[str]:
     """What a run was given from outside, and cannot go on without."""
     named = (settings.task.name, settings.selection.policy, settings.association.policy)
-    files = [file_of(name) for name in named if is_user_code(name)]
+    network = settings.network
+    files = [network.path, network.download_path, network.fleet if network.fleet.endswith(".csv") else ""]
     if settings.association.policy == "fixed":
         files.append(settings.association.file)
-    return files + ([] if start is None else [str(start)])
+    return [
+        *(file_of(name) for name in named if is_user_code(name)),
+        *(file for file in files if file),
+        *([] if start is None else [str(start)]),
+    ]
 
 
 def _versions() -> dict[str, str]:

@@ -109,7 +109,7 @@ ARGUMENTS = {
     "missing run file": (["run", "none.toml"], "none.toml: no such file; give the path of a run file, or leave it out"),
     "unknown method": (["run", "--method", "async-hf"], "did you mean async-hfl?; `async-hfl methods` lists them all"),
     "unknown task": (["run", "--task", "digit"], "unknown task 'digit'; did you mean digits?; `async-hfl tasks` lists"),
-    "unknown network": (["run", "--network", "moon"], "there are: nycmesh-paper, uniform; `async-hfl networks` lists"),
+    "unknown network": (["run", "--network", "moon"], "random-geometric, uniform; `async-hfl networks` lists"),
     "unknown preset": (["run", "--preset", "papr"], "did you mean paper?; `async-hfl presets` lists them all"),
     "negative seed": (["run", "--seed", "-1"], "seed -1: must be a whole number from 0 to 2^63 - 1"),
     "huge seed": (["run", "--seed", str(2**63)], "must be a whole number from 0 to 2^63 - 1"),

@@ -83,6 +83,12 @@ class Star:
     def cloud_to_gateway(self, gateway: int, size_bytes: int) -> float:
         return self.way_s
 
+    def snapshot(self) -> None:
+        return None
+
+    def restore(self, data: Any) -> None:
+        pass
+
 
 class Records(list[Any]):
     """A journal that keeps records and leaves out what was sent."""

@@ -184,6 +184,12 @@ class Slower:
     def cloud_to_gateway(self, gateway: int, size_bytes: int) -> float:
         return self.delays.cloud_to_gateway(gateway, size_bytes)
 
+    def snapshot(self) -> Any:
+        return self.delays.snapshot()
+
+    def restore(self, data: Any) -> None:
+        self.delays.restore(data)
+
 
 def simulator_of(plan: Plan) -> tuple[Simulator, Memory]:
     journal = Memory()

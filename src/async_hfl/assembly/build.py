@@ -11,6 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from async_hfl.assembly.loading import bandwidth_share
+from async_hfl.assembly.network_building import build_network
 from async_hfl.assembly.own_learner import own_learner
 from async_hfl.assembly.settings import AssociationSection, SelectionSection, Settings
 from async_hfl.assembly.user_code import is_user_code, load_function
@@ -43,8 +44,6 @@ from async_hfl.learning.tasks import TaskOptions, build_task
 from async_hfl.learning.trainer import EngineOptions, Trainer
 from async_hfl.network.bandwidth import share_of_demand
 from async_hfl.network.description import NetworkDescription
-from async_hfl.network.nycmesh_paper import nycmesh_paper
-from async_hfl.network.uniform import UniformRanges, uniform
 from async_hfl.nodes.cloud import CloudNode
 from async_hfl.nodes.cloud_aggregation import CloudAggregation
 from async_hfl.nodes.cloud_averaging import AverageUploads
@@ -255,22 +254,6 @@ def recipe(settings: Settings, *, gradient: bool) -> Recipe:
 
 def engine_options(settings: Settings) -> EngineOptions:
     return EngineOptions(memory=settings.engine.memory, precision=settings.engine.precision)
-
-
-def build_network(settings: Settings, model_bytes: int, seed: int) -> NetworkDescription:
-    network, devices = settings.network, settings.task.devices
-    if network.name == "nycmesh-paper":
-        return nycmesh_paper(devices, network.gateways, network.compute)
-    if network.name == "uniform":
-        ranges = UniformRanges(
-            min_rate=network.min_rate,
-            max_rate=network.max_rate,
-            min_compute=network.min_compute,
-            max_compute=network.max_compute,
-        )
-        links = None if network.links_per_device == "auto" else network.links_per_device
-        return uniform(devices, network.gateways, model_bytes, seed, links, ranges)
-    raise SettingsError(f"network.name = {network.name!r}: `async-hfl networks` lists them all")
 
 
 def _rated(settings: Settings, learner: Learner) -> int:

@@ -19,8 +19,9 @@ from typing import Any
 import msgspec
 
 from async_hfl.assembly.expectations import expected
+from async_hfl.assembly.network_kinds import BY_RADIO, READ_BY, devices_of_file, network_kind
 from async_hfl.assembly.own_learner import own_settings
-from async_hfl.assembly.settings import RunChoice, Section, Settings
+from async_hfl.assembly.settings import RadioSection, RunChoice, Section, Settings
 from async_hfl.assembly.user_code import is_user_code
 from async_hfl.core.errors import SettingsError
 from async_hfl.learning.partition import PARTITIONERS
@@ -105,6 +106,10 @@ def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
                 f"{kind}.name = {given_name!r} ({origin[f'{kind}.name']}): the {kind} is {name}; choose another with "
                 f"--{kind}, or as {kind} under [run]"
             )
+    if choice.network == "file" and origin.get("task.devices", "task ").startswith(_PACKAGED):
+        devices = devices_of_file(str(merged["network"].get("path", "")))
+        if devices is not None:
+            _merge(merged, {"task": {"devices": devices}}, origin, "network file")
     if is_user_code(choice.task):
         # Checked once without what the task says, since a wrong number of devices must not reach the user's function.
         usual: Settings = _convert(merged, Settings, "", origin)
@@ -192,13 +197,12 @@ def _check_read(settings: Settings, origin: Mapping[str, str]) -> None:
         known, dealt = TASKS.get(task.name), PARTITIONERS.get(task.partition)
         read = {"partition", "refresh", *(known.reads if known else ()), *(dealt.arguments if dealt else ())}
     dealt_by = "" if is_user_code(task.name) else f" with the partition {task.partition}"
-    by_network = {
-        "nycmesh-paper": {"compute"},
-        "uniform": {"links_per_device", "min_rate", "max_rate", "min_compute", "max_compute"},
-    }
+    kind = network_kind(network)
+    by_radio = {field.name for field in msgspec.structs.fields(RadioSection)} if kind in BY_RADIO else set()
     for section, keys, what in (
         ("task", read | {"name", "devices", "target"}, f"the task {task.name}{dealt_by}"),
-        ("network", by_network[network.name] | {"name", "gateways"}, f"the network {network.name}"),
+        ("network", READ_BY[kind] | {"name"}, f"the network {kind}"),
+        ("radio", by_radio, f"the network {kind}"),
     ):
         for path, source in origin.items():
             own = not source.startswith(_PACKAGED)

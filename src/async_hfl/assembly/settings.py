@@ -63,10 +63,63 @@ class NetworkSection(Section, frozen=True):
     compute: Literal["comp", "comp1"] = "comp1"
     """nycmesh-paper: which of the authors' two draws of compute delays."""
     links_per_device: Count | Auto = "auto"
+    """uniform: so many (auto: 3); by radio: the best so many (auto: 10)."""
     min_rate: Positive = 50_000.0
     max_rate: Positive = 1_000_000.0
     min_compute: NotNegative = 15.0
     max_compute: NotNegative = 100.0
+    least_rate: Positive = 10_000.0
+    """Bytes per second both ways from which a radio link counts as one."""
+    spacing: Positive = 500.0
+    """random-geometric: metres from gateway to gateway, on average."""
+    fleet: str = "raspberry-pi"
+    """What devices are: raspberry-pi, rpi4, rpi400, mixed, lognormal, or a CSV file of profiles."""
+    link_latency: NotNegative = 0.02
+    """Seconds that any message takes on a device link, besides its bytes."""
+    backhaul_rate: Positive = 12_500_000.0
+    """Bytes per second between gateway and cloud, each way."""
+    backhaul_latency: NotNegative = 0.02
+    link_noise: NotNegative | Auto = "auto"
+    """sigma of the log-normal factor on every transfer, of mean 1; auto: as measured by radio, else 0."""
+    compute_noise: NotNegative = 0.0
+    """The same on every training, and ..."""
+    backhaul_noise: NotNegative = 0.0
+    """... between gateway and cloud."""
+    path: str = ""
+    """file: sites (CSV, GeoJSON), a table of measured delays, or a trace."""
+    download_path: str = ""
+    """file, delays: another table for the way to the devices."""
+    measured_bytes: Count | Auto = "auto"
+    """file, delays: how much travelled when they were measured; auto: as much as this run's model."""
+    replay: Literal["order", "resample"] = "order"
+    """file, trace: one recorded value after the other, or drawn from them."""
+
+
+class RadioSection(Section, frozen=True):
+    """The air, for networks of places: what a link loses, and what the radios at its ends make of the rest."""
+
+    frequency_mhz: Positive = 5180.0
+    environment: Literal["urban", "suburban", "open-areas"] = "urban"
+    city_size: Literal["small", "medium", "large"] = "large"
+    rooftop_m: Positive = 20.0
+    street_width_m: Positive = 20.0
+    street_orientation_deg: Annotated[float, Meta(ge=0, le=90)] = 45.0
+    building_extent_m: Positive = 80.0
+    building_separation_m: Positive = 50.0
+    line_of_sight_limit_m: NotNegative = 200.0
+    rooftop_limit_m: NotNegative = 1000.0
+    shadowing_db: NotNegative = 7.0
+    """Standard deviation, drawn once for each pair of places."""
+    gateway_transmit_dbm: float = 20.0
+    gateway_antenna_dbi: float = 12.0
+    device_transmit_dbm: float = 16.0
+    device_antenna_dbi: float = 3.0
+    noise_figure_db: float = 7.0
+    detection_dbm: float = -92.0
+    """A frame weaker than this is not noticed: outdoor radios of this kind state -92 to -96 (ns-3's default is -82)."""
+    mcs: Literal["best", 0, 1, 2, 3, 4, 5, 6, 7] = "best"
+    """The rate of 802.11n: for each link the one that carries most, or one for all (the authors': 0)."""
+    width_mhz: Literal[20, 40] = 20
 
 
 class CloudSection(Section, frozen=True):
@@ -203,6 +256,7 @@ class SimulationSection(Section, frozen=True):
 class Settings(Section, frozen=True):
     task: TaskSection = TaskSection()
     network: NetworkSection = NetworkSection()
+    radio: RadioSection = RadioSection()
     cloud: CloudSection = CloudSection()
     gateway: GatewaySection = GatewaySection()
     device: DeviceSection = DeviceSection()

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from async_hfl.core.errors import DataError
+from async_hfl.core.plain import Plain
 from async_hfl.core.policies import Floats
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.network.positions import Positions
@@ -44,6 +45,12 @@ class DelayModel(Protocol):
         """Download over the backhaul."""
         ...
 
+    def snapshot(self) -> Plain:
+        """What later answers depend on beyond the question, for a checkpoint; None where there is nothing."""
+        ...
+
+    def restore(self, data: Plain) -> None: ...
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkDescription:
@@ -56,6 +63,10 @@ class NetworkDescription:
     """Mean seconds of one local training, per device: what a device states on joining."""
     delays: DelayModel
     positions: Positions | None = None
+    notes: tuple[str, ...] = ()
+    """What a reader of its figures should know: assumptions, what was left out."""
+    credit: str = ""
+    """Whom a map of it must name."""
 
     def __post_init__(self) -> None:
         links, compute = self.links, self.expected_compute

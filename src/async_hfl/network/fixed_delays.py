@@ -12,6 +12,7 @@ from array import array
 from dataclasses import dataclass
 from typing import final
 
+from async_hfl.core.plain import Plain
 from async_hfl.network.link_lookup import LinkLookup
 
 CONTROL_BYTES = 4096
@@ -52,3 +53,9 @@ class FixedDelays:
 
     def cloud_to_gateway(self, gateway: int, size_bytes: int) -> float:
         return CONTROL_BACKHAUL_SECONDS if size_bytes < CONTROL_BYTES else self.backhaul_seconds[gateway]
+
+    def snapshot(self) -> Plain:
+        return None
+
+    def restore(self, data: Plain) -> None:
+        """Nothing changes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,14 @@ class MapFrame:
         latitude: Floats = self.latitude + y / self.metres_per_degree_latitude
         return longitude, latitude
 
+    @classmethod
+    def around(cls, longitude: float, latitude: float) -> MapFrame:
+        """The plane that touches the WGS 84 ellipsoid there: right to 0.1 % within 50 km."""
+        phi = math.radians(latitude)
+        east = 111_412.84 * math.cos(phi) - 93.5 * math.cos(3 * phi)
+        north = 111_132.92 - 559.82 * math.cos(2 * phi) + 1.175 * math.cos(4 * phi)
+        return cls(longitude, latitude, east, north)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Positions:
@@ -46,6 +55,12 @@ class Positions:
     """The gateways' positions are a guess: every map must say so."""
     frame: MapFrame | None = None
     """How to get back to longitude and latitude; None where the plane is no place on Earth."""
+    device_height: Floats | None = None
+    gateway_height: Floats | None = None
+    """Metres above the ground, where known."""
+    device_names: tuple[str, ...] = ()
+    gateway_names: tuple[str, ...] = ()
+    """As their owner calls them; empty: they go by their number."""
 
     def __post_init__(self) -> None:
         for name, x, y in (("device", self.device_x, self.device_y), ("gateway", self.gateway_x, self.gateway_y)):
@@ -54,3 +69,11 @@ class Positions:
             wrong = np.flatnonzero(~(np.isfinite(x) & np.isfinite(y)))
             if len(wrong):
                 raise DataError(f"{name} {wrong[0]}: position ({x[wrong[0]]}, {y[wrong[0]]}) is not finite")
+        for name, x, height, names in (
+            ("device", self.device_x, self.device_height, self.device_names),
+            ("gateway", self.gateway_x, self.gateway_height, self.gateway_names),
+        ):
+            if height is not None and height.shape != x.shape:
+                raise DataError(f"{name} positions: {len(height)} heights for {len(x)} {name}s")
+            if names and len(names) != len(x):
+                raise DataError(f"{name} positions: {len(names)} names for {len(x)} {name}s")

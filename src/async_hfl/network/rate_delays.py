@@ -6,6 +6,7 @@ from array import array
 from dataclasses import dataclass
 from typing import final
 
+from async_hfl.core.plain import Plain
 from async_hfl.network.link_lookup import LinkLookup
 
 
@@ -40,3 +41,9 @@ class RateDelays:
 
     def cloud_to_gateway(self, gateway: int, size_bytes: int) -> float:
         return self.backhaul_latency + size_bytes / self.backhaul_rate[gateway]
+
+    def snapshot(self) -> Plain:
+        return None
+
+    def restore(self, data: Plain) -> None:
+        """Nothing changes."""

@@ -238,6 +238,7 @@ class Simulator:
                 "running": self._running,
                 "finished_at": self.finished_at,
                 "ledger": self.ledger.snapshot(),
+                "delays": self.world.delays.snapshot(),
                 "timers": [[index, key, sequence] for (index, key), sequence in self._timers.items()],
             },
         )
@@ -254,6 +255,7 @@ class Simulator:
         self.pool.restore(parts["pool"])
         self.queue.restore(parts["queue"])
         self.ledger.restore(data["ledger"])
+        self.world.delays.restore(data["delays"])
         self._timers = {(index, key): sequence for index, key, sequence in data["timers"]}
         for node, part in zip(self._nodes, chain.from_iterable(parts["nodes"]), strict=True):
             node.restore(part)

@@ -1,0 +1,216 @@
+"""What a device is: how long it computes, and what computing and radio cost it in watts.
+
+Raspberry Pi 4 and 400 were measured for ns3-fl (Ekaireb et al., WNS3 2022): time and power of local training are
+linear in its work, with other coefficients for each model. With E epochs over S samples of a model of `macs`
+multiply-accumulate operations, the work is
+
+    W = macs (100 + 6 E) S / 1.5e9        (1.5 GHz is the clock of both boards)
+
+seconds = A W + B and watts = C W + D. The measurements had S = 600 and E of a few, and the fits are straight lines:
+far from there they are not to be trusted, and a least time keeps CIFAR-10's negative B from giving less than nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+
+from async_hfl.core.errors import DataError, SettingsError
+from async_hfl.core.policies import Floats
+from async_hfl.core.randomness import stream
+
+Board = Literal["rpi4", "rpi400"]
+Measured = Literal["mnist", "fashionmnist", "cifar10"]
+
+_CLOCK_HZ = 1.5e9
+_LEAST_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """Watts drawn while computing, sending, receiving and waiting."""
+
+    compute_w: float
+    transmit_w: float
+    receive_w: float
+    idle_w: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("compute_w", "transmit_w", "receive_w", "idle_w"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0.0):
+                raise SettingsError(f"device profile: {name} = {value} is not a number of watts, 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProfile:
+    """One kind of device, for one local training."""
+
+    name: str
+    compute_seconds: float
+    power: Power
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.compute_seconds) and self.compute_seconds > 0.0):
+            raise SettingsError(
+                f"device profile {self.name}: compute_seconds = {self.compute_seconds} is not a positive number"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkModel:
+    """Straight lines through the measurements of one board training one model."""
+
+    macs: float
+    seconds_per_work: float
+    """A."""
+    seconds: float
+    """B."""
+    watts_per_work: float
+    """C."""
+    watts: float
+    """D."""
+    transmit_w: float
+
+
+RECEIVE_SHARE = 0.9
+"""Of the power while sending: receiving was not measured; the radio differs little, the board is most of it."""
+IDLE_W = {"rpi4": 2.7, "rpi400": 2.6}
+"""Boards at rest with Wi-Fi on, as their makers and reviewers state; not of ns3-fl."""
+
+_RPI: dict[tuple[Board, Measured], WorkModel] = {
+    ("rpi4", "mnist"): WorkModel(229.3e6, 8.09e-4, 9.45, -1.32e-4, 6.49, 3.9422),
+    ("rpi400", "mnist"): WorkModel(229.3e6, 3.32e-4, 16.6, -1.55e-4, 6.41, 3.8896),
+    ("rpi4", "fashionmnist"): WorkModel(285.6896e6, 1.08e-3, 11.4, -1.04e-4, 6.40, 4.766),
+    ("rpi400", "fashionmnist"): WorkModel(285.6896e6, 8.13e-4, 15.7, -1.27e-4, 6.40, 4.532),
+    ("rpi4", "cifar10"): WorkModel(61.572e6, 0.0108, -4.43, -4.42e-4, 6.18, 4.397),
+    ("rpi400", "cifar10"): WorkModel(61.572e6, 8.47e-3, 3.32, -5.65e-4, 6.31, 4.211),
+}
+
+
+def raspberry_pi(
+    board: Board, measured: Measured = "mnist", epochs: int = 5, samples: int = 600, macs: float | None = None
+) -> DeviceProfile:
+    """A board training a model like the `measured` one; `macs` where the model is another but alike."""
+    if board not in get_args(Board) or measured not in get_args(Measured):
+        raise SettingsError(
+            f"device profile {board!r} for {measured!r}: there is {', '.join(get_args(Board))} "
+            f"for {', '.join(get_args(Measured))}"
+        )
+    if epochs < 1 or samples < 1 or (macs is not None and not (math.isfinite(macs) and macs > 0)):
+        raise SettingsError(
+            f"device profile {board}: {epochs} epochs over {samples} samples of a model of {macs} operations; "
+            "all must be above 0"
+        )
+    line = _RPI[board, measured]
+    work = (line.macs if macs is None else macs) * (100 + 6 * epochs) * samples / _CLOCK_HZ
+    watts = line.watts_per_work * work + line.watts
+    # The line for power falls; a board that computes draws at least what it draws while sending.
+    power = Power(max(watts, line.transmit_w), line.transmit_w, RECEIVE_SHARE * line.transmit_w, IDLE_W[board])
+    seconds = max(line.seconds_per_work * work + line.seconds, _LEAST_SECONDS)
+    return DeviceProfile(f"{board}-{measured}", seconds, power)
+
+
+CPU_CLASSES: dict[str, tuple[float, Power]] = {
+    "phone": (0.6, Power(4.0, 1.3, 1.1, 0.4)),
+    "rpi400": (0.9, Power(6.0, 4.2, 3.8, 2.6)),
+    "rpi4": (1.0, Power(6.2, 4.4, 3.9, 2.7)),
+    "rpi3": (2.6, Power(5.0, 3.0, 2.7, 1.9)),
+    "laptop": (0.12, Power(28.0, 12.0, 11.0, 8.0)),
+    "rpi-zero": (14.0, Power(1.8, 1.4, 1.2, 0.7)),
+}
+"""Time relative to a Raspberry Pi 4, and typical power: round figures for a mixed fleet, not measurements of ours."""
+
+
+def cpu_class(name: str, reference_seconds: float) -> DeviceProfile:
+    """A class of device, where a Raspberry Pi 4 would take `reference_seconds`."""
+    if name not in CPU_CLASSES:
+        raise SettingsError(f"CPU class {name!r}: there is {', '.join(CPU_CLASSES)}")
+    slower, power = CPU_CLASSES[name]
+    return DeviceProfile(name, slower * reference_seconds, power)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fleet:
+    """The profiles of all devices, a column each."""
+
+    compute_seconds: Floats
+    compute_w: Floats
+    transmit_w: Floats
+    receive_w: Floats
+    idle_w: Floats
+
+    @classmethod
+    def of(cls, profiles: Sequence[DeviceProfile], kinds: Sequence[int]) -> Fleet:
+        """Device i is of kind `profiles[kinds[i]]`."""
+        power = [profile.power for profile in profiles]
+        columns = (
+            [profile.compute_seconds for profile in profiles],
+            [watts.compute_w for watts in power],
+            [watts.transmit_w for watts in power],
+            [watts.receive_w for watts in power],
+            [watts.idle_w for watts in power],
+        )
+        rows = np.asarray(kinds, np.int64)
+        return cls(*(np.asarray(column, np.float64)[rows] for column in columns))
+
+    def energy_joules(self, compute_s: Floats, transmit_s: Floats, receive_s: Floats) -> Floats:
+        """What each device has used for its work, beyond waiting."""
+        joules: Floats = self.compute_w * compute_s + self.transmit_w * transmit_s + self.receive_w * receive_s
+        return joules
+
+
+def energy_joules(compute_s: float, transmit_s: float, receive_s: float, power: Power) -> float:
+    """What one device has used for its work, beyond waiting."""
+    return power.compute_w * compute_s + power.transmit_w * transmit_s + power.receive_w * receive_s
+
+
+def authors_compute_seconds(devices: int, seed: int, mean: float = 4.0, sigma: float = 3.0) -> Floats:
+    """min(lognormal(4, 3) + 30, 15000) seconds, one draw a device: how the paper's authors made theirs."""
+    drawn = stream(seed, "network", "compute").lognormal(mean, sigma, devices)
+    seconds: Floats = np.minimum(drawn + 30.0, 15_000.0)
+    return seconds
+
+
+FILE_COLUMNS = ("name", "compute_s", "compute_w", "transmit_w", "receive_w", "idle_w")
+
+
+def read_profiles(path: Path) -> list[DeviceProfile]:
+    """A CSV with a row for each profile: name, compute_s, and, if known, the watts (0 where a column is missing).
+
+    Lines that begin with # are comments; columns of other names are an error, for they would be a misspelt one.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read ({error})") from error
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+    if not numbered:
+        raise DataError(f"{path}: is empty; the first line names the columns: {','.join(FILE_COLUMNS)}")
+    rows = list(csv.reader(line for _, line in numbered))
+    header = [name.strip() for name in rows[0]]
+    for name in ("name", "compute_s"):
+        if name not in header:
+            raise DataError(f"{path}, line {numbered[0][0]}: there is no column {name}")
+    strange = [name for name in header if name not in FILE_COLUMNS]
+    if strange:
+        raise DataError(f"{path}, line {numbered[0][0]}: unknown column {strange[0]!r}; {', '.join(FILE_COLUMNS)}")
+    profiles = []
+    for (number, _), row in zip(numbered[1:], rows[1:], strict=True):
+        if len(row) != len(header):
+            raise DataError(f"{path}, line {number}: {len(row)} values for {len(header)} columns")
+        cells = dict(zip(header, row, strict=True))
+        try:
+            seconds, *watts = (float(cells.get(name, "0")) for name in FILE_COLUMNS[1:])
+            profiles.append(DeviceProfile(cells["name"].strip(), seconds, Power(*watts)))
+        except (ValueError, SettingsError) as error:
+            raise DataError(f"{path}, line {number}: {error}") from error
+    if not profiles:
+        raise DataError(f"{path}: names columns but no profile")
+    return profiles

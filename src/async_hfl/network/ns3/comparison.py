@@ -1,0 +1,166 @@
+"""Our network beside ns-3's: the same pairs and the same transfers, and how far apart the answers are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from async_hfl.core.randomness import stream
+from async_hfl.network.ns3.ask import ask
+from async_hfl.network.ns3.grid import Size, WifiCase, WifiTimes, times, wifi_cases
+from async_hfl.network.ns3.prediction import predicted
+from async_hfl.network.propagation.hybrid_buildings import path_loss, straight_line
+from async_hfl.network.propagation.surroundings import CitySize, Environment, Surroundings
+
+LOSS_LIMIT_DB = 1e-6
+TIME_LIMIT = 0.15
+"""Relative."""
+
+_SURROUNDINGS: tuple[tuple[float, Environment, CitySize], ...] = (
+    (900.0, "suburban", "medium"),
+    (1800.0, "open-areas", "small"),
+    (2160.0, "urban", "large"),
+    (2600.0, "urban", "large"),
+    (5180.0, "urban", "large"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LossDifference:
+    """Over the pairs of one choice of surroundings."""
+
+    frequency_mhz: float
+    environment: str
+    city_size: str
+    pairs: int
+    worst_db: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimeDifference:
+    case: WifiCase
+    ns3: WifiTimes
+    ours: WifiTimes
+
+    @property
+    def mean(self) -> float | None:
+        """Relative to ns-3; 0 where nothing arrives in either, None where it does in one of the two."""
+        return _relative(self.ours.mean_s, self.ns3.mean_s)
+
+    @property
+    def all_done(self) -> float | None:
+        return _relative(self.ours.all_done_s, self.ns3.all_done_s)
+
+    def within(self, limit: float = TIME_LIMIT) -> bool:
+        """The mean is what is promised. The last of several hangs on single lost packets (TCP waits a second)."""
+        return self.mean is not None and abs(self.mean) <= limit
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    losses: list[LossDifference]
+    transfers: list[TimeDifference]
+
+    @property
+    def agrees(self) -> bool:
+        return all(row.worst_db <= LOSS_LIMIT_DB for row in self.losses) and all(row.within() for row in self.transfers)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "agrees": self.agrees,
+            "loss_limit_db": LOSS_LIMIT_DB,
+            "time_limit": TIME_LIMIT,
+            "path_loss": [asdict(row) for row in self.losses],
+            "transfers": [
+                {
+                    **asdict(row.case),
+                    "ns3_mean_s": row.ns3.mean_s,
+                    "ours_mean_s": row.ours.mean_s,
+                    "ns3_all_done_s": row.ns3.all_done_s,
+                    "ours_all_done_s": row.ours.all_done_s,
+                    "within": row.within(),
+                }
+                for row in self.transfers
+            ],
+        }
+
+
+Ask = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def compare(size: Size, python: Path | None = None, put: Ask | None = None) -> Comparison:
+    """Put all questions to ns-3 in one go, and to us. `put` stands in for ns-3 in tests."""
+    loss_cases = _loss_cases(100 if size == "quick" else 1000)
+    cases = wifi_cases(size)
+    requests = [case.requests() for case in cases]
+    question = {"path_loss": loss_cases, "wifi": [request for runs in requests for request in runs]}
+    answer = put(question) if put is not None else ask(question, python)
+    told = iter(answer["wifi"])
+    return Comparison(
+        [_loss_difference(case, reply) for case, reply in zip(loss_cases, answer["path_loss"], strict=True)],
+        [
+            TimeDifference(case, times([next(told) for _ in runs]), predicted(case))
+            for case, runs in zip(cases, requests, strict=True)
+        ],
+    )
+
+
+def comparison_lines(made: Comparison) -> Iterator[str]:
+    yield "path loss: worst difference from ns-3"
+    for row in made.losses:
+        where = f"{row.frequency_mhz:6.0f} MHz  {row.environment:<10} {row.city_size:<6}"
+        yield f"  {where} {row.pairs} pairs  {row.worst_db:.1e} dB"
+    yield "Wi-Fi transfers: seconds, ns-3 / ours (mean of a transfer; from the first start to the last end)"
+    for line in made.transfers:
+        case = line.case
+        size = f"{case.size_bytes / 1e3:6.0f} kB"
+        what = f"{case.distance_m:4.0f} m  MCS {case.mcs}  {case.stations} {case.direction:<4} {size}"
+        mean = _beside(line.ns3.mean_s, line.ours.mean_s, line.mean)
+        done = _beside(line.ns3.all_done_s, line.ours.all_done_s, line.all_done)
+        yield f"  {what}  {mean}  {done}{'' if line.within() else '  beyond the limit'}"
+    limits = f"{LOSS_LIMIT_DB:.0e} dB, {TIME_LIMIT:.0%}"
+    yield f"{'all within' if made.agrees else 'NOT all within'} the limits ({limits})"
+
+
+def _beside(ns3: float | None, ours: float | None, difference: float | None) -> str:
+    one, two = ("   never" if value is None else f"{value:8.3f}" for value in (ns3, ours))
+    return f"{one} / {two.strip():<7} ({'?' if difference is None else f'{difference:+.1%}'})"
+
+
+def _relative(ours: float | None, ns3: float | None) -> float | None:
+    if ours is None or ns3 is None:
+        return 0.0 if ours is None and ns3 is None else None
+    return ours / ns3 - 1.0
+
+
+def _loss_cases(pairs: int) -> list[dict[str, Any]]:
+    random = stream(1, "network", "validate")
+    cases = []
+    for frequency, environment, city_size in _SURROUNDINGS:
+        distance = np.exp(random.uniform(np.log(5.0), np.log(5000.0), pairs))
+        angle = random.uniform(0.0, 2.0 * np.pi, pairs)
+        heights = np.exp(random.uniform(np.log(1.0), np.log(120.0), (2, pairs)))
+        zero = np.zeros(pairs)
+        rows = np.stack([distance * np.cos(angle), distance * np.sin(angle), heights[0], zero, zero, heights[1]], 1)
+        cases.append(
+            {
+                "frequency_mhz": frequency,
+                "environment": environment,
+                "city_size": city_size,
+                "rooftop_m": 20.0,
+                "pairs": rows.round(3).tolist(),
+            }
+        )
+    return cases
+
+
+def _loss_difference(case: dict[str, Any], reply: dict[str, Any]) -> LossDifference:
+    x, y, height_a, _, _, height_b = np.array(case["pairs"]).T
+    around = Surroundings(case["frequency_mhz"], case["environment"], case["city_size"], case["rooftop_m"])
+    ours = path_loss(straight_line(x, y, height_a - height_b), height_a, height_b, around)
+    worst = float(np.abs(ours - np.array(reply["path_loss_db"])).max())
+    return LossDifference(around.frequency_mhz, around.environment, around.city_size, len(ours), worst)

@@ -1,0 +1,54 @@
+"""What our model says of the transfers that ns-3 is asked about."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from async_hfl.core.policies import Floats
+from async_hfl.network.medium import SharedMedium
+from async_hfl.network.noise import TRANSFER_SIGMA, NoiseFactors
+from async_hfl.network.ns3.grid import STAGGER_S, WifiCase, WifiTimes
+from async_hfl.network.propagation.hybrid_buildings import path_loss
+from async_hfl.network.propagation.surroundings import Surroundings
+from async_hfl.network.wifi.goodput import Wifi, download_goodput, efficiencies, startup_s, upload_goodput
+from async_hfl.network.wifi.radio import Radio
+
+_DRAWS = 50
+_SEED = 1
+
+
+def predicted(case: WifiCase) -> WifiTimes:
+    """Means over draws of the noise, as a run of ours would have them."""
+    around = Surroundings(frequency_mhz=case.frequency_mhz)
+    height = np.array([case.height_m])
+    loss = path_loss(np.array([case.distance_m]), height, height, around)
+    radio = Radio(transmit_dbm=case.transmit_dbm)
+    wifi = Wifi(radio, radio, mcs=case.mcs)
+    rate = float((upload_goodput if case.direction == "up" else download_goodput)(loss, wifi)[0])
+    if rate == 0.0:
+        return WifiTimes(None, None)
+    alone = startup_s(wifi) + case.size_bytes / rate
+    noise = NoiseFactors(_SEED, "validate", case.stations, TRANSFER_SIGMA)
+    sources = np.arange(case.stations, dtype=np.uint64)
+    draws = noise.peek(sources, np.arange(_DRAWS, dtype=np.uint64)[:, None])
+    opposite = np.exp(-(TRANSFER_SIGMA**2)) / draws  # of -x for x: together their mean is 1 but for little
+    sharing = efficiencies(wifi, case.stations)
+    took = [_shared(alone * factors, sharing, case.direction == "up") for factors in (*draws, *opposite)]
+    return WifiTimes(float(np.mean([mean for mean, _ in took])), float(np.mean([end for _, end in took])))
+
+
+def _shared(airtimes: Floats, sharing: tuple[float, ...], upload: bool) -> tuple[float, float]:
+    """(mean time of a transfer, last end) of transfers that start one after another on one medium."""
+    medium = SharedMedium[int](sharing)
+    took = 0.0
+    at = 0.0
+    for station, airtime in enumerate(airtimes.tolist()):
+        start = STAGGER_S * station
+        while (due := medium.next_end()) is not None and due[0] <= start:
+            at, ended = medium.end()
+            took += at - STAGGER_S * ended
+        medium.start(start, station, airtime, upload)
+    while len(medium):
+        at, ended = medium.end()
+        took += at - STAGGER_S * ended
+    return took / len(airtimes), at

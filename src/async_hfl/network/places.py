@@ -1,0 +1,38 @@
+"""Where radios stand: columns of metres."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.errors import DataError
+from async_hfl.core.policies import Floats, Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """x to the east, y to the north, the antenna's height above the ground."""
+
+    x: Floats
+    y: Floats
+    height: Floats
+    key: Ints
+    """Names a place for good: what is drawn for a pair of places does not depend on who else is in the network."""
+
+    def __post_init__(self) -> None:
+        if not len(self.x) == len(self.y) == len(self.height) == len(self.key):
+            raise DataError("places: x, y, height and key must be columns of one length")
+        wrong = np.flatnonzero(~(np.isfinite(self.x) & np.isfinite(self.y) & np.isfinite(self.height)))
+        if len(wrong):
+            raise DataError(f"place {wrong[0]}: x, y or height is not a finite number")
+        low = np.flatnonzero(self.height <= 0)
+        if len(low):
+            raise DataError(f"place {low[0]}: a height of {self.height[low[0]]} m; antennas stand above the ground")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def of(self, rows: Ints | npt.NDArray[np.bool_] | slice) -> Places:
+        return Places(self.x[rows], self.y[rows], self.height[rows], self.key[rows])

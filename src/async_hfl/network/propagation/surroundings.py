@@ -1,0 +1,87 @@
+"""What stands between two radios: one value that every loss model reads its parameters from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from async_hfl.core.errors import SettingsError
+
+Environment = Literal["urban", "suburban", "open-areas"]
+CitySize = Literal["small", "medium", "large"]
+
+SPEED_OF_LIGHT = 299_792_458.0
+PAPER_FREQUENCY_MHZ = 2160.0
+"""The default of ns-3's model, which the paper's network was simulated with although its radios are at 5 GHz."""
+
+_ABOVE_ZERO = (
+    "frequency_mhz",
+    "rooftop_m",
+    "street_width_m",
+    "building_extent_m",
+    "building_separation_m",
+)
+_ZERO_OR_MORE = (
+    "line_of_sight_limit_m",
+    "rooftop_limit_m",
+    "inner_wall_db",
+    "shadowing_outdoor_db",
+    "shadowing_indoor_db",
+    "shadowing_outer_wall_db",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Every parameter of ns-3's model, with its defaults except for the environment's, which follow the paper."""
+
+    frequency_mhz: float = PAPER_FREQUENCY_MHZ
+    environment: Environment = "urban"
+    city_size: CitySize = "large"
+    rooftop_m: float = 20.0
+    """h_r: how high the roofs are."""
+    street_width_m: float = 20.0
+    """w."""
+    street_orientation_deg: float = 45.0
+    """phi: between the street and the direct path."""
+    building_extent_m: float = 80.0
+    """l: how far the rows of buildings extend along the path."""
+    building_separation_m: float = 50.0
+    """b: from the middle of one building to the middle of the next."""
+    line_of_sight_limit_m: float = 200.0
+    """Nearer than this, radios are taken to see each other."""
+    rooftop_limit_m: float = 1000.0
+    """Further than this, and not both below the roofs, a model for whole cells replaces the one for rooftops."""
+    inner_wall_db: float = 5.0
+    """Of each wall between two rooms."""
+    shadowing_outdoor_db: float = 7.0
+    """sigma of the log-normal shadowing between radios outdoors."""
+    shadowing_indoor_db: float = 8.0
+    shadowing_outer_wall_db: float = 5.0
+    """Added, as a variance, for a path through an outer wall."""
+
+    def __post_init__(self) -> None:
+        for name in _ABOVE_ZERO:
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise SettingsError(f"propagation: {name} = {value} is not a positive number")
+        for name in _ZERO_OR_MORE:
+            value = getattr(self, name)
+            if math.isnan(value) or value < 0:
+                raise SettingsError(f"propagation: {name} = {value} is not a number, 0 or more")
+        if not 0.0 <= self.street_orientation_deg <= 90.0:
+            raise SettingsError(
+                f"propagation: street_orientation_deg = {self.street_orientation_deg} is not an angle of 0..90 degrees"
+            )
+        for name, choices in (("environment", get_args(Environment)), ("city_size", get_args(CitySize))):
+            if getattr(self, name) not in choices:
+                raise SettingsError(f"propagation: {name} = {getattr(self, name)!r}: there is {', '.join(choices)}")
+
+    @property
+    def wavelength_m(self) -> float:
+        """lambda."""
+        return SPEED_OF_LIGHT / (self.frequency_mhz * 1e6)
+
+
+PAPER_SURROUNDINGS = Surroundings()

@@ -1,0 +1,33 @@
+"""Small maps and an air whose numbers can be worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from async_hfl.network.places import Places
+from async_hfl.network.radio_links import Air
+
+
+def places(*points: tuple[float, ...], first_key: int = 0) -> Places:
+    """(x, y) or (x, y, height); 10 m high otherwise."""
+    columns = [[*point, *([10.0] if len(point) == 2 else [])] for point in points]
+    x, y, height = np.array(columns, float).reshape(-1, 3).T
+    return Places(x, y, height, np.arange(first_key, first_key + len(points)))
+
+
+def straight_air(reach: float = 100.0, shadowing_db: float = 0.0, upload: float = 0.5) -> Air:
+    """A decibel a metre; 1,000 bytes/s less for each, so that nothing arrives from `reach` on; uploads half as fast."""
+
+    def rate(loss: np.ndarray) -> np.ndarray:
+        return np.maximum(1000.0 * (reach - loss), 0.0)
+
+    return Air(
+        lambda here, there: np.hypot(here.x - there.x, here.y - there.y),
+        rate,
+        lambda loss: upload * rate(loss),
+        shadowing_db,
+    )
+
+
+def minute(devices: int) -> np.ndarray:
+    return np.full(devices, 60.0)
