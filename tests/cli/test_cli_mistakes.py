@@ -57,6 +57,11 @@ SETTINGS = {
         "task.name = 'null' (--set task.name=null): the task is digits; choose anot",
     ),
     "rates upside down": ("network.min_rate=2e6", "network.min_rate = 2000000.0 is above network.max_rate: swap them"),
+    "a period without periods": (
+        "gateway.period=50",
+        "gateway.period (--set gateway.period=50): with gateway.aggregation = 'mix' nobody reads it; leave it out",
+    ),
+    "a table without fixed": ("association.file=x.csv", "with association.policy = 'balanced-utility' nobody reads it"),
     "no devices": ("task.devices=0", "task.devices = 0 (--set task.devices=0): must be a whole number >= 1"),
     "no gateways": ("network.gateways=0", "network.gateways = 0"),
     "more devices than sites": ("task.devices=500", "500 were asked for (1..184 are possible)"),

@@ -145,6 +145,21 @@ def test_a_device_that_was_given_up_closes_the_round_and_comes_too_late() -> Non
     assert sorted(stage.in_flight("g0").values()) == [0, 1]
 
 
+def test_one_that_was_given_up_and_comes_while_the_round_is_open_counts() -> None:
+    """A quick device's patience runs out long before a round that a slow one holds open."""
+    stage = Stage(aggregation=Rounds)
+    stage.begin(0, 0, 1)
+    aggregation = stage.gateways[0].aggregation
+    assert isinstance(aggregation, Rounds)
+    aggregation.ended(stage.gateways[0], (1,), 500.0)  # given up: nobody waits for it any more
+    assert aggregation.state.awaited == {2}
+    stage.returns("d0", (1, 1), at=600)
+    assert stage.jobs() == []
+    stage.returns("d1", (3, 3), at=1000)
+    assert_close(stage.model("g0"), (2, 2))
+    assert [end[1] for end in ends(stage)] == ["aggregated", "aggregated"]
+
+
 def test_rounds_with_nobody_left_are_uploaded_early() -> None:
     stage = rounds()
     stage.returns("d0", (1, 1), at=100)

@@ -15,7 +15,7 @@ import numpy as np
 
 from async_hfl.assembly.problem_files import association_task, selection_task
 from async_hfl.core.errors import UserError
-from async_hfl.core.policies import Association, AssociationProblem, association_objective
+from async_hfl.core.policies import Association, AssociationProblem, association_objective, relative_gap
 from async_hfl.decisions.association.balanced_utility import BalancedUtility, utility_balance
 from async_hfl.decisions.exact import best_balance, best_packing
 from async_hfl.decisions.knapsack import Packing, knapsack
@@ -50,8 +50,7 @@ def decide_association(problem: str | Path | Mapping[str, Any], *, exact: bool =
 
 
 def _proof(objective: float, bound: float, seconds: float) -> dict[str, float]:
-    gap = (bound - objective) / max(abs(bound), 1e-9)
-    return {"objective": objective, "bound": bound, "gap": gap, "seconds": seconds}
+    return {"objective": objective, "bound": bound, "gap": relative_gap(objective, bound), "seconds": seconds}
 
 
 def _packed(values: Any, weights: Any, capacity: float, exact: bool) -> Packing:
@@ -65,12 +64,13 @@ def _packed(values: Any, weights: Any, capacity: float, exact: bool) -> Packing:
 
 def _best(problem: AssociationProblem) -> Association:
     near = BalancedUtility().solve(problem)
-    if near.gap <= 0.0:
+    gap = relative_gap(near.objective, near.bound)
+    if gap <= 0.0:
         return near
     balance, devices, gateways = utility_balance(problem)
     best = best_balance(balance, seed=problem.seed)
     if best is None:
-        raise UserError(_unproven(near.gap))
+        raise UserError(_unproven(gap))
     gateway_of = np.full(len(problem.learning_utility), -1, np.int64)
     gateway_of[devices] = np.append(gateways, -1)[balance.gateway[best.used]]
     objective = association_objective(problem, gateway_of)

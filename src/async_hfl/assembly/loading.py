@@ -35,6 +35,19 @@ _INFINITE = "inf"
 _MAY_BE_INFINITE = {"association.link_stretch", "gateway.round_patience"}
 _PACKAGED = ("task ", "network ", "preset ", "method ")
 """How the sources of our own files begin: they may set what only some of the choices they go with will read."""
+_READ_BY = {
+    "gateway.period": ("gateway.aggregation", {"periods"}),
+    "gateway.round_patience": ("gateway.aggregation", {"rounds"}),
+    "gateway.drag": ("gateway.aggregation", {"mix"}),
+    "gateway.mixing_weight": ("gateway.aggregation", {"mix"}),
+    "cloud.mixing_weight": ("cloud.aggregation", {"mix"}),
+    "selection.inside_tier": ("selection.policy", {"tifl"}),
+    "association.file": ("association.policy", {"fixed"}),
+    "association.redraw": ("association.policy", {"random"}),
+    "utility.sketch_size": ("utility.compression", {"sketch"}),
+    "utility.components": ("utility.compression", {"pca"}),
+}
+"""Settings that only some choices read: which choice, and which of its values do."""
 KINDS = {"task": "tasks", "network": "networks", "preset": "presets", "method": "methods"}
 
 
@@ -199,6 +212,11 @@ def _check_read(settings: Settings, origin: Mapping[str, str]) -> None:
     dealt_by = "" if is_user_code(task.name) else f" with the partition {task.partition}"
     kind = network_kind(network)
     by_radio = {field.name for field in msgspec.structs.fields(RadioSection)} if kind in BY_RADIO else set()
+    for path, (decider, values) in _READ_BY.items():
+        section, key = decider.split(".")
+        chosen = getattr(getattr(settings, section), key)
+        if path in origin and not origin[path].startswith(_PACKAGED) and chosen not in values:
+            raise SettingsError(f"{path} ({origin[path]}): with {decider} = {chosen!r} nobody reads it; leave it out")
     for section, keys, what in (
         ("task", read | {"name", "devices", "target"}, f"the task {task.name}{dealt_by}"),
         ("network", READ_BY[kind] | {"name"}, f"the network {kind}"),

@@ -62,11 +62,7 @@ class SelectionProblem:
     gradient_known: Bools | None = None
     """Parallel to `gradients`; None: all are known."""
     last_seen: Ints | None = None
-    """Gateway epoch at which the device's newest update came in here, -1 if none ever did; None: not kept."""
-    triggered: Ints | None = None
-    """How often this gateway has triggered the device; None: not kept."""
-    mean_triggered: float = 0.0
-    """The mean of that over all associated devices."""
+    """The `round` in which the device's newest update came in here, -1 if none ever did; None: not kept."""
     peers: Peers | None = None
     """The other associated devices, only for a policy that needs peers."""
 
@@ -94,6 +90,10 @@ class Selection:
     bound: float | None = None
     """A proven upper bound of the objective, where the policy has one."""
     memory: Mapping[str, Any] | None = None
+
+    @property
+    def gap(self) -> float | None:
+        return None if self.bound is None else relative_gap(self.objective, self.bound)
 
 
 class SelectionPolicy(Protocol):
@@ -142,11 +142,12 @@ class Association:
     """Gateway of each device, -1 for none."""
     objective: float
     bound: float
+    """Proven; infinite where the policy proves none."""
     memory: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def gap(self) -> float:
-        return (self.bound - self.objective) / max(abs(self.bound), 1e-9)
+    def gap(self) -> float | None:
+        return relative_gap(self.objective, self.bound) if np.isfinite(self.bound) else None
 
 
 class AssociationPolicy(Protocol):
@@ -159,6 +160,10 @@ class AssociationPolicy(Protocol):
         ...
 
     def solve(self, problem: AssociationProblem) -> Association: ...
+
+
+def relative_gap(objective: float, bound: float) -> float:
+    return (bound - objective) / max(abs(bound), 1e-9)
 
 
 def association_objective(problem: AssociationProblem, gateway_of: Ints) -> float:

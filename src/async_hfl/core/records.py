@@ -62,9 +62,11 @@ class SelectionRecord:
     candidates: int
     devices: tuple[int, ...]
     bound: bool
-    """The bandwidth limit kept somebody out."""
+    """The bandwidth limit kept somebody out: what was left of it would not have taken every candidate."""
     lone: bool
     """Nobody fitted and nothing was in flight: the best one was sent alone, beyond the limit."""
+    gap: float | None = None
+    """Of the answer to the bound that its policy proved; None where it proves none."""
 
 
 @plain

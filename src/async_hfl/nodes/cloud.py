@@ -125,7 +125,9 @@ class CloudNode:
         if state.epoch % rules.evaluate_every == 0:
             state.awaiting[state.epoch] = (state.updates, at)
             self.emit(Evaluate(state.epoch, weights))
-        if self.revisits and state.epoch - state.solved_epoch >= rules.association_period:
+        if self.revisits and state.epoch - state.revisited_epoch >= rules.association_period:
+            # Counted apart from the solutions that a lost gateway asks for: those do not put the next one off.
+            state.revisited_epoch = state.epoch
             self.solve()
 
     # Uploads -----------------------------------------------------------------------------------------------------
@@ -235,7 +237,6 @@ class CloudNode:
         if not state.solving or event.number != state.solves or state.phase == "over":
             return
         state.solving = False
-        state.solved_epoch = state.epoch
         association = event.association
         state.memory = dict(association.memory)
         moved, messages = self.registry.apply(state.directory, state.members, association)

@@ -101,5 +101,5 @@ class CloudState:
     solving: bool = False
     solve_again: bool = False
     """Something changed while a solution was being computed."""
-    solved_epoch: int = 0
+    revisited_epoch: int = 0
     memory: dict[str, Any] = field(default_factory=dict)

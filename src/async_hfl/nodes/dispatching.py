@@ -17,7 +17,7 @@ from async_hfl.core.effects import Send, SetTimer, Write
 from async_hfl.core.errors import InvariantViolation, PolicyError
 from async_hfl.core.identifiers import JobId, device_address
 from async_hfl.core.latency import data_rate, patience
-from async_hfl.core.policies import Bools, Floats, Ints, Peers, SelectionProblem, needs_gradients
+from async_hfl.core.policies import Bools, Floats, Ints, Peers, Selection, SelectionProblem, needs_gradients
 from async_hfl.core.projection import PcaProjection
 from async_hfl.core.randomness import scramble
 from async_hfl.core.records import SelectionRecord
@@ -42,13 +42,16 @@ def dispatch(node: GatewayNode, at: float) -> None:
         return
     state.selections += 1
     chosen: tuple[int, ...] = ()
+    gap: float | None = None
     rest, taken, awaited = slots, 0.0, -1
     if rules.min_participation > 0.0:
         due, rest, awaited = _due(node, slots, at)
         chosen = tuple(roster.devices[due].tolist())
         taken = float((rules.model_bytes / roster.round_latency[due]).sum())
     if awaited < 0 and len(rest):
-        chosen += _asked(node, rest, taken, at)
+        selection = _asked(node, rest, taken, at)
+        chosen += selection.devices
+        gap = selection.gap
     lone = not chosen and state.active == 0
     if lone:
         chosen = (int(roster.devices[awaited if awaited >= 0 else _best(node, slots)]),)
@@ -63,9 +66,19 @@ def dispatch(node: GatewayNode, at: float) -> None:
             f"selection at gateway {rules.number}: what was chosen takes the load to {state.load:.6g} bytes/s, "
             f"beyond the bandwidth of {rules.bandwidth:.6g}"
         )
-    node.emit(Write(SelectionRecord(at, rules.number, len(slots), chosen, len(chosen) < len(slots), lone)))
+    node.emit(Write(SelectionRecord(at, rules.number, len(slots), chosen, _limited(node, slots), lone, gap)))
     if chosen:
         node.aggregation.dispatched(node, tuple(range(first, state.next_job)), at)
+
+
+def _limited(node: GatewayNode, slots: Ints) -> bool:
+    """Is there a candidate left out that what is left of the bandwidth could not take?"""
+    state, roster = node.state, node.state.roster
+    left = slots[roster.candidate[slots]]
+    if len(left) == 0:
+        return False
+    quickest = float(roster.round_latency[left].min())
+    return data_rate(node.rules.model_bytes, quickest) > node.rules.bandwidth - state.load
 
 
 def _due(node: GatewayNode, slots: Ints, at: float) -> tuple[Ints, Ints, int]:
@@ -78,12 +91,12 @@ def _due(node: GatewayNode, slots: Ints, at: float) -> tuple[Ints, Ints, int]:
     return slots[places], np.delete(slots, places), int(slots[awaited]) if awaited >= 0 else -1
 
 
-def _asked(node: GatewayNode, slots: Ints, taken: float, at: float) -> tuple[int, ...]:
+def _asked(node: GatewayNode, slots: Ints, taken: float, at: float) -> Selection:
     """Whom the policy chooses, with what is left of the bandwidth."""
     selection = node.selection.choose(_problem(node, slots, taken, at))
     if selection.memory is not None:
         node.state.memory = dict(selection.memory)
-    return selection.devices
+    return selection
 
 
 def _best(node: GatewayNode, slots: Ints) -> int:
@@ -117,8 +130,6 @@ def _problem(node: GatewayNode, slots: Ints, taken: float, at: float) -> Selecti
         state.memory,
         known,
         roster.last_seen[slots] if needs else None,
-        roster.triggered[slots] if needs else None,
-        float(roster.triggered[roster.associated].mean()) if needs else 0.0,
         _peers(node) if "peers" in needs else None,
     )
 
@@ -170,7 +181,6 @@ def trigger(node: GatewayNode, slot: int, rate: float, at: float, warm_up: m.War
     state.idle_upload_at = NEVER
     roster.job[slot] = number
     roster.last_selected[slot] = state.gateway_epoch
-    roster.triggered[slot] += 1
     roster.candidate[slot] = False
     job = JobId(rules.number, state.incarnation, number)
     basis = _basis(node, slot) if rules.gradient == "last" else None

@@ -30,8 +30,10 @@ from async_hfl.nodes.gateway_state import AGGREGATION_TIMER, NEVER, Flight
 class RoundsState:
     rounds: int = 0
     """Closed in this cycle; the gateway epoch counts them over the run."""
+    members: set[int] = field(default_factory=set)
+    """Jobs of the round under way: whoever comes while it is open counts, also if it was given up before."""
     awaited: set[int] = field(default_factory=set)
-    """Jobs of the round under way that may still return in time."""
+    """Those that the round waits for."""
     closes_at: float = NEVER
     arrived: list[HeldUpdate] = field(default_factory=list)
     updates: int = 0
@@ -55,13 +57,14 @@ class Rounds:
     def dispatched(self, node: GatewayNode, jobs: tuple[int, ...], at: float) -> None:
         state, flights, roster = self.state, node.state.flights, node.state.roster
         state.awaited = set(jobs)
+        state.members = set(jobs)
         slowest = max(float(roster.round_latency[flights[number].slot]) for number in jobs)
         state.closes_at = at + node.rules.round_patience * slowest
         if state.closes_at < NEVER:
             node.emit(SetTimer(AGGREGATION_TIMER, state.closes_at))
 
     def received(self, node: GatewayNode, number: int, flight: Flight, update: m.Update, at: float) -> None:
-        if number not in self.state.awaited:
+        if number not in self.state.members:
             node.end_job(number, flight, "round_closed", at, update)
             dispatch(node, at)  # its bandwidth is free: a round that could not begin may begin now
             return
@@ -120,6 +123,7 @@ class Rounds:
     def _close(self, node: GatewayNode, at: float) -> None:
         state, arrived = self.state, self.state.arrived
         state.closes_at = NEVER
+        state.members = set()
         state.arrived = []
         if arrived:
             samples = [held.update.samples for held in arrived]

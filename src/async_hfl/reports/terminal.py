@@ -136,6 +136,8 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
         f"at most {seen['K_c']} at the cloud, {seen['K_g']} at a gateway; "
         f"the theorem's conditions on weights and s {'hold' if within else 'do not hold'}",
     )
+    if summary["largest_selection_gap"] is not None:
+        table.add_row("selection", f"solved to a gap of at most {percent(summary['largest_selection_gap'])}")
     if summary["largest_association_gap"] is not None:
         table.add_row("association", f"solved to a gap of at most {percent(summary['largest_association_gap'])}")
     training = summary["training"]

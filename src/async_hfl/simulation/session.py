@@ -12,6 +12,7 @@ from typing import Any
 
 from async_hfl.core.errors import RunDirectoryError, UserError
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
+from async_hfl.core.policies import relative_gap
 from async_hfl.core.records import (
     AssociationRecord,
     EpochRecord,
@@ -66,6 +67,8 @@ class Tally:
     """K_g likewise."""
     gap: float | None = None
     """The largest gap that an association was solved to."""
+    selection_gap: float | None = None
+    """A selection likewise."""
     last: EpochRecord | None = None
     reached: EpochRecord | None = None
     reached_bytes: int = 0
@@ -148,13 +151,14 @@ class Session:
             tally.selections += 1
             tally.bound += record.bound
             tally.lone += record.lone
+            if record.gap is not None:
+                tally.selection_gap = max(tally.selection_gap or 0.0, record.gap)
         elif isinstance(record, UploadRecord):
             if record.reason == "mixed":
                 tally.cloud_staleness = max(tally.cloud_staleness, record.staleness)
         elif isinstance(record, AssociationRecord):
             if record.bound is not None:
-                gap = (record.bound - record.objective) / max(abs(record.bound), 1e-9)
-                tally.gap = max(tally.gap or 0.0, gap)
+                tally.gap = max(tally.gap or 0.0, relative_gap(record.objective, record.bound))
         elif isinstance(record, LifeRecord) and record.what == "warmup_ended":
             tally.warmup_s = record.at
             tally.warmup_bytes = self.simulator.ledger.total
@@ -281,6 +285,7 @@ class Session:
             "bandwidth_bound_share": tally.bound / max(tally.selections, 1),
             "lone_selections": tally.lone,
             "largest_association_gap": tally.gap,
+            "largest_selection_gap": tally.selection_gap,
             "convergence": self._convergence(),
             "warmup_s": tally.warmup_s,
             "warmup_bytes": tally.warmup_bytes,

@@ -28,6 +28,7 @@ def summary(method: str, reached: float | None, **more: Any) -> dict[str, Any]:
         "virtual_s": 41_000.0,
         "wall_s": 12.345,
         "bandwidth_bound_share": 0.9876,
+        "largest_selection_gap": 0.0,
         "largest_association_gap": 0.0123,
         "convergence": {
             "K_c": 7,

@@ -157,6 +157,14 @@ def test_the_summary_counts_what_the_events_tell(tmp_path: Path) -> None:
     assert [row["at"] for row in made.epochs] == times
 
 
+def test_who_declines_devices_is_not_bound_by_the_bandwidth(tmp_path: Path) -> None:
+    """TiFL asks one tier and leaves the others alone; with room for everybody the limit keeps nobody out."""
+    free = run(tmp_path / "free", "sync-tifl", "gateway.bandwidth=1e9").summary
+    assert free["bandwidth_bound_share"] == 0.0
+    tight = run(tmp_path / "tight", "sync-tifl", "gateway.bandwidth='10%'").summary
+    assert tight["bandwidth_bound_share"] > 0.5
+
+
 def test_batches_are_larger_than_one_and_little_is_wasted(tmp_path: Path) -> None:
     lazy = run(tmp_path / "on").summary
     eager = run(tmp_path / "off", "async-hfl", "simulation.batching=off").summary
