@@ -72,11 +72,9 @@ def with_knowledge(rng: np.random.Generator, problem: SelectionProblem) -> Selec
         samples=rng.integers(1, 500, count),
         idle_since=rng.uniform(0.0, 120.0, count).round(-1),
         gateway_epoch=epoch,
-        last_seen=np.where(known, rng.integers(0, epoch + 1, count), -1),
+        last_seen=np.where(known, rng.integers(1, epoch + 2, count), -1),
         gradients=rng.normal(size=(count, 5)).astype(np.float32),
         gradient_known=known,
-        triggered=rng.integers(0, 9, count),
-        mean_triggered=4.0,
         peers=peers,
     )
 

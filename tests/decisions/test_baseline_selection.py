@@ -97,7 +97,7 @@ class TestOort:
     """Lai et al., OSDI 2021."""
 
     # S = n sqrt(mean squared loss): 100 x 2, 100 x 1, 50 x 8 = 200, 100, 400; scaled to 1/3, 0, 1.
-    # Age in round 10: sqrt(0.1 ln 10 / L) with L = 5, 2, 9.
+    # Age in round 10: sqrt(0.1 ln 10 / L) with L = 5, 2, 9, the rounds in which they were last seen.
     # T = 10, the 30th percentile of 10, 20, 40; so the penalties are 1, (10/20)^2, (10/40)^2.
     PROBLEM = known(
         latency=[10.0, 20.0, 40.0], squared=[4.0, 1.0, 64.0], samples=[100, 100, 50], last_seen=[5, 2, 9], epoch=9
@@ -133,6 +133,37 @@ class TestOort:
         assert scaled > 0.95
         assert set(found) == {10, 12}
         assert found[10] == pytest.approx(1.0 / (1.0 + scaled), abs=0.03)
+
+    def test_a_slow_device_that_fits_into_any_crumb_does_not_set_the_cut_off(self) -> None:
+        """Rates M / tau, room for three and a half of ten quick ones; the eleventh is 100 times slower, so that the half
+        would hold it fifty times. Losses of the quick 10, 9, ... 1: utilities 1, 8/9, 7/9 and so on."""
+        latency = np.append(np.full(10, 10.0), 1000.0)
+        squared = np.append(np.arange(10.0, 0.0, -1.0), 10.0) ** 2
+        problem = replace(
+            known(latency=latency, squared=squared, last_seen=[10**9] * 11, capacity=35.0), data_rate=100.0 / latency
+        )
+        utility = Oort().utility(problem, np.ones(11, bool), 10.0)
+        assert utility[:3] == pytest.approx([1.0, 8 / 9, 7 / 9], abs=1e-4)
+        assert utility[10] == pytest.approx(1e-4, rel=1e-3)
+        # The next, 6/9, is below 0.95 x 7/9 = 0.739. The half stays free.
+        for seed in range(30):
+            assert sorted(Oort().choose(replace(problem, seed=seed)).devices) == [10, 12, 14]
+
+    def test_the_best_alone_sets_the_cut_off_where_even_it_does_not_fit(self) -> None:
+        """Round 1, so a tenth of the room for the seen: less than any quick one. Exploration has nobody who fits, so
+        what it leaves goes to those above the cut-off, here the best; the slow one, whom the tenth would hold, does
+        not go."""
+        latency = np.array([10.0, 10.0, 1000.0, 1.0])
+        problem = known(latency=latency, squared=[9.0, 1.0, 9.0, math.nan], last_seen=[1] * 4, epoch=0, capacity=25.0)
+        problem = replace(problem, data_rate=100.0 / latency)
+        assert Oort().choose(problem).devices == (10,)
+
+    def test_somebody_below_the_cut_off_is_better_than_nobody(self) -> None:
+        """The best two need more than there is; the third, of less than 95 % of their utility, fits."""
+        problem = known(latency=[10.0] * 3, squared=[9.0, 9.0, 1.0], last_seen=[1] * 3, capacity=1.5)
+        assert Oort().choose(replace(problem, data_rate=np.array([2.0, 2.0, 1.0]))).devices == (14,)
+        # Where one of the two fits, the third does not go with it.
+        assert Oort().choose(replace(problem, data_rate=np.array([2.0, 1.0, 0.5]))).devices == (12,)
 
     def test_exploration_decays_to_a_fifth(self) -> None:
         policy = Oort()

@@ -42,12 +42,11 @@ FILLING: list[SelectionPolicy] = [
     HighLoss(),
     ShortLatency(),
     LongestIdle(),
-    Oort(),
     DivFl(),
     OwnSelection(fastest_first, "mine.py"),
 ]
-POLICIES: list[SelectionPolicy] = [*FILLING, Tifl(), Tifl("random"), Tifl(only_if_stalled=True)]
-"""TiFL never takes devices from two tiers at once, so it may leave bandwidth free."""
+POLICIES: list[SelectionPolicy] = [*FILLING, Oort(), Tifl(), Tifl("random"), Tifl(only_if_stalled=True)]
+"""Oort takes nobody below its cut-off and TiFL nobody from a second tier, so they may leave bandwidth free."""
 
 
 def name_of(policy: SelectionPolicy) -> str:

@@ -179,7 +179,7 @@ class GatewayNode:
         roster.samples[slot] = update.samples
         roster.loss[slot] = update.loss
         roster.squared_loss[slot] = update.squared_loss
-        roster.last_seen[slot] = self.state.gateway_epoch
+        roster.last_seen[slot] = self.state.gateway_epoch + 1
         if roster.gradients is None:
             return
         gradient = update.gradient

@@ -38,7 +38,6 @@ _COLUMNS = (
     ("probe_wait", np.float64, 0.0),
     ("given_up", np.int8, 0),
     ("last_seen", np.int64, -1),
-    ("triggered", np.int64, 0),
     ("has_basis", np.bool_, False),
 )
 
@@ -70,9 +69,7 @@ class Roster:
     """Times in a row that the device was given up: each doubles the patience, or one that is merely slower than it
     said would be given up, asked again and superseded for ever."""
     last_seen: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Gateway epoch at which the newest update came in, -1 if none ever did."""
-    triggered: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """How often, by this gateway."""
+    """Round (the gateway epoch then being made, from 1) in which the newest update came in, -1 if none ever did."""
     has_basis: Bools = field(default_factory=lambda: np.zeros(0, bool))
     """The device was sent what it compresses its gradients with."""
     learnt: dict[int, None] = field(default_factory=dict)

@@ -13,8 +13,10 @@ before: changed by no more than a tenth, it adds 5 points (slower devices are le
 
 **Exploration**: a share of max(0.9 x 0.98^(r - 1), 0.2) of the bandwidth goes to devices never seen, drawn in
 proportion to n_i with the same penalty for latency. The rest goes to devices drawn in proportion to utility among those
-above 95 % of the **cut-off**, the utility of the last one that the bandwidth would hold if the best were taken. What
-either leaves over the other may use.
+above 95 % of the **cut-off**: the utility of the last one, when the best are taken in order, before their rates first
+exceed that rest. Nobody is passed over for it: of rates M / tau the slowest fits into any crumb. What exploitation
+leaves over exploration may use; what exploration leaves over goes to those above the cut-off, best first, and to nobody
+below it unless nothing else was chosen.
 
 Oort chooses a number of devices; here bandwidth takes the place of the number. Left out: its list of devices chosen too
 often, which on networks of a hundred devices would soon hold everybody.
@@ -67,8 +69,9 @@ class Oort:
         exploited = known.drawn(2, Room(exploitable))
         chosen = [place for place in exploited if room.take(float(problem.data_rate[place]))]
         chosen += explore.drawn(1, room)
-        # What exploration leaves over goes to the best of the others.
-        chosen += _others(problem, exploit, chosen, room)
+        chosen += known.rest(chosen, room)
+        if not chosen:  # nobody above the cut-off fits: somebody below it is better than nobody
+            chosen = exploit.rest(chosen, room)
         memory["exploited"] = np.sort(problem.candidates[exploited])
         return Selection(devices(problem, chosen), float(utility[chosen].sum()), None, memory)
 
@@ -101,9 +104,17 @@ class Oort:
         return result
 
     def cut_off_utility(self, exploit: _Draw, capacity: float) -> float:
-        """So much of the utility of the last device that would fit if the best were taken."""
-        best = exploit.best(Room(capacity))
-        return self.cut_off * float(exploit.weight[best[-1]]) if best else 0.0
+        """So much of the utility of the last device before the best, one after the other, exceed the capacity; of the
+        very best, if it does so alone."""
+        order = exploit.best_first()
+        if not order:
+            return 0.0
+        room, last = Room(capacity), order[0]
+        for place in order:
+            if not room.take(float(exploit.problem.data_rate[place])):
+                break
+            last = place
+        return self.cut_off * float(exploit.weight[last])
 
     def paced(self, problem: SelectionProblem) -> dict[str, Any]:
         """The memory brought up to this round: what was won since, and the percentile of T that follows."""
@@ -146,23 +157,17 @@ class _Draw:
 
     def drawn(self, purpose: int, room: Room) -> list[int]:
         draws = uniform_draws(self.problem, purpose)[self.places]
-        return self._fill(weighted_order(self.weight[self.places], draws), room)
+        order = self.places[weighted_order(self.weight[self.places], draws)]
+        return fill(self.problem.data_rate, order.tolist(), room)
 
-    def best(self, room: Room) -> list[int]:
-        order = np.lexsort((uniform_draws(self.problem, 0)[self.places], -self.weight[self.places]))
-        return self._fill(order.tolist(), room)
+    def best_first(self) -> list[int]:
+        own = set(self.places.tolist())
+        return [place for place in ranked(self.problem, self.weight) if place in own]
 
-    def _fill(self, order: list[int], room: Room) -> list[int]:
-        if not order:
-            return []
-        taken: list[int] = self.places[fill(self.problem.data_rate[self.places], order, room)].tolist()
-        return taken
-
-
-def _others(problem: SelectionProblem, exploit: _Draw, chosen: list[int], room: Room) -> list[int]:
-    taken = set(chosen)
-    order = [place for place in ranked(problem, exploit.weight) if place not in taken]
-    return fill(problem.data_rate, order, room)
+    def rest(self, chosen: list[int], room: Room) -> list[int]:
+        """Those not yet chosen, best first, who fit into the room."""
+        taken = set(chosen)
+        return fill(self.problem.data_rate, [place for place in self.best_first() if place not in taken], room)
 
 
 def statistical_utility(problem: SelectionProblem) -> Floats:
