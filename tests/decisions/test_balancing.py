@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_hfl.core.policies import AssociationProblem, association_objective
-from async_hfl.decisions import balancing, transport
+from async_hfl.decisions import balancing, solver, transport
 from async_hfl.decisions.association.balanced_utility import BalancedUtility, utility_balance
 from async_hfl.decisions.balance import Balance, Prices, clipped, price_bound
 from async_hfl.decisions.balancing import balanced, tightened
@@ -276,6 +276,28 @@ class TestTransport:
                 if max(one.count(j) for j in range(gateways)) - min(one.count(j) for j in range(gateways)) <= 1
             )
             assert cost[used].sum() == pytest.approx(best)
+
+    CHAIN = np.repeat(np.arange(12), [3, *[2] * 10, 1])
+    """Where each of 24 devices costs nothing: three at the first of 12 gateways, one at the last. Each may go to the
+    next gateway for 1, so that to even it out costs 11."""
+
+    def chained(self) -> list[int]:
+        device = np.repeat(np.arange(24), np.where(self.CHAIN == 11, 1, 2))
+        gateway = np.concatenate([np.arange(own, min(own + 2, 12)) for own in self.CHAIN])
+        cost = (gateway != self.CHAIN[device]).astype(float)
+        used = transport.transported(device, gateway, cost, 24, 12)
+        assert device[used].tolist() == list(range(24))
+        sizes: list[int] = np.bincount(gateway[used], minlength=12).tolist()
+        return sizes
+
+    def test_a_chain_of_moves_is_not_too_dear_for_balance(self) -> None:
+        assert self.chained() == [2] * 12
+
+    def test_a_programme_that_the_solver_gives_up_on_is_done_without(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(solver, "_ITERATIONS_PER_LINE", 0)
+        sizes = self.chained()
+        assert sum(sizes) == 24
+        assert max(sizes) <= 3
 
 
 class TestExactKnapsack:

@@ -4,16 +4,17 @@
     subject to  sum_{l of i} x_l = 1    for each device i,
                 floor(N / G) - s_j <= sum_{l at j} x_l <= ceil(N / G) + o_j    for each gateway j,
 
-C above any difference in cost, so that sizes differ by more than one only where links leave no choice. Up to 25,000
-links it is solved as a linear programme, whose vertices are whole (a transport problem). Beyond, gateways have prices:
-each device takes its cheapest link, prices follow the crowd a count of times, and gateways still too full give up those
-who lose least by going elsewhere.
+C above what a chain of moves through all gateways can cost, so that sizes differ by more than one only where links
+leave no choice. Up to 25,000 links it is solved as a linear programme, whose vertices are whole (a transport problem).
+Beyond, and where the solver gives up, gateways have prices: each device takes its cheapest link, prices follow the
+crowd a count of times, and gateways still too full give up those who lose least by going elsewhere.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from async_hfl.core.errors import SolverError
 from async_hfl.core.policies import Floats, Ints
 from async_hfl.decisions.solver import LinearProgramme, solve_linear
 
@@ -24,14 +25,17 @@ _PRICE_STEPS = 100
 def transported(device: Ints, gateway: Ints, cost: Floats, devices: int, gateways: int) -> Ints:
     """The link of each device. Links are sorted by device, and each device has one."""
     if len(device) <= _PROGRAMMES:
-        return _by_programme(device, gateway, cost, devices, gateways)
+        try:
+            return _by_programme(device, gateway, cost, devices, gateways)
+        except SolverError:  # numbers that the solver cannot cope with: there is another way
+            pass
     return _by_prices(device, gateway, cost, devices, gateways)
 
 
 def _by_programme(device: Ints, gateway: Ints, cost: Floats, devices: int, gateways: int) -> Ints:
     links = len(device)
     unit = float(cost.max()) or 1.0
-    dear = 4.0
+    dear = gateways + 1.0
     start = np.concatenate((2 * np.arange(links + 1), 2 * links + 1 + np.arange(2 * gateways)))
     rows = np.column_stack((device, devices + gateway)).ravel()
     numbers = devices + np.arange(gateways)
