@@ -457,3 +457,5 @@ class TestFixed:
     def test_a_table_for_another_network(self, table: dict[int, int], what: str) -> None:
         with pytest.raises(DataError, match=what):
             FixedAssociation(table, "table").solve(self.PROBLEM)
+        with pytest.raises(DataError, match=what):
+            FixedAssociation(table, "table").check(3, 2)

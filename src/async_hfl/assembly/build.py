@@ -120,6 +120,8 @@ def build(
             "utility.compression = 'none'"
         )
     network = build_network(settings, learner.model_bytes, seed)
+    if isinstance(association, FixedAssociation):
+        association.check(network.links.devices, network.links.gateways)
     weights = start_from(learner) if start_from is not None else learner.initial_weights(seed)
     bandwidth = _bandwidth(settings, network, _rated(settings, learner))
     gateways = network.links.gateways

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from async_hfl.assembly.build import build
 from async_hfl.assembly.loading import available, compose
+from async_hfl.core.errors import DataError
 from async_hfl.network.bandwidth import demand
 
 
@@ -47,6 +50,15 @@ def test_gradients_are_kept_and_sent_only_where_somebody_needs_them(
     assert world.gateways[0].rules.gradient == at_gateways
     assert world.cloud.rules.gradient == at_the_cloud
     assert world.gateways[0].rules.share_gradients == (at_the_cloud != "none")
+
+
+def test_a_table_for_another_network_is_told_before_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "table.json"
+    file.write_text('{"3": 0, "12": 1}')
+    overrides = ["task.devices=12", "association.policy=fixed", f"association.file={file}"]
+    settings = compose(task="null", network="uniform", overrides=overrides).settings
+    with pytest.raises(DataError, match=r"table\.json: device 12 is not one of 0\.\.11"):
+        build(settings, 1)
 
 
 def test_another_seed_is_another_network_and_another_start() -> None:

@@ -34,15 +34,19 @@ class FixedAssociation:
     name: str
     """What the messages call it: the file."""
 
-    def solve(self, problem: AssociationProblem) -> Association:
-        count, gateways = len(problem.learning_utility), len(problem.bandwidth)
-        wanted = np.full(count, -1, np.int64)
+    def check(self, devices: int, gateways: int) -> None:
+        """Is the table one for a network of so many? Told before a run begins, not after its warm-up."""
         for device, gateway in self.table.items():
-            if device >= count:
-                raise DataError(f"{self.name}: device {device} is not one of 0..{count - 1}")
+            if device >= devices:
+                raise DataError(f"{self.name}: device {device} is not one of 0..{devices - 1}")
             if gateway >= gateways:
                 raise DataError(f"{self.name}: device {device}: gateway {gateway} is not one of 0..{gateways - 1}")
-            wanted[device] = gateway
+
+    def solve(self, problem: AssociationProblem) -> Association:
+        count = len(problem.learning_utility)
+        self.check(count, len(problem.bandwidth))
+        wanted = np.full(count, -1, np.int64)
+        wanted[list(self.table)] = list(self.table.values())
         works = np.zeros(count, bool)
         works[problem.link_device[wanted[problem.link_device] == problem.link_gateway]] = True
         gateway_of = np.where(works, wanted, -1)
