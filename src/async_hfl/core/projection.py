@@ -27,22 +27,7 @@ class GradientProjection(Protocol):
         """Numbers per projected gradient."""
         ...
 
-    @property
-    def basis_bytes(self) -> int:
-        """What sending the projection itself costs."""
-        ...
-
     def project(self, gradient: Gradient) -> Gradient: ...
-
-
-@plain
-@dataclass(frozen=True, slots=True)
-class NoProjection:
-    size: int
-    basis_bytes: int = 0
-
-    def project(self, gradient: Gradient) -> Gradient:
-        return gradient
 
 
 @plain
@@ -55,10 +40,6 @@ class PcaProjection:
     def size(self) -> int:
         return int(self.components.shape[0])
 
-    @property
-    def basis_bytes(self) -> int:
-        return int(self.components.nbytes)
-
     def project(self, gradient: Gradient) -> Gradient:
         return np.asarray(self.components @ gradient, dtype=np.float32)
 
@@ -70,8 +51,6 @@ class CountSketch:
 
     seed: int
     size: int
-    basis_bytes: int = 8
-    """The seed, which stands among the settings of every node."""
 
     def project(self, gradient: Gradient) -> Gradient:
         bucket, sign = _hashes(self.seed, self.size, len(gradient))

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
 from async_hfl.core.plain import plain
-from async_hfl.core.policies import Floats, Ints
+from async_hfl.core.policies import Bools, Floats, Ints
 
 
 @plain
@@ -66,7 +65,7 @@ def feasible_links(devices: int, gateways: int, device: Ints, gateway: Ints, lat
     )
 
 
-def nearest_gateway(links: FeasibleLinks, usable: npt.NDArray[np.bool_], latency: Floats) -> Ints:
+def nearest_gateway(links: FeasibleLinks, usable: Bools, latency: Floats) -> Ints:
     """For each device the usable link of least latency (ties: the lower gateway); -1 without one."""
     best = np.full(links.devices, -1, np.int64)
     rows = np.flatnonzero(usable)
@@ -76,19 +75,17 @@ def nearest_gateway(links: FeasibleLinks, usable: npt.NDArray[np.bool_], latency
     return best
 
 
-def near_best(
-    links: FeasibleLinks, usable: npt.NDArray[np.bool_], latency: Floats, stretch: float
-) -> npt.NDArray[np.bool_]:
+def near_best(link_device: Ints, usable: Bools, latency: Floats, stretch: float) -> Bools:
     """Usable links no slower than `stretch` times the device's best usable one."""
     if not np.isfinite(stretch):
         return usable.copy()
-    best = np.full(links.devices, np.inf)
-    np.minimum.at(best, links.link_device[usable], latency[usable])
-    kept: npt.NDArray[np.bool_] = usable & (latency <= stretch * best[links.link_device])
+    best = np.full(int(link_device.max(initial=-1)) + 1, np.inf)
+    np.minimum.at(best, link_device[usable], latency[usable])
+    kept: Bools = usable & (latency <= stretch * best[link_device])
     return kept
 
 
-def check_association(links: FeasibleLinks, usable: npt.NDArray[np.bool_], gateway_of: Ints) -> None:
+def check_association(links: FeasibleLinks, usable: Bools, gateway_of: Ints) -> None:
     """I_ij <= J_ij and at most one gateway a device (the form of `gateway_of` guarantees the second)."""
     if gateway_of.shape != (links.devices,):
         raise DataError(f"an association names {gateway_of.shape} gateways for {links.devices} devices")

@@ -4,7 +4,7 @@ With g the plain mean over N devices, eta_i = g_i . g and nu_i = -1/(N-1) sum_{k
 
     u_i = (|g_i|^2 - g_i . g) / (N - 1),        N = 1: |g_1|^2,
 
-which is what `gradient_table` keeps sums for. Here: the formula as it stands, and the scaling for a selection.
+which is what `gradient_table` keeps sums for. Here: the scaling for a selection.
 """
 
 from __future__ import annotations
@@ -17,17 +17,6 @@ import numpy.typing as npt
 from async_hfl.core.policies import Floats
 
 UtilityScale = Literal["minmax", "rank"]
-Gradients = npt.NDArray[np.float32]
-
-
-def learning_utility(gradients: Gradients, gradient_sum: Floats, count: int) -> Floats:
-    """u_i for each row, against the sum of all `count` gradients concerned."""
-    rows = gradients.astype(np.float64)
-    squared: Floats = np.einsum("ij,ij->i", rows, rows)
-    if count <= 1:
-        return squared
-    utility: Floats = (squared - rows @ (gradient_sum / count)) / (count - 1)
-    return utility
 
 
 def scaled(utility: Floats, known: npt.NDArray[np.bool_], scale: UtilityScale, floor: float) -> Floats:

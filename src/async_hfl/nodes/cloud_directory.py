@@ -86,7 +86,7 @@ class Registry:
         self, directory: Directory, members: list[Membership], memory: dict[str, object], number: int, epoch: int
     ) -> AssociationProblem:
         links, rules = self.links, self.rules
-        kept = near_best(links, self.usable(directory, members), directory.latency, rules.link_stretch)
+        kept = near_best(links.link_device, self.usable(directory, members), directory.latency, rules.link_stretch)
         latency = directory.latency[kept]
         return AssociationProblem(
             self._utility(directory),

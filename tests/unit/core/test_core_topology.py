@@ -76,7 +76,7 @@ def test_lookups_are_what_a_search_over_all_pairs_finds(
 
     usable = np.array([works[pair] for pair in pairs])
     nearest = nearest_gateway(links, usable, links.expected_latency)
-    kept = near_best(links, usable, links.expected_latency, stretch)
+    kept = near_best(links.link_device, usable, links.expected_latency, stretch)
     for i in range(links.devices):
         reachable = {j: latency[i, j] for j in range(links.gateways) if works.get((i, j))}
         best = min(reachable.values(), default=-1.0)
@@ -113,5 +113,5 @@ def test_an_association_names_every_device() -> None:
 def test_near_best_gives_an_array_of_its_own() -> None:
     links = links_of([(0, 0), (1, 1)], [1, 1])
     usable = np.ones(2, bool)
-    near_best(links, usable, links.expected_latency, float("inf"))[:] = False
+    near_best(links.link_device, usable, links.expected_latency, float("inf"))[:] = False
     assert usable.all()

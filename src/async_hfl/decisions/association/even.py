@@ -17,7 +17,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from async_hfl.core.policies import Association, AssociationProblem, Need, association_objective
+from async_hfl.core.policies import Association, AssociationProblem, Bools, Need, association_objective
+from async_hfl.core.topology import near_best
 from async_hfl.decisions.association.balanced_utility import utility_balance
 from async_hfl.decisions.balancing import balanced
 
@@ -37,18 +38,17 @@ class Even:
         gateway_of = np.full(len(problem.learning_utility), -1, np.int64)
         if len(problem.link_device) == 0:
             return Association(gateway_of, 0.0, 0.0)
-        balance, devices, gateways = utility_balance(near_best(replace(problem, every_device=True), self.link_stretch))
+        usable = np.ones(len(problem.link_device), bool)
+        kept = near_best(problem.link_device, usable, problem.link_round_latency, self.link_stretch)
+        balance, devices, gateways = utility_balance(replace(_on(problem, kept), every_device=True))
         balance = replace(balance, utility=balance.load, load_penalty=0.5)
         answer = balanced(balance, target_gap=self.target_gap, effort=self.effort, seed=problem.seed)
         gateway_of[devices] = gateways[balance.gateway[answer.used]]
         return Association(gateway_of, association_objective(problem, gateway_of), np.inf)
 
 
-def near_best(problem: AssociationProblem, stretch: float) -> AssociationProblem:
-    """The problem on links no slower than `stretch` times their device's best."""
-    best = np.full(len(problem.learning_utility), np.inf)
-    np.minimum.at(best, problem.link_device, problem.link_round_latency)
-    kept = problem.link_round_latency <= stretch * best[problem.link_device]
+def _on(problem: AssociationProblem, kept: Bools) -> AssociationProblem:
+    """The problem on these links."""
     return replace(
         problem,
         link_device=problem.link_device[kept],
