@@ -135,8 +135,8 @@ class TestOort:
         assert found[10] == pytest.approx(1.0 / (1.0 + scaled), abs=0.03)
 
     def test_a_slow_device_that_fits_into_any_crumb_does_not_set_the_cut_off(self) -> None:
-        """Rates M / tau, room for three and a half of ten quick ones; the eleventh is 100 times slower, so that the half
-        would hold it fifty times. Losses of the quick 10, 9, ... 1: utilities 1, 8/9, 7/9 and so on."""
+        """Rates M / tau, room for three and a half of ten quick ones; the eleventh is 100 times slower, so that
+        the half would hold it fifty times. Losses of the quick 10, 9, ... 1: utilities 1, 8/9, 7/9 and so on."""
         latency = np.append(np.full(10, 10.0), 1000.0)
         squared = np.append(np.arange(10.0, 0.0, -1.0), 10.0) ** 2
         problem = replace(
