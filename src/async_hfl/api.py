@@ -29,7 +29,7 @@ from async_hfl.journal.events_file import read_events
 from async_hfl.journal.model_file import load_model, save_model
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.simulation.session import Progress, Session
-from async_hfl.simulation.simulator import World
+from async_hfl.simulation.world import World
 
 _VERSIONED = ("async-hfl", "numpy", "jax", "jaxlib", "highspy")
 _MANIFEST_FIELDS = (

@@ -56,7 +56,7 @@ from async_hfl.nodes.gateway_periods import Periods
 from async_hfl.nodes.gateway_relaying import Relay
 from async_hfl.nodes.gateway_rounds import Rounds
 from async_hfl.nodes.rules import CloudRules, GatewayRules, GradientKind
-from async_hfl.simulation.simulator import World
+from async_hfl.simulation.world import World
 
 SELECTION: dict[str, Callable[[SelectionSection], SelectionPolicy]] = {
     "utility-knapsack": lambda _: UtilityKnapsack(),

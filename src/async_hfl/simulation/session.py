@@ -26,7 +26,8 @@ from async_hfl.journal.events_file import EventsWriter, truncate
 from async_hfl.journal.model_file import save_model
 from async_hfl.journal.run_directory import EpochsWriter, RunDirectory
 from async_hfl.simulation.ledger import Ledger
-from async_hfl.simulation.simulator import Simulator, World
+from async_hfl.simulation.simulator import Simulator
+from async_hfl.simulation.world import World
 
 EPOCHS, UPDATES_PER_DEVICE = 10, 10
 """Between checkpoints, unless told otherwise. A checkpoint writes every device down, so that it waits for some updates
