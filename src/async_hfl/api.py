@@ -406,6 +406,7 @@ def _user_files(settings: Settings, start: Path | None) -> list[str]:
     named = (settings.task.name, settings.selection.policy, settings.association.policy)
     network = settings.network
     files = [network.path, network.download_path, network.fleet if network.fleet.endswith(".csv") else ""]
+    files.append(settings.life.file)
     if settings.association.policy == "fixed":
         files.append(settings.association.file)
     return [

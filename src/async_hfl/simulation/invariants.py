@@ -15,7 +15,7 @@ from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId, UploadId
 from async_hfl.core.records import JobRecord, Record, UploadRecord
 from async_hfl.core.staleness import StalenessDiscount
-from async_hfl.nodes.cloud import CloudNode
+from async_hfl.nodes.cloud import ASSOCIATION_TIMER, CloudNode
 from async_hfl.nodes.cloud_averaging import AverageUploads
 from async_hfl.nodes.delivery import RESEND, Packet, ReliableNode, Transmit
 from async_hfl.nodes.device import DeviceNode
@@ -112,7 +112,7 @@ class Invariants:
             self._gateway(inner, timers[changed])
             self._rights(nodes)
         elif isinstance(inner, CloudNode):
-            self._cloud(inner)
+            self._cloud(inner, timers[changed])
             self._rights(nodes)
         else:
             assert isinstance(inner, DeviceNode)
@@ -198,8 +198,11 @@ class Invariants:
         if waiting and not state.roster.candidate.any():
             _demand("idle" in timers, f"{name}: has updates, nobody to trigger, and waits for ever")
 
-    def _cloud(self, cloud: CloudNode) -> None:
+    def _cloud(self, cloud: CloudNode, timers: Mapping[str, float]) -> None:
         state, witness = cloud.state, self.witness
+        if state.phase == "running":
+            soon = timers.get(ASSOCIATION_TIMER, NEVER) <= state.solve_at
+            _demand(soon, "devices without a working gateway would never get another")
         if isinstance(cloud.aggregation, AverageUploads):
             self._averages(cloud, cloud.aggregation)
         else:
