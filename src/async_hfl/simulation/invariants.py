@@ -119,8 +119,9 @@ class Invariants:
         self._timer(node, timers[changed])
 
     def _timer(self, node: ReliableNode, timers: Mapping[str, float]) -> None:
-        if node.state.unacknowledged:
-            _demand(RESEND in timers, "messages are unacknowledged and no resend timer runs")
+        # A shell that watches its transfers keeps those under way in mind: they are never due.
+        due = min((parcel.resend_at for parcel in node.state.unacknowledged.values()), default=NEVER)
+        _demand(timers.get(RESEND, NEVER) <= due, "messages are unacknowledged and no resend timer runs")
 
     def _gateway(self, gateway: GatewayNode, timers: Mapping[str, float]) -> None:
         state, rules, roster = gateway.state, gateway.rules, gateway.state.roster

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from async_hfl.core.effects import SetTimer, StopTraining, Write
-from async_hfl.core.events import PeerLost, Received, Returned
+from async_hfl.core.events import PeerLost, Received, Returned, TimerFired
 from async_hfl.core.identifiers import CLOUD, CLOUD_TIER, DEVICE_TIER, Address, device_address, gateway_address
 from async_hfl.core.messages import Fenced
-from async_hfl.core.plain import Plain, plain
+from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 from async_hfl.core.records import LifeRecord
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.network.life import Change, LifePlan
@@ -84,7 +84,7 @@ class Life:
         self._outages = [0] * links.gateways
         self._dead: dict[int, None] = {}
         """Gateways that died and whose jobs are still open."""
-        self._missed_timers: dict[int, list[str]] = {}
+        self._missed_timers: dict[int, list[SetTimer]] = {}
 
     def begin(self) -> None:
         links = self.links
@@ -106,8 +106,8 @@ class Life:
     def compute_factor(self, device: int) -> float:
         return self.plan.slow_factor if device in self.slow else 1.0
 
-    def timer_missed(self, index: int, key: str) -> None:
-        self._missed_timers.setdefault(index, []).append(key)
+    def timer_missed(self, index: int, fired: TimerFired) -> None:
+        self._missed_timers.setdefault(index, []).append(SetTimer(fired.key, fired.at))
 
     def happen(self, what: Change | Missed) -> None:
         if isinstance(what, Missed):
@@ -171,10 +171,9 @@ class Life:
             self.shell.gone(index)
 
     def _back(self, index: int) -> None:
-        node, at = self.nodes[index], self.shell.at
-        self.shell.perform(index, node.send_again())
-        self.shell.deliver(index, Returned(at))
-        self.shell.perform(index, [SetTimer(key, at) for key in self._missed_timers.pop(index, ())])
+        self.shell.perform(index, self.nodes[index].send_again())
+        self.shell.perform(index, self._missed_timers.pop(index, ()))
+        self.shell.deliver(index, Returned(self.shell.at))
 
     def _tell(self, transfers: Sequence[Transfer]) -> None:
         for transfer in transfers:
@@ -219,7 +218,7 @@ class Life:
             "links_down": [[device, gateway, causes] for (device, gateway), causes in self._links_down.items()],
             "outages": list(self._outages),
             "dead": list(self._dead),
-            "missed_timers": [[index, keys] for index, keys in self._missed_timers.items()],
+            "missed_timers": to_plain(self._missed_timers),
         }
 
     def restore(self, data: Plain) -> None:
@@ -228,7 +227,7 @@ class Life:
         self._links_down = {(device, gateway): causes for device, gateway, causes in data["links_down"]}
         self._outages = list(data["outages"])
         self._dead = dict.fromkeys(data["dead"])
-        self._missed_timers = {index: list(keys) for index, keys in data["missed_timers"]}
+        self._missed_timers = from_plain(data["missed_timers"])
 
 
 def _causes(before: int, change: Change) -> int:

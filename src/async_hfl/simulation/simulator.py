@@ -222,7 +222,7 @@ class Simulator:
         """An event that found its node down."""
         assert self.life is not None
         if type(what) is TimerFired and self._timers.get((index, what.key)) == sequence:
-            self.life.timer_missed(index, what.key)
+            self.life.timer_missed(index, what)
         elif type(what) is _TrainingDone:
             self.pool.forget(what.job)
 
