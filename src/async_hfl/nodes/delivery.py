@@ -214,4 +214,5 @@ class ReliableNode:
 
 
 def _patience(parcel: Parcel) -> float:
-    return min(RESEND_FIRST_S * 2.0 ** (parcel.attempts - 1), RESEND_MOST_S)
+    # A peer may be gone for months: after ten doublings nothing changes, after a thousand the power would overflow.
+    return min(RESEND_FIRST_S * 2.0 ** min(parcel.attempts - 1, 10), RESEND_MOST_S)
