@@ -135,11 +135,11 @@ class Watch:
 
     def _nothing_forgotten(self, index: int) -> None:
         """What waits for no timer is under way, or has just come to its end."""
-        assert self.simulator.transfers is not None
-        sender = self.simulator._address(index)
+        assert self.simulator.carriage is not None
+        sender = self.simulator.address(index)
         watched = {
             (transfer.to, transfer.wrapping[-1])
-            for transfer in self.simulator.transfers._underway.values()
+            for transfer in self.simulator.carriage.transfers._underway.values()
             if transfer.sender == sender
         }
         for _, _, node, what in self.simulator.queue.heap:

@@ -213,7 +213,8 @@ class Session:
             return {}
         times = self.simulator.times
         joules, short = energy(times, self.world.fleet)
-        self.directory.write_devices(np.column_stack([*times.columns(), joules]).tolist())
+        table = np.column_stack([*times.columns(), joules])
+        self.directory.write_devices(row.tolist() for row in table)
         return {"energy": short}
 
     def _is_far(self, epochs: int, updates: int) -> bool:

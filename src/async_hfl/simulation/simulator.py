@@ -35,12 +35,13 @@ from async_hfl.core.learner import TrainingJob
 from async_hfl.core.plain import Plain, plain
 from async_hfl.core.randomness import scramble, stream_seed
 from async_hfl.core.records import EpochRecord
-from async_hfl.core.traffic import HEADER_BYTES, traffic
+from async_hfl.core.traffic import traffic
 from async_hfl.core.weights import Weights
 from async_hfl.nodes.cloud import CloudNode
-from async_hfl.nodes.delivery import Arrived, Packet, ReliableNode, TransferOver, Transmit
+from async_hfl.nodes.delivery import ReliableNode, Transmit
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway import GatewayNode
+from async_hfl.simulation.carriage import Carriage
 from async_hfl.simulation.device_times import DeviceTimes
 from async_hfl.simulation.event_queue import EventQueue
 from async_hfl.simulation.ledger import Ledger
@@ -99,16 +100,17 @@ class Simulator:
         }
         self._stopped: set[int] = set()
         self._epoch_at = 0.0
-        self.transfers: Transfers | None = None
+        self.carriage: Carriage | None = None
         self.life: Life | None = None
         if world.air is not None or world.life is not None:
-            self.transfers = transfers = self._watched_transfers()
-            self._perform[Send] = self._start_transfer
+            self.carriage = carriage = Carriage(self, self._watched_transfers())
+            self._perform[Send] = carriage.send
             if world.life is not None:
                 self._nodes = wrapped = [ReliableNode(node, world.seed, watched=True) for node in bare]
                 links = world.cloud.registry.links
-                self.life = Life(world.life, self, self.queue, transfers, self.times, wrapped, links)
-                self._perform[Transmit] = self._transmit
+                self.life = Life(world.life, self, self.queue, carriage.transfers, self.times, wrapped, links)
+                carriage.life = self.life
+                self._perform[Transmit] = carriage.transmit
 
     def _watched_transfers(self) -> Transfers:
         world = self.world
@@ -166,8 +168,8 @@ class Simulator:
             raise InternalError(f"the run stalled at {self.at:.0f} s of virtual time: nothing is left to happen")
         if self.life is not None:
             self.life.end()
-        elif self.transfers is not None:
-            self.transfers.cut_all(self.at)
+        elif self.carriage is not None:
+            self.carriage.transfers.cut_all(self.at)
 
     # What happens beside the nodes -------------------------------------------------------------------------------
 
@@ -184,11 +186,11 @@ class Simulator:
             self._running -= 1
 
     def _world_turns(self, what: Any) -> None:
-        assert self.transfers is not None
+        assert self.carriage is not None
         if type(what) is AirDue:
-            self.transfers.air_due(self.at, what)
+            self.carriage.transfers.air_due(self.at, what)
         elif type(what) is TransferDue:
-            self._transfer_ended(what)
+            self.carriage.ended(what)
         else:
             assert self.life is not None
             self.life.happen(what)
@@ -200,23 +202,6 @@ class Simulator:
                 f"the run stalled: no new global model since {self._epoch_at:.0f} s, and it is {self.at:.0f} s; "
                 "under [life], does anybody survive who could send one?"
             )
-
-    def _transfer_ended(self, due: TransferDue) -> None:
-        assert self.transfers is not None
-        transfer = self.transfers.ended(self.at, due)
-        if transfer is None:
-            return
-        at, took = self.at, self.at - transfer.began
-        target = self._index(transfer.to)
-        if self.life is None:
-            self.deliver(target, Received(at, transfer.sender, transfer.message, took))
-        elif transfer.share < 1.0:
-            self.life.broken(transfer)
-        else:
-            packet = Packet(*transfer.wrapping, transfer.message)  # type: ignore[call-arg, arg-type]
-            self.deliver(target, Arrived(at, transfer.sender, packet, took))
-            over = TransferOver(at, transfer.to, packet.number)
-            self.deliver(self._index(transfer.sender), over)
 
     def _missed(self, index: int, what: Any, sequence: int) -> None:
         """An event that found its node down."""
@@ -231,7 +216,7 @@ class Simulator:
     def _send(self, index: int, send: Send) -> None:
         message, to = send.message, send.to
         size = traffic(message, self.world.model_bytes)
-        sender = self._address(index)
+        sender = self.address(index)
         total = self.ledger.add(sender, to, size)
         delays, at = self.world.delays, self.at
         concerns: JobId | UploadId | None = None
@@ -241,7 +226,7 @@ class Simulator:
             self.times.receive_s[to.number] += delay
             if type(message) is m.Train:
                 concerns = message.job
-                self._expect(message.job, to.number, message.weights)
+                self.expect(message.job, to.number, message.weights)
         elif to.tier == CLOUD_TIER:
             delay = delays.gateway_to_cloud(sender.number, total)
             target = 0
@@ -264,39 +249,14 @@ class Simulator:
         arrival = at + delay
         self.queue.push(arrival, target, Received(arrival, sender, message, delay))
 
-    def _start_transfer(self, index: int, send: Send) -> None:
-        """Where transfers share the air and nothing fails."""
-        assert self.transfers is not None
-        message = send.message
-        if type(message) is m.Train:
-            self._expect(message.job, send.to.number, message.weights)
-        elif type(message) is m.JobDropped:
-            self.pool.forget(message.job)
-        self.transfers.start(self.at, self._address(index), send.to, message)
-
-    def _transmit(self, index: int, transmit: Transmit) -> None:
-        """Where things fail."""
-        assert self.transfers is not None
-        assert self.life is not None
-        sender, to, content, at = self._address(index), transmit.to, transmit.content, self.at
-        if not self.life.connected(sender, to):
-            if isinstance(content, Packet):
-                self.queue.push(at, index, TransferOver(at, to, content.number))
-        elif isinstance(content, Packet):
-            wrapping = (content.run, content.incarnation, content.number)
-            self.transfers.start(at, sender, to, content.message, wrapping)
-        else:  # a receipt: its bytes are in the header of what it acknowledges
-            delay = self.transfers.delay(sender, to, HEADER_BYTES)
-            self.queue.push(at + delay, self._index(to), Arrived(at + delay, sender, content, delay))
-
-    def _expect(self, job: JobId, device: int, weights: Weights) -> None:
+    def expect(self, job: JobId, device: int, weights: Weights) -> None:
         generation = self.pool.next_generation(device)
         self.pool.expect(TrainingJob(job, device, weights, self._seed_of(job), generation))
 
-    def _index(self, address: Address) -> int:
+    def index(self, address: Address) -> int:
         return address.number + (0, self._gateways_from, self._devices_from)[address.tier]
 
-    def _address(self, index: int) -> Address:
+    def address(self, index: int) -> Address:
         first = self._devices_from
         return self._addresses[index] if index < first else device_address(index - first)
 
@@ -311,7 +271,7 @@ class Simulator:
         seconds = self.world.delays.compute(device)
         if self.life is not None:
             # Only now: a job that never reaches its device, or twice, is trained as often as it is begun.
-            self._expect(start.job, device, start.weights)
+            self.expect(start.job, device, start.weights)
             seconds *= self.life.compute_factor(device)
         self.times.began(device, self.at)
         self.queue.push(self.at + seconds, index, _TrainingDone(start.job, seconds))
@@ -338,7 +298,7 @@ class Simulator:
 
     def _stop(self, index: int, stop: Stop) -> None:
         if stop.reason:
-            raise InternalError(f"{self._address(index)} stopped: {stop.reason}")
+            raise InternalError(f"{self.address(index)} stopped: {stop.reason}")
         self._running -= 1
         self._stopped.add(index)
         if index == 0:
@@ -374,8 +334,8 @@ class Simulator:
             yield "nodes", [node.snapshot() for node in self._nodes[start : start + _NODES]]
         for part in self.queue.snapshot(_CHUNK):
             yield "queue", part
-        if self.transfers is not None:
-            for part in self.transfers.snapshot(_CHUNK):
+        if self.carriage is not None:
+            for part in self.carriage.transfers.snapshot(_CHUNK):
                 yield "transfers", part
 
     def restore(self, parts: dict[str, list[Plain]]) -> None:
@@ -388,8 +348,8 @@ class Simulator:
         self.world.delays.restore(data["delays"])
         self.times.restore(data["times"])
         self._stopped, self._epoch_at = set(data["stopped"]), data["epoch_at"]
-        if self.transfers is not None:
-            self.transfers.restore(parts["transfers"])
+        if self.carriage is not None:
+            self.carriage.transfers.restore(parts["transfers"])
         if self.life is not None:
             self.life.restore(data["life"])
         self._timers = {(index, key): sequence for index, key, sequence in data["timers"]}
