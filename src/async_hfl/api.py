@@ -29,7 +29,7 @@ from async_hfl.journal.events_file import read_events
 from async_hfl.journal.model_file import load_model, save_model
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.simulation.session import Progress, Session
-from async_hfl.simulation.simulator import World
+from async_hfl.simulation.world import World
 
 _VERSIONED = ("async-hfl", "numpy", "jax", "jaxlib", "highspy")
 _MANIFEST_FIELDS = (
@@ -406,6 +406,7 @@ def _user_files(settings: Settings, start: Path | None) -> list[str]:
     named = (settings.task.name, settings.selection.policy, settings.association.policy)
     network = settings.network
     files = [network.path, network.download_path, network.fleet if network.fleet.endswith(".csv") else ""]
+    files.append(settings.life.file)
     if settings.association.policy == "fixed":
         files.append(settings.association.file)
     return [

@@ -82,6 +82,7 @@ def test_runs_without_out_get_a_directory_each(call: Call) -> None:
     for path in paths:
         assert path.startswith("runs/null-async-hfl-plus-uniform-s1-")
         assert sorted(entry.name for entry in Path(path).iterdir()) == [
+            "devices.csv",
             "epochs.csv",
             "events.jsonl",
             "manifest.json",

@@ -24,7 +24,8 @@ from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.gateway_aggregation import GatewayAggregation
 from async_hfl.nodes.rules import CloudRules, GatewayRules
 from async_hfl.simulation.ledger import Ledger
-from async_hfl.simulation.simulator import Simulator, World
+from async_hfl.simulation.simulator import Simulator
+from async_hfl.simulation.world import World
 
 Vector = npt.NDArray[np.float64]
 SIZE, ALPHA = 5, 0.6

@@ -32,7 +32,8 @@ from async_hfl.nodes.gateway_relaying import Relay
 from async_hfl.nodes.gateway_rounds import Rounds
 from async_hfl.nodes.rules import CloudRules, GatewayRules
 from async_hfl.simulation.ledger import Ledger
-from async_hfl.simulation.simulator import Simulator, World
+from async_hfl.simulation.simulator import Simulator
+from async_hfl.simulation.world import World
 
 SIZE = 64
 FAMILIES = {"mix": MixOnArrival, "periods": Periods, "rounds": Rounds}

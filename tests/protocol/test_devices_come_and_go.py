@@ -8,7 +8,7 @@ import pytest
 from protocol_stage import Stage, assert_close
 
 from async_hfl.core import messages as m
-from async_hfl.core.events import Received, Started
+from async_hfl.core.events import PeerLost, Received, Started
 from async_hfl.core.identifiers import CLOUD, JobId, device_address, gateway_address
 from async_hfl.core.records import LifeRecord, SelectionRecord
 
@@ -75,26 +75,54 @@ def test_a_silent_device_is_given_up() -> None:
     assert life(stage) == [("device_given_up", "d0")]
     (report,) = stage.waiting("cloud", m.Report)
     assert (report.lost, report.heard) == ((0,), ())
-    # The cloud knows now, and d0 has another link: it asks for a new association without the silent one.
+    # The cloud knows now, and d0 has another link: a minute later it asks for an association without the silent one.
     stage.deliver("cloud", m.Report, at=510)
+    assert stage.solves == []
+    assert stage.timers["cloud", "association"] == 570.0
+    stage.fire("cloud", "association")
     problem = stage.solves[0].problem
     pairs = list(zip(problem.link_device.tolist(), problem.link_gateway.tolist(), strict=True))
     assert pairs == [(0, 1), (1, 0), (1, 1), (2, 1)]
 
 
+def test_devices_lost_one_after_another_share_one_solution() -> None:
+    stage = silent()
+    stage.deliver("cloud", m.Report, at=510)
+    for number, device in enumerate((1, 2), 9):
+        stage.happens("cloud", Received(520.0 + number, gateway_address(1), m.Report(1, number, lost=(device,))))
+    assert stage.timers["cloud", "association"] == 570.0
+    stage.fire("cloud", "association")
+    (solve,) = stage.solves
+    links = zip(solve.problem.link_device.tolist(), solve.problem.link_gateway.tolist(), strict=True)
+    assert list(links) == [(0, 1), (1, 0)]
+    # Whoever is lost while it is being solved is in the next one.
+    stage.happens("cloud", Received(571.0, gateway_address(0), m.Report(1, 9, lost=(1,))))
+    assert len(stage.solves) == 1
+
+
+def test_a_solution_for_another_reason_serves_those_who_wait() -> None:
+    stage = silent()
+    stage.deliver("cloud", m.Report, at=510)
+    stage.happens("cloud", PeerLost(530.0, gateway_address(1)))
+    assert len(stage.solves) == 1
+    stage.fire("cloud", "association")
+    assert len(stage.solves) == 1
+
+
 def test_a_silent_device_that_moves_can_be_triggered_by_the_other_gateway() -> None:
     stage = silent()
     stage.deliver("cloud", m.Report, at=510)
-    stage.solved(1, 1, 1, at=511)
-    stage.deliver("g0", m.Assignment, at=512)
-    stage.deliver("g1", m.Assignment, at=512)
-    stage.deliver("cloud", m.Released, at=513)
-    stage.deliver("g1", m.Granted, at=514)
+    stage.fire("cloud", "association")
+    stage.solved(1, 1, 1, at=571)
+    stage.deliver("g0", m.Assignment, at=572)
+    stage.deliver("g1", m.Assignment, at=572)
+    stage.deliver("cloud", m.Released, at=573)
+    stage.deliver("g1", m.Granted, at=574)
     assert 0 in stage.in_flight("g1").values()
     # The device was only out of g0's reach: it drops the old job for the new one, and g0 hears how that ended.
-    stage.deliver("d0", m.Train, at=520)
+    stage.deliver("d0", m.Train, at=580)
     assert stage.training["d0"].job == JobId(1, 1, 3)
-    stage.deliver("g0", m.JobDropped, at=530)
+    stage.deliver("g0", m.JobDropped, at=590)
     assert [(str(j.job), j.reason) for j in stage.jobs()] == [("g0.1.1", "superseded")]
     assert stage.waiting("d0", m.Train) == []  # g0 has no right to it any more
 

@@ -10,6 +10,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from async_hfl.assembly.fleet import build_fleet
+from async_hfl.assembly.life_building import build_life
 from async_hfl.assembly.loading import bandwidth_share
 from async_hfl.assembly.network_building import build_network
 from async_hfl.assembly.own_learner import own_learner
@@ -56,7 +58,7 @@ from async_hfl.nodes.gateway_periods import Periods
 from async_hfl.nodes.gateway_relaying import Relay
 from async_hfl.nodes.gateway_rounds import Rounds
 from async_hfl.nodes.rules import CloudRules, GatewayRules, GradientKind
-from async_hfl.simulation.simulator import World
+from async_hfl.simulation.world import World
 
 SELECTION: dict[str, Callable[[SelectionSection], SelectionPolicy]] = {
     "utility-knapsack": lambda _: UtilityKnapsack(),
@@ -165,6 +167,9 @@ def build(
         seed,
         settings.simulation.batching == "on",
         settings.simulation.charge_solver,
+        network.air,
+        build_life(settings.life, network.links, seed),
+        build_fleet(settings, network.links.devices, seed),
     )
     return Built(world, network, bandwidth)
 
@@ -341,6 +346,7 @@ def _cloud_rules(
         warmup_patience=warmup.patience,
         warmup_limit=warmup.limit,
         association_period=gateways if association.period == "auto" else association.period,
+        association_patience=association.patience,
         load_penalty=association.load_penalty,
         every_device=association.every_device,
         switching_cost=association.switching_cost,

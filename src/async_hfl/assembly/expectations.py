@@ -34,6 +34,8 @@ def _told(kind: inspect.Type) -> str:
         return "true or false"
     if isinstance(kind, inspect.StrType):
         return "a text"
+    if isinstance(kind, inspect.VarTupleType):
+        return f"a list, each {_told(kind.item_type)}"
     return "a table of settings"
 
 

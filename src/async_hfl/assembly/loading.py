@@ -21,7 +21,7 @@ import msgspec
 from async_hfl.assembly.expectations import expected
 from async_hfl.assembly.network_kinds import BY_RADIO, READ_BY, devices_of_file, network_kind
 from async_hfl.assembly.own_learner import own_settings
-from async_hfl.assembly.settings import RadioSection, RunChoice, Section, Settings
+from async_hfl.assembly.settings import LifeSection, RadioSection, RunChoice, Section, Settings
 from async_hfl.assembly.user_code import is_user_code
 from async_hfl.core.errors import SettingsError
 from async_hfl.learning.partition import PARTITIONERS
@@ -32,7 +32,9 @@ Layer = tuple[str, Table]
 """Where it was written, and what it says."""
 _INFINITE = "inf"
 """Infinity in a manifest, which is JSON and has no such number."""
-_MAY_BE_INFINITE = {"association.link_stretch", "gateway.round_patience"}
+_MAY_BE_INFINITE = {"association.link_stretch", "gateway.round_patience"} | {
+    f"life.{thing}_up" for thing in ("device", "link", "gateway")
+}
 _PACKAGED = ("task ", "network ", "preset ", "method ")
 """How the sources of our own files begin: they may set what only some of the choices they go with will read."""
 _READ_BY = {
@@ -197,6 +199,26 @@ def _check(settings: Settings, origin: Mapping[str, str]) -> None:
     if settings.device.learning_rate > 1e3:
         raise SettingsError(f"device.learning_rate = {settings.device.learning_rate} cannot be meant")
     _check_read(settings, origin)
+    _check_life(settings.life, origin)
+
+
+def _check_life(life: LifeSection, origin: Mapping[str, str]) -> None:
+    """What would be ignored in silence here too."""
+    idle = {f"{thing}_down": f"{thing}_up" for thing in ("device", "link", "gateway") if math.isinf(_up(life, thing))}
+    if life.distribution != "log-normal":
+        idle["spread"] = "distribution = 'log-normal'"
+    if life.stragglers == 0.0 and not life.schedule and not life.file:
+        idle["straggler_factor"] = "stragglers"
+    if life.stragglers == 0.0:
+        idle["straggler_from"] = "stragglers"
+    for key, needed in idle.items():
+        if source := origin.get(f"life.{key}"):
+            raise SettingsError(f"life.{key} ({source}): does nothing without life.{needed}; set that too")
+
+
+def _up(life: LifeSection, thing: str) -> float:
+    seconds: float = getattr(life, f"{thing}_up")
+    return seconds
 
 
 def _check_read(settings: Settings, origin: Mapping[str, str]) -> None:

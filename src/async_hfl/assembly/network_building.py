@@ -14,7 +14,7 @@ from async_hfl.core.errors import SettingsError
 from async_hfl.core.policies import Floats
 from async_hfl.network.air import air
 from async_hfl.network.delay_file import DelayMatrix
-from async_hfl.network.description import NetworkDescription
+from async_hfl.network.description import NetworkDescription, SharedAir
 from async_hfl.network.from_file import check_devices, network_of_delays, network_of_sites, read_own_network
 from async_hfl.network.noisy_delays import NoiseSpread, NoisyDelays
 from async_hfl.network.nycmesh import DATES, nycmesh
@@ -26,7 +26,7 @@ from async_hfl.network.rated_network import Wire
 from async_hfl.network.site_file import OwnSites
 from async_hfl.network.trace_network import trace_network
 from async_hfl.network.uniform import UniformRanges, uniform
-from async_hfl.network.wifi.goodput import Wifi
+from async_hfl.network.wifi.goodput import Wifi, efficiencies
 from async_hfl.network.wifi.radio import Radio
 
 _NO_NOISE = NoiseSpread(0.0, 0.0, 0.0)
@@ -34,11 +34,20 @@ _USUAL_RADIO_LINKS = LinkRules().links
 
 
 def build_network(settings: Settings, model_bytes: int, seed: int) -> NetworkDescription:
-    quiet = _quiet_network(settings, model_bytes, seed)
+    quiet = replace(_quiet_network(settings, model_bytes, seed), air=_shared_air(settings))
     spread = _spread(settings)
     if spread == _NO_NOISE:
         return quiet
     return replace(quiet, delays=NoisyDelays.around(quiet.delays, quiet.links, spread, seed))
+
+
+def _shared_air(settings: Settings) -> SharedAir | None:
+    network = settings.network
+    by_radio = network_kind(network) in BY_RADIO
+    if network.contention is False or (network.contention == "auto" and not by_radio):
+        return None
+    efficiency = efficiencies(_wifi(settings)) if by_radio else (1.0,)
+    return SharedAir(efficiency, network.link_latency)
 
 
 def _spread(settings: Settings) -> NoiseSpread:
@@ -160,6 +169,11 @@ def _air(settings: Settings) -> Air:
         rooftop_limit_m=radio.rooftop_limit_m,
         shadowing_outdoor_db=radio.shadowing_db,
     )
+    return air(around, _wifi(settings))
+
+
+def _wifi(settings: Settings) -> Wifi:
+    radio = settings.radio
     gateway = Radio(radio.gateway_transmit_dbm, radio.gateway_antenna_dbi, radio.noise_figure_db, radio.detection_dbm)
     device = Radio(radio.device_transmit_dbm, radio.device_antenna_dbi, radio.noise_figure_db, radio.detection_dbm)
-    return air(around, Wifi(device, gateway, radio.mcs, radio.width_mhz))
+    return Wifi(device, gateway, radio.mcs, radio.width_mhz)

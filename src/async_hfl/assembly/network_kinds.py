@@ -16,6 +16,7 @@ _WIRE = frozenset({"link_latency", "backhaul_rate", "backhaul_latency"}) | {
     "link_noise",
     "compute_noise",
     "backhaul_noise",
+    "contention",
 }
 _RADIO = frozenset({"least_rate", "links_per_device", "fleet"}) | _WIRE
 SITES, DELAYS, TRACE = "file (sites)", "file (delays)", "file (trace)"

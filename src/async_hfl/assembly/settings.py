@@ -85,6 +85,8 @@ class NetworkSection(Section, frozen=True):
     """The same on every training, and ..."""
     backhaul_noise: NotNegative = 0.0
     """... between gateway and cloud."""
+    contention: bool | Auto = "auto"
+    """Transfers of a gateway at the same time share its air; auto: by radio they do."""
     path: str = ""
     """file: sites (CSV, GeoJSON), a table of measured delays, or a trace."""
     download_path: str = ""
@@ -209,6 +211,8 @@ class AssociationSection(Section, frozen=True):
     """phi."""
     period: Count | Auto = "auto"
     """Cloud epochs between solutions; auto: the number of gateways."""
+    patience: NotNegative = 60.0
+    """Seconds that a device without a working gateway waits for a solution: who loses its own meanwhile is in it."""
     every_device: bool = True
     switching_cost: NotNegative = 0.0
     utility_scale: Literal["mean", "raw"] = "mean"
@@ -246,6 +250,39 @@ class EngineSection(Section, frozen=True):
     """Of matrix products on a GPU."""
 
 
+class LifeSection(Section, frozen=True):
+    """What fails in a simulated run, and comes back. Nothing, unless told otherwise."""
+
+    device_up: Positive = float("inf")
+    """Mean seconds that a device stays up, and ..."""
+    device_down: Positive = 600.0
+    """... that an outage of it lasts. 5400 and 600: a tenth of the devices is down at any time."""
+    link_up: Positive = float("inf")
+    """The same for every link between a device and a gateway, and ..."""
+    link_down: Positive = 600.0
+    gateway_up: Positive = float("inf")
+    """... for gateways."""
+    gateway_down: Positive = 600.0
+    distribution: Literal["exponential", "log-normal"] = "exponential"
+    """Of the times up and down."""
+    spread: NotNegative = 1.0
+    """log-normal: standard deviation of the logarithm."""
+    schedule: tuple[str, ...] = ()
+    """Single turns, "SECONDS WHAT NUMBER TURN": "3600 gateway 2 dies", "0 link 12-3 down", "90 device 7 slow"."""
+    file: str = ""
+    """The same as CSV (at, what, number, turn), or the trace of a recorded run."""
+    detection: Positive = 60.0
+    """Seconds after which the cloud holds a gateway that is down for lost."""
+    transfer_loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    """Chance of a transfer to break off on its way."""
+    stragglers: Share = 0.0
+    """Share of the devices that become slow, ..."""
+    straggler_factor: Annotated[float, Meta(ge=1)] = 5.0
+    """... so many times as long for every training, ..."""
+    straggler_from: NotNegative = 0.0
+    """... from that second on."""
+
+
 class SimulationSection(Section, frozen=True):
     batching: Literal["on", "off"] = "on"
     checkpoint_epochs: Count | Auto = "auto"
@@ -267,6 +304,7 @@ class Settings(Section, frozen=True):
     utility: UtilitySection = UtilitySection()
     warmup: WarmUpSection = WarmUpSection()
     engine: EngineSection = EngineSection()
+    life: LifeSection = LifeSection()
     simulation: SimulationSection = SimulationSection()
 
 

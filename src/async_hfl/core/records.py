@@ -124,7 +124,9 @@ class AssociationRecord:
 @plain
 @dataclass(frozen=True, slots=True)
 class LifeRecord:
-    """Something came, went or changed phase: a device given up or heard again, a gateway lost, warm-up over."""
+    """Something came, went or changed phase: a device given up or heard again, a gateway lost, warm-up over.
+
+    The last four are what really happened, where a shell knows it: nodes only ever see the consequences."""
 
     KIND: ClassVar[str] = "life"
     LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
@@ -139,6 +141,10 @@ class LifeRecord:
         "target_reached",
         "finished",
         "refused",
+        "went_down",
+        "came_back",
+        "died",
+        "slowed",
     ]
     node: str
     detail: str = ""

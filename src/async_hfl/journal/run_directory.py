@@ -5,6 +5,7 @@ epochs.csv          one row per evaluated cloud epoch
 events.jsonl        the event stream (events_file.py)
 checkpoint.msgpack  the newest checkpoint; killed at any moment, a run goes on from here
 model.safetensors   the newest global model that was checkpointed, the final one in the end
+devices.csv         what each device has spent: seconds computing, sending, receiving, and joules
 summary.json        the result; its presence means that the run is complete
 """
 
@@ -14,7 +15,7 @@ import csv
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,16 @@ from async_hfl.core.errors import RunDirectoryError
 FORMAT = 1
 _BUFFER = 8192
 EPOCH_COLUMNS = ("at", "epoch", "updates", "metric", "loss", "target_reached", "bytes_total", "bytes_models_up")
-_NAMES = ("manifest.json", "epochs.csv", "events.jsonl", "checkpoint.msgpack", "model.safetensors", "summary.json")
+_NAMES = (
+    "manifest.json",
+    "epochs.csv",
+    "events.jsonl",
+    "checkpoint.msgpack",
+    "model.safetensors",
+    "devices.csv",
+    "summary.json",
+)
+DEVICE_COLUMNS = ("device", "compute_s", "transmit_s", "receive_s", "energy_j")
 RUN_FILES = frozenset(_NAMES) | {f"{name.partition('.')[0]}.part" for name in _NAMES}
 """Every name that a run may leave in its directory, files half written included."""
 _INTEGERS = {"epoch", "updates", "target_reached", "bytes_total", "bytes_models_up"}
@@ -35,7 +45,7 @@ _INTEGERS = {"epoch", "updates", "target_reached", "bytes_total", "bytes_models_
 class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.manifest, self.epochs, self.events, self.checkpoint, self.model, self.summary = (
+        self.manifest, self.epochs, self.events, self.checkpoint, self.model, self.devices, self.summary = (
             path / name for name in _NAMES
         )
 
@@ -81,6 +91,13 @@ class RunDirectory:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         _write_json(self.summary, summary)
+
+    def write_devices(self, rows: Iterable[Sequence[float]]) -> None:
+        """Numbers after the device's own, as DEVICE_COLUMNS names them."""
+        with self.devices.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(DEVICE_COLUMNS)
+            writer.writerows([device, *map(repr, row)] for device, row in enumerate(rows))
 
     def read_epochs(self) -> Iterator[dict[str, float]]:
         """Rows of epochs.csv; a torn last line is left out."""

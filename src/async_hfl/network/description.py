@@ -52,6 +52,18 @@ class DelayModel(Protocol):
     def restore(self, data: Plain) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class SharedAir:
+    """The transfers of a gateway share the air around it (`medium.py`): how long each takes depends on the others.
+
+    The DelayModel says what a transfer would take alone."""
+
+    efficiency: tuple[float, ...] = (1.0,)
+    """By the number of radios sending at once."""
+    latency: float = 0.0
+    """Seconds of each transfer that take no air."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkDescription:
     """A network as built: what may be known of it beforehand, and how it behaves."""
@@ -67,6 +79,8 @@ class NetworkDescription:
     """What a reader of its figures should know: assumptions, what was left out."""
     credit: str = ""
     """Whom a map of it must name."""
+    air: SharedAir | None = None
+    """None: transfers do not hinder each other."""
 
     def __post_init__(self) -> None:
         links, compute = self.links, self.expected_compute

@@ -49,11 +49,11 @@ def is_number(text: str) -> bool:
     return True
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, remedy: str = "give the network's file with --set network.path=FILE") -> str:
     try:
         text = path.read_text(encoding="utf-8-sig")  # spreadsheets put a mark in front
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file; give the network's file with --set network.path=FILE") from None
+        raise DataError(f"{path}: no such file; {remedy}") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not text in UTF-8 ({error.reason} at byte {error.start}); save it as such") from None
     except OSError as error:

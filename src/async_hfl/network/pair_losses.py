@@ -41,31 +41,30 @@ def read_pairs(path: Path) -> Pairs:
         raise DataError(f"{path}: there is no such file") from error
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read as text ({error})") from error
-    numbered = _rows(text)
-    header_line, header = next(numbered, (1, []))
-    header = [name.strip() for name in header]
+    lines = [(line, words) for line, words in enumerate(text.splitlines(), 1) if words.strip() and not _comment(words)]
+    rows = list(csv.reader(f"{words}\n" for _, words in lines))  # in one go: half the time of one by one
+    if len(rows) < len(lines):
+        at = next((at for at, row in enumerate(rows) if any("\n" in cell for cell in row)), len(rows) - 1)
+        raise DataError(f"{path}, line {lines[at][0]}: a quotation mark is not closed")
+    numbers = [line for line, _ in lines]
+    header = [name.strip() for name in rows[0]] if rows else []
     for name in COLUMNS:
         if header.count(name) != 1:
             many = "no" if name not in header else "more than one"
-            raise DataError(
-                f"{path}, line {header_line}: there is {many} column {name}; needed are {', '.join(COLUMNS)}"
-            )
-    wanted = [header.index(name) for name in COLUMNS]
-    named = header.index(NAME) if NAME in header else None
-    names: list[str] = []
-    lines: list[int] = []
-    values: list[list[float]] = []
-    for line, row in numbered:
+            place = f"{path}, line {numbers[0] if numbers else 1}"
+            raise DataError(f"{place}: there is {many} column {name}; needed are {', '.join(COLUMNS)}")
+    del rows[:1], numbers[:1]
+    for line, row in zip(numbers, rows, strict=True):
         if len(row) != len(header):
             raise DataError(f"{path}, line {line}: {len(row)} values for {len(header)} columns")
-        try:
-            values.append([float(row[at]) for at in wanted])
-        except ValueError:
-            raise DataError(f"{path}, line {line}: {_first_wrong(row, wanted)}") from None
-        names.append(str(len(names)) if named is None else row[named].strip())
-        lines.append(line)
-    columns = np.array(values, np.float64).reshape(-1, len(COLUMNS)).T
-    pairs = Pairs(names, lines, *columns)
+    wanted = [header.index(name) for name in COLUMNS]
+    try:
+        columns = [np.array([float(row[at]) for row in rows], np.float64) for at in wanted]
+    except ValueError:
+        raise DataError(f"{path}, {_first_wrong(numbers, rows, wanted)}") from None
+    named = header.index(NAME) if NAME in header else None
+    names = [str(count) if named is None else row[named].strip() for count, row in enumerate(rows)]
+    pairs = Pairs(names, numbers, *columns)
     _check(path, pairs)
     return pairs
 
@@ -83,18 +82,17 @@ def loss_lines(pairs: Pairs, losses: Floats) -> Iterator[str]:
         yield f"{_quoted(name)},{loss!r}"
 
 
-def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    for line, words in enumerate(text.splitlines(), 1):
-        if words.strip() and not words.lstrip().startswith("#"):
-            yield line, next(csv.reader([words]))
+def _comment(words: str) -> bool:
+    return words.lstrip().startswith("#")
 
 
-def _first_wrong(row: list[str], wanted: list[int]) -> str:
-    for name, at in zip(COLUMNS, wanted, strict=True):
-        try:
-            float(row[at])
-        except ValueError:
-            return f"{name} = {row[at].strip()!r} is not a number"
+def _first_wrong(numbers: list[int], rows: list[list[str]], wanted: list[int]) -> str:
+    for line, row in zip(numbers, rows, strict=True):
+        for name, at in zip(COLUMNS, wanted, strict=True):
+            try:
+                float(row[at])
+            except ValueError:
+                return f"line {line}: {name} = {row[at].strip()!r} is not a number"
     return "a value is not a number"
 
 

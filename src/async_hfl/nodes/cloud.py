@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from async_hfl.core import messages as m
-from async_hfl.core.effects import Effect, Evaluate, Send, Solve, Stop, Write
+from async_hfl.core.effects import Effect, Evaluate, Send, SetTimer, Solve, Stop, Write
 from async_hfl.core.events import Evaluated, Event, PeerLost, Received, Returned, Solved, Started, TimerFired
 from async_hfl.core.identifiers import GATEWAY_TIER, gateway_address
 from async_hfl.core.learner import Evaluation
@@ -29,6 +29,9 @@ from async_hfl.nodes.cloud_aggregation import CloudAggregation
 from async_hfl.nodes.cloud_directory import Registry, new_directory
 from async_hfl.nodes.cloud_state import CloudState, Membership
 from async_hfl.nodes.rules import CloudRules
+
+NEVER = float("inf")
+ASSOCIATION_TIMER = "association"
 
 
 class CloudNode:
@@ -224,6 +227,7 @@ class CloudNode:
 
     def solve(self) -> None:
         state = self.state
+        state.solve_at = NEVER  # whoever waits for one is in this one
         if state.solving:
             state.solve_again = True
             return
@@ -278,7 +282,13 @@ class CloudNode:
         if report.lost or report.heard:
             self.aggregation.changed(self, event.at)
         if state.phase == "running" and any(self._stranded(device) for device in (*report.lost, *report.heard)):
-            self.solve()
+            self._solve_soon(event.at)
+
+    def _solve_soon(self, at: float) -> None:
+        """Devices are rarely lost alone: one solution for all that are, not one for each."""
+        if self.state.solve_at == NEVER:
+            self.state.solve_at = at + self.rules.association_patience
+            self.emit(SetTimer(ASSOCIATION_TIMER, self.state.solve_at))
 
     def _stranded(self, device: int) -> bool:
         """Is it without a working gateway though another link would do?"""
@@ -349,6 +359,8 @@ class CloudNode:
     def _timer(self, event: TimerFired) -> None:
         if event.key in ("warmup_patience", "warmup_limit"):
             warmup.end_if_due(self, event.at)
+        elif event.key == ASSOCIATION_TIMER and event.at >= self.state.solve_at and self.state.phase == "running":
+            self.solve()
 
     def send(self, gateway: int, message: m.CloudMessage) -> None:
         self.emit(Send(gateway_address(gateway), message))

@@ -101,5 +101,7 @@ class CloudState:
     solving: bool = False
     solve_again: bool = False
     """Something changed while a solution was being computed."""
+    solve_at: float = float("inf")
+    """When to solve for those without a working gateway."""
     revisited_epoch: int = 0
     memory: dict[str, Any] = field(default_factory=dict)

@@ -93,6 +93,8 @@ class CloudRules:
     sketch: CountSketch | None = None
     components: int = 0
     """Of the projection that is fitted to the warm-up gradients; 0: none is."""
+    association_patience: float = 60.0
+    """Seconds from the first device without a working gateway to the solution that finds all such ones another."""
 
     def gradient_table(self, slots: int) -> GradientTable:
         return _table(slots, self.gradient_size, self.sketch)

@@ -91,4 +91,4 @@ def answered(node: GatewayNode, answer: m.Answer, at: float) -> bool:
 def _patience(node: GatewayNode, attempts: int) -> float:
     # A transfer may be slow: what was waited before is no sign of loss. Repeats back off.
     base = max(node.rules.reply_patience, 3 * node.state.reply_s)
-    return min(base * 2.0 ** (attempts - 1), max(base, RESEND_MOST_S))
+    return min(base * 2.0 ** min(attempts - 1, 30), max(base, RESEND_MOST_S))

@@ -9,6 +9,8 @@ from async_hfl.core.plain import Plain, from_plain, to_plain
 
 Entry = tuple[float, int, int, object]
 """at, sequence, node index, what happens."""
+SHELL = -1
+"""In place of a node: what happens to the world, not to one of its nodes."""
 
 
 class EventQueue:

@@ -15,7 +15,7 @@ from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId, UploadId
 from async_hfl.core.records import JobRecord, Record, UploadRecord
 from async_hfl.core.staleness import StalenessDiscount
-from async_hfl.nodes.cloud import CloudNode
+from async_hfl.nodes.cloud import ASSOCIATION_TIMER, CloudNode
 from async_hfl.nodes.cloud_averaging import AverageUploads
 from async_hfl.nodes.delivery import RESEND, Packet, ReliableNode, Transmit
 from async_hfl.nodes.device import DeviceNode
@@ -112,15 +112,16 @@ class Invariants:
             self._gateway(inner, timers[changed])
             self._rights(nodes)
         elif isinstance(inner, CloudNode):
-            self._cloud(inner)
+            self._cloud(inner, timers[changed])
             self._rights(nodes)
         else:
             assert isinstance(inner, DeviceNode)
         self._timer(node, timers[changed])
 
     def _timer(self, node: ReliableNode, timers: Mapping[str, float]) -> None:
-        if node.state.unacknowledged:
-            _demand(RESEND in timers, "messages are unacknowledged and no resend timer runs")
+        # A shell that watches its transfers keeps those under way in mind: they are never due.
+        due = min((parcel.resend_at for parcel in node.state.unacknowledged.values()), default=NEVER)
+        _demand(timers.get(RESEND, NEVER) <= due, "messages are unacknowledged and no resend timer runs")
 
     def _gateway(self, gateway: GatewayNode, timers: Mapping[str, float]) -> None:
         state, rules, roster = gateway.state, gateway.rules, gateway.state.roster
@@ -198,8 +199,11 @@ class Invariants:
         if waiting and not state.roster.candidate.any():
             _demand("idle" in timers, f"{name}: has updates, nobody to trigger, and waits for ever")
 
-    def _cloud(self, cloud: CloudNode) -> None:
+    def _cloud(self, cloud: CloudNode, timers: Mapping[str, float]) -> None:
         state, witness = cloud.state, self.witness
+        if state.phase == "running":
+            soon = timers.get(ASSOCIATION_TIMER, NEVER) <= state.solve_at
+            _demand(soon, "devices without a working gateway would never get another")
         if isinstance(cloud.aggregation, AverageUploads):
             self._averages(cloud, cloud.aggregation)
         else:

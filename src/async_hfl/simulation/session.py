@@ -6,12 +6,14 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from async_hfl.core.errors import RunDirectoryError, UserError
-from async_hfl.core.plain import Plain, from_plain, plain, to_plain
+from async_hfl.core.plain import Plain, from_plain, to_plain
 from async_hfl.core.policies import relative_gap
 from async_hfl.core.records import (
     AssociationRecord,
@@ -26,8 +28,11 @@ from async_hfl.journal import checkpoint
 from async_hfl.journal.events_file import EventsWriter, truncate
 from async_hfl.journal.model_file import save_model
 from async_hfl.journal.run_directory import EpochsWriter, RunDirectory
+from async_hfl.simulation.device_times import energy
 from async_hfl.simulation.ledger import Ledger
-from async_hfl.simulation.simulator import Simulator, World
+from async_hfl.simulation.result import HAPPENINGS, Tally, result_of
+from async_hfl.simulation.simulator import Simulator
+from async_hfl.simulation.world import World
 
 EPOCHS, UPDATES_PER_DEVICE = 10, 10
 """Between checkpoints, unless told otherwise. A checkpoint writes every device down, so that it waits for some updates
@@ -46,36 +51,6 @@ def _seldom_collected() -> Iterator[None]:
     finally:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
-
-
-@plain
-@dataclass(slots=True)
-class Tally:
-    """What the summary needs, kept while the run goes on."""
-
-    ends: dict[str, int] = field(default_factory=dict)
-    selections: int = 0
-    bound: int = 0
-    lone: int = 0
-    warmup_s: float = 0.0
-    warmup_bytes: int = 0
-    warmup_models_up: int = 0
-    refused_in_a_row: int = 0
-    cloud_staleness: int = 0
-    """The largest seen among what was mixed: K_c of the convergence theorem."""
-    gateway_staleness: int = 0
-    """K_g likewise."""
-    gap: float | None = None
-    """The largest gap that an association was solved to."""
-    selection_gap: float | None = None
-    """A selection likewise."""
-    last: EpochRecord | None = None
-    reached: EpochRecord | None = None
-    reached_bytes: int = 0
-    reached_models_up: int = 0
-    checkpoint_epoch: int = 0
-    checkpoint_updates: int = 0
-    wall_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +134,10 @@ class Session:
         elif isinstance(record, AssociationRecord):
             if record.bound is not None:
                 tally.gap = max(tally.gap or 0.0, relative_gap(record.objective, record.bound))
+        elif isinstance(record, LifeRecord) and record.what in HAPPENINGS:
+            who = "link" if "-" in record.node else "device" if record.node.startswith("d") else "gateway"
+            name = f"{who}_{record.what}"
+            tally.happenings[name] = tally.happenings.get(name, 0) + 1
         elif isinstance(record, LifeRecord) and record.what == "warmup_ended":
             tally.warmup_s = record.at
             tally.warmup_bytes = self.simulator.ledger.total
@@ -223,7 +202,22 @@ class Session:
         self.epochs.sync()
         self.close()
         save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)
-        return {**self._result(), "digest": digest, "order_digest": order_digest}
+        return {
+            **result_of(self.simulator, self.tally),
+            **self._energy(),
+            "digest": digest,
+            "order_digest": order_digest,
+        }
+
+    def _energy(self) -> dict[str, Any]:
+        """The table of devices goes into a file of its own: there may be 100,000 of them."""
+        if self.world.fleet is None:
+            return {}
+        times = self.simulator.times
+        joules, short = energy(times, self.world.fleet)
+        table = np.column_stack([*times.columns(), joules])
+        self.directory.write_devices(row.tolist() for row in table)
+        return {"energy": short}
 
     def _is_far(self, epochs: int, updates: int) -> bool:
         """Is the last checkpoint that long ago?"""
@@ -251,51 +245,3 @@ class Session:
         }
         checkpoint.save(self.directory.checkpoint, chain([("session", session)], self.simulator.snapshot()))
         save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)
-
-    def _convergence(self) -> dict[str, Any]:
-        """What the theorem asks for (constant s): alpha <= K_c^-1.5 and beta <= K_g^-1.5. L is not checked."""
-        gateway, cloud = self.world.gateways[0].rules, self.world.cloud.rules
-        most_c, most_g = self.tally.cloud_staleness, self.tally.gateway_staleness
-        return {
-            "K_c": most_c,
-            "K_g": most_g,
-            "constant_staleness": cloud.staleness.kind == "constant",
-            "cloud_weight_within_bound": most_c == 0 or cloud.mixing_weight <= most_c**-1.5,
-            "gateway_weight_within_bound": most_g == 0 or gateway.mixing_weight <= most_g**-1.5,
-        }
-
-    def _result(self) -> dict[str, Any]:
-        tally, pool = self.tally, self.simulator.pool.counts
-        last, reached = tally.last, tally.reached
-        cloud = self.world.cloud.state
-        dropped = sum(tally.ends.get(reason, 0) for reason in ("stale", "refused", "round_closed"))
-        return {
-            "target_reached": reached is not None,
-            "time_to_target_s": None if reached is None else reached.at,
-            "first_crossing_s": cloud.progress.first_crossing_at,
-            "bytes_to_target": None if reached is None else tally.reached_bytes,
-            "models_uplink_bytes_to_target": None if reached is None else tally.reached_models_up,
-            "final_metric": None if last is None else last.metric,
-            "cloud_epochs": cloud.epoch,
-            "device_updates": self.simulator.updates,
-            "updates_dropped": dropped,
-            "virtual_s": self.simulator.finished_at,
-            "wall_s": tally.wall_s,
-            "job_ends": dict(sorted(tally.ends.items())),
-            "bandwidth_bound_share": tally.bound / max(tally.selections, 1),
-            "lone_selections": tally.lone,
-            "largest_association_gap": tally.gap,
-            "largest_selection_gap": tally.selection_gap,
-            "convergence": self._convergence(),
-            "warmup_s": tally.warmup_s,
-            "warmup_bytes": tally.warmup_bytes,
-            "warmup_models_uplink_bytes": tally.warmup_models_up,
-            "bytes_total": self.simulator.ledger.total,
-            "bytes": self.simulator.ledger.summary(),
-            "training": {
-                "calls": pool.calls,
-                "trained": pool.trained,
-                "wasted": pool.wasted,
-                "largest_batch": pool.largest,
-            },
-        }

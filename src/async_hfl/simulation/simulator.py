@@ -4,6 +4,9 @@
     SetTimer       heap                                     Solve, Evaluate  computed at once, answered as an event
     Write          journal
 
+Where transfers share the air they are watched (`transfers.py`); where things fail (`life.py`) they are, too, and nodes
+are wrapped for delivery as in a deployment. A plain run pays for neither.
+
 Decides nothing: policies, learner and delays are handed in.
 """
 
@@ -12,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 from async_hfl.core import messages as m
 from async_hfl.core.effects import Evaluate, Send, SetTimer, Solve, StartTraining, Stop, StopTraining, Write
-from async_hfl.core.errors import InternalError
+from async_hfl.core.errors import InternalError, UserError
 from async_hfl.core.events import Evaluated, Received, Solved, Started, TimerFired, Trained
 from async_hfl.core.identifiers import (
     CLOUD,
@@ -28,51 +31,29 @@ from async_hfl.core.identifiers import (
     device_address,
     gateway_address,
 )
-from async_hfl.core.learner import Learner, TrainingJob
+from async_hfl.core.learner import TrainingJob
 from async_hfl.core.plain import Plain, plain
-from async_hfl.core.policies import AssociationPolicy
 from async_hfl.core.randomness import scramble, stream_seed
-from async_hfl.core.records import EpochRecord, Record
+from async_hfl.core.records import EpochRecord
 from async_hfl.core.traffic import traffic
-from async_hfl.network.description import DelayModel
+from async_hfl.core.weights import Weights
 from async_hfl.nodes.cloud import CloudNode
-from async_hfl.nodes.delivery import Node
+from async_hfl.nodes.delivery import ReliableNode, Transmit
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway import GatewayNode
+from async_hfl.simulation.carriage import Carriage
+from async_hfl.simulation.device_times import DeviceTimes
 from async_hfl.simulation.event_queue import EventQueue
 from async_hfl.simulation.ledger import Ledger
+from async_hfl.simulation.life import Life
 from async_hfl.simulation.training_pool import TrainingPool
+from async_hfl.simulation.transfers import AirDue, TransferDue, Transfers
+from async_hfl.simulation.world import Journal, World
 
 _CHUNK, _NODES = 100, 2
 """Events (or results) and nodes in one part of a checkpoint."""
-
-
-class Journal(Protocol):
-    """Where a run is written down."""
-
-    def write(self, record: Record) -> None: ...
-
-    def write_sent(self, *fields: Any) -> None: ...
-
-    def epoch(self, record: EpochRecord, ledger: Ledger) -> None:
-        """The row of a cloud epoch: the record with the bytes spent until then."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """Everything a simulation is made of."""
-
-    cloud: CloudNode
-    gateways: Sequence[GatewayNode]
-    devices: Sequence[DeviceNode]
-    learner: Learner
-    delays: DelayModel
-    association: AssociationPolicy
-    model_bytes: int
-    seed: int
-    batching: bool = True
-    charge_solver: float = 0.0
+STALLED_AFTER_S = 30 * 86_400.0
+"""Without a new global model. Where things fail something always happens, so that an empty heap cannot tell."""
 
 
 @plain
@@ -91,6 +72,7 @@ class Simulator:
         self.queue = EventQueue()
         self.pool = TrainingPool(world.learner, batching=world.batching)
         self.ledger = Ledger(len(world.gateways), len(world.devices))
+        self.times = DeviceTimes(len(world.devices))
         self.at = 0.0
         self.updates = 0
         """Device updates sent, those of the warm-up included."""
@@ -98,7 +80,8 @@ class Simulator:
         self._running = 1 + len(world.gateways)
         self._gateways_from = 1
         self._devices_from = 1 + len(world.gateways)
-        self._nodes: list[Node] = [world.cloud, *world.gateways, *world.devices]
+        bare: list[CloudNode | GatewayNode | DeviceNode] = [world.cloud, *world.gateways, *world.devices]
+        self._nodes: Sequence[Any] = bare
         self._addresses: list[Address] = [
             CLOUD,
             *(gateway_address(j) for j in range(len(world.gateways))),
@@ -115,9 +98,40 @@ class Simulator:
             Evaluate: self._evaluate,
             Stop: self._stop,
         }
+        self._stopped: set[int] = set()
+        self._epoch_at = 0.0
+        self.carriage: Carriage | None = None
+        self.life: Life | None = None
+        if world.air is not None or world.life is not None:
+            self.carriage = carriage = Carriage(self, self._watched_transfers())
+            self._perform[Send] = carriage.send
+            if world.life is not None:
+                self._nodes = wrapped = [ReliableNode(node, world.seed, watched=True) for node in bare]
+                links = world.cloud.registry.links
+                self.life = Life(world.life, self, self.queue, carriage.transfers, self.times, wrapped, links)
+                carriage.life = self.life
+                self._perform[Transmit] = carriage.transmit
+
+    def _watched_transfers(self) -> Transfers:
+        world = self.world
+        loss = 0.0 if world.life is None else world.life.transfer_loss
+        return Transfers(
+            self.queue,
+            world.delays,
+            world.air,
+            len(world.gateways),
+            world.model_bytes,
+            self.ledger,
+            self.times,
+            self.journal.write_sent,
+            loss,
+            stream_seed(world.seed, "life", "transfers"),
+        )
 
     def start(self) -> None:
         """Wake the tiers from the top; devices wait to be spoken to."""
+        if self.life is not None:
+            self.life.begin()
         for index in range(self._devices_from):
             self.queue.push(0.0, index, Started(0.0))
 
@@ -125,11 +139,18 @@ class Simulator:
         """Until the cloud and every gateway have stopped, or `stop` says so between two events."""
         queue, nodes, perform = self.queue, self._nodes, self._perform
         heap, pop = queue.heap, queue.pop
+        down = None if self.life is None else self.life.down
         while self._running and heap:
             if stop is not None and stop():
                 return
             at, sequence, index, what = pop()
             self.at = at
+            if index < 0:
+                self._world_turns(what)
+                continue
+            if down is not None and down[index]:
+                self._missed(index, what, sequence)
+                continue
             kind = type(what)
             if kind is TimerFired:
                 if self._timers.get((index, what.key)) != sequence:  # type: ignore[attr-defined]
@@ -138,52 +159,104 @@ class Simulator:
                 job = what.job  # type: ignore[attr-defined]
                 if job not in self.pool:
                     continue  # stopped meanwhile
+                self.times.stopped(index - self._devices_from, at)
+                self.updates += 1
                 what = Trained(at, job, self.pool.result(job), what.training_s)  # type: ignore[attr-defined]
-            for effect in nodes[index].handle(what):  # type: ignore[arg-type]
+            for effect in nodes[index].handle(what):
                 perform[type(effect)](index, effect)
         if self._running:
             raise InternalError(f"the run stalled at {self.at:.0f} s of virtual time: nothing is left to happen")
+        if self.life is not None:
+            self.life.end()
+        elif self.carriage is not None:
+            self.carriage.transfers.cut_all(self.at)
+
+    # What happens beside the nodes -------------------------------------------------------------------------------
+
+    def perform(self, index: int, effects: Sequence[Any]) -> None:
+        for effect in effects:
+            self._perform[type(effect)](index, effect)
+
+    def deliver(self, index: int, event: Any) -> None:
+        self.perform(index, self._nodes[index].handle(event))
+
+    def gone(self, index: int) -> None:
+        if index not in self._stopped:
+            self._stopped.add(index)
+            self._running -= 1
+
+    def _world_turns(self, what: Any) -> None:
+        assert self.carriage is not None
+        if type(what) is AirDue:
+            self.carriage.transfers.air_due(self.at, what)
+        elif type(what) is TransferDue:
+            self.carriage.ended(what)
+        else:
+            assert self.life is not None
+            self.life.happen(what)
+        self._check_progress()
+
+    def _check_progress(self) -> None:
+        if self.at - self._epoch_at > STALLED_AFTER_S:
+            raise UserError(
+                f"the run stalled: no new global model since {self._epoch_at:.0f} s, and it is {self.at:.0f} s; "
+                "under [life], does anybody survive who could send one?"
+            )
+
+    def _missed(self, index: int, what: Any, sequence: int) -> None:
+        """An event that found its node down."""
+        assert self.life is not None
+        if type(what) is TimerFired and self._timers.get((index, what.key)) == sequence:
+            self.life.timer_missed(index, what)
+        elif type(what) is _TrainingDone:
+            self.pool.forget(what.job)
 
     # Effects -----------------------------------------------------------------------------------------------------
 
     def _send(self, index: int, send: Send) -> None:
         message, to = send.message, send.to
         size = traffic(message, self.world.model_bytes)
-        sender = self._address(index)
+        sender = self.address(index)
         total = self.ledger.add(sender, to, size)
         delays, at = self.world.delays, self.at
-        about: JobId | UploadId | None = None
+        concerns: JobId | UploadId | None = None
         if to.tier == DEVICE_TIER:
             delay = delays.to_device(sender.number, to.number, total)
             target = self._devices_from + to.number
+            self.times.receive_s[to.number] += delay
             if type(message) is m.Train:
-                job = message.job
-                about = job
-                generation = self.pool.next_generation(to.number)
-                self.pool.expect(TrainingJob(job, to.number, message.weights, self._seed_of(job), generation))
+                concerns = message.job
+                self.expect(message.job, to.number, message.weights)
         elif to.tier == CLOUD_TIER:
             delay = delays.gateway_to_cloud(sender.number, total)
             target = 0
             if type(message) is m.Upload:
-                about = message.upload
+                concerns = message.upload
         else:
             target = self._gateways_from + to.number
             if sender.tier == DEVICE_TIER:
                 delay = delays.to_gateway(sender.number, to.number, total)
+                self.times.transmit_s[sender.number] += delay
                 if type(message) is m.Update:
-                    about = message.job
-                    self.updates += 1
+                    concerns = message.job
                 elif type(message) is m.JobDropped:
                     self.pool.forget(message.job)  # declined before it began, perhaps: nobody will ask for its result
             else:
                 delay = delays.cloud_to_gateway(to.number, total)
                 if type(message) is m.Answer:
-                    about = message.upload
-        self.journal.write_sent(at, sender, to, type(message).__name__, about, delay, *size)
+                    concerns = message.upload
+        self.journal.write_sent(at, sender, to, type(message).__name__, concerns, delay, *size)
         arrival = at + delay
         self.queue.push(arrival, target, Received(arrival, sender, message, delay))
 
-    def _address(self, index: int) -> Address:
+    def expect(self, job: JobId, device: int, weights: Weights) -> None:
+        generation = self.pool.next_generation(device)
+        self.pool.expect(TrainingJob(job, device, weights, self._seed_of(job), generation))
+
+    def index(self, address: Address) -> int:
+        return address.number + (0, self._gateways_from, self._devices_from)[address.tier]
+
+    def address(self, index: int) -> Address:
         first = self._devices_from
         return self._addresses[index] if index < first else device_address(index - first)
 
@@ -196,13 +269,21 @@ class Simulator:
     def _start_training(self, index: int, start: StartTraining) -> None:
         device = index - self._devices_from
         seconds = self.world.delays.compute(device)
+        if self.life is not None:
+            # Only now: a job that never reaches its device, or twice, is trained as often as it is begun.
+            self.expect(start.job, device, start.weights)
+            seconds *= self.life.compute_factor(device)
+        self.times.began(device, self.at)
         self.queue.push(self.at + seconds, index, _TrainingDone(start.job, seconds))
 
     def _stop_training(self, index: int, stop: StopTraining) -> None:
         self.pool.forget(stop.job)
+        self.times.stopped(index - self._devices_from, self.at)
 
     def _set_timer(self, index: int, timer: SetTimer) -> None:
         at = max(timer.at, self.at)
+        if self.life is not None:
+            self._check_progress()
         self._timers[(index, timer.key)] = self.queue.push(at, index, TimerFired(at, timer.key))
 
     def _solve(self, index: int, solve: Solve) -> None:
@@ -211,15 +292,17 @@ class Simulator:
         self.queue.push(at, index, Solved(at, solve.number, association))
 
     def _evaluate(self, index: int, evaluate: Evaluate) -> None:
+        self._epoch_at = self.at
         evaluation = self.world.learner.evaluate(evaluate.weights)
         self.queue.push(self.at, index, Evaluated(self.at, evaluate.epoch, evaluation))
 
     def _stop(self, index: int, stop: Stop) -> None:
         if stop.reason:
-            raise InternalError(f"{self._address(index)} stopped: {stop.reason}")
+            raise InternalError(f"{self.address(index)} stopped: {stop.reason}")
         self._running -= 1
+        self._stopped.add(index)
         if index == 0:
-            self.finished_at = self.at
+            self.finished_at = self._epoch_at = self.at
 
     def _seed_of(self, job: JobId) -> int:
         return scramble(self._training_seed ^ (job.gateway << 44) ^ (job.incarnation << 32) ^ job.number)
@@ -239,6 +322,10 @@ class Simulator:
                 "finished_at": self.finished_at,
                 "ledger": self.ledger.snapshot(),
                 "delays": self.world.delays.snapshot(),
+                "times": self.times.snapshot(),
+                "stopped": sorted(self._stopped),
+                "epoch_at": self._epoch_at,
+                "life": None if self.life is None else self.life.snapshot(),
                 "timers": [[index, key, sequence] for (index, key), sequence in self._timers.items()],
             },
         )
@@ -247,6 +334,9 @@ class Simulator:
             yield "nodes", [node.snapshot() for node in self._nodes[start : start + _NODES]]
         for part in self.queue.snapshot(_CHUNK):
             yield "queue", part
+        if self.carriage is not None:
+            for part in self.carriage.transfers.snapshot(_CHUNK):
+                yield "transfers", part
 
     def restore(self, parts: dict[str, list[Plain]]) -> None:
         (data,) = parts["simulator"]
@@ -256,6 +346,12 @@ class Simulator:
         self.queue.restore(parts["queue"])
         self.ledger.restore(data["ledger"])
         self.world.delays.restore(data["delays"])
+        self.times.restore(data["times"])
+        self._stopped, self._epoch_at = set(data["stopped"]), data["epoch_at"]
+        if self.carriage is not None:
+            self.carriage.transfers.restore(parts["transfers"])
+        if self.life is not None:
+            self.life.restore(data["life"])
         self._timers = {(index, key): sequence for index, key, sequence in data["timers"]}
         for node, part in zip(self._nodes, chain.from_iterable(parts["nodes"]), strict=True):
             node.restore(part)

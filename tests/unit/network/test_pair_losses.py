@@ -50,6 +50,7 @@ def test_no_pairs_are_no_losses(tmp_path: Path) -> None:
         ("# only\n", "there is no column device_x_m"),
         ("device_x_m,device_y_m,device_z_m\n1,2,3\n", "line 1: there is no column gateway_z_m"),
         ("device_x_m," + HEADER, "line 1: there is more than one column device_x_m"),
+        (HEADER + '1,2,3,4\n"1,2,3,4\n1,2",3,4\n1,2,3,4\n', "line 3: a quotation mark is not closed"),
         (HEADER + "1,2,3\n", "line 2: 3 values for 4 columns"),
         (HEADER + "# c\n1,2,3,4\n1,two,3,4\n", "line 4: device_y_m = 'two' is not a number"),
         (HEADER + "1,,3,4\n", "line 2: device_y_m = '' is not a number"),

@@ -1,0 +1,52 @@
+"""What a simulation is made of, and where it is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from async_hfl.core.learner import Learner
+from async_hfl.core.policies import AssociationPolicy
+from async_hfl.core.records import EpochRecord, Record
+from async_hfl.network.description import DelayModel, SharedAir
+from async_hfl.network.device_profiles import Fleet
+from async_hfl.network.life import LifePlan
+from async_hfl.nodes.cloud import CloudNode
+from async_hfl.nodes.device import DeviceNode
+from async_hfl.nodes.gateway import GatewayNode
+from async_hfl.simulation.ledger import Ledger
+
+
+class Journal(Protocol):
+    """Where a run is written down."""
+
+    def write(self, record: Record) -> None: ...
+
+    def write_sent(self, *fields: Any) -> None: ...
+
+    def epoch(self, record: EpochRecord, ledger: Ledger) -> None:
+        """The row of a cloud epoch: the record with the bytes spent until then."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything a simulation is made of."""
+
+    cloud: CloudNode
+    gateways: Sequence[GatewayNode]
+    devices: Sequence[DeviceNode]
+    learner: Learner
+    delays: DelayModel
+    association: AssociationPolicy
+    model_bytes: int
+    seed: int
+    batching: bool = True
+    charge_solver: float = 0.0
+    air: SharedAir | None = None
+    """None: transfers do not hinder each other."""
+    life: LifePlan | None = None
+    """None: nothing ever fails."""
+    fleet: Fleet | None = None
+    """What devices draw while they work; None: nobody asked."""

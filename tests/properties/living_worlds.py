@@ -1,0 +1,152 @@
+"""Small worlds in which things fail, with every promise checked after every event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import strategies as st
+from run_worlds import Memory, Plan, network_of, plans, world_of
+
+from async_hfl.core.effects import SetTimer, Write
+from async_hfl.core.events import TimerFired
+from async_hfl.network.description import SharedAir
+from async_hfl.network.life import Change, LifePlan, checked
+from async_hfl.network.noisy_delays import NoiseSpread, NoisyDelays
+from async_hfl.network.on_off import OnOff
+from async_hfl.nodes.delivery import TransferOver
+from async_hfl.simulation.invariants import Invariants
+from async_hfl.simulation.simulator import Simulator
+
+MODEL_BYTES = 2_000_000
+"""On the wire, so that transfers last long enough to be cut off; in memory models are tiny."""
+
+
+@dataclass(frozen=True)
+class LivingPlan:
+    run: Plan
+    life: LifePlan | None
+    contended: bool
+    noisy: bool
+
+
+@st.composite
+def living_plans(draw: st.DrawFn) -> LivingPlan:
+    run = replace(draw(plans()), impatient=False)
+    links = network_of(run).links
+    changes = [
+        Change(draw(st.floats(0, 800)), "device", draw(st.integers(0, run.devices - 1)), draw(st.sampled_from(TURNS)))
+        for _ in range(draw(st.integers(0, 3)))
+    ]
+    if run.gateways > 1 and draw(st.booleans()):
+        changes.append(Change(draw(st.floats(0, 600)), "gateway", draw(st.integers(0, run.gateways - 1)), "dies"))
+    life = LifePlan(
+        run.seed,
+        draw(on_off(400.0, 100.0)),
+        draw(on_off(500.0, 60.0)),
+        draw(on_off(700.0, 80.0)),
+        checked(changes, links),
+        detection_s=draw(st.sampled_from([5.0, 60.0])),
+        transfer_loss=draw(st.sampled_from([0.0, 0.0, 0.2])),
+        slow_factor=4.0,
+    )
+    # A device that is down for good must not be the only one.
+    for_good = {c.number for c in life.scheduled if c.thing == "device" and c.turn in ("dies", "down")}
+    if len(for_good) == run.devices:
+        life = replace(life, scheduled=())
+    return LivingPlan(run, life, draw(st.booleans()), draw(st.booleans()))
+
+
+TURNS = ("up", "down", "slow")
+
+
+def on_off(up: float, down: float) -> st.SearchStrategy[OnOff | None]:
+    return st.one_of(
+        st.none(),
+        st.builds(
+            OnOff,
+            st.sampled_from([up, 4 * up]),
+            st.sampled_from([down, down / 5]),
+            st.sampled_from(["exponential", "log-normal"]),
+        ),
+    )
+
+
+def living_simulator(plan: LivingPlan) -> tuple[Simulator, Memory]:
+    world = world_of(plan.run)
+    air = SharedAir((1.0, 0.95, 0.9), 0.02) if plan.contended else None
+    delays = world.delays
+    if plan.noisy:
+        links = world.cloud.registry.links
+        delays = NoisyDelays.around(delays, links, NoiseSpread(0.3, 0.2, 0.1), plan.run.seed)
+    journal = Memory()
+    world = replace(world, model_bytes=MODEL_BYTES, delays=delays, air=air, life=plan.life)
+    return Simulator(world, journal), journal
+
+
+class Watch:
+    """Sees what the loop does to its nodes and what they want done, and checks all of it."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        world = simulator.world
+        gateways, devices = len(world.gateways), len(world.devices)
+        self.simulator = simulator
+        self.nodes: Any = simulator._nodes
+        self.timers: list[dict[str, float]] = [{} for _ in self.nodes]
+        self.changed: dict[int, None] = {}
+        self.invariants = Invariants(0, range(1, 1 + gateways), range(1 + gateways, 1 + gateways + devices))
+        for index, node in enumerate(self.nodes):
+            node.handle = self._spy(index, node.handle)
+        for kind, act in list(simulator._perform.items()):
+            simulator._perform[kind] = self._witness(act)
+
+    def _spy(self, index: int, handle: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def spied(event: Any) -> Any:
+            assert not self.simulator.life or not self.simulator.life.down[index]
+            if isinstance(event, TimerFired):
+                self.timers[index].pop(event.key, None)
+            self.changed[index] = None
+            return handle(event)
+
+        return spied
+
+    def _witness(self, act: Callable[[int, Any], None]) -> Callable[[int, Any], None]:
+        def witnessed(index: int, effect: Any) -> None:
+            self.invariants.witness.effect(effect)
+            if isinstance(effect, SetTimer):
+                self.timers[index][effect.key] = effect.at
+            elif isinstance(effect, Write):
+                self.invariants.record(effect.record, self.nodes[index].node)
+            act(index, effect)
+
+        return witnessed
+
+    def look(self) -> bool:
+        assert self.simulator.life is not None
+        down = self.simulator.life.down
+        up = [None if down[index] else node for index, node in enumerate(self.nodes)]
+        for index in self.changed:
+            self.invariants.check(up, self.timers, index)
+            if up[index] is not None:
+                self._nothing_forgotten(index)
+        self.changed.clear()
+        return False
+
+    def _nothing_forgotten(self, index: int) -> None:
+        """What waits for no timer is under way, or has just come to its end."""
+        assert self.simulator.carriage is not None
+        sender = self.simulator.address(index)
+        watched = {
+            (transfer.to, transfer.wrapping[-1])
+            for transfer in self.simulator.carriage.transfers._underway.values()
+            if transfer.sender == sender
+        }
+        for _, _, node, what in self.simulator.queue.heap:
+            if node == index and isinstance(what, TransferOver):
+                watched.add((what.to, what.number))
+        for key, parcel in self.nodes[index].state.unacknowledged.items():
+            assert parcel.resend_at < float("inf") or key in watched, f"{sender} waits for ever with {parcel}"
+
+    def at_end(self) -> None:
+        self.invariants.at_end(self.nodes)

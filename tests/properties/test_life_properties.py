@@ -1,0 +1,86 @@
+"""Promises that hold whatever goes down, for any small network and method."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from living_worlds import LivingPlan, Watch, living_plans, living_simulator
+from run_worlds import Memory, Plan, final_weights
+
+from async_hfl.core.records import EpochRecord, LifeRecord, SentRecord
+from async_hfl.journal import checkpoint
+from async_hfl.network.life import Change, LifePlan
+from async_hfl.network.on_off import OnOff
+from async_hfl.simulation.simulator import Simulator
+
+FEW = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+RUN = Plan(5, 9, 3, 0.3, 12, 3, False, True, True, "update", True, "reply", 0.5, "carry", False, None)
+STORM = LifePlan(
+    3,
+    OnOff(300.0, 100.0),
+    OnOff(400.0, 60.0, "log-normal"),
+    OnOff(600.0, 90.0),
+    (Change(90.0, "device", 2, "slow"), Change(120.0, "gateway", 1, "dies")),
+    detection_s=30.0,
+    transfer_loss=0.2,
+    slow_factor=4.0,
+)
+MIXED = LivingPlan(RUN, STORM, True, True)
+SYNC = LivingPlan(replace(RUN, family="rounds", averages=True), STORM, True, False)
+SEMI = LivingPlan(replace(RUN, family="periods", averages=True, warmup=False), STORM, False, True)
+RELAYED = LivingPlan(replace(RUN, relay=True, utility=False, balanced=False, gradient="none"), STORM, False, False)
+CROWDED = LivingPlan(RUN, None, True, True)
+
+
+def run(plan: LivingPlan) -> tuple[Simulator, Memory]:
+    simulator, journal = living_simulator(plan)
+    simulator.start()
+    simulator.run()
+    return simulator, journal
+
+
+@given(living_plans())
+@example(MIXED)
+@example(SYNC)
+@example(SEMI)
+@example(RELAYED)
+@FEW
+def test_every_promise_holds_after_every_event_and_the_run_ends(plan: LivingPlan) -> None:
+    simulator, journal = living_simulator(plan)
+    watch = Watch(simulator)
+    simulator.start()
+    simulator.run(stop=watch.look)
+    watch.at_end()
+    assert simulator.finished_at is not None
+    assert len(journal.of(EpochRecord)) == plan.run.epochs
+    assert [record.what for record in journal.of(LifeRecord)].count("finished") == 1
+    # The books and the journal agree to the byte, transfers cut off included.
+    sent = journal.of(SentRecord)
+    assert simulator.ledger.total == sum(r.model + r.gradient + r.basis + r.control for r in sent)
+    assert all(record.transfer_s >= 0 for record in sent)
+
+
+@given(living_plans(), st.integers(1, 400))
+@example(MIXED, 150)
+@example(SYNC, 220)
+@example(CROWDED, 90)
+@FEW
+def test_broken_off_anywhere_it_goes_on_as_if_it_never_was(plan: LivingPlan, steps: int) -> None:
+    whole, wanted = run(plan)
+    first, before = living_simulator(plan)
+    first.start()
+    left = iter(range(steps))
+    first.run(stop=lambda: next(left, None) is None)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "checkpoint"
+        checkpoint.save(path, first.snapshot())
+        second, after = living_simulator(plan)
+        second.restore(checkpoint.load(path))
+    second.run()
+    assert before.records + after.records == wanted.records
+    assert final_weights(second) == final_weights(whole)
+    assert second.times.snapshot()[0].tolist() == whole.times.snapshot()[0].tolist()

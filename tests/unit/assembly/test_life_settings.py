@@ -1,0 +1,159 @@
+"""The section [life], and what a run makes of it: strict, off by default, bytes decide the time, work costs energy."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from async_hfl import api
+from async_hfl.assembly.build import build
+from async_hfl.assembly.loading import compose
+from async_hfl.core.errors import SettingsError
+from async_hfl.network.life import Change
+from async_hfl.network.on_off import OnOff
+from async_hfl.simulation.world import World
+
+SMALL = ["task.devices=12", "network.gateways=3", "cloud.epochs=20", "gateway.epochs=4"]
+
+
+def world(network: str, *overrides: str) -> World:
+    composed = compose(task="null", network=network, method="async-random", overrides=[*SMALL, *overrides])
+    return build(composed.settings, 1).world
+
+
+def run(path: Path, network: str, *overrides: str, **options: Any) -> api.Run:
+    return api.run(
+        task="null", network=network, method="async-random", overrides=[*SMALL, *overrides], out=path, **options
+    )
+
+
+def test_nothing_fails_unless_told_to() -> None:
+    assert world("uniform").life is None
+    assert world("uniform").air is None
+    assert world("uniform", "network.contention=true").air is not None
+    assert world("nycmesh").air is not None
+    assert world("nycmesh", "network.contention=false").air is None
+
+
+def test_everything_that_can_be_said() -> None:
+    life = world(
+        "uniform",
+        "life.device_up=5400",
+        "life.gateway_up=9000",
+        "life.gateway_down=100",
+        "life.distribution=log-normal",
+        "life.spread=0.5",
+        'life.schedule=["3600 gateway 2 dies"]',
+        "life.detection=30",
+        "life.transfer_loss=0.01",
+        "life.stragglers=0.25",
+        "life.straggler_factor=3",
+        "life.straggler_from=50",
+    ).life
+    assert life is not None
+    assert life.devices == OnOff(5400.0, 600.0, "log-normal", 0.5)
+    assert life.gateways == OnOff(9000.0, 100.0, "log-normal", 0.5)
+    assert life.links is None
+    slow = [change for change in life.scheduled if change.turn == "slow"]
+    assert len({change.number for change in slow}) == 3
+    assert {change.at for change in slow} == {50.0}
+    assert life.scheduled[-1] == Change(3600.0, "gateway", 2, "dies")
+    assert (life.detection_s, life.transfer_loss, life.slow_factor) == (30.0, 0.01, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("life.device_up=0", "must be a number > 0"),
+        ("life.device_down=60", "does nothing without life.device_up"),
+        ("life.spread=2", "does nothing without life.distribution = 'log-normal'"),
+        ("life.straggler_factor=2", "does nothing without life.stragglers"),
+        ("life.transfer_loss=1", "must be a number >= 0 and < 1"),
+        ("life.detection=inf", "must be a finite number"),
+        ("life.schedule=1", "must be a list, each a text"),
+        ("life.devices_up=3", "did you mean life.device_up?"),
+    ],
+)
+def test_mistakes_are_told(override: str, message: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        compose(task="null", network="uniform", overrides=[override])
+    assert message in str(error.value)
+
+
+def test_a_run_with_a_hard_life_is_broken_off_and_goes_on_to_the_same_end(tmp_path: Path) -> None:
+    hard = [
+        "life.device_up=300",
+        "life.device_down=60",
+        "life.link_up=600",
+        "life.link_down=30",
+        "life.gateway_up=800",
+        "life.gateway_down=90",
+        "life.transfer_loss=0.05",
+        'life.schedule=["400 gateway 1 dies"]',
+        "network.contention=true",
+        "network.link_noise=0.3",
+        "task.model_size=50000",
+        "simulation.checkpoint_epochs=3",
+    ]
+
+    class PowerCut(Exception):
+        pass
+
+    def cut(progress: Any) -> None:
+        if progress.epoch >= 11:
+            raise PowerCut
+
+    whole = run(tmp_path / "whole", "uniform", *hard)
+    with pytest.raises(PowerCut):
+        run(tmp_path / "broken", "uniform", *hard, on_epoch=cut)
+    found = api.resume(tmp_path / "broken")
+    assert found.summary["digest"] == whole.summary["digest"]
+    assert found.summary["energy"] == whole.summary["energy"]
+    assert (tmp_path / "broken" / "devices.csv").read_text() == (tmp_path / "whole" / "devices.csv").read_text()
+    happened = whole.summary["life"]
+    assert happened["gateway_died"] == 1
+    assert min(happened[f"{thing}_went_down"] for thing in ("device", "link", "gateway")) > 0
+
+
+def test_bytes_decide_the_time_on_the_same_network(tmp_path: Path) -> None:
+    small = run(tmp_path / "small", "nycmesh", "task.model_size=1000")
+    big = run(tmp_path / "big", "nycmesh", "task.model_size=500000")
+    assert big.summary["virtual_s"] > 1.1 * small.summary["virtual_s"]
+    assert big.summary["energy"]["radio_s"] > 10 * small.summary["energy"]["radio_s"]
+
+
+def test_sharing_the_air_takes_longer_than_having_it(tmp_path: Path) -> None:
+    alone, shared = (
+        run(
+            tmp_path / name,
+            "nycmesh",
+            "task.model_size=1000000",
+            f"network.contention={name}",
+            "gateway.bandwidth=500%",
+            "cloud.epochs=6",
+        )
+        for name in ("false", "true")
+    )
+    assert shared.summary["virtual_s"] > alone.summary["virtual_s"]
+
+
+def test_energy_is_watts_times_seconds_and_adds_up(tmp_path: Path) -> None:
+    made = run(tmp_path / "run", "nycmesh", "network.fleet=rpi4")
+    energy = made.summary["energy"]
+    with (tmp_path / "run" / "devices.csv").open() as file:
+        rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+    assert [row["device"] for row in rows] == list(range(12))
+    fleet = world("nycmesh", "network.fleet=rpi4").fleet
+    assert fleet is not None
+    for row in rows:
+        watts = (fleet.compute_w[0], fleet.transmit_w[0], fleet.receive_w[0])
+        spent = (row["compute_s"], row["transmit_s"], row["receive_s"])
+        assert row["energy_j"] == pytest.approx(sum(w * s for w, s in zip(watts, spent, strict=True)))
+    assert energy["total_j"] == pytest.approx(sum(row["energy_j"] for row in rows))
+    assert energy["compute_j"] + energy["transmit_j"] + energy["receive_j"] == pytest.approx(energy["total_j"])
+    assert energy["device_most_j"] == max(row["energy_j"] for row in rows)
+    # Trainings that were finished, and those under way at the end are not counted: at least this much.
+    assert energy["compute_s"] >= 0.9 * made.summary["device_updates"] * fleet.compute_seconds[0]

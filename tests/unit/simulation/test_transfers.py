@@ -1,0 +1,171 @@
+"""Transfers that share the air or are cut off, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from async_hfl.core import messages as m
+from async_hfl.core.identifiers import CLOUD, Address, JobId, device_address, gateway_address
+from async_hfl.core.traffic import HEADER_BYTES
+from async_hfl.core.weights import frozen
+from async_hfl.network.description import SharedAir
+from async_hfl.simulation.device_times import DeviceTimes
+from async_hfl.simulation.event_queue import EventQueue
+from async_hfl.simulation.ledger import Ledger
+from async_hfl.simulation.transfers import AirDue, Transfers
+
+MODEL = 10_000
+G0, G1 = gateway_address(0), gateway_address(1)
+D0, D1 = device_address(0), device_address(1)
+
+
+class TenSeconds:
+    """For a model, alone; control messages take one."""
+
+    def to_device(self, gateway: int, device: int, size_bytes: int) -> float:
+        return 10.0 if size_bytes > MODEL else 1.0
+
+    def to_gateway(self, device: int, gateway: int, size_bytes: int) -> float:
+        return self.to_device(gateway, device, size_bytes)
+
+    def compute(self, device: int) -> float:
+        raise AssertionError
+
+    def gateway_to_cloud(self, gateway: int, size_bytes: int) -> float:
+        return self.to_device(gateway, 0, size_bytes)
+
+    def cloud_to_gateway(self, gateway: int, size_bytes: int) -> float:
+        return self.to_device(gateway, 0, size_bytes)
+
+    def snapshot(self) -> None:
+        return None
+
+    def restore(self, data: Any) -> None:
+        pass
+
+
+class Air:
+    """Two gateways, two devices; remembers what was booked."""
+
+    def __init__(self, air: SharedAir | None, loss: float = 0.0, seed: int = 0) -> None:
+        self.queue, self.ledger, self.times = EventQueue(), Ledger(2, 2), DeviceTimes(2)
+        self.sent: list[tuple[Any, ...]] = []
+        self.transfers = Transfers(
+            self.queue,
+            TenSeconds(),
+            air,
+            2,
+            MODEL,
+            self.ledger,
+            self.times,
+            lambda *fields: self.sent.append(fields),
+            loss,
+            seed,
+        )
+
+    def upload(self, at: float, device: Address, gateway: Address, number: int = 1) -> None:
+        weights = frozen(np.zeros(1, np.float32))
+        update = m.Update(JobId(gateway.number, 1, number), weights, 1, 1, 0.0, 0.0, None, 0.0, 0.0)
+        self.transfers.start(at, device, gateway, update)
+
+    def until(self, end: float = float("inf")) -> list[tuple[float, str]]:
+        """(when, sender) of what arrives before `end`."""
+        arrived = []
+        while self.queue.heap and self.queue.heap[0][0] < end:
+            at, _, _, what = self.queue.pop()
+            if isinstance(what, AirDue):
+                self.transfers.air_due(at, what)
+            elif (transfer := self.transfers.ended(at, what)) is not None:  # type: ignore[arg-type]
+                arrived.append((at, str(transfer.sender)))
+        return arrived
+
+
+def test_two_in_the_same_air_slow_each_other_down_as_long_as_both_are_there() -> None:
+    air = Air(SharedAir())
+    air.upload(0.0, D0, G0)
+    assert air.until(5.0) == []
+    air.upload(5.0, D1, G0)
+    # d0 had 5 s alone and needs 10 more at half speed; d1 has done half by then and ends alone.
+    assert air.until() == [(15.0, "d0"), (20.0, "d1")]
+    assert [fields[5] for fields in air.sent] == [15.0, 15.0]
+    # The radio worked as long as each would have taken alone: waiting for the air is not sending.
+    assert list(air.times.transmit_s) == [10.0, 10.0]
+
+
+def test_another_gateway_has_its_own_air_and_latency_takes_none() -> None:
+    air = Air(SharedAir(latency=2.0))
+    air.upload(0.0, D0, G0)
+    air.upload(0.0, D1, G1)
+    assert air.until() == [(10.0, "d0"), (10.0, "d1")]
+    air.upload(20.0, D0, G0)
+    air.upload(20.0, D1, G0)
+    assert air.until() == [(38.0, "d0"), (38.0, "d1")]  # twice 8 s of air, 2 s of latency
+
+
+def test_collisions_cost_the_air_something() -> None:
+    air = Air(SharedAir((1.0, 0.8)))
+    air.upload(0.0, D0, G0)
+    air.upload(0.0, D1, G0)
+    assert air.until() == [(25.0, "d0"), (25.0, "d1")]
+
+
+def test_the_backhaul_and_single_frames_are_not_in_the_air() -> None:
+    air = Air(SharedAir())
+    air.upload(0.0, D0, G0)
+    air.transfers.start(0.0, D1, G0, m.Alive())
+    air.transfers.start(0.0, CLOUD, G0, m.GlobalModel(1, frozen(np.zeros(1, np.float32))))
+    assert sorted(air.until()) == [(1.0, "d1"), (10.0, "cloud"), (10.0, "d0")]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_is_cut_off_counts_as_far_as_it_went(shared: bool) -> None:
+    air = Air(SharedAir() if shared else None)
+    air.upload(0.0, D0, G0)
+    air.upload(0.0, D1, G0)
+    air.until(4.0)
+    (cut,) = air.transfers.cut(4.0, D1)
+    assert (cut.sender, cut.to) == (D1, G0)
+    # Shared, d1 has had 2 of its 10 seconds of air, and d0 goes on alone with 8 left.
+    share = 0.2 if shared else 0.4
+    assert air.sent[0][5:] == (4.0, int(share * MODEL), 0, 0, int(share * HEADER_BYTES))
+    assert air.times.transmit_s[1] == share * 10.0
+    assert air.until() == [(12.0 if shared else 10.0, "d0")]
+    assert air.ledger.total == MODEL + HEADER_BYTES + int(share * MODEL) + int(share * HEADER_BYTES)
+
+
+def test_a_cut_takes_those_between_two_only() -> None:
+    air = Air(None)
+    air.upload(0.0, D0, G0)
+    air.upload(0.0, D0, G1)
+    air.transfers.start(0.0, G0, D0, m.Probe())
+    assert [str(cut.sender) for cut in air.transfers.cut(0.5, D0, G0)] == ["d0", "g0"]
+    assert air.until() == [(10.0, "d0")]
+    assert air.transfers.cut(11.0, D0) == []
+
+
+def test_some_break_off_by_chance_somewhere_on_the_way() -> None:
+    air = Air(None, loss=0.25, seed=5)
+    for number in range(400):
+        air.upload(0.0, D0, G0, number)
+    air.until()
+    shares = np.array([fields[6] / MODEL for fields in air.sent])
+    broken = shares[shares < 1.0]
+    assert len(shares) == 400
+    assert len(broken) == pytest.approx(100, abs=25)
+    assert broken.mean() == pytest.approx(0.5, abs=0.1)
+    # One that breaks off half-way does so after half of its time.
+    assert all(fields[5] == pytest.approx(10.0 * fields[6] / MODEL, abs=1e-3) for fields in air.sent)
+
+
+def test_a_snapshot_in_the_middle_changes_nothing() -> None:
+    whole, first, second = Air(SharedAir()), Air(SharedAir()), Air(SharedAir())
+    for air in (whole, first):
+        air.upload(0.0, D0, G0)
+        air.upload(3.0, D1, G0)
+    assert first.until(7.0) == []
+    second.transfers.restore(list(first.transfers.snapshot(1)))
+    second.queue.restore(list(first.queue.snapshot(100)))
+    assert second.until() == whole.until()
