@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from run_worlds import Memory, Plan, network_of, plans, world_of
 
-from async_hfl.core.effects import SetTimer, Write
+from async_hfl.core.effects import Write
 from async_hfl.core.events import TimerFired
 from async_hfl.network.description import SharedAir
 from async_hfl.network.life import Change, LifePlan, checked
@@ -93,7 +93,6 @@ class Watch:
         gateways, devices = len(world.gateways), len(world.devices)
         self.simulator = simulator
         self.nodes: Any = simulator._nodes
-        self.timers: list[dict[str, float]] = [{} for _ in self.nodes]
         self.changed: dict[int, None] = {}
         self.invariants = Invariants(0, range(1, 1 + gateways), range(1 + gateways, 1 + gateways + devices))
         for index, node in enumerate(self.nodes):
@@ -104,8 +103,6 @@ class Watch:
     def _spy(self, index: int, handle: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def spied(event: Any) -> Any:
             assert not self.simulator.life or not self.simulator.life.down[index]
-            if isinstance(event, TimerFired):
-                self.timers[index].pop(event.key, None)
             self.changed[index] = None
             return handle(event)
 
@@ -114,9 +111,7 @@ class Watch:
     def _witness(self, act: Callable[[int, Any], None]) -> Callable[[int, Any], None]:
         def witnessed(index: int, effect: Any) -> None:
             self.invariants.witness.effect(effect)
-            if isinstance(effect, SetTimer):
-                self.timers[index][effect.key] = effect.at
-            elif isinstance(effect, Write):
+            if isinstance(effect, Write):
                 self.invariants.record(effect.record, self.nodes[index].node)
             act(index, effect)
 
@@ -126,12 +121,21 @@ class Watch:
         assert self.simulator.life is not None
         down = self.simulator.life.down
         up = [None if down[index] else node for index, node in enumerate(self.nodes)]
+        timers = self._timers()
         for index in self.changed:
-            self.invariants.check(up, self.timers, index)
+            self.invariants.check(up, timers, index)
             if up[index] is not None:
                 self._nothing_forgotten(index)
         self.changed.clear()
         return False
+
+    def _timers(self) -> list[dict[str, float]]:
+        """By node: those that will fire, as the heap has them; what is due now is due at whatever time it was meant."""
+        found: list[dict[str, float]] = [{} for _ in self.nodes]
+        for at, sequence, index, what in self.simulator.queue.heap:
+            if isinstance(what, TimerFired) and self.simulator._timers.get((index, what.key)) == sequence:
+                found[index][what.key] = at if at > self.simulator.at else 0.0
+        return found
 
     def _nothing_forgotten(self, index: int) -> None:
         """What waits for no timer is under way, or has just come to its end."""

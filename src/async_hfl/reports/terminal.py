@@ -140,6 +140,14 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
         table.add_row("selection", f"solved to a gap of at most {percent(summary['largest_selection_gap'])}")
     if summary["largest_association_gap"] is not None:
         table.add_row("association", f"solved to a gap of at most {percent(summary['largest_association_gap'])}")
+    if happened := summary.get("life"):
+        table.add_row("life", ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in happened.items()))
+    if spent := summary.get("energy"):
+        table.add_row(
+            "energy",
+            f"{spent['total_j'] / 1e3:,.1f} kJ by devices ({percent(spent['compute_j'] / max(spent['total_j'], 1e-9))} "
+            f"computing); median {spent['device_median_j']:,.0f} J, most {spent['device_most_j']:,.0f} J",
+        )
     training = summary["training"]
     table.add_row(
         "time",
