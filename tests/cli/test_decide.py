@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from command_line import Call, command
 
 import async_hfl
 from async_hfl.core.errors import DataError, UserError
+from async_hfl.decisions.exact import best_balance
 
 SELECTION: dict[str, Any] = {
     "candidates": [
@@ -292,7 +294,18 @@ def test_python_says_the_same() -> None:
 
 def test_no_proof_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the count of steps runs out there is no answer that only looks exact."""
-    monkeypatch.setattr("async_hfl.assembly.deciding.best_balance", lambda *_, **__: None)
-    uneven = first(ASSOCIATION, "devices", learning_utility=3.3)
+    monkeypatch.setattr("async_hfl.assembly.deciding.best_balance", partial(best_balance, node_limit=1))
+    random = np.random.default_rng(1)
+    names = [f"d{number}" for number in range(30)]
+    problem = {
+        "devices": [{"device": name, "learning_utility": float(random.lognormal())} for name in names],
+        "gateways": [{"gateway": gateway, "bandwidth": 1e6} for gateway in "abc"],
+        "links": [
+            {"device": name, "gateway": gateway, "data_rate": float(random.uniform(1e3, 1e5))}
+            for name in names
+            for gateway in "abc"
+        ],
+        "load_penalty": 0.1,
+    }
     with pytest.raises(UserError, match=r"no optimum could be proven .* without --exact there is an answer"):
-        async_hfl.decide_association(uneven, exact=True)
+        async_hfl.decide_association(problem, exact=True)

@@ -15,12 +15,13 @@ import numpy as np
 
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.weights import Weights
-from async_hfl.learning.backend import Array, jax, lax
+from async_hfl.learning.backend import jax
 from async_hfl.learning.compilation import Program, compile_for
-from async_hfl.learning.models.model import Model, unflatten
+from async_hfl.learning.evaluation import counting
+from async_hfl.learning.models.model import Model
 from async_hfl.learning.objectives import Objective
 from async_hfl.learning.partition import Rows
-from async_hfl.learning.resident import Resident, gather, resident
+from async_hfl.learning.resident import resident
 from async_hfl.learning.samples import Samples
 from async_hfl.learning.trainer import Precision
 
@@ -42,9 +43,8 @@ class ByDevice:
         owned: Sequence[Rows],
         precision: Precision = "float32",
     ) -> None:
-        self._model = model
+        self._counting = counting(model, objective, samples.window)
         self._objective = objective
-        self._window = samples.window
         self._precision: Precision = precision
         self._devices = len(owned)
         judged = [_spaced(rows) for rows in owned]
@@ -71,7 +71,7 @@ class ByDevice:
         with self._compiling:
             if self._program is None:
                 [self._program] = compile_for(
-                    [self._place], self._counting(), (*self._arguments, weights), self._precision
+                    [self._place], self._counting, (*self._arguments, weights), self._precision
                 )
         sums = np.asarray(self._program(*self._arguments, weights), dtype=np.float64)
         totals = np.zeros((self._devices, sums.shape[1]))
@@ -81,22 +81,6 @@ class ByDevice:
             self._objective.summarise(total) if any_ else None
             for total, any_ in zip(totals, counted.tolist(), strict=True)
         ]
-
-    def _counting(self) -> Program:
-        model, objective, window = self._model, self._objective, self._window
-
-        def count_all(data: Resident, order: Array, mask: Array, weights: Array) -> Array:
-            parameters = unflatten(model.layout, weights)
-
-            def count(piece: tuple[Array, Array]) -> Array:
-                rows, real = piece
-                inputs, wanted = gather(data, rows, window)
-                return objective.count(model.apply(parameters, inputs), wanted, real)
-
-            sums: Array = lax.map(count, (order, mask))
-            return sums
-
-        return count_all
 
 
 def _spaced(rows: Rows) -> Rows:

@@ -58,7 +58,9 @@ class Evaluator:
             if not self._programs:
                 weights = np.empty(self._model.layout.size, dtype=np.float32)
                 arguments = (*self._arguments[0], weights)
-                self._programs = compile_for(self._devices, self._program(), arguments, self._precision)
+                self._programs = compile_for(
+                    self._devices, counting(self._model, self._objective, self._window), arguments, self._precision
+                )
 
     def evaluate(self, weights: Weights) -> Evaluation:
         return self._objective.summarise(self._sums(weights).sum(axis=0))
@@ -72,18 +74,19 @@ class Evaluator:
         ]
         return np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])[: self._batches]
 
-    def _program(self) -> Program:
-        model, objective, window = self._model, self._objective, self._window
 
-        def count_all(data: Resident, order: Array, mask: Array, weights: Array) -> Array:
-            parameters = unflatten(model.layout, weights)
+def counting(model: Model, objective: Objective, window: int) -> Program:
+    """(samples, their rows by batch, mask, weights) -> the objective's sums, batch by batch."""
 
-            def count(batch: tuple[Array, Array]) -> Array:
-                rows, real = batch
-                inputs, wanted = gather(data, rows, window)
-                return objective.count(model.apply(parameters, inputs), wanted, real)
+    def count_all(data: Resident, order: Array, mask: Array, weights: Array) -> Array:
+        parameters = unflatten(model.layout, weights)
 
-            sums: Array = lax.map(count, (order, mask))
-            return sums
+        def count(batch: tuple[Array, Array]) -> Array:
+            rows, real = batch
+            inputs, wanted = gather(data, rows, window)
+            return objective.count(model.apply(parameters, inputs), wanted, real)
 
-        return count_all
+        sums: Array = lax.map(count, (order, mask))
+        return sums
+
+    return count_all

@@ -1,9 +1,9 @@
 """Convolution of whole rows by a banded matrix, for accelerators; images as (batch, height, width, channels).
 
 A row of outputs is a linear map of the few rows of inputs under it, and the map is the same for every row: a matrix
-with the filter's weights along a band and zeros beside it. So a convolution is one large dense product, without
-patches: it multiplies many zeros, which a matrix unit does for nothing, and moves a fifth of the memory, which is what
-takes the time. On a processor it is the other way round (see `convolution`).
+with the filter's weights along a band and zeros beside it. So a convolution is one large dense product over rows: it
+multiplies many zeros, which a matrix unit does for nothing, and the rows under a filter are a third as large as its
+patches, which is what takes the time. On a processor it is the other way round (see `convolution`).
 """
 
 from __future__ import annotations
