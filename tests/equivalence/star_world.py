@@ -23,7 +23,7 @@ from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.gateway_aggregation import GatewayAggregation
 from async_hfl.nodes.rules import CloudRules, GatewayRules
-from async_hfl.simulation.ledger import Ledger
+from async_hfl.simulation.ledger import Spent
 from async_hfl.simulation.simulator import Simulator
 from async_hfl.simulation.world import World
 
@@ -100,7 +100,7 @@ class Records(list[Any]):
     def write_sent(self, *fields: Any) -> None:
         return
 
-    def epoch(self, record: Any, ledger: Ledger) -> None:
+    def epoch(self, record: Any, spent: Spent) -> None:
         return
 
 

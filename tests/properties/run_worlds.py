@@ -31,7 +31,7 @@ from async_hfl.nodes.gateway_periods import Periods
 from async_hfl.nodes.gateway_relaying import Relay
 from async_hfl.nodes.gateway_rounds import Rounds
 from async_hfl.nodes.rules import CloudRules, GatewayRules
-from async_hfl.simulation.ledger import Ledger
+from async_hfl.simulation.ledger import Spent
 from async_hfl.simulation.simulator import Simulator
 from async_hfl.simulation.world import World
 
@@ -117,8 +117,8 @@ class Memory:
         record = SentRecord(at, str(sender), str(receiver), message, str(about), *more)  # type: ignore[arg-type]
         self.records.append(record)
 
-    def epoch(self, record: EpochRecord, ledger: Ledger) -> None:
-        self.totals.append((record.epoch, ledger.total))
+    def epoch(self, record: EpochRecord, spent: Spent) -> None:
+        self.totals.append((record.epoch, spent.total))
 
     def of(self, kind: type) -> list[Any]:
         return [record for record in self.records if type(record) is kind]

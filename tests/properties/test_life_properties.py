@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from living_worlds import LivingPlan, Watch, living_plans, living_simulator
@@ -62,6 +63,21 @@ def test_every_promise_holds_after_every_event_and_the_run_ends(plan: LivingPlan
     sent = journal.of(SentRecord)
     assert simulator.ledger.total == sum(r.model + r.gradient + r.basis + r.control for r in sent)
     assert all(record.transfer_s >= 0 for record in sent)
+    # What a row says was spent by its epoch is what arrived, and of all that was under way the part that had gone.
+    spent = [total for _, total in journal.totals]
+    for record, total, later in zip(journal.of(EpochRecord), spent, [*spent[1:], simulator.ledger.total], strict=True):
+        under_way = sum(one.at < record.at < one.at + one.transfer_s for one in sent)
+        slack = 4 * under_way + 1  # what is cut off is rounded down, kind by kind
+        assert later >= total - slack
+        if simulator.world.air is None:  # then each went at an even speed
+            assert total == pytest.approx(sum(gone(one, record.at) for one in sent), abs=slack)
+
+
+def gone(sent: SentRecord, at: float) -> float:
+    size = sent.model + sent.gradient + sent.basis + sent.control
+    if at >= sent.at + sent.transfer_s:
+        return size
+    return size * max(0.0, at - sent.at) / sent.transfer_s
 
 
 @given(living_plans(), st.integers(1, 400))
@@ -82,5 +98,6 @@ def test_broken_off_anywhere_it_goes_on_as_if_it_never_was(plan: LivingPlan, ste
         second.restore(checkpoint.load(path))
     second.run()
     assert before.records + after.records == wanted.records
+    assert before.totals + after.totals == wanted.totals
     assert final_weights(second) == final_weights(whole)
     assert second.times.snapshot()[0].tolist() == whole.times.snapshot()[0].tolist()

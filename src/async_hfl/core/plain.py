@@ -36,30 +36,42 @@ def plain(cls: C) -> C:
     _registry[cls.__name__] = cls
     _field_names[cls] = names
     if dataclasses.is_dataclass(cls):
-        _quicken(cls)
+        quick(cls)
     return cls
 
 
-def _quicken(cls: Any) -> None:
-    """Let a frozen dataclass fill its slots directly: a run makes some ten such values for every device update, and
-    the generated `object.__setattr__` by name takes twice the time."""
-    fields = dataclasses.fields(cls)
+def quick(cls: C) -> C:
+    """Class decorator: let a frozen dataclass fill its slots directly. A run makes some ten such values for every
+    device update, and the generated `object.__setattr__` by name takes twice the time."""
+    made = cast(Any, cls)
+    fields = dataclasses.fields(made)
     slots = [cls.__dict__.get(field.name) for field in fields]
     if (
-        not cls.__dataclass_params__.frozen
+        not made.__dataclass_params__.frozen
         or hasattr(cls, "__post_init__")
         or not all(isinstance(slot, MemberDescriptorType) for slot in slots)
-        or any(field.default_factory is not dataclasses.MISSING for field in fields)
     ):
-        return
-    names = [field.name for field in fields]
-    namespace: dict[str, Any] = {f"_set_{name}": slot.__set__ for name, slot in zip(names, slots, strict=True)}
-    namespace |= {f"_default_{f.name}": f.default for f in fields if f.default is not dataclasses.MISSING}
-    arguments = [f"{name}=_default_{name}" if f"_default_{name}" in namespace else name for name in names]
-    body = [f"    _set_{name}(self, {name})" for name in names] or ["    pass"]
-    exec("\n".join([f"def __init__({', '.join(['self', *arguments])}):", *body]), namespace)
-    namespace["__init__"].__annotations__ = dict(cls.__init__.__annotations__)
-    cls.__init__ = namespace["__init__"]
+        return cls
+    missing = dataclasses.MISSING
+    namespace: dict[str, Any] = {"_missing": missing}
+    arguments, body = ["self"], []
+    for field, slot in zip(fields, slots, strict=True):
+        name, value = field.name, field.name
+        namespace[f"_set_{name}"] = cast(MemberDescriptorType, slot).__set__
+        if field.default_factory is not missing:
+            namespace[f"_make_{name}"] = field.default_factory
+            arguments.append(f"{name}=_missing")
+            value = f"_make_{name}() if {name} is _missing else {name}"
+        elif field.default is not missing:
+            namespace[f"_default_{name}"] = field.default
+            arguments.append(f"{name}=_default_{name}")
+        else:
+            arguments.append(name)
+        body.append(f"    _set_{name}(self, {value})")
+    exec("\n".join([f"def __init__({', '.join(arguments)}):", *(body or ["    pass"])]), namespace)
+    namespace["__init__"].__annotations__ = dict(made.__init__.__annotations__)
+    made.__init__ = namespace["__init__"]
+    return cls
 
 
 def to_plain(value: object) -> Plain:

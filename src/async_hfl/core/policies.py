@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.plain import plain
+from async_hfl.core.plain import plain, quick
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -28,6 +28,7 @@ def needs_gradients(needs: frozenset[Need]) -> bool:
     return not needs.isdisjoint({"utility", "gradients"})
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class SelectionProblem:
     """Which idle devices should gateway j trigger now? (Eq. 10)
@@ -83,6 +84,7 @@ class Peers:
     """Those that are known, for a policy that needs gradients: not parallel to the columns above."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Selection:
     devices: tuple[int, ...]

@@ -68,6 +68,10 @@ class SharedMedium(Generic[Token]):
         senders = self._uploads + (active > self._uploads)
         return self._efficiency[min(senders, len(self._efficiency)) - 1] / active
 
+    def virtual(self, at: float) -> float:
+        """V at a moment before the next end: the airtime that every transfer under way has had since V was 0."""
+        return self._virtual + (at - self._at) * self.speed() if self._underway else self._virtual
+
     def start(self, at: float, token: Token, airtime: float, upload: bool = True) -> None:
         """From now on `token` is under way; alone it would take `airtime` seconds."""
         if token in self._underway:
@@ -116,8 +120,7 @@ class SharedMedium(Generic[Token]):
         due = self.next_end()
         if due is not None and at > due[0] + _SLACK * max(1.0, abs(at)):
             raise InvariantViolation(f"transfer {due[1]} ended at {due[0]} s, before {at} s, and was passed over")
-        if self._underway:
-            self._virtual += (at - self._at) * self.speed()
+        self._virtual = self.virtual(at)
         self._at = at
 
     def _first(self) -> tuple[float, int, Token] | None:

@@ -66,7 +66,8 @@ def dispatch(node: GatewayNode, at: float) -> None:
             f"selection at gateway {rules.number}: what was chosen takes the load to {state.load:.6g} bytes/s, "
             f"beyond the bandwidth of {rules.bandwidth:.6g}"
         )
-    node.emit(Write(SelectionRecord(at, rules.number, len(slots), chosen, _limited(node, slots), lone, gap)))
+    limited = len(chosen) < len(slots) and _limited(node, slots)
+    node.emit(Write(SelectionRecord(at, rules.number, len(slots), chosen, limited, lone, gap)))
     if chosen:
         node.aggregation.dispatched(node, tuple(range(first, state.next_job)), at)
 
@@ -74,10 +75,8 @@ def dispatch(node: GatewayNode, at: float) -> None:
 def _limited(node: GatewayNode, slots: Ints) -> bool:
     """Is there a candidate left out that what is left of the bandwidth could not take?"""
     state, roster = node.state, node.state.roster
-    left = slots[roster.candidate[slots]]
-    if len(left) == 0:
-        return False
-    quickest = float(roster.round_latency[left].min())
+    latency = roster.round_latency[slots[roster.candidate[slots]]]
+    quickest = float(latency[latency.argmin()])  # min() takes seven times as long for so few
     return data_rate(node.rules.model_bytes, quickest) > node.rules.bandwidth - state.load
 
 

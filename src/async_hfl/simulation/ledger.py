@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,14 @@ from async_hfl.core.traffic import KINDS, Traffic
 DIRECTIONS = ("down", "up")
 _WIDTH = len(DIRECTIONS) * len(KINDS)
 _ZEROS = (0,) * _WIDTH
+
+
+class Spent(NamedTuple):
+    """Bytes that have been sent by some moment."""
+
+    total: int
+    models_up: int
+    """Models travelling towards the cloud on either tier: what the paper's figures count."""
 
 
 class Ledger:
@@ -30,13 +39,23 @@ class Ledger:
         self._further: dict[tuple[int, int], int] = {}
         self.total = 0
         self.models_up = 0
-        """Models travelling towards the cloud on either tier: what the paper's figures count."""
+        """As in `Spent`."""
 
     def add(self, sender: Address, receiver: Address, traffic: Traffic) -> int:
         """Book one message; returns its bytes."""
-        up = sender.tier > receiver.tier
-        lower, upper = (sender, receiver) if up else (receiver, sender)
-        place = self._place(upper.number, lower.number) if lower.tier == DEVICE_TIER else lower.number * _WIDTH
+        sender_tier, sender_number = sender
+        receiver_tier, receiver_number = receiver
+        up = sender_tier > receiver_tier
+        if up:
+            tier, lower, upper = sender_tier, sender_number, receiver_number
+        else:
+            tier, lower, upper = receiver_tier, receiver_number, sender_number
+        if tier != DEVICE_TIER:
+            place = lower * _WIDTH
+        elif self._first[lower] == upper:
+            place = (self._gateways + lower) * _WIDTH
+        else:
+            place = self._place(upper, lower)
         if up:
             place += len(KINDS)
         counts = self._counts
@@ -54,10 +73,9 @@ class Ledger:
         return size
 
     def _place(self, gateway: int, device: int) -> int:
-        first = self._first[device]
-        if first < 0:
-            self._first[device] = first = gateway
-        if first == gateway:
+        """Where a link is booked that is not the device's first so far."""
+        if self._first[device] < 0:
+            self._first[device] = gateway
             return (self._gateways + device) * _WIDTH
         place = self._further.get((gateway, device))
         if place is None:

@@ -29,7 +29,7 @@ from async_hfl.journal.events_file import EventsWriter, truncate
 from async_hfl.journal.model_file import save_model
 from async_hfl.journal.run_directory import EpochsWriter, RunDirectory
 from async_hfl.simulation.device_times import energy
-from async_hfl.simulation.ledger import Ledger
+from async_hfl.simulation.ledger import Spent
 from async_hfl.simulation.result import HAPPENINGS, Tally, result_of
 from async_hfl.simulation.simulator import Simulator
 from async_hfl.simulation.world import World
@@ -75,7 +75,6 @@ class Session:
         self.directory = directory
         self.checkpoint_epochs = checkpoint_epochs
         self.tally = Tally()
-        self.simulator = Simulator(world, self)
         self._resumed = directory.checkpoint.is_file()
         saved: dict[str, list[Plain]] = {}
         known = ""
@@ -92,6 +91,8 @@ class Session:
             directory.epochs.unlink(missing_ok=True)
         self.events = EventsWriter(directory.events)
         self.epochs = EpochsWriter(directory.epochs)
+        self.write_sent: Callable[..., None] = self.events.write_sent
+        self.simulator = Simulator(world, self)
         if self._resumed:
             if self.events.digests()[0] != known:
                 self.close()
@@ -107,9 +108,6 @@ class Session:
         self.epochs.close()
 
     # The journal -------------------------------------------------------------------------------------------------
-
-    def write_sent(self, *fields: Any) -> None:
-        self.events.write_sent(*fields)
 
     def write(self, record: Record) -> None:
         self.events.write(record)
@@ -140,8 +138,7 @@ class Session:
             tally.happenings[name] = tally.happenings.get(name, 0) + 1
         elif isinstance(record, LifeRecord) and record.what == "warmup_ended":
             tally.warmup_s = record.at
-            tally.warmup_bytes = self.simulator.ledger.total
-            tally.warmup_models_up = self.simulator.ledger.models_up
+            tally.warmup_bytes, tally.warmup_models_up = self.simulator.spent()
 
     def _refused(self) -> None:
         """One device may diverge; when all of them do, going on is of no use to anybody."""
@@ -152,7 +149,7 @@ class Session:
                 "weights; lower device.learning_rate"
             )
 
-    def epoch(self, record: EpochRecord, ledger: Ledger) -> None:
+    def epoch(self, record: EpochRecord, spent: Spent) -> None:
         tally = self.tally
         self.epochs.write(
             (
@@ -162,23 +159,23 @@ class Session:
                 record.metric,
                 record.loss,
                 record.target_reached,
-                ledger.total,
-                ledger.models_up,
+                spent.total,
+                spent.models_up,
             )
         )
         if record.target_reached and tally.reached is None:
             tally.reached = record
-            tally.reached_bytes = ledger.total
-            tally.reached_models_up = ledger.models_up
+            tally.reached_bytes = spent.total
+            tally.reached_models_up = spent.models_up
         tally.last = record
         updates = self.simulator.updates
         if self._is_far(record.epoch - tally.checkpoint_epoch, updates - tally.checkpoint_updates):
             self._due = True
         if self._on_epoch is not None:
-            spent = max(time.perf_counter() - self._began, 1e-9)
-            speed = (updates - self._began_updates) / spent
+            seconds = max(time.perf_counter() - self._began, 1e-9)
+            speed = (updates - self._began_updates) / seconds
             self._on_epoch(
-                Progress(record.at, record.epoch, record.metric, updates, ledger.total, speed, record.target_reached)
+                Progress(record.at, record.epoch, record.metric, updates, spent.total, speed, record.target_reached)
             )
 
     # Running -----------------------------------------------------------------------------------------------------

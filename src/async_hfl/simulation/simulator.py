@@ -44,7 +44,7 @@ from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.simulation.carriage import Carriage
 from async_hfl.simulation.device_times import DeviceTimes
 from async_hfl.simulation.event_queue import EventQueue
-from async_hfl.simulation.ledger import Ledger
+from async_hfl.simulation.ledger import Ledger, Spent
 from async_hfl.simulation.life import Life
 from async_hfl.simulation.training_pool import TrainingPool
 from async_hfl.simulation.transfers import AirDue, TransferDue, Transfers
@@ -215,36 +215,40 @@ class Simulator:
 
     def _send(self, index: int, send: Send) -> None:
         message, to = send.message, send.to
-        size = traffic(message, self.world.model_bytes)
+        world, at = self.world, self.at
+        delays = world.delays
+        size = traffic(message, world.model_bytes)
         sender = self.address(index)
         total = self.ledger.add(sender, to, size)
-        delays, at = self.world.delays, self.at
+        tier, number = to  # unpacked: half the price of two attributes, a million times
         concerns: JobId | UploadId | None = None
-        if to.tier == DEVICE_TIER:
-            delay = delays.to_device(sender.number, to.number, total)
-            target = self._devices_from + to.number
-            self.times.receive_s[to.number] += delay
+        if tier == DEVICE_TIER:
+            delay = delays.to_device(sender.number, number, total)
+            target = self._devices_from + number
+            self.times.receive_s[number] += delay
             if type(message) is m.Train:
+                concerns = job = message.job
+                self.expect(job, number, message.weights)
+        elif index >= self._devices_from:
+            device = index - self._devices_from
+            delay = delays.to_gateway(device, number, total)
+            target = self._gateways_from + number
+            self.times.transmit_s[device] += delay
+            if type(message) is m.Update:
                 concerns = message.job
-                self.expect(message.job, to.number, message.weights)
-        elif to.tier == CLOUD_TIER:
+            elif type(message) is m.JobDropped:
+                # Declined before it began, perhaps: nobody will ask for its result.
+                self.pool.forget(message.job)
+        elif tier == CLOUD_TIER:
             delay = delays.gateway_to_cloud(sender.number, total)
             target = 0
             if type(message) is m.Upload:
                 concerns = message.upload
         else:
-            target = self._gateways_from + to.number
-            if sender.tier == DEVICE_TIER:
-                delay = delays.to_gateway(sender.number, to.number, total)
-                self.times.transmit_s[sender.number] += delay
-                if type(message) is m.Update:
-                    concerns = message.job
-                elif type(message) is m.JobDropped:
-                    self.pool.forget(message.job)  # declined before it began, perhaps: nobody will ask for its result
-            else:
-                delay = delays.cloud_to_gateway(to.number, total)
-                if type(message) is m.Answer:
-                    concerns = message.upload
+            delay = delays.cloud_to_gateway(number, total)
+            target = self._gateways_from + number
+            if type(message) is m.Answer:
+                concerns = message.upload
         self.journal.write_sent(at, sender, to, type(message).__name__, concerns, delay, *size)
         arrival = at + delay
         self.queue.push(arrival, target, Received(arrival, sender, message, delay))
@@ -252,6 +256,14 @@ class Simulator:
     def expect(self, job: JobId, device: int, weights: Weights) -> None:
         generation = self.pool.next_generation(device)
         self.pool.expect(TrainingJob(job, device, weights, self._seed_of(job), generation))
+
+    def spent(self) -> Spent:
+        """What has been booked, and as much of the watched transfers under way as has gone so far."""
+        ledger = self.ledger
+        if self.carriage is None:
+            return Spent(ledger.total, ledger.models_up)
+        total, models_up = self.carriage.transfers.sent_so_far(self.at)
+        return Spent(ledger.total + round(total), ledger.models_up + round(models_up))
 
     def index(self, address: Address) -> int:
         return address.number + (0, self._gateways_from, self._devices_from)[address.tier]
@@ -264,7 +276,7 @@ class Simulator:
         record = write.record
         self.journal.write(record)
         if type(record) is EpochRecord:
-            self.journal.epoch(record, self.ledger)
+            self.journal.epoch(record, self.spent())
 
     def _start_training(self, index: int, start: StartTraining) -> None:
         device = index - self._devices_from

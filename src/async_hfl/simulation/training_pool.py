@@ -9,6 +9,7 @@ Wasted work (trained, then superseded or cut off by the run's end) is at most wh
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -68,13 +69,13 @@ class TrainingPool:
         self._waiting: dict[JobId, TrainingJob] = {}
         self._results: dict[JobId, TrainingResult] = {}
         self._company: dict[JobId, _Company] = {}
-        self._given = np.zeros(len(learner.samples), dtype=np.int32)
+        self._given = array("i", bytes(4 * len(learner.samples)))
         """Jobs by device."""
 
     def next_generation(self, device: int) -> int:
         """How many jobs this device was given before; counts this one in."""
-        generation = int(self._given[device])
-        self._given[device] += 1
+        generation = self._given[device]
+        self._given[device] = generation + 1
         return generation
 
     def expect(self, job: TrainingJob) -> None:
@@ -121,7 +122,7 @@ class TrainingPool:
 
     def _take(self, job: JobId) -> TrainingResult | None:
         """Results are views of what a call gave. A slow device's must not keep the models of all others in memory."""
-        company = self._company.pop(job, None)
+        company = self._company.pop(job, None) if self._company else None
         if company is not None:
             company.left.discard(job)
             if len(company.left) * _FEW <= company.size:
@@ -137,7 +138,7 @@ class TrainingPool:
         In parts of at most `chunk` jobs, at least one part."""
         if self.batching:
             self.flush()
-        given = to_plain(self._given)
+        given = np.array(self._given)
         yield {"counts": to_plain(self.counts), "given": given, "waiting": to_plain(self._waiting)}
         results = iter(self._results.items())
         while part := list(islice(results, chunk)):
@@ -146,5 +147,5 @@ class TrainingPool:
     def restore(self, parts: list[Plain]) -> None:
         first, *rest = parts
         self.counts, self._waiting = from_plain(first["counts"]), from_plain(first["waiting"])
-        self._given = from_plain(first["given"]).copy()
+        self._given = array("i", np.ascontiguousarray(first["given"], np.intc).tobytes())
         self._results = {from_plain(job): from_plain(result) for part in rest for job, result in part["results"]}

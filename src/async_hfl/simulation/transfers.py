@@ -5,7 +5,8 @@ kept while it is under way. Those of a gateway's devices share its medium, if th
 which of them ends first, and each start, end and cut replaces the one event that waits for that end (a version tells
 the newest from those replaced). So a transfer costs O(log n) in the transfers of its gateway and O(1) in the network.
 
-What was sent is booked when it is over: in full, or as much of it as went before it broke off.
+What was sent is booked when it is over: in full, or as much of it as went before it broke off. How much of what is
+under way has gone so far is known at any time (`under_way.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from async_hfl.network.medium import SharedMedium
 from async_hfl.simulation.device_times import DeviceTimes
 from async_hfl.simulation.event_queue import SHELL, EventQueue
 from async_hfl.simulation.ledger import Ledger
+from async_hfl.simulation.under_way import Lane, Pace, Sent
 
 ONE_FRAME = 1500
 """Bytes up to which a message is a frame or so, which finds its place between those of others."""
@@ -85,6 +87,10 @@ class Transfers:
         efficiency = (1.0,) if air is None else air.efficiency
         self._media = [SharedMedium[int](efficiency) for _ in range(gateways if air is not None else 0)]
         self._versions = [0] * len(self._media)
+        self._steady, self._landing = len(self._media), len(self._media) + 1
+        self._lanes = [Lane() for _ in range(len(self._media) + 2)]
+        """A lane for each gateway's air; for what goes at its own speed; for what has gone and not arrived."""
+        self._paces: dict[int, tuple[int, Pace]] = {}
 
     def start(
         self, at: float, sender: Address, to: Address, message: m.Message, wrapping: tuple[int, ...] = ()
@@ -105,11 +111,37 @@ class Transfers:
         for end in (sender, to):
             self._touching.setdefault(end, {})[number] = None
         if air < 0:
+            self._watch(number, self._steady, at, share * alone_s, *self._bytes(transfer))
             self.queue.push(at + share * alone_s, SHELL, TransferDue(number))
         else:
             assert self.air is not None
-            self._media[air].start(at, number, share * max(0.0, alone_s - self.air.latency), upload)
+            medium, airtime = self._media[air], share * max(0.0, alone_s - self.air.latency)
+            medium.start(at, number, airtime, upload)
+            self._watch(number, air, medium.virtual(at), airtime, *self._bytes(transfer))
             self._arm(air)
+
+    def _watch(self, number: int, lane: int, began: float, takes: float, size: float, models_up: float) -> None:
+        """Count a transfer among those under way; one that takes no time has gone at once."""
+        if takes > 0.0:
+            pace = Pace(began, size / takes, models_up / takes)
+        else:
+            lane, pace = self._landing, Pace(0.0, size, models_up)
+        self._lanes[lane].enter(pace)
+        self._paces[number] = (lane, pace)
+
+    def _bytes(self, transfer: Transfer) -> tuple[float, float]:
+        """That will have gone when it is over; and those of models towards the cloud."""
+        parts = traffic(transfer.message, self.model_bytes)
+        models_up = parts.model if transfer.sender.tier > transfer.to.tier else 0
+        return transfer.share * parts.total, transfer.share * models_up
+
+    def sent_so_far(self, at: float) -> Sent:
+        """Of the transfers under way; not in the ledger yet."""
+        sent = self._lanes[self._steady].sent(at).plus(self._lanes[self._landing].sent(1.0))
+        for medium, lane in zip(self._media, self._lanes, strict=False):
+            if lane.count:
+                sent = sent.plus(lane.sent(medium.virtual(at)))
+        return sent
 
     def delay(self, sender: Address, to: Address, size: int) -> float:
         """How long so many bytes take alone."""
@@ -128,6 +160,11 @@ class Transfers:
             return
         assert self.air is not None
         _, number = self._media[due.gateway].end()
+        lane, pace = self._paces[number]
+        if lane == due.gateway:
+            transfer = self._underway[number]
+            self._lanes[lane].leave(pace)
+            self._watch(number, self._landing, at, 0.0, *self._bytes(transfer))
         self.queue.push(at + self.air.latency, SHELL, TransferDue(number))
         self._arm(due.gateway)
 
@@ -165,6 +202,8 @@ class Transfers:
     def _take(self, number: int, transfer: Transfer, at: float, share: float) -> None:
         sender, to, message = transfer.sender, transfer.to, transfer.message
         del self._underway[number]
+        lane, pace = self._paces.pop(number)
+        self._lanes[lane].leave(pace)
         for end in (sender, to):
             touching = self._touching[end]
             del touching[number]
@@ -189,21 +228,25 @@ class Transfers:
     def snapshot(self, chunk: int) -> Iterator[Plain]:
         """In parts of at most `chunk` transfers, at least one part."""
         media = [[medium.snapshot(), version] for medium, version in zip(self._media, self._versions, strict=True)]
-        yield {"number": self._number, "media": media, "underway": []}
+        lanes = [lane.snapshot() for lane in self._lanes]
+        yield {"number": self._number, "media": media, "lanes": lanes, "underway": []}
         left = iter(self._underway.items())
         while part := list(islice(left, chunk)):
-            yield {"underway": [[number, to_plain(transfer)] for number, transfer in part]}
+            yield {"underway": [[number, to_plain(transfer), *self._paces[number]] for number, transfer in part]}
 
     def restore(self, parts: list[Plain]) -> None:
         self._number = parts[0]["number"]
         for place, (medium, version) in enumerate(parts[0]["media"]):
             self._media[place].restore(medium)
             self._versions[place] = version
-        self._underway, self._touching = {}, {}
+        for place, lane in enumerate(parts[0]["lanes"]):
+            self._lanes[place].restore(lane)
+        self._underway, self._touching, self._paces = {}, {}, {}
         for part in parts:
-            for number, data in part["underway"]:
+            for number, data, where, pace in part["underway"]:
                 transfer: Transfer = from_plain(data)
                 self._underway[number] = transfer
+                self._paces[number] = (where, Pace(*pace))
                 for end in (transfer.sender, transfer.to):
                     self._touching.setdefault(end, {})[number] = None
 

@@ -15,7 +15,7 @@ from async_hfl.network.life import LifePlan
 from async_hfl.nodes.cloud import CloudNode
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway import GatewayNode
-from async_hfl.simulation.ledger import Ledger
+from async_hfl.simulation.ledger import Spent
 
 
 class Journal(Protocol):
@@ -25,7 +25,7 @@ class Journal(Protocol):
 
     def write_sent(self, *fields: Any) -> None: ...
 
-    def epoch(self, record: EpochRecord, ledger: Ledger) -> None:
+    def epoch(self, record: EpochRecord, spent: Spent) -> None:
         """The row of a cloud epoch: the record with the bytes spent until then."""
         ...
 

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from async_hfl.core import messages as m
 from async_hfl.core.errors import DataError
 from async_hfl.core.identifiers import CLOUD, JobId, UploadId, device_address, gateway_address
-from async_hfl.core.plain import from_plain, plain, to_plain
+from async_hfl.core.plain import from_plain, plain, quick, to_plain
 from async_hfl.core.randomness import keyed_uniform, scramble, scramble_many, stream, stream_seed
 from async_hfl.core.targets import Target, TargetProgress
 from async_hfl.core.traffic import HEADER_BYTES, PER_DEVICE_BYTES, Traffic, traffic
@@ -288,3 +288,23 @@ def test_numpy_scalars_become_plain_numbers_and_huge_ones_are_refused() -> None:
     assert type(to_plain(np.int64(3))) is int
     with pytest.raises(TypeError, match="64 bits"):
         to_plain(2**70)
+
+
+def test_a_quick_value_is_made_as_any_other_and_stays_frozen() -> None:
+    @quick
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Value:
+        first: int
+        second: str = "two"
+        third: list[int] = dataclasses.field(default_factory=list)
+
+    one, other = Value(1), Value(first=1, third=[3])
+    assert (one.first, one.second, one.third) == (1, "two", [])
+    assert (other.second, other.third) == ("two", [3])
+    assert one.third is not Value(1).third  # made anew for each
+    assert one == Value(1, "two", []) != other
+    assert dataclasses.replace(one, first=7) == Value(7)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.first = 2  # type: ignore[misc]
+    with pytest.raises(TypeError, match="first"):
+        Value()  # type: ignore[call-arg]

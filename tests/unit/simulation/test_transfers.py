@@ -136,6 +136,44 @@ def test_what_is_cut_off_counts_as_far_as_it_went(shared: bool) -> None:
     assert air.ledger.total == MODEL + HEADER_BYTES + int(share * MODEL) + int(share * HEADER_BYTES)
 
 
+def test_what_is_under_way_counts_as_far_as_it_has_gone() -> None:
+    air = Air(SharedAir(latency=2.0))
+    size = MODEL + HEADER_BYTES
+    air.upload(0.0, D0, G0)
+    assert air.transfers.sent_so_far(0.0) == (0.0, 0.0)
+    assert air.transfers.sent_so_far(2.0) == pytest.approx((0.25 * size, 0.25 * MODEL))  # 2 of 8 s in the air
+    air.upload(4.0, D1, G0)
+    # From now on each has half of the air: d0 4 s alone and 1 more of its 8, d1 1 of 8.
+    assert air.transfers.sent_so_far(6.0) == pytest.approx((0.75 * size, 0.75 * MODEL))
+    # A model on its way down counts as bytes, but not as a model towards the cloud. Alone it takes 10 s.
+    air.transfers.start(6.0, CLOUD, G0, m.GlobalModel(1, frozen(np.zeros(1, np.float32))))
+    assert air.transfers.sent_so_far(7.0) == pytest.approx((0.975 * size, 0.875 * MODEL))
+    # d0 has left the air at 12 and arrives at 14: nothing of it is missing, and nothing is booked yet.
+    assert air.until(13.0) == []
+    assert air.ledger.total == 0
+    assert air.transfers.sent_so_far(13.0) == pytest.approx(((1.0 + 0.625 + 0.7) * size, 1.625 * MODEL))
+    # What d1 has sent by 15 was 4 + 3 of its 8 s; what has arrived is in the ledger, not here.
+    air.until(14.5)
+    air.transfers.cut(14.5, CLOUD)
+    assert air.ledger.total == size + int(0.85 * MODEL) + int(0.85 * HEADER_BYTES)
+    assert air.transfers.sent_so_far(15.0) == pytest.approx((0.875 * size, 0.875 * MODEL))
+    air.until()
+    assert air.transfers.sent_so_far(100.0) == (0.0, 0.0)
+
+
+def test_what_will_break_off_counts_no_further_than_that() -> None:
+    air = Air(None, loss=1.0, seed=3)
+    air.upload(0.0, D0, G0)
+    air.until()
+    share = air.sent[0][6] / MODEL
+    assert 0.0 < share < 1.0
+    air = Air(None, loss=1.0, seed=3)
+    air.upload(0.0, D0, G0)
+    half = 0.5 * share
+    expected = (half * (MODEL + HEADER_BYTES), half * MODEL)
+    assert air.transfers.sent_so_far(10.0 * half) == pytest.approx(expected, rel=1e-3)
+
+
 def test_a_cut_takes_those_between_two_only() -> None:
     air = Air(None)
     air.upload(0.0, D0, G0)
@@ -168,4 +206,5 @@ def test_a_snapshot_in_the_middle_changes_nothing() -> None:
     assert first.until(7.0) == []
     second.transfers.restore(list(first.transfers.snapshot(1)))
     second.queue.restore(list(first.queue.snapshot(100)))
+    assert second.transfers.sent_so_far(8.0) == first.transfers.sent_so_far(8.0)
     assert second.until() == whole.until()
