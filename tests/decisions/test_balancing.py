@@ -66,9 +66,9 @@ def test_any_prices_bound_every_association_and_clipping_loses_nothing(lumps: bo
         tight = clipped(balance, prices)
         cut += tight is not balance
         assert best_aim(tight) == pytest.approx(best, abs=1e-5 * balance.utility_unit())
-        again, by_price = tightened(balance)
-        assert by_price.bound >= best - 1e-9
-        assert by_price.bound <= priced(balance).bound + 1e-9 * abs(by_price.bound) + 1e-12
+        again, bound = tightened(balance)
+        assert bound >= best - 1e-9
+        assert bound <= priced(balance).bound + 1e-9 * abs(bound) + 1e-12
         assert best_aim(again) == pytest.approx(best, abs=1e-5 * balance.utility_unit())
     assert cut > 10
 
@@ -77,9 +77,9 @@ def test_clipping_by_hand() -> None:
     """Utilities 10, 1, 1, 1 over two gateways: the ten counts as three, since the other gateway has no more."""
     links = [(i, j) for i in range(4) for j in range(2)]
     problem = association_problem([10.0, 1.0, 1.0, 1.0], [1.0, 1.0], links, [0.0] * 8, phi=0.0)
-    tight, by_price = tightened(utility_balance(problem)[0])
+    tight, bound = tightened(utility_balance(problem)[0])
     assert tight.utility[0] == pytest.approx(3.0)
-    assert by_price.bound == pytest.approx(3.0)
+    assert bound == pytest.approx(3.0)
     association = BalancedUtility().solve(problem)
     assert association.objective == 3.0
     assert association.gap == pytest.approx(0.0, abs=1e-9)

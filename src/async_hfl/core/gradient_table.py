@@ -173,14 +173,15 @@ class GradientTable:
         if self.size < _SMALL:
             small: Floats = self.gradients(slots).astype(np.float64) @ (self.total / self.count)
             return small
-        largest = float(np.abs(self.total).max())
+        largest = max(float(self.total.max()), -float(self.total.min()))
         products = np.zeros(len(slots))
         if largest == 0.0:
             return products
         direction = (self.total / largest).astype(np.float32)
-        for place, row in enumerate(self.row_of[slots].tolist()):
-            if row >= 0:
-                products[place] = _product(self.rows[row], direction)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for place, row in enumerate(self.row_of[slots].tolist()):
+                if row >= 0:
+                    products[place] = _product(self.rows[row], direction)
         return products * (largest / self.count)
 
     # Housekeeping ------------------------------------------------------------------------------------------------
@@ -218,7 +219,6 @@ def _product(row: Gradient, direction: Gradient) -> float:
     """row . direction without a copy: block by block in single precision, summed in double. Blocks are too short for
     the library to share out among threads, so the result does not depend on how many there are."""
     total = 0.0
-    with np.errstate(over="ignore", invalid="ignore"):
-        for start in range(0, len(row), _BLOCK):
-            total += float(np.dot(row[start : start + _BLOCK], direction[start : start + _BLOCK]))
+    for start in range(0, len(row), _BLOCK):
+        total += float(np.dot(row[start : start + _BLOCK], direction[start : start + _BLOCK]))
     return total if isfinite(total) else float(np.einsum("i,i", row.astype(np.float64), direction))

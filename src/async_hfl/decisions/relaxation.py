@@ -79,12 +79,18 @@ class Relaxation:
         self.size = np.maximum.reduceat(np.abs(balance.utility), self.rows[:-1])
         self.unit = balance.utility_unit() * max(1.0, balance.devices / balance.gateways)
         self.made = 0
+        self.prices = Prices.cleaned(np.zeros(balance.gateways), np.zeros(balance.gateways))
+        """Of the relaxation itself, nothing settled."""
         self.open: list[tuple[float, int, int, _Node]] = []
         """By bound (to nine digits), depth, number."""
 
         self._add((), np.inf)
         if not self.open:
             raise SolverError("the solver found no relaxed association although each device has a link")
+
+    def bound(self) -> float:
+        """No association is worth more, as far as is known."""
+        return max(entry[-1].bound for entry in self.open)
 
     def has_divided_lump(self) -> bool:
         return self._lump(self.open[0][-1].share) >= 0
@@ -97,7 +103,7 @@ class Relaxation:
             device = self._lump(node.share)
             links = range(int(self.rows[device]), int(self.rows[device + 1])) if device >= 0 else range(0)
             if len(links) == 0 or self.made + len(links) > relaxations:
-                return node.share, max(entry[-1].bound for entry in self.open)
+                return node.share, self.bound()
             heapq.heappop(self.open)
             try:
                 for link in links:
@@ -112,7 +118,10 @@ class Relaxation:
         solution = self.solver.solve(lower)
         if solution is None:
             return
-        bound = min(parent, price_bound(self.balance, prices_of(self.balance, solution), self._allowed(fixed)))
+        prices = prices_of(self.balance, solution)
+        if not fixed:
+            self.prices = prices
+        bound = min(parent, price_bound(self.balance, prices, self._allowed(fixed)))
         node = _Node(fixed, solution.columns[:-2], bound)
         heapq.heappush(self.open, (-round(bound / self.unit, 9), -len(fixed), self.made, node))
 
