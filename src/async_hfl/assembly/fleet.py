@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -10,6 +11,7 @@ from async_hfl.core.errors import SettingsError
 from async_hfl.core.randomness import stream
 from async_hfl.network.device_profiles import (
     CPU_CLASSES,
+    MIXED_SIGMA,
     Board,
     DeviceProfile,
     Fleet,
@@ -26,14 +28,17 @@ _MEASURED_SAMPLES = 600
 
 
 def build_fleet(settings: Settings, devices: int, seed: int) -> Fleet:
-    """Every device is of one of the fleet's kinds, drawn evenly by the seed."""
+    """Every device is of one of the fleet's kinds, drawn by the seed: by the classes' shares if mixed, else evenly."""
     name = settings.network.fleet
     profiles = _profiles(settings)
-    kinds = stream(seed, "network", "fleet").integers(0, len(profiles), devices)
-    fleet = Fleet.of(profiles, kinds.tolist())
+    draw = stream(seed, "network", "fleet")
+    if name == "mixed":
+        kinds = draw.choice(len(profiles), devices, p=[kind.share for kind in CPU_CLASSES.values()])
+        each = draw.lognormal(-0.5 * MIXED_SIGMA**2, MIXED_SIGMA, devices)
+        return Fleet.of(profiles, kinds.tolist()).slowed(each)
+    fleet = Fleet.of(profiles, draw.integers(0, len(profiles), devices).tolist())
     if name == "lognormal":
-        seconds = authors_compute_seconds(devices, seed)
-        fleet = Fleet(seconds, fleet.compute_w, fleet.transmit_w, fleet.receive_w, fleet.idle_w)
+        fleet = replace(fleet, compute_seconds=authors_compute_seconds(devices, seed))
     return fleet
 
 

@@ -29,10 +29,7 @@ def scaled(utility: Floats, known: npt.NDArray[np.bool_], scale: UtilityScale, f
     low, high = values.min(), values.max()
     if not high > low:
         return result
-    if scale == "minmax":
-        position = (values - low) / (high - low)
-    else:
-        position = _ranks(values) / (len(values) - 1)
+    position = (values - low) / (high - low) if scale == "minmax" else _ranks(values) / (len(values) - 1)
     result[rows] = floor + (1.0 - floor) * position
     return result
 

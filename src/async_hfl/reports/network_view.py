@@ -43,6 +43,16 @@ class Delays:
     """Download and upload alone."""
 
 
+def tail(values: Floats) -> dict[str, float]:
+    """How long the tail of a distribution is: what one in a hundred exceeds, over what half of them do; and its
+    skewness, the mean third power of the deviations in units of the standard deviation (0 where it is symmetric,
+    2 for an exponential distribution)."""
+    middle, rare = np.quantile(values, [0.5, 0.99])
+    spread = float(values.std())
+    skewness = float((((values - values.mean()) / spread) ** 3).mean()) if spread > 0 else 0.0
+    return {"p99_over_median": float(rare / middle), "skewness": skewness}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkView:
     name: str
@@ -102,6 +112,8 @@ class NetworkView:
             "quantiles": list(chances),
             "round_s": np.quantile(self.delays.rounds, chances).tolist(),
             "transfers_s": np.quantile(self.delays.transfers, chances).tolist(),
+            "round_tail": tail(self.delays.rounds),
+            "transfers_tail": tail(self.delays.transfers),
             "notes": list(self.notes),
         }
 

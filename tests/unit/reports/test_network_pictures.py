@@ -19,7 +19,7 @@ from async_hfl.reports.map_colours import FEW, gateway_colours
 from async_hfl.reports.network_figure import draw_network
 from async_hfl.reports.network_page import write_network_page
 from async_hfl.reports.network_show import find_network, network_lines
-from async_hfl.reports.network_view import NetworkView, network_view
+from async_hfl.reports.network_view import NetworkView, network_view, tail
 
 MODEL = 600_000
 
@@ -33,6 +33,36 @@ def data_of(page: str) -> dict[str, Any]:
     [text] = re.findall(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)
     found: dict[str, Any] = json.loads(text)
     return found
+
+
+def test_a_tail_by_hand() -> None:
+    assert tail(np.ones(10)) == {"p99_over_median": 1.0, "skewness": 0.0}
+    values = np.array([0.0, 0.0, 0.0, 4.0])  # mean 1, standard deviation sqrt(3): (-1 -1 -1 + 27) / 4 / 3^1.5
+    assert tail(values + 1.0)["skewness"] == pytest.approx(6.0 / 3**1.5)
+    drawn = np.random.default_rng(1).lognormal(0.0, 1.0, 200_000)
+    assert tail(drawn)["p99_over_median"] == pytest.approx(np.exp(2.326), rel=0.03)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_rounds_of_nycmesh_have_a_long_tail(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both parts of a round; the authors' transfers have none, since applications of fixed rates made them."""
+    monkeypatch.setattr(module, "ROUNDS", 8000)
+    shown = network_by_name("nycmesh", seed=seed)
+    told = network_view(shown.network, shown.model_bytes, shown.seed).as_json()
+    paper = network_view(nycmesh_paper(), MODEL, seed).as_json()
+    assert told["round_tail"]["p99_over_median"] > 10
+    assert told["round_tail"]["skewness"] > 4
+    assert paper["transfers_tail"]["p99_over_median"] == pytest.approx(2.4, abs=0.1)
+    assert told["transfers_tail"]["p99_over_median"] > 1.5 * paper["transfers_tail"]["p99_over_median"]
+    assert told["transfers_tail"]["skewness"] > 1.5 * paper["transfers_tail"]["skewness"]
+    # Drawn anew each round: one device over one link is never the same twice, and now and then far beyond its middle.
+    links, delays = shown.network.links, shown.network.delays
+    device, gateway = int(links.link_device[0]), int(links.link_gateway[0])
+    up = np.array([delays.to_gateway(device, gateway, MODEL) for _ in range(2000)])
+    computing = np.array([delays.compute(device) for _ in range(2000)])
+    assert len(set(up)) == len(set(computing)) == 2000
+    assert np.quantile(up, 0.99) > 1.8 * np.median(up)
+    assert np.quantile(computing, 0.99) > 1.4 * np.median(computing)
 
 
 @pytest.fixture(scope="module")
