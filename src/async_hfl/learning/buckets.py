@@ -12,8 +12,8 @@ def padded_steps(steps: int) -> int:
 
 
 def padded_jobs(jobs: int, most: int, *, heavy: bool = False) -> int:
-    """The next of 1, 8, 32, 64, 128, 256, ..., at most `most`: an accelerator with few jobs is idle anyway, and each size
-    is a program to compile, which takes longer than many a run. Heavy jobs, of which few fill it: 1, 2, 4, 8, ..."""
+    """The next of 1, 8, 32, 64, 128, 256, ..., at most `most`: an accelerator with few jobs is idle anyway, and each
+    size is a program to compile, which takes longer than many a run. Heavy ones, of which few fill it: 1, 2, 4, ..."""
     size = 1
     while size < jobs:
         size = 2 * size if heavy or size >= 32 else 8 if size == 1 else 32
