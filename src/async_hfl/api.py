@@ -168,6 +168,7 @@ def _prepare(
     check_seed(choice.seed)
     start = None if start_from is None else Path(start_from)
     built = build(settings, choice.seed, None if start is None else _starter(start), share)
+    target = built.world.learner.target
     task_name = Path(file_of(choice.task)).stem if is_user_code(choice.task) else choice.task
     where = (
         Path(out) if out is not None else _fresh_path(f"{task_name}-{choice.method}-{choice.network}-s{choice.seed}")
@@ -185,6 +186,7 @@ def _prepare(
             "gateways": built.network.links.gateways,
             "model_bytes": built.world.model_bytes,
             "bandwidth": built.bandwidth,
+            "metric": {"name": target.metric, "direction": target.direction, "window": target.window},
             "start_from": None if start is None else str(start),
             "user_files": {file: fingerprint(file) for file in _user_files(settings, start)},
             "versions": _versions(),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,6 +55,18 @@ class Table:
         for number, row in enumerate(self.rows):
             if len(row) != len(self.columns):
                 raise ValueError(f"{self.title}: row {number} has {len(row)} cells, there are {len(self.columns)}")
+
+
+def without_empty(table: Table) -> Table:
+    """The same without columns that say nothing."""
+    kept = [
+        place for place in range(len(table.columns)) if not place or any(row[place] is not None for row in table.rows)
+    ]
+    return replace(
+        table,
+        columns=tuple(table.columns[place] for place in kept),
+        rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
+    )
 
 
 def shown(cell: Cell, kind: Kind) -> str:
