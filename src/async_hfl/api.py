@@ -170,6 +170,7 @@ def _prepare(
     check_seed(choice.seed)
     start = None if start_from is None else Path(start_from)
     built = build(settings, choice.seed, None if start is None else _starter(start), share)
+    target = built.world.learner.target
     task_name = Path(file_of(choice.task)).stem if is_user_code(choice.task) else choice.task
     where = (
         Path(out) if out is not None else _fresh_path(f"{task_name}-{choice.method}-{choice.network}-s{choice.seed}")
@@ -187,7 +188,7 @@ def _prepare(
             "gateways": built.network.links.gateways,
             "model_bytes": built.world.model_bytes,
             "bandwidth": built.bandwidth,
-            "metric": {"name": built.world.learner.target.metric, "direction": built.world.learner.target.direction},
+            "metric": {"name": target.metric, "direction": target.direction, "window": target.window},
             "start_from": None if start is None else str(start),
             "user_files": user_files(settings, start),
             "versions": versions(),

@@ -132,7 +132,7 @@ def _told(options: argparse.Namespace, plan: Plan, swept: Swept, report: Report,
         print_json({"name": plan.name, **swept.as_json(), "files": files, **extra})
     else:
         console = Console(highlight=False)
-        for table in report.brief or report.tables:
+        for table in report.brief or report.page.tables:
             console.print(as_rich(table))
         for what, file in files.items():
             console.print(f"{what:<9} {file}", markup=False, soft_wrap=True)

@@ -63,13 +63,18 @@ def _costs(row: Row, panel: Panel, *, brief: bool) -> tuple[Cell, ...]:
 
 
 def _table(panel: Panel, columns: tuple[Column, ...], cells: Cells, title: str, notes: tuple[str, ...]) -> Table:
-    fastest = [row for row in panel.rows if row.counts and row.seeds and row.reached == row.seeds]
-    best = min(fastest, key=lambda row: sum(row.held(lambda r: r.at).values()), default=None)
+    best = fastest(panel)
     variants = [row.group for row in panel.rows if not row.counts]
     if variants:
         notes = (*notes, f"Not the best of its kind, shown all the same: {'; '.join(variants)}.")
     rows = tuple(cells(row, panel) for row in panel.rows)
     return Table(title, columns, rows, notes, tuple(n for n, row in enumerate(panel.rows) if row is best))
+
+
+def fastest(panel: Panel) -> Row | None:
+    """Of those that reached the target with every seed."""
+    there = [row for row in panel.rows if row.counts and row.seeds and row.reached == row.seeds]
+    return min(there, key=lambda row: sum(row.held(lambda r: r.at).values()), default=None)
 
 
 def over_seeds(row: Row, values: dict[int, float], kind: Kind, brief: bool = False) -> Cell:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,6 +57,18 @@ class Table:
                 raise ValueError(f"{self.title}: row {number} has {len(row)} cells, there are {len(self.columns)}")
 
 
+def without_empty(table: Table) -> Table:
+    """The same without columns that say nothing."""
+    kept = [
+        place for place in range(len(table.columns)) if not place or any(row[place] is not None for row in table.rows)
+    ]
+    return replace(
+        table,
+        columns=tuple(table.columns[place] for place in kept),
+        rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
+    )
+
+
 def shown(cell: Cell, kind: Kind) -> str:
     """A cell as people read it."""
     if isinstance(cell, Spread):
@@ -96,7 +108,7 @@ def _shown_number(value: float, kind: Kind) -> str:
         case "count":
             return f"{value:,.0f}"
         case "ratio":
-            return f"{value:.2f}x"
+            return f"{value:.2f}x" if value >= 0.1 else f"{value:.2g}x"
         case "joules":
             return f"{value / 1e3:,.1f} kJ" if abs(value) >= 1e3 else f"{value:.0f} J"
         case _:
