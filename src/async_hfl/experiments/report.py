@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from async_hfl.experiments.comparison import Panel
-from async_hfl.experiments.comparison_table import cost_table, fastest, over_seeds, time_table
+from async_hfl.experiments.comparison_table import brief_table, cost_table, fastest, over_seeds, time_table
 from async_hfl.reports.experiment_page import Comparison, RunGroup, write_page
 from async_hfl.reports.tables import Table, shown, write_csv, write_latex
 
@@ -65,7 +65,6 @@ def markdown_table(table: Table) -> str:
 
 def comparison_report(title: str, panels: Sequence[Panel], command: str) -> Report:
     tables = [table for panel in panels for table in (time_table(panel), cost_table(panel))]
-    brief = [table for panel in panels for table in (time_table(panel, brief=True), cost_table(panel, brief=True))]
     page = Comparison(
         title,
         summary=tuple(winner(panel) for panel in panels),
@@ -73,7 +72,7 @@ def comparison_report(title: str, panels: Sequence[Panel], command: str) -> Repo
         command=command,
         reference=panels[0].reference,
     )
-    return Report(page, groups_of(panels), tuple(brief))
+    return Report(page, groups_of(panels), tuple(brief_table(panel) for panel in panels))
 
 
 def groups_of(panels: Sequence[Panel]) -> tuple[RunGroup, ...]:
