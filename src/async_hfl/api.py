@@ -188,6 +188,7 @@ def _prepare(
             "gateways": built.network.links.gateways,
             "model_bytes": built.world.model_bytes,
             "bandwidth": built.bandwidth,
+            "warnings": list(built.network.warnings),
             "metric": {"name": target.metric, "direction": target.direction, "window": target.window},
             "start_from": None if start is None else str(start),
             "user_files": user_files(settings, start),

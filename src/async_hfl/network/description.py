@@ -77,6 +77,8 @@ class NetworkDescription:
     positions: Positions | None = None
     notes: tuple[str, ...] = ()
     """What a reader of its figures should know: assumptions, what was left out."""
+    warnings: tuple[str, ...] = ()
+    """Those of the notes that whoever begins a run should know, too."""
     credit: str = ""
     """Whom a map of it must name."""
     air: SharedAir | None = None

@@ -8,6 +8,7 @@ a trace, as `async-hfl network record` writes it   links as they were used     t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -71,22 +72,18 @@ def network_of_sites(
     rules: LinkRules | None = None,
     wire: Wire = USUAL_WIRE,
 ) -> NetworkDescription:
-    """The first `devices` of the file's devices, all its gateways. A device without a link is a mistake to be told."""
+    """The first `devices` of the file's devices, all its gateways. A device without a link is there and takes no part;
+    that is told."""
     check_devices(own, devices)
     rules = rules or LinkRules()
     there = own.devices.of(slice(devices))
     linked = best_links(there, own.gateways, air, rules, seed)
     lonely = np.setdiff1d(np.arange(devices), linked.device)
-    if len(lonely):
-        one = int(lonely[0])
-        apart = np.hypot(own.gateways.x - there.x[one], own.gateways.y - there.y[one])
-        near = int(apart.argmin())
-        others = f" ({len(lonely)} such devices)" if len(lonely) > 1 else ""
+    if len(lonely) == devices:
         raise DataError(
-            f"{own.device_lines[one]}: {own.device_names[one]} has no link{others}; the nearest gateway, "
-            f"{own.gateway_names[near]}, is {apart[near]:,.0f} m away. Add a gateway, raise antennas (height_m), say "
-            f"what radios and roofs are like (radio.*), allow slower links (network.least_rate={rules.least_rate:g}), "
-            "or leave it out"
+            f"{own.path}: no device has a link to any gateway; {_nearest(own, 0)}. Add a gateway, raise antennas "
+            f"(height_m), say what radios and roofs are like (radio.*), or allow slower links "
+            f"(network.least_rate={rules.least_rate:g})"
         )
     positions = Positions(
         there.x,
@@ -102,7 +99,22 @@ def network_of_sites(
     )
     links = RatedLinks(linked.device, linked.gateway, linked.download_rate, linked.upload_rate)
     seconds = compute(devices) if own.compute is None else own.compute[:devices]
-    return rated_network("file", devices, len(own.gateways), links, seconds, model_bytes, wire, positions, own.notes)
+    network = rated_network("file", devices, len(own.gateways), links, seconds, model_bytes, wire, positions, own.notes)
+    if len(lonely) == 0:
+        return network
+    others = f" (and {len(lonely) - 1} more)" if len(lonely) > 1 else ""
+    told = (
+        f"{own.device_names[lonely[0]]}{others} has no link and takes no part: {_nearest(own, int(lonely[0]))}. "
+        "A higher antenna (height_m), other radios (radio.*), slower links (network.least_rate) or another gateway would help"
+    )
+    return replace(network, notes=(*own.notes, told), warnings=(told,))
+
+
+def _nearest(own: OwnSites, device: int) -> str:
+    """Which gateway is nearest, in words."""
+    apart = np.hypot(own.gateways.x - own.devices.x[device], own.gateways.y - own.devices.y[device])
+    near = int(apart.argmin())
+    return f"{own.device_lines[device]}: the nearest gateway, {own.gateway_names[near]}, is {apart[near]:,.0f} m away"
 
 
 def network_of_delays(

@@ -63,9 +63,8 @@ def rated_network(
     """`model_bytes` sets the latency prior: a bigger model is slower on the same network."""
     if model_bytes < 1:
         raise SettingsError(f"network {name}: a model of {model_bytes} bytes; at least one")
-    lonely = np.flatnonzero(np.bincount(links.device, minlength=devices) == 0)
-    if len(lonely):
-        raise DataError(f"network {name}: device {lonely[0]} has no link to any gateway ({len(lonely)} such devices)")
+    if len(links.device) == 0:
+        raise DataError(f"network {name}: no device has a link to any gateway")
     order = np.lexsort((links.gateway, links.device))
     device, gateway = links.device[order], links.gateway[order]
     download, upload = links.download_rate[order], links.upload_rate[order]
@@ -87,4 +86,4 @@ def rated_network(
         compact(np.full(gateways, wire.backhaul_rate)),
         wire.backhaul_latency,
     )
-    return NetworkDescription(name, feasible, compute, delays, positions, notes, credit)
+    return NetworkDescription(name, feasible, compute, delays, positions, notes, credit=credit)

@@ -219,8 +219,9 @@ def _preference(network: NetworkDescription) -> Floats:
 
 def drawn_delays(network: NetworkDescription, name: str, gateway_of: Ints, model_bytes: int, seed: int) -> Delays:
     """Rounds of random devices over the links they have; each is drawn from the network's own delays."""
-    count = max(ROUNDS, min(network.links.devices, 10 * ROUNDS))
-    device = stream(seed, "picture").permutation(np.resize(np.arange(network.links.devices), count))[:ROUNDS].tolist()
+    linked = np.flatnonzero(gateway_of >= 0)
+    count = max(ROUNDS, min(len(linked), 10 * ROUNDS))
+    device = stream(seed, "picture").permutation(np.resize(linked, count))[:ROUNDS].tolist()
     delays = network.delays
     transfers, rounds = np.empty(len(device)), np.empty(len(device))
     for number, one in enumerate(device):

@@ -55,6 +55,8 @@ class RunView:
         self._name = f"{manifest['method']} · {manifest['task']} · {manifest['network']} · seed {manifest['seed']}"
         self._epochs, self._target = settings.cloud.epochs, settings.task.target
         self._began = time.monotonic()
+        for warning in manifest.get("warnings", ()):
+            sys.stderr.write(f"note: {warning}\n")
         if self._quiet:
             return
         self._console.print(Text.assemble((self._name, "bold"), f"  → {run.path}"), soft_wrap=True)

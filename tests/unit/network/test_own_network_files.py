@@ -164,9 +164,16 @@ def test_no_file(tmp_path: Path) -> None:
 
 def test_a_device_without_a_link(tmp_path: Path) -> None:
     own = sites(tmp_path, SITES + "lost,device,900,0,2\ngone,device,999,0,2\n")
-    told = r"line 6: lost has no link \(2 such devices\); the nearest gateway, far, is 750 m away"
-    with pytest.raises(DataError, match=told):
-        network_of_sites(own, 4, 6000, 1, straight_air(), minute, LinkRules(1000.0))
+    network = network_of_sites(own, 4, 6000, 1, straight_air(), minute, LinkRules(1000.0))
+    assert set(network.links.link_device.tolist()) == {0, 1}, "the others are there and take no part"
+    assert network.links.devices == 4
+    [told] = network.warnings
+    assert "line 6: the nearest gateway, far, is 750 m away" in told
+    assert told.startswith("lost (and 1 more) has no link and takes no part: ")
+    assert network.notes[-1] == told
+    nobody = sites(tmp_path, SITES.replace("device,10", "device,90010").replace("device,60", "device,90060"))
+    with pytest.raises(DataError, match="no device has a link to any gateway"):
+        network_of_sites(nobody, 2, 6000, 1, straight_air(), minute, LinkRules(1000.0))
     with pytest.raises(DataError, match=r"has 4 devices; 5 were asked for \(--set task.devices=4"):
         network_of_sites(own, 5, 6000, 1, straight_air(), minute, LinkRules(1000.0))
 
