@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from async_hfl.cli.common import Commands, finish, print_json
+from async_hfl.cli.common import Commands, complain, finish, print_json
 from async_hfl.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -96,9 +96,11 @@ def _command(options: argparse.Namespace) -> str:
 
 
 def _work(options: argparse.Namespace, plan: Plan, folder: SweepFolder) -> Swept:
+    from async_hfl.experiments.comparison import check_reference
     from async_hfl.experiments.sweep import sweep
     from async_hfl.experiments.view import SweepView
 
+    check_reference(plan.runs, options.reference)
     if options.limit_minutes is not None and not options.limit_minutes > 0:
         raise UserError(f"--limit-minutes {options.limit_minutes:g}: must be more than 0")
     limit_s = None if options.limit_minutes is None else options.limit_minutes * 60
@@ -136,16 +138,13 @@ def _told(options: argparse.Namespace, plan: Plan, swept: Swept, report: Report,
             console.print(as_rich(table))
         for what, file in files.items():
             console.print(f"{what:<9} {file}", markup=False, soft_wrap=True)
-        if not swept.complete:
-            console.print(_unfinished(swept), style="yellow", markup=False, soft_wrap=True)
+        if swept.left and not swept.failed:
+            why = {"limit": "time is up", "interrupted": "interrupted", "": "not done"}[swept.stopped]
+            left = f"{why}: {swept.left} of {swept.total} runs left; the same command goes on with them"
+            console.print(left, style="yellow", markup=False, soft_wrap=True)
     if swept.failed:
-        return 2 if swept.users_fault else 1
+        reasons = list(dict.fromkeys(swept.failed.values()))
+        said = f"{len(swept.failed)} of {swept.total} runs failed: {reasons[0]}"
+        more = f"; and {len(reasons) - 1} other reasons in {swept.folder.path / 'failures'}" if reasons[1:] else ""
+        return complain(said + more, 2 if swept.users_fault else 1)
     return 130 if swept.stopped == "interrupted" else 0
-
-
-def _unfinished(swept: Swept) -> str:
-    parts = [f"{run}: {reason}" for run, reason in swept.failed.items()]
-    if swept.left:
-        why = {"limit": "time is up", "interrupted": "interrupted", "": "not done"}[swept.stopped]
-        parts.append(f"{why}: {swept.left} of {swept.total} runs left; the same command goes on with them")
-    return "\n".join(parts)

@@ -126,10 +126,14 @@ def compare(
     panels: dict[str, list[PlannedRun]] = {}
     for run in runs:
         panels.setdefault(run.panel, []).append(run)
-    groups = {run.group for run in runs}
-    if reference is not None and reference not in groups:
-        raise UserError(f"--reference {reference}: is not compared here; there are: {', '.join(sorted(groups))}")
+    check_reference(runs, reference)
     return tuple(_panel(name, found, folder, reference, target) for name, found in panels.items())
+
+
+def check_reference(runs: Sequence[PlannedRun], reference: str | None) -> None:
+    groups = list(dict.fromkeys(run.group for run in runs))
+    if reference is not None and reference not in groups:
+        raise UserError(f"--reference {reference}: is not compared here; there are: {'; '.join(groups)}")
 
 
 def _panel(

@@ -124,7 +124,7 @@ def _short_ratio(row: Row, panel: Panel) -> str | None:
         return None if row.speed_up_below is None else f"<{row.speed_up_below:.2g}"
     seeds = "" if ratio.pairs == ratio.seeds else f" {ratio.pairs}/{ratio.seeds}"
     between = "" if ratio.low is None else f" ({ratio.low:.2g}-{ratio.high:.2g})"
-    return f"{_three(ratio.value)}{between}{seeds}"
+    return f"{shown(ratio.value, 'ratio').removesuffix('x')}{between}{seeds}"
 
 
 def _three(value: float) -> str:
