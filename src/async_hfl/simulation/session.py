@@ -86,6 +86,8 @@ class Session:
             truncate(directory.epochs, session["epochs_bytes"])
             known = session["digest"]
             self.tally = from_plain(session["tally"])
+            if world.decision_times is not None:
+                world.decision_times.restore(session["decision_times"])
         else:
             # Killed before its first checkpoint: begin again.
             directory.events.unlink(missing_ok=True)
@@ -202,6 +204,10 @@ class Session:
         self.epochs.sync()
         self.close()
         save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)
+        if self.world.decision_times is not None:
+            self.directory.write_timings(
+                {"decisions": self.world.decision_times.summary(), "wall_s": self.tally.wall_s}
+            )
         return {
             **result_of(self.simulator, self.tally),
             **self._energy(),
@@ -242,6 +248,7 @@ class Session:
             "events_bytes": self.events.sync(),
             "digest": self.events.digests()[0],
             "epochs_bytes": self.epochs.sync(),
+            "decision_times": None if self.world.decision_times is None else self.world.decision_times.snapshot(),
         }
         checkpoint.save(self.directory.checkpoint, chain([("session", session)], self.simulator.snapshot()))
         save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)
