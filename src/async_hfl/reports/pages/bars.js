@@ -32,7 +32,7 @@ function barChart(spec) {
       if (item.low !== null && item.low !== undefined && item.high > item.low) group.append(svg("path", {d:`M${x.scale(item.low)} ${middle - 4}v8m0-4H${x.scale(item.high)}m0-4v8`, fill:"none", "stroke-width":1.4, style:"stroke:var(--ink)"}));
       for (const dot of item.dots || []) group.append(svg("circle", {cx:x.scale(dot), cy:middle, r:3.8, style:`fill:${item.colour};stroke:var(--card)`, "stroke-width":1.2, class:"data"}));
       const after = item.value === null ? zero : Math.max(from, ...(item.dots || []).map(dot => x.scale(dot) + 4), item.high ? x.scale(item.high) : 0);
-      group.append(svg("text", {x:after + 7, y:middle + 4, class:item.value === null ? null : "strong"}, item.text ?? show(item.value, now.kind)));
+      group.append(svg("text", {x:after + 7, y:middle + 4, class:item.value === null ? null : "strong", "paint-order":"stroke", "stroke-width":5, style:"stroke:var(--card)"}, item.text ?? show(item.value, now.kind)));
       const rows = item.parts ? item.parts.map(([colour, value, name]) => [colour, name, show(value, now.kind)]) : [[item.colour || null, now.name || now.label || "", show(item.value, now.kind)], ...(item.note ? [[null, item.note]] : [])];
       group.addEventListener("pointermove", event => { const box = made.getBoundingClientRect(); tip.show(event.clientX - box.left, (middle) * box.width / width, item.name, rows); });
       group.addEventListener("pointerleave", () => tip.hide());

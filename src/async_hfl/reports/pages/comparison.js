@@ -57,7 +57,7 @@ function drawPanel() {
   }));
 
   let cost = "time";
-  const race = section("To the target", "Bar: mean of the runs that reached it; dots: each of them.", "half");
+  const race = section("To the target", "Mean of the runs that reached it; dots: each of them.", "half");
   const costs = el("div");
   head(race).append(tools(choice("cost", [["time", "time"], ["bytes", "bytes"], ["up", "uplink"], ["updates", "updates"], ["energy", "energy"]], cost, key => { cost = key; redraw(); })));
   race.append(onPanel(costs, () => {
