@@ -28,10 +28,14 @@ def add_commands(commands: Commands) -> None:
     export = commands.add_parser("export", help="everything a run wrote down, for other tools")
     export.add_argument("run", type=Path, metavar="RUN")
     export.add_argument("--format", choices=FORMATS, default="csv")
-    export.add_argument(
-        "--out", required=True, metavar="DIR", help="where to; for mlflow a tracking URI, or a directory"
-    )
+    export.add_argument("--out", required=True, metavar="DIR", help="where to; for mlflow a tracking URI")
     finish(export, _export)
+
+
+def add_following(parser: argparse.ArgumentParser) -> None:
+    """The options by which a run is followed elsewhere."""
+    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="follow it in TensorBoard, under DIR")
+    parser.add_argument("--mlflow", metavar="URI", help="tell MLflow when it is over, such as sqlite:///mlflow.db")
 
 
 def _report(options: argparse.Namespace) -> int:

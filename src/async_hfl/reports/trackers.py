@@ -9,7 +9,7 @@ import datetime
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from async_hfl.core.errors import UserError
 from async_hfl.journal.run_directory import RunDirectory
@@ -22,6 +22,15 @@ _RESULTS = ("time_to_target_s", "first_crossing_s", "bytes_to_target", "final_me
 _ARTIFACTS = ("manifest", "summary", "epochs", "timings", "devices")
 _MOST_MLFLOW_PARAM = 6000
 _MLFLOW_BATCH = 900
+
+
+class FollowedProgress(Protocol):
+    """simulation.session.Progress, as far as it is followed."""
+
+    @property
+    def at(self) -> float: ...
+    @property
+    def epoch(self) -> int: ...
 
 
 class TensorBoardWriter:
@@ -47,6 +56,36 @@ class TensorBoardWriter:
         self._writer.close()
 
 
+class Follower:
+    """Sends a run to TensorBoard while it goes on, and to MLflow when it is over: `async-hfl run --tensorboard`."""
+
+    def __init__(self, tensorboard: Path | None, mlflow: str | None) -> None:
+        # Asked for now: to hear of a missing library after an hour of simulation would be late.
+        if tensorboard is not None:
+            needed("tensorboardX", "tensorboard", "TensorBoard")
+        if mlflow is not None:
+            _mlflow_client(mlflow)
+        self._folder, self._uri = tensorboard, mlflow
+        self._writer: TensorBoardWriter | None = None
+
+    def started(self, name: str, manifest: dict[str, Any]) -> None:
+        if self._folder is not None:
+            self._writer = TensorBoardWriter(self._folder / name, manifest)
+
+    def epoch(self, progress: FollowedProgress) -> None:
+        if self._writer is not None:
+            names = ("metric", "loss", "updates", "bytes_total", "bytes_models_up")
+            values = {name: float(getattr(progress, name)) for name in names}
+            self._writer.epoch(progress.at, progress.epoch, values)
+
+    def ended(self, directory: RunDirectory | None) -> None:
+        """None: it did not come to its end."""
+        if self._writer is not None:
+            self._writer.close()
+        if self._uri is not None and directory is not None:
+            export_mlflow(directory, self._uri)
+
+
 def export_tensorboard(directory: RunDirectory, out: Path) -> dict[str, int]:
     writer = TensorBoardWriter(out, directory.read_manifest())
     count = 0
@@ -63,11 +102,10 @@ def export_tensorboard(directory: RunDirectory, out: Path) -> dict[str, int]:
 
 def export_mlflow(directory: RunDirectory, uri: str, experiment: str = "async-hfl") -> dict[str, Any]:
     """A run of MLflow with parameters, metrics by epoch and the small files of the run directory."""
-    mlflow = needed("mlflow", "mlflow", "MLflow")
+    mlflow, client = _mlflow_client(uri)
     entities = needed("mlflow.entities", "mlflow", "MLflow")
     manifest, summary = directory.read_manifest(), directory.read_summary()
     try:
-        client = mlflow.MlflowClient(tracking_uri=uri)
         known = client.get_experiment_by_name(experiment)
         place = client.create_experiment(experiment) if known is None else known.experiment_id
         began = _began(manifest)
@@ -92,6 +130,16 @@ def export_mlflow(directory: RunDirectory, uri: str, experiment: str = "async-hf
     except mlflow.exceptions.MlflowException as error:
         raise UserError(f"MLflow at {uri} refused: {error}") from error
     return {"mlflow_run": number, "metrics": count}
+
+
+def _mlflow_client(uri: str) -> tuple[Any, Any]:
+    if "://" not in uri:
+        raise UserError(f"MLflow at {uri!r}: give a tracking URI, such as http://localhost:5000 or sqlite:///{uri}.db")
+    mlflow = needed("mlflow", "mlflow", "MLflow")
+    try:
+        return mlflow, mlflow.MlflowClient(tracking_uri=uri)
+    except mlflow.exceptions.MlflowException as error:
+        raise UserError(f"MLflow at {uri} refused: {error}") from error
 
 
 def _measures(directory: RunDirectory, summary: dict[str, Any] | None) -> Iterator[tuple[str, float, float, int]]:

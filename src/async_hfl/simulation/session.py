@@ -64,6 +64,8 @@ class Progress:
     bytes_total: int
     updates_per_s: float
     target_reached: bool
+    loss: float
+    bytes_models_up: int
 
 
 class Session:
@@ -180,7 +182,17 @@ class Session:
             spent = max(time.perf_counter() - self._began, 1e-9)
             speed = (updates - self._began_updates) / spent
             self._on_epoch(
-                Progress(record.at, record.epoch, record.metric, updates, ledger.total, speed, record.target_reached)
+                Progress(
+                    record.at,
+                    record.epoch,
+                    record.metric,
+                    updates,
+                    ledger.total,
+                    speed,
+                    record.target_reached,
+                    record.loss,
+                    ledger.models_up,
+                )
             )
 
     # Running -----------------------------------------------------------------------------------------------------
