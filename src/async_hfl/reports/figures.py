@@ -123,7 +123,8 @@ def _finish_row(row: Any, name: str, runs: list[RunFigures]) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     if runs:
         row[0].set_ylabel(_plain(f"{runs[0].metric} on the test set"))
-        row[1].legend(loc="lower right", frameon=False, fontsize=8)
+        if any(len(run.curve) for run in runs):
+            row[1].legend(loc="lower right", frameon=False, fontsize=8)
     if name:
         row[0].set_title(_plain(name), loc="left", fontsize=10)
 
@@ -180,12 +181,16 @@ def _figure(width: float, height: float) -> Any:
 
 
 def save(figure: Any, path: Path) -> None:
+    from matplotlib import rc_context
+
     if path.suffix not in PICTURES:
         raise UserError(f"{path}: a picture ends in {', '.join(PICTURES)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # No date inside, so that the same runs give the same file.
-        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+        # No date and no random names inside, so that the same runs give the same file.
+        undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
+        with rc_context({"svg.hashsalt": "async-hfl"}):
+            figure.savefig(path, dpi=150, metadata=undated)
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror or error}); give another --out") from error
 

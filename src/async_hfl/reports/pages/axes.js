@@ -26,7 +26,7 @@ function axis(spec, from, to, room) {
   const [unit, unitName] = (UNITS[spec.kind] || (() => [1, ""]))(Math.max(Math.abs(low), Math.abs(high)));
   let step = niceStep((high - low) / unit / wanted) * unit;
   if (spec.kind === "count") step = Math.max(1, step);
-  if (!spec.tight) { high = Math.ceil(high / step - 1e-9) * step; low = Math.floor(low / step + 1e-9) * step; }
+  if (!spec.tight) { high = Math.ceil(high / step - 1e-9) * step; low = Math.floor(low / step + 1e-9) * step; if (high <= low) high = low + step; }
   const ticks = [], digits = Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9));
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) {
     const v = k * step, value = v / unit;

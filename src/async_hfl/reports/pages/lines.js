@@ -41,7 +41,7 @@ function lineChart(spec) {
     now = spec();
     const height = Math.round(Math.min(now.height || 340, Math.max(230, width * .72))), made = svg("svg", {width, height, viewBox:`0 0 ${width} ${height}`});
     const lines = now.lines.filter(line => !hiddenNames.has(line.name) && line.points.length), dots = (now.dots || []).filter(dot => !hiddenNames.has(dot.name));
-    if (!lines.length) { made.append(svg("text", {x:width / 2, y:height / 2, "text-anchor":"middle"}, now.lines.length ? "every line is switched off" : now.empty || "nothing to show yet")); return made; }
+    if (!lines.length) { made.append(svg("text", {x:width / 2, y:height / 2, "text-anchor":"middle"}, now.lines.some(line => line.points.length) ? "every line is switched off" : now.empty || "nothing to show yet")); return made; }
     const inside = x => !zoomed || (x >= zoomed[0] && x <= zoomed[1]);
     const xs = zoomed || extent(lines.flatMap(line => [line.points[0][0], line.points[line.points.length - 1][0]]).concat(dots.map(d => d.x)));
     const ys = extent(lines.flatMap(line => line.points.filter(p => inside(p[0])).map(p => p[1]).concat((line.band || []).filter(b => inside(b[0])).flatMap(b => [b[1], b[2]]))).concat((now.rules || []).map(r => r.y)));
