@@ -98,6 +98,37 @@ class Run:
         """The event stream: (kind, fields)."""
         return read_events(self.directory.events, *kinds)
 
+    def frame(self, table: str) -> Any:
+        """A table as a pandas data frame (async-hfl[frames]): epochs, classes, jobs, uploads, selections, associations,
+        moves, life, messages, devices or settings."""
+        from async_hfl.reports.frames import frame
+
+        return frame(self.directory, table)
+
+    def epochs_frame(self) -> Any:
+        """One row per evaluated cloud epoch."""
+        return self.frame("epochs")
+
+    def jobs_frame(self) -> Any:
+        """One row per job that ended: who, how, when, how stale."""
+        return self.frame("jobs")
+
+    def uploads_frame(self) -> Any:
+        """One row per model that a gateway sent to the cloud."""
+        return self.frame("uploads")
+
+    def selections_frame(self) -> Any:
+        """One row per selection at a gateway."""
+        return self.frame("selections")
+
+    def messages_frame(self) -> Any:
+        """One row per message: the byte ledger, entry by entry."""
+        return self.frame("messages")
+
+    def devices_frame(self) -> Any:
+        """One row per device: times, energy, the final model on its own data."""
+        return self.frame("devices")
+
     @property
     def model(self) -> Path:
         """The newest global model as a safetensors file."""

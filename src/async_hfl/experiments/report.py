@@ -9,6 +9,7 @@ from pathlib import Path
 from async_hfl.experiments.comparison import Panel
 from async_hfl.experiments.comparison_table import brief_table, cost_table, fastest, over_seeds, time_table
 from async_hfl.reports.experiment_page import Comparison, RunGroup, write_page
+from async_hfl.reports.figures import draw_figure, draw_groups
 from async_hfl.reports.tables import Table, shown, write_csv, write_latex
 
 
@@ -33,6 +34,13 @@ def write_report(report: Report, out: Path) -> dict[str, str]:
     text = out / "tables.md"
     text.write_text(markdown(page), encoding="utf-8")
     files["markdown"] = str(text)
+    if report.groups:
+        draw_groups(report.groups, out / "curves.png", page.title)
+        files["curves"] = str(out / "curves.png")
+    for number, figure in enumerate(page.figures, 1):
+        picture = out / ("figure.png" if len(page.figures) == 1 else f"figure-{number}.png")
+        draw_figure(figure, picture)
+        files[picture.stem] = str(picture)
     write_page(page, report.groups, out / "report.html")
     files["report"] = str(out / "report.html")
     return files

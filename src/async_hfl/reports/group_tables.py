@@ -125,7 +125,7 @@ def _decisions(groups: Groups) -> Table:
     for name, runs in groups:
         row: list[Cell] = [name]
         for what in ("selection", "association"):
-            timed = [((run.summary or {}).get("decision_times") or {}).get(what) or {} for run in runs]
+            timed = [run.timings.get("decisions", {}).get(what) or {} for run in runs]
             row += [_spread(_numbers(one.get(key) for one in timed)) for key in ("median_s", "p99_s", "most_s")]
             row.append(max(_of(runs, f"largest_{what}_gap"), default=None))
         rows.append((*row, _spread(_of(runs, "wall_s"))))
