@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from async_hfl.experiments.comparison import Panel
 from async_hfl.experiments.comparison_table import brief_table, cost_table, fastest, over_seeds, time_table
-from async_hfl.reports.experiment_page import Comparison, RunGroup, write_page
+from async_hfl.reports.experiment_page import Comparison, Figure, RunGroup, write_page
 from async_hfl.reports.figures import draw_figure, draw_groups
-from async_hfl.reports.tables import Table, shown, write_csv, write_latex
+from async_hfl.reports.tables import Cell, Spread, Table, shown, write_csv, write_latex
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,16 @@ def write_report(report: Report, out: Path) -> dict[str, str]:
     write_page(page, report.groups, out / "report.html")
     files["report"] = str(out / "report.html")
     return files
+
+
+def as_json(table: Table) -> dict[str, Any]:
+    """Numbers as they are; a spread as an object."""
+
+    def plain(cell: Cell) -> Any:
+        return asdict(cell) if isinstance(cell, Spread) else cell
+
+    rows = [{column.name: plain(cell) for column, cell in zip(table.columns, row, strict=True)} for row in table.rows]
+    return {"title": table.title, "rows": rows, "notes": list(table.notes)}
 
 
 def markdown(report: Comparison) -> str:
@@ -81,6 +92,12 @@ def comparison_report(title: str, panels: Sequence[Panel], command: str) -> Repo
         reference=panels[0].reference,
     )
     return Report(page, groups_of(panels), tuple(brief_table(panel) for panel in panels))
+
+
+def with_page(report: Report, tables: tuple[Table, ...], figures: tuple[Figure, ...]) -> Report:
+    """With tables of its own before those of the comparison, which a terminal then leaves out."""
+    page = replace(report.page, tables=(*tables, *report.page.tables), figures=figures)
+    return replace(report, page=page, brief=tables)
 
 
 def groups_of(panels: Sequence[Panel]) -> tuple[RunGroup, ...]:
