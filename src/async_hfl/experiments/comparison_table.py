@@ -123,8 +123,13 @@ def _short_ratio(row: Row, panel: Panel) -> str | None:
     if ratio is None:
         return None if row.speed_up_below is None else f"<{row.speed_up_below:.2g}"
     seeds = "" if ratio.pairs == ratio.seeds else f" {ratio.pairs}/{ratio.seeds}"
-    between = "" if ratio.low is None else f" ({ratio.low:.2g}-{ratio.high:.2g})"
+    between = "" if ratio.low is None else f" ({two_figures(ratio.low)}-{two_figures(ratio.high or ratio.low)})"
     return f"{shown(ratio.value, 'ratio').removesuffix('x')}{between}{seeds}"
+
+
+def two_figures(value: float) -> str:
+    """And no exponent where it would be large."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _three(value: float) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from async_hfl.experiments.comparison import Panel
-from async_hfl.experiments.comparison_table import brief_table, cost_table, fastest, over_seeds, time_table
+from async_hfl.experiments.comparison_table import brief_table, cost_table, fastest, over_seeds, time_table, two_figures
 from async_hfl.reports.experiment_page import Comparison, Figure, RunGroup, write_page
 from async_hfl.reports.figures import draw_figure, draw_groups
-from async_hfl.reports.tables import Cell, Spread, Table, shown, write_csv, write_latex
+from async_hfl.reports.tables import Cell, Column, Spread, Table, shown, write_csv, write_latex
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,25 @@ def comparison_report(title: str, panels: Sequence[Panel], command: str) -> Repo
 def with_page(report: Report, tables: tuple[Table, ...], figures: tuple[Figure, ...]) -> Report:
     """With tables of its own before those of the comparison, which a terminal then leaves out."""
     page = replace(report.page, tables=(*tables, *report.page.tables), figures=figures)
-    return replace(report, page=page, brief=tables)
+    return replace(report, page=page, brief=tuple(narrow(table) for table in tables))
+
+
+def narrow(table: Table) -> Table:
+    """The same in fewer columns of a terminal."""
+    rows = [tuple(_narrow(cell, column) for cell, column in zip(row, table.columns, strict=True)) for row in table.rows]
+    return replace(table, rows=tuple(rows))
+
+
+def _narrow(cell: Cell, column: Column) -> Cell:
+    kind = column.kind
+    if kind == "ratio" and isinstance(cell, float):
+        return shown(cell, kind).removesuffix("x")
+    if not isinstance(cell, Spread) or cell.value is None:
+        return cell
+    value = shown(cell.value, kind).removesuffix("x" if kind == "ratio" else "")
+    if kind != "ratio" or cell.low is None or cell.high is None or column.name == "first":
+        return f"{value} {cell.text}".strip()
+    return f"{value} ({two_figures(cell.low)}-{two_figures(cell.high)}) {cell.text}".strip()
 
 
 def groups_of(panels: Sequence[Panel]) -> tuple[RunGroup, ...]:

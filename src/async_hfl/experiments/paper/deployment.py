@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from async_hfl.core.policies import Floats
 from async_hfl.experiments.folder import SweepFolder
 from async_hfl.experiments.paper import published, testbed
 from async_hfl.experiments.paper.entry import Asked, Entry
@@ -119,20 +120,14 @@ def _over(values: object) -> Cell:
 
 
 def _fig9(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
-    parts: dict[int, list[tuple[float, float, float]]] = {}
+    parts: dict[int, list[Floats]] = {}
     runs = _directories(asked, plan, folder)
     for run in runs:
         jobs = read_columns(run).jobs
-        for device, *times in zip(
-            jobs.device.tolist(),
-            jobs.download_s.tolist(),
-            jobs.training_s.tolist(),
-            jobs.upload_s.tolist(),
-            strict=True,
-        ):
-            if np.isfinite(times).all():
-                parts.setdefault(device, []).append((times[0], times[1], times[2]))
-    called = testbed.names()
+        times = np.column_stack((jobs.download_s, jobs.training_s, jobs.upload_s))
+        for place in np.flatnonzero(np.isfinite(times).all(axis=1)):
+            parts.setdefault(int(jobs.device[place]), []).append(times[place])
+    called = [] if asked.runs else testbed.names()
     means = {
         called[device] if device < len(called) and not asked.runs else f"device {device}": np.mean(
             times, axis=0
@@ -140,7 +135,7 @@ def _fig9(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         for device, times in sorted(parts.items())
     }
     halves = [[name for name in means if testbed.on_a_pi(name) is pi][:_SHOWN] for pi in (True, False)]
-    rows = tuple((name, *means[name], sum(means[name]), len(parts)) for half in halves for name in half)
+    rows = tuple((name, *means[name], sum(means[name])) for half in halves for name in half)
     columns = (
         Column("client"),
         Column("download", "seconds"),
@@ -155,10 +150,9 @@ def _fig9(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         _bound_share(runs),
         *(() if asked.runs else (testbed.NOTE,)),
     )
-    table = Table(title, columns, tuple(row[:5] for row in rows), tuple(note for note in notes if note))
-    figures = tuple(
-        _broken_up(what, half, means) for what, half in zip(("Raspberry Pis", "cluster"), halves, strict=True) if half
-    )
+    table = Table(title, columns, rows, tuple(note for note in notes if note))
+    kinds = ("Raspberry Pis", "devices" if asked.runs else "cluster")
+    figures = tuple(_broken_up(what, half, means) for what, half in zip(kinds, halves, strict=True) if half)
     groups = (RunGroup("async-hfl", tuple(run.path for run in runs)),) if runs else ()
     return Report(Comparison(title, tables=(table,), figures=figures, command=asked.command), groups)
 

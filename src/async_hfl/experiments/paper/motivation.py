@@ -18,7 +18,7 @@ from async_hfl.reports.network_show import draw_both, find_network
 from async_hfl.reports.tables import Column, Table
 
 _STUDY = (OURS, "sync-oort", "rfl-ha", "semi-async", "two-tier", "async-random", "async-st", PLUS)
-_QUICK = "HAR to 90 %, two seeds"
+_QUICK = "HAR to 90 %, three seeds"
 
 
 def _plan(name: str, asked: Asked) -> Plan:
@@ -101,7 +101,7 @@ def _fig3(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
 
 
 def _small(asked: Asked) -> tuple[str, ...]:
-    return ("A small version: two seeds, to 90 % in place of 95 %, at most 150 epochs.",) if asked.quick else ()
+    return ("A small version: to 90 % in place of 95 %, at most 150 epochs.",) if asked.quick else ()
 
 
 ENTRIES = (

@@ -31,7 +31,7 @@ _DECISION_EPOCHS = 30
 
 def _plan(asked: Asked) -> Plan:
     """Bytes on HAR to its target; decision times on every task, a few epochs of it."""
-    seeds = asked.seeds_or(quick=2)
+    seeds = asked.seeds_or(quick=3)
     runs = [
         planned(
             task="har",
@@ -141,7 +141,7 @@ ENTRIES = (
     Entry(
         "overhead",
         "Overhead analysis: bytes of gradients, seconds of decisions",
-        f"HAR and digits, two seeds, at most {QUICK_EPOCHS} epochs",
+        f"HAR and digits, three seeds, at most {QUICK_EPOCHS} epochs",
         _plan,
         _draw,
     ),
