@@ -15,7 +15,7 @@ from async_hfl.experiments.paper import published, testbed
 from async_hfl.experiments.paper.entry import Asked, Entry
 from async_hfl.experiments.plan import Plan
 from async_hfl.experiments.planned_run import PlannedRun, planned
-from async_hfl.experiments.report import Report
+from async_hfl.experiments.report import Report, narrow
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.experiment_page import Comparison, Figure, FigureLine, RunGroup
 from async_hfl.reports.journal_columns import read_columns
@@ -103,7 +103,8 @@ def _fig8(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
     title = f"Fig. 8: convergence on the deployment (preset {asked.preset})"
     table = Table(title, columns, tuple(rows), () if asked.runs else (testbed.NOTE,))
     groups = tuple(RunGroup(method, tuple(run.path for run in runs), task) for (task, method), runs in found.items())
-    return Report(Comparison(title, tables=(table,), command=asked.command, reference="async-hfl"), groups)
+    page = Comparison(title, tables=(table,), command=asked.command, reference="async-hfl")
+    return Report(page, groups, (narrow(table),))
 
 
 def _at(run: RunDirectory, until: float) -> float | None:
