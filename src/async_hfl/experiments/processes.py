@@ -25,9 +25,9 @@ from async_hfl.experiments.work import Assignment
 from async_hfl.learning.runtime import HOST_DEVICES_VARIABLE, accelerator_installed, usable_cores
 
 _WORKER = (sys.executable, "-m", "async_hfl.experiments.worker")
-_PER_CARD = 4
+_PER_CARD = 8
 """Processes on a GPU, where there are cores for them: one alone is kept waiting by its own Python."""
-_CORES_EACH = 3
+_CORES_EACH = 2
 _WIDTH = 6
 _PROBE_S = 300
 
