@@ -9,7 +9,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from threading import Lock, Thread
@@ -482,8 +482,8 @@ def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:
     return {file: fingerprint(file) for file in given}
 
 
-def versions() -> dict[str, str]:
-    """What the bits of a result may depend on besides its settings."""
+@cache
+def _installed() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in _VERSIONED:
         try:
@@ -491,3 +491,8 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:  # run from a source tree that was never installed
             found[package] = "not installed"
     return found
+
+
+def versions() -> dict[str, str]:
+    """What the bits of a result may depend on besides its settings."""
+    return dict(_installed())

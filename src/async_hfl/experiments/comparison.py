@@ -45,6 +45,10 @@ class Row:
         """By seed, of those that reached the target."""
         return {one.seed: value(one.held) for one in self.outcomes if one.held is not None}
 
+    def less_warmup(self) -> dict[int, float]:
+        """Seconds from the end of the warm-up until the target was held."""
+        return {one.seed: one.held.at - one.warmup_s for one in self.outcomes if one.held is not None}
+
     def crossed(self, value: Callable[[Reached], float]) -> dict[int, float]:
         return {one.seed: value(one.first) for one in self.outcomes if one.first is not None}
 
@@ -76,6 +80,7 @@ class Row:
             "missing": self.missing,
             "reached": self.reached,
             "time_to_target_s": _numbers(self, self.held(lambda r: r.at)),
+            "less_warmup_s": _numbers(self, self.less_warmup()),
             "first_crossing_s": _numbers(self, self.crossed(lambda r: r.at)),
             "speed_up": None if self.speed_up is None else asdict(self.speed_up),
             "speed_up_first": None if self.speed_up_first is None else asdict(self.speed_up_first),

@@ -20,6 +20,7 @@ def time_table(panel: Panel) -> Table:
         Column("method"),
         Column("reached", note="seeds that held the target"),
         Column("to target", "seconds"),
+        Column("less warm-up", "seconds", note="from the end of the warm-up, where a method has one"),
         Column("first", "seconds"),
         Column("speed-up", "ratio", note=f"over {panel.reference}"),
     )
@@ -28,6 +29,7 @@ def time_table(panel: Panel) -> Table:
             row.group,
             _reached(row),
             over_seeds(row, row.held(lambda r: r.at), "seconds"),
+            over_seeds(row, row.less_warmup(), "seconds"),
             over_seeds(row, row.crossed(lambda r: r.at), "seconds"),
             speed_up(row, panel),
         )

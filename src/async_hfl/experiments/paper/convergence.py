@@ -93,7 +93,7 @@ def _fig7_left(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         (
             panel.name,
             method,
-            published.SAVINGS.get(method),
+            published.SAVINGS.get(method) if panel.name in published.TASKS else None,
             over_cell(panel, method, value=uplink),
             over_cell(panel, method, value=all_bytes),
             bound_share(panel, method),
