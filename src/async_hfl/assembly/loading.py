@@ -51,6 +51,7 @@ _READ_BY = {
     "utility.components": ("utility.compression", {"pca"}),
 }
 """Settings that only some choices read: which choice, and which of its values do."""
+_known_fields: dict[type[Any], tuple[msgspec.structs.FieldInfo, ...]] = {}
 KINDS = {"task": "tasks", "network": "networks", "preset": "presets", "method": "methods"}
 
 
@@ -284,10 +285,11 @@ def _read_toml(file: Path) -> Table:
         raise SettingsError(f"{file}: not valid TOML: {error}") from error
 
 
-@cache
-def _fields(section: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """msgspec works out annotations anew each time it is asked."""
-    return msgspec.structs.fields(section)
+def _fields(section: type[Any]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Kept: msgspec works out annotations anew each time it is asked."""
+    if section not in _known_fields:
+        _known_fields[section] = msgspec.structs.fields(section)
+    return _known_fields[section]
 
 
 def _merge(into: Table, table: Mapping[str, Any], origin: dict[str, str], source: str) -> None:
