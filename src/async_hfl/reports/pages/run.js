@@ -74,7 +74,7 @@ let measureOf = "updates";
 const MEASURES = {updates:["updates aggregated", "count"], joules:["energy", "joules"], compute_s:["seconds training", "seconds"]};
 const partField = el("div"), drawPart = () => {
   const [name, kind] = MEASURES[measureOf], rows = people.rows.filter(row => row[measureOf] !== null).sort((a, b) => a[measureOf] - b[measureOf] || a.device - b.device);
-  partField.replaceChildren(columnChart(() => ({label:`${name} by device`, height:300, x:{name:few < people.devices ? `${few} of ${grouped(people.devices)} devices, in order` : "devices, in order", kind:"count", min:0, max:rows.length}, y:{name, kind}, rules:measureOf === "updates" ? [{y:people.median, text:`median ${trim(people.median)}`, left:true}] : [], empty:"not known for this run",
+  partField.replaceChildren(columnChart(() => ({label:`${name} by device`, height:300, x:{name:few < people.devices ? `${few} of ${grouped(people.devices)} devices, in order` : "devices, in order", kind:"count", min:0, max:rows.length}, y:{name, kind}, rules:measureOf === "updates" && people.median > 0 ? [{y:people.median, text:`median ${trim(people.median)}`, left:true}] : [], empty:"not known for this run",
     columns:rows.map((row, i) => ({from:i, to:i + 1, value:row[measureOf], missing:measureOf === "updates" && !row.updates, colour:row.gateway < 0 || !D.map.colours ? "var(--c7)" : D.map.colours[row.gateway], title:`device ${row.device}`, rows:[[null, "updates aggregated", grouped(row.updates)], [null, "jobs", grouped(row.asked)], ...(row.last === null ? [] : [[null, "last heard", duration(row.last)]]), ...(row.gateway < 0 ? [] : [[null, "gateway", String(row.gateway)]]), ...(row.score === null ? [] : [[null, D.metric, show(row.score, "metric")]]), ...(row.joules === null ? [] : [[null, "energy", show(row.joules, "joules")]])]}))})).box); };
 if (people.rows.some(row => row.joules !== null)) head(part).append(tools(choice("what", [["updates", "updates"], ["joules", "energy"], ["compute_s", "training"]], measureOf, key => { measureOf = key; drawPart(); })));
 part.append(partField, el("p", {class:"say"}, "Colours: the device's last gateway, as on the map. Crosses: never heard.")); drawPart();
@@ -109,7 +109,7 @@ for (const one of D.tables) section(one.title, "", "half", table(one, false));
 
 // Life
 const life = D.life, lines = Object.entries(life.lines);
-const happened = section("Life", life.all ? Object.entries(life.counts).map(([what, count]) => `${grouped(count)} ${what.replace(/_/g, " ")}`).join(", ") + "." : "Nothing happened yet.", D.tables.length % 2 ? "half" : "wide");
+const happened = section("Life", life.all ? Object.entries(life.counts).map(([what, count]) => `${what.replace(/_/g, " ")}: ${grouped(count)}`).join("; ") + "." : "Nothing happened yet.", D.tables.length % 2 ? "half" : "wide");
 if (lines.length) happened.append(lineChart(() => ({label:"outages", height:270, x:{name:"virtual time", kind:"seconds"}, y:{name:"how many", kind:"count", min:0}, lines:lines.map(([name, points], k) => ({name, ...style(k + 1), step:true, points}))})));
 if (life.events.length) happened.append(el("details", {}, el("summary", {}, life.all > life.events.length ? `the first ${life.events.length} of ${grouped(life.all)} events` : `${life.all} event${life.all === 1 ? "" : "s"}`), table({columns:[{name:"at", kind:"seconds"}, {name:"what", kind:"text"}, {name:"node", kind:"text"}, {name:"detail", kind:"text"}], rows:life.events.map(([at, what, node, detail]) => [at, what.replace(/_/g, " "), node, detail])})));
 
