@@ -65,6 +65,8 @@ function selector(name, options, chosen, act) {
   const box = el("select", {"aria-label":name, onchange:event => act(event.target.value)}, options.map(([key, text]) => el("option", {value:key, selected:String(key) === String(chosen)}, text)));
   return el("label", {}, name, box);
 }
+const HINT = window.matchMedia("(hover: hover)").matches ? "Drag across to look closer, double click to go back." : "";
+const titled = text => text.length <= 3 ? text.toUpperCase() : `${text[0].toUpperCase()}${text.slice(1)}`;
 const tools = (...parts) => el("div", {class:"tools screen"}, parts);
 const keys = entries => el("div", {class:"keys"}, entries.map(([colour, text]) => el("span", {}, el("i", {style:{background:colour}}), text)));
 const notes = list => list.length ? el("ul", {class:"notes"}, list.map(text => el("li", {}, text))) : null;

@@ -1,5 +1,5 @@
 // What each device of a gateway did when: download, training, upload, waiting to be mixed in, and nothing.
-const DID = [["download", "var(--download)"], ["training", "var(--train)"], ["upload", "var(--upload)"], ["held at the gateway", "var(--wait)"], ["no result came", "var(--lost)"], ["under way when the run ended", "var(--open)"]];
+const DID = [["download", "var(--download)"], ["training", "var(--train)"], ["upload", "var(--upload)"], ["waiting to be sent or mixed in", "var(--wait)"], ["no result came", "var(--lost)"], ["under way when the run ended", "var(--open)"]];
 function timeline(made, data) {
   const gateways = [...new Set(data.jobs.map(job => job[0]))].sort((a, b) => a - b);
   let gateway = gateways[0], span = data.windows[0], from = span.from, to = span.to;
@@ -8,7 +8,7 @@ function timeline(made, data) {
   const chart = plot((width, tip) => {
     const jobs = data.jobs.filter(job => job[0] === gateway && job[7] >= from && job[2] <= to), devices = [...new Set(data.jobs.filter(job => job[0] === gateway && job[7] >= span.from && job[2] <= span.to).map(job => job[1]))].sort((a, b) => a - b);
     const row = 17, top = 22, left = Math.ceil(Math.max(...devices.map(d => measure(`device ${d}`)), measure("to the cloud"))) + 10, height = top + row * devices.length + 44, right = width - 8, bottom = top + row * devices.length;
-    const picture = svg("svg", {width, height, viewBox:`0 0 ${width} ${height}`}), x = axis({name:"virtual time", kind:"seconds", min:from, max:to, tight:true}, left, right, 76), X = t => Math.min(right, Math.max(left, x.scale(t)));
+    const picture = svg("svg", {width, height, viewBox:`0 0 ${width} ${height}`}), x = axis({name:"virtual time", kind:"seconds", min:from, max:to, tight:true}, left, right, width < 500 ? 52 : 76), X = t => Math.min(right, Math.max(left, x.scale(t)));
     let free = -Infinity;
     for (const tick of x.ticks) {
       const at = x.scale(tick.v), half = measure(tick.text) / 2 + 3;
