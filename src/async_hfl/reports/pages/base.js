@@ -100,6 +100,10 @@ function theme(dark) { root.classList.toggle("dark", dark); themed.forEach(act =
 const preferred = window.matchMedia("(prefers-color-scheme: dark)");
 preferred.addEventListener("change", event => theme(event.matches));
 theme(preferred.matches || location.hash === "#dark");
+// Paper is white: maps, which are pictures and not styled, are drawn again for it.
+let darkOnScreen = false;
+window.addEventListener("beforeprint", () => { darkOnScreen = root.classList.contains("dark"); if (darkOnScreen) theme(false); });
+window.addEventListener("afterprint", () => { if (darkOnScreen) theme(true); });
 const themeButton = () => el("button", {type:"button", class:"screen", id:"theme", title:"light or dark", "aria-label":"light or dark", onclick:() => theme(!root.classList.contains("dark"))}, "◐");
 
 // A label that follows the pointer ---------------------------------------------------------------------------------------
