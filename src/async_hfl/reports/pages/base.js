@@ -100,10 +100,17 @@ function theme(dark) { root.classList.toggle("dark", dark); themed.forEach(act =
 const preferred = window.matchMedia("(prefers-color-scheme: dark)");
 preferred.addEventListener("change", event => theme(event.matches));
 theme(preferred.matches || location.hash === "#dark");
-// Paper is white: maps, which are pictures and not styled, are drawn again for it.
+// Paper is white and narrow: plots and maps are drawn again for it.
+const plots = [];
 let darkOnScreen = false;
-window.addEventListener("beforeprint", () => { darkOnScreen = root.classList.contains("dark"); if (darkOnScreen) theme(false); });
-window.addEventListener("afterprint", () => { if (darkOnScreen) theme(true); });
+function paper(on) {
+  if (on) darkOnScreen = root.classList.contains("dark");
+  root.classList.toggle("paper", on);
+  if (darkOnScreen) theme(!on);
+  plots.forEach(fit => fit());
+}
+window.addEventListener("beforeprint", () => paper(true));
+window.addEventListener("afterprint", () => paper(false));
 const themeButton = () => el("button", {type:"button", class:"screen", id:"theme", title:"light or dark", "aria-label":"light or dark", onclick:() => theme(!root.classList.contains("dark"))}, "◐");
 
 // A label that follows the pointer ---------------------------------------------------------------------------------------
@@ -129,5 +136,6 @@ function plot(draw, label) {
   let width = 0;
   const again = () => { if (width < 40) return; box.querySelector("svg")?.remove(); const made = draw(width, tip, box); made.setAttribute("role", "img"); if (label) made.setAttribute("aria-label", label); box.prepend(made); };
   new ResizeObserver(([entry]) => { const now = Math.floor(entry.contentRect.width); if (now !== width) { width = now; again(); } }).observe(box);
+  plots.push(() => { const now = Math.floor(box.clientWidth); if (now && now !== width) { width = now; again(); } });
   return {box, again};
 }

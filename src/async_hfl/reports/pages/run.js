@@ -31,6 +31,7 @@ else {
   const map = siteMap(parts, world);
   const buttons = [];
   themed.push(map.repaint);
+  plots.push(() => { map.resize(); map.fit(); });
   const at = place => {
     now.fill(-1);
     for (const step of world.steps.slice(0, place + 1)) for (const [device, gateway] of step.changed) now[device] = gateway;
