@@ -108,7 +108,7 @@ def _shown_number(value: float, kind: Kind) -> str:
         case "count":
             return f"{value:,.0f}"
         case "ratio":
-            return f"{value:.2f}x"
+            return f"{value:.2f}x" if value >= 0.1 else f"{value:.2g}x"
         case "joules":
             return f"{value / 1e3:,.1f} kJ" if abs(value) >= 1e3 else f"{value:.0f} J"
         case _:
