@@ -68,8 +68,8 @@ def comparison_of(groups: Sequence[RunGroup], command: str) -> Comparison:
     manifest = RunDirectory.open(groups[0].runs[0]).read_manifest()
     one = len({group.panel for group in groups}) == 1
     return Comparison(
-        title=f"{manifest['task']}: {len(groups)} ways to learn it" if one else f"{count} runs beside each other",
-        summary=(f"{count} runs in {len(groups)} groups.",),
+        title=f"{manifest['task']}: {count} runs" if one else f"{count} runs beside each other",
+        summary=(f"{count} runs in {len(groups)} groups; what differs in its seed only is one group.",),
         tables=tuple(tables),
         command=command,
     )

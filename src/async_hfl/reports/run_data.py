@@ -113,6 +113,7 @@ def class_data(columns: Columns) -> dict[str, Any] | None:
     places = np.unique(np.linspace(0, len(told) - 1, min(len(told), MOST_MOMENTS)).round().astype(np.int64)).tolist()
     names = list(told[0]["details"])
     return {
+        "what": "class" if names[0].startswith("class_") else names[0].partition("_")[0],
         "classes": [name.removeprefix("class_").replace("_", " ") for name in names],
         "at": significant([told[place]["at"] for place in places]),
         "epoch": [told[place]["epoch"] for place in places],

@@ -33,13 +33,12 @@ def staleness_bounds(manifest: dict[str, Any], summary: dict[str, Any]) -> Table
     for tier, key, symbol in (("cloud", "K_c", "alpha"), ("gateway", "K_g", "beta")):
         most, weight = seen[key], settings[tier]["mixing_weight"]
         bound = None if most == 0 else most**-1.5
-        rows.append((tier, f"{key}, {symbol}", most, weight, bound, bool(seen[f"{tier}_weight_within_bound"])))
+        rows.append((f"{tier}: {key}, {symbol}", most, weight, bound, bool(seen[f"{tier}_weight_within_bound"])))
     kind = settings["staleness"]["kind"]
     return Table(
         "Staleness seen and the convergence theorem",
         (
             Column("tier"),
-            Column("symbols"),
             Column("largest staleness", "count"),
             Column("weight", "number"),
             Column("at most", "number", "largest staleness to the power of -1.5"),

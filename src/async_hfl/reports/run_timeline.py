@@ -31,7 +31,7 @@ def timeline_data(columns: Columns) -> dict[str, Any] | None:
     jobs = columns.jobs
     if not len(jobs):
         return None
-    shown, notes = _chosen(jobs)
+    shown, thinned = _chosen(jobs)
     order = shown[np.argsort(jobs.sent_at[shown], kind="stable")]
     windows = _windows(order)
     kept = np.unique(np.concatenate([order[low:high] for _, low, high in windows]))
@@ -47,26 +47,26 @@ def timeline_data(columns: Columns) -> dict[str, Any] | None:
         ],
         "jobs": [_row(jobs, place) for place in kept.tolist()],
         "uploads": _uploads(columns, sorted(set(jobs.gateway[kept].tolist()))),
-        "notes": notes,
+        "gateways": len(np.unique(jobs.gateway)),
+        "thinned": thinned,
     }
 
 
-def _chosen(jobs: Jobs) -> tuple[Ints, list[str]]:
-    """Places of the jobs of the gateways and devices that are shown."""
-    gateways, notes = np.unique(jobs.gateway), []
+def _chosen(jobs: Jobs) -> tuple[Ints, dict[str, int]]:
+    """Places of the jobs of the gateways and devices that are shown; how many devices a thinned gateway has."""
+    gateways = np.unique(jobs.gateway)
     if len(gateways) > MOST_GATEWAYS:
-        notes.append(f"{MOST_GATEWAYS} of {len(gateways):,} gateways")
         gateways = _evenly(gateways, MOST_GATEWAYS)
-    parts = []
+    parts, thinned = [], {}
     for gateway in gateways.tolist():
         own = np.flatnonzero(jobs.gateway == gateway)
         devices, counts = np.unique(jobs.device[own], return_counts=True)
         if len(devices) > MOST_DEVICES:
-            notes.append(f"{MOST_DEVICES} of {len(devices):,} devices of gateway {gateway}")
+            thinned[str(gateway)] = len(devices)
             devices = _evenly(devices[np.lexsort((devices, -counts))], MOST_DEVICES)
             own = own[np.isin(jobs.device[own], devices)]
         parts.append(own)
-    return np.concatenate(parts), notes
+    return np.concatenate(parts), thinned
 
 
 def _evenly(values: Ints, count: int) -> Ints:

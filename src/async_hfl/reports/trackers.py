@@ -74,8 +74,7 @@ class Follower:
 
     def epoch(self, progress: FollowedProgress) -> None:
         if self._writer is not None:
-            names = ("metric", "loss", "updates", "bytes_total", "bytes_models_up")
-            values = {name: float(getattr(progress, name)) for name in names}
+            values = {name: float(getattr(progress, name)) for name in _CURVES}
             self._writer.epoch(progress.at, progress.epoch, values)
 
     def ended(self, directory: RunDirectory | None) -> None:

@@ -40,7 +40,7 @@ function frame(made, width, height, xSpec, ySpec, options = {}) {
   const top = options.top ?? 26, bottom = height - (options.bottom ?? 44), right = width - (options.right ?? 14);
   let y = axis(ySpec, bottom, top, 46);
   const left = Math.ceil(Math.max(...y.ticks.map(t => measure(t.text)), 10)) + 10;
-  const x = axis(xSpec, left, right, 76);
+  const x = axis(xSpec, left, right, width < 500 ? 52 : 76);
   for (const tick of y.ticks) {
     const at = y.scale(tick.v);
     made.append(svg("line", {class:"grid", x1:left, x2:right, y1:at, y2:at}), svg("text", {x:left - 7, y:at + 4, "text-anchor":"end"}, tick.text));

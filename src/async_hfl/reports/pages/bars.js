@@ -7,11 +7,14 @@ function barChart(spec) {
     if (!items.length) return made;
     const shorten = text => { let cut = String(text); const room = width * .38; if (measure(cut) <= room) return cut; while (cut.length > 3 && measure(`${cut}…`) > room) cut = cut.slice(0, -1); return `${cut}…`; };
     const left = Math.ceil(Math.max(...items.map(item => measure(shorten(item.name))))) + 10;
-    const beside = Math.ceil(Math.max(...items.map(item => measure(item.text ?? show(item.value, now.kind))), 0)) + 12;
     const most = now.max ?? Math.max(...items.flatMap(item => [item.value ?? 0, item.high ?? 0, ...(item.dots || [])]), 1e-12);
     // Where one is many times another a bar would hide the rest: dots on a logarithmic scale.
     const positive = items.flatMap(item => [item.value, ...(item.dots || [])]).filter(v => v > 0), log = Boolean(now.mayLog) && positive.length > 1 && most / Math.min(...positive) > 12;
-    const x = axis({name:log ? `${now.name}, logarithmic` : now.name || "", kind:now.kind, log, min:log ? Math.min(...positive) * .8 : now.min ?? 0, max:log ? most * 1.1 : most, tight:true}, left, width - beside, 70), zero = x.scale(Math.max(0, x.low)), end = top + row * items.length;
+    const scaled = {name:log ? `${now.name}, logarithmic` : now.name || "", kind:now.kind, log, min:log ? Math.min(...positive) * .8 : now.min ?? 0, max:log ? most * 1.1 : most, tight:true};
+    // As wide as the texts behind the bars allow.
+    const unit = axis(scaled, 0, 1, 1), room = width - left - 4;
+    const length = Math.max(60, Math.min(room - 8, ...items.map(item => (room - measure(item.text ?? show(item.value, now.kind)) - 14) / Math.max(.02, ...[item.value, item.high, ...(item.dots || [])].filter(v => v > 0).map(v => unit.scale(v))))));
+    const x = axis(scaled, left, left + length, 64), zero = x.scale(Math.max(0, x.low)), end = top + row * items.length;
     let free = -Infinity;
     for (const tick of x.ticks) {
       const at = x.scale(tick.v), half = measure(tick.text) / 2 + 3;
@@ -25,7 +28,7 @@ function barChart(spec) {
       let from = zero;
       for (const [colour, value] of item.parts || (item.value === null ? [] : [[item.colour || "var(--c0)", item.value]])) {
         const wide = Math.max(value > 0 ? .6 : 0, x.scale(value + x.low) - x.scale(x.low) - (item.parts ? 0 : zero - x.scale(x.low)));
-        if (log) { from = x.scale(value); group.append(svg("line", {class:"axis", x1:left, x2:width - beside, y1:middle, y2:middle}), svg("line", {x1:from, x2:from, y1:middle - 9, y2:middle + 9, "stroke-width":3, style:`stroke:${colour}`, class:"data"})); continue; }
+        if (log) { from = x.scale(value); group.append(svg("line", {class:"axis", x1:left, x2:left + length, y1:middle, y2:middle}), svg("line", {x1:from, x2:from, y1:middle - 9, y2:middle + 9, "stroke-width":3, style:`stroke:${colour}`, class:"data"})); continue; }
         group.append(svg("rect", {x:from, y:y + row * .2, width:Math.max(0, wide), height:row * .6, rx:item.parts ? 0 : 2.5, style:`fill:${colour}`, "fill-opacity":item.dots ? .45 : 1, class:"data"}));
         from += wide;
       }

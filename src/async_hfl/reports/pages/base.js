@@ -65,6 +65,8 @@ function selector(name, options, chosen, act) {
   const box = el("select", {"aria-label":name, onchange:event => act(event.target.value)}, options.map(([key, text]) => el("option", {value:key, selected:String(key) === String(chosen)}, text)));
   return el("label", {}, name, box);
 }
+const HINT = window.matchMedia("(hover: hover)").matches ? "Drag across to look closer, double click to go back." : "";
+const titled = text => text.length <= 3 ? text.toUpperCase() : `${text[0].toUpperCase()}${text.slice(1)}`;
 const tools = (...parts) => el("div", {class:"tools screen"}, parts);
 const keys = entries => el("div", {class:"keys"}, entries.map(([colour, text]) => el("span", {}, el("i", {style:{background:colour}}), text)));
 const notes = list => list.length ? el("ul", {class:"notes"}, list.map(text => el("li", {}, text))) : null;
@@ -98,6 +100,17 @@ function theme(dark) { root.classList.toggle("dark", dark); themed.forEach(act =
 const preferred = window.matchMedia("(prefers-color-scheme: dark)");
 preferred.addEventListener("change", event => theme(event.matches));
 theme(preferred.matches || location.hash === "#dark");
+// Paper is white and narrow: plots and maps are drawn again for it.
+const plots = [];
+let darkOnScreen = false;
+function paper(on) {
+  if (on) darkOnScreen = root.classList.contains("dark");
+  root.classList.toggle("paper", on);
+  if (darkOnScreen) theme(!on);
+  plots.forEach(fit => fit());
+}
+window.addEventListener("beforeprint", () => paper(true));
+window.addEventListener("afterprint", () => paper(false));
 const themeButton = () => el("button", {type:"button", class:"screen", id:"theme", title:"light or dark", "aria-label":"light or dark", onclick:() => theme(!root.classList.contains("dark"))}, "◐");
 
 // A label that follows the pointer ---------------------------------------------------------------------------------------
@@ -123,5 +136,6 @@ function plot(draw, label) {
   let width = 0;
   const again = () => { if (width < 40) return; box.querySelector("svg")?.remove(); const made = draw(width, tip, box); made.setAttribute("role", "img"); if (label) made.setAttribute("aria-label", label); box.prepend(made); };
   new ResizeObserver(([entry]) => { const now = Math.floor(entry.contentRect.width); if (now !== width) { width = now; again(); } }).observe(box);
+  plots.push(() => { const now = Math.floor(box.clientWidth); if (now && now !== width) { width = now; again(); } });
   return {box, again};
 }

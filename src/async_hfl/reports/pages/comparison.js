@@ -42,7 +42,7 @@ function drawPanel() {
     choice("runs", [["mean", "mean and spread"], ["each", "each run"]], manner, key => { manner = key; redraw(); })));
   curves.append(onPanel(el("div"), () => {
     const seeds = Math.max(...panel.groups.map(group => group.runs.length), 0);
-    say.textContent = `${panel.name ? `${panel.name}. ` : ""}${manner === "mean" && seeds > 1 ? "Line: mean over seeds; band: lowest to highest; a run that has ended keeps its last value. " : ""}Dots: target reached (mean of ${panel.window} evaluations). Drag across to look closer, double click to go back.`;
+    say.textContent = `${panel.name ? `${panel.name}. ` : ""}${manner === "mean" && seeds > 1 ? "Line: mean over seeds; band: lowest to highest; a run that has ended keeps its last value. " : ""}Dots: target reached (mean of ${panel.window} evaluations). ${HINT}`;
     const log = isLog();
     return lineChart(() => ({
       label:`${panel.metric} against ${AXES[axisKey][0]}`, height:430, x:{name:AXES[axisKey][0], kind:AXES[axisKey][1], log}, y:{name:valueKey === "metric" ? `${panel.metric} on the test set` : "loss on the test set", kind:"metric"},

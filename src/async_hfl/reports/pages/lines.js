@@ -39,7 +39,7 @@ function lineChart(spec) {
   let now = spec(), zoomed = null;
   const chart = plot((width, tip, box) => {
     now = spec();
-    const height = Math.round(Math.min(now.height || 340, Math.max(230, width * .72))), made = svg("svg", {width, height, viewBox:`0 0 ${width} ${height}`});
+    const height = Math.round(Math.min(now.height || 340, Math.max(270, width * .72))), made = svg("svg", {width, height, viewBox:`0 0 ${width} ${height}`});
     const lines = now.lines.filter(line => !hiddenNames.has(line.name) && line.points.length), dots = (now.dots || []).filter(dot => !hiddenNames.has(dot.name));
     if (!lines.length) { made.append(svg("text", {x:width / 2, y:height / 2, "text-anchor":"middle"}, now.lines.some(line => line.points.length) ? "every line is switched off" : now.empty || "nothing to show yet")); return made; }
     const inside = x => !zoomed || (x >= zoomed[0] && x <= zoomed[1]);
@@ -60,7 +60,7 @@ function lineChart(spec) {
     }
     for (const line of lines) if (line.band && line.band.length > 1) {
       const upper = (line.step ? stepped(line.band.map(b => [b[0], b[2]])) : line.band.map(b => [b[0], b[2]])), lower = (line.step ? stepped(line.band.map(b => [b[0], b[1]])) : line.band.map(b => [b[0], b[1]])).reverse();
-      drawn.append(svg("path", {d:path(upper.concat(lower).map(([x, y]) => [X(x), Y(y)])) + "Z", style:`fill:${line.colour}`, "fill-opacity":.16, stroke:"none", class:"band"}));
+      drawn.append(svg("path", {d:path(upper.concat(lower).map(([x, y]) => [X(x), Y(y)])) + "Z", style:`fill:${line.colour}`, "fill-opacity":Math.min(.16, .9 / lines.length).toFixed(3), stroke:"none", class:"band"}));
     }
     for (const line of lines) {
       const points = (line.step ? stepped(line.points) : line.points).map(([x, y]) => [X(x), Y(y)]);

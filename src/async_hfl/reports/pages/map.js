@@ -156,7 +156,7 @@ function legend() {
 }
 new ResizeObserver(resize).observe(parts.box);
 return {
-  draw, fit, zoom,
+  draw, fit, zoom, resize,
   repaint: () => { legend(); draw(); },
   choose: next => { mode = next; legend(); draw(); },
   associate: (of, counts) => { gatewayOf = of; load = counts; legend(); draw(); },

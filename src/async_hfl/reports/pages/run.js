@@ -6,7 +6,7 @@ cards(D.cards);
 
 // Curves
 let axisKey = "time", valueKey = "metric";
-const curves = section("Learning", "Drag across to look closer, double click to go back.", "wide"), field = el("div");
+const curves = section("Learning", HINT, "wide"), field = el("div");
 const drawCurve = () => field.replaceChildren(lineChart(() => ({
   label:`${D.metric} against ${AXES[axisKey][0]}`, height:380, x:{name:AXES[axisKey][0], kind:AXES[axisKey][1]}, y:{name:valueKey === "metric" ? `${D.metric} on the test set` : "loss on the test set", kind:"metric"}, empty:"no evaluation yet",
   rules:valueKey === "metric" ? [{y:D.target, text:`target ${D.target}`}] : [], spans:axisKey === "time" && D.warmup ? [{from:0, to:D.warmup, text:"warm-up"}] : [],
@@ -23,14 +23,15 @@ const world = D.map;
 if (world.why) section("Map", "", "wide", el("p", {class:"none"}, world.why));
 else {
   const solved = world.steps.length, made = section("Map and association", "", "wide"), say = made.querySelector(".say");
-  const parts = {box:el("div", {class:"map"}), canvas:el("canvas", {tabindex:0, "aria-label":"map: drag to move, scroll to zoom, arrow keys and plus and minus work too"}), tip:el("div", {class:"over label", role:"status"}), legend:el("div", {class:"over legend-box"})};
-  parts.box.append(parts.canvas, parts.legend, parts.tip);
+  const parts = {box:el("div", {class:"map"}), canvas:el("canvas", {tabindex:0, "aria-label":"map: drag to move, scroll to zoom, arrow keys and plus and minus work too"}), tip:el("div", {class:"over label", role:"status"}), legend:el("div", {class:"map-keys"})};
+  parts.box.append(parts.canvas, parts.tip);
   const now = world.drawn.map(() => -1);
   if (solved) { world.gateway_of = now; world.load = world.gateway_x.map(() => 0); }
-  made.append(parts.box);
+  made.append(parts.box, parts.legend);
   const map = siteMap(parts, world);
   const buttons = [];
   themed.push(map.repaint);
+  plots.push(() => { map.resize(); map.fit(); });
   const at = place => {
     now.fill(-1);
     for (const step of world.steps.slice(0, place + 1)) for (const [device, gateway] of step.changed) now[device] = gateway;
@@ -74,17 +75,17 @@ let measureOf = "updates";
 const MEASURES = {updates:["updates aggregated", "count"], joules:["energy", "joules"], compute_s:["seconds training", "seconds"]};
 const partField = el("div"), drawPart = () => {
   const [name, kind] = MEASURES[measureOf], rows = people.rows.filter(row => row[measureOf] !== null).sort((a, b) => a[measureOf] - b[measureOf] || a.device - b.device);
-  partField.replaceChildren(columnChart(() => ({label:`${name} by device`, height:300, x:{name:few < people.devices ? `${few} of ${grouped(people.devices)} devices, in order` : "devices, in order", kind:"count", min:0, max:rows.length}, y:{name, kind}, rules:measureOf === "updates" ? [{y:people.median, text:`median ${trim(people.median)}`, left:true}] : [], empty:"not known for this run",
+  partField.replaceChildren(columnChart(() => ({label:`${name} by device`, height:300, x:{name:few < people.devices ? `${few} of ${grouped(people.devices)} devices, in order` : "devices, in order", kind:"count", min:0, max:rows.length}, y:{name, kind}, rules:measureOf === "updates" && people.median > 0 ? [{y:people.median, text:`median ${trim(people.median)}`, left:true}] : [], empty:"not known for this run",
     columns:rows.map((row, i) => ({from:i, to:i + 1, value:row[measureOf], missing:measureOf === "updates" && !row.updates, colour:row.gateway < 0 || !D.map.colours ? "var(--c7)" : D.map.colours[row.gateway], title:`device ${row.device}`, rows:[[null, "updates aggregated", grouped(row.updates)], [null, "jobs", grouped(row.asked)], ...(row.last === null ? [] : [[null, "last heard", duration(row.last)]]), ...(row.gateway < 0 ? [] : [[null, "gateway", String(row.gateway)]]), ...(row.score === null ? [] : [[null, D.metric, show(row.score, "metric")]]), ...(row.joules === null ? [] : [[null, "energy", show(row.joules, "joules")]])]}))})).box); };
 if (people.rows.some(row => row.joules !== null)) head(part).append(tools(choice("what", [["updates", "updates"], ["joules", "energy"], ["compute_s", "training"]], measureOf, key => { measureOf = key; drawPart(); })));
 part.append(partField, el("p", {class:"say"}, "Colours: the device's last gateway, as on the map. Crosses: never heard.")); drawPart();
 const scored = people.rows.filter(row => row.score !== null).sort((a, b) => a.score - b.score || a.device - b.device);
-const each = section(`${D.metric[0].toUpperCase()}${D.metric.slice(1)} by device`, "The final model on each device's own data, devices in order.", "half");
+const each = section(`${titled(D.metric)} by device`, "The final model on each device's own data, devices in order.", "half");
 if (scored.length) each.append(columnChart(() => ({label:"metric by device", height:300, x:{name:"devices, in order", kind:"count", min:0, max:scored.length}, y:{name:D.metric, kind:"number", min:0}, columns:scored.map((row, i) => ({from:i, to:i + 1, value:row.score, colour:row.gateway < 0 || !D.map.colours ? "var(--c7)" : D.map.colours[row.gateway], title:`device ${row.device}`, rows:[[null, D.metric, show(row.score, "metric")], [null, "updates aggregated", grouped(row.updates)]]}))})).box);
 else each.append(el("p", {class:"none"}, "Not known: it is measured when a run is complete, for tasks with data on devices."));
 if (D.classes) {
   const c = D.classes, ratio = D.direction === "at_least", most = Math.max(...c.values.flat().filter(v => v !== null));
-  section(`${D.metric[0].toUpperCase()}${D.metric.slice(1)} by class over time`, ratio ? "Pale: 0; full: 1. Point at a field for its value." : "Pale: small; full: large.", "wide", heatMap(() => ({label:"metric by class over time", rows:c.classes.map(name => isNaN(name) ? name : `class ${name}`), columns:c.at.map((at, k) => ({text:duration(at), say:`epoch ${c.epoch[k]}, after ${duration(at)}`})), value:(i, j) => c.values[i][j], high:ratio ? 1 : most, name:D.metric, kind:ratio ? "share" : "number", xName:"virtual time of the evaluation"})).box);
+  section(`${titled(D.metric)} by ${D.classes.what} over time`, ratio ? "Pale: 0; full: 1. Point at a field for its value." : "Pale: small; full: large.", "wide", heatMap(() => ({label:"metric by class over time", rows:c.classes.map(name => isNaN(name) ? name : `class ${name}`), columns:c.at.map((at, k) => ({text:duration(at), say:`epoch ${c.epoch[k]}, after ${duration(at)}`})), value:(i, j) => c.values[i][j], high:ratio ? 1 : most, name:D.metric, kind:ratio ? "share" : "number", xName:"virtual time of the evaluation"})).box);
 }
 
 // Decisions
@@ -109,7 +110,7 @@ for (const one of D.tables) section(one.title, "", "half", table(one, false));
 
 // Life
 const life = D.life, lines = Object.entries(life.lines);
-const happened = section("Life", life.all ? Object.entries(life.counts).map(([what, count]) => `${grouped(count)} ${what.replace(/_/g, " ")}`).join(", ") + "." : "Nothing happened yet.", D.tables.length % 2 ? "half" : "wide");
+const happened = section("Life", life.all ? Object.entries(life.counts).map(([what, count]) => `${what.replace(/_/g, " ")}: ${grouped(count)}`).join("; ") + "." : "Nothing happened yet.", D.tables.length % 2 ? "half" : "wide");
 if (lines.length) happened.append(lineChart(() => ({label:"outages", height:270, x:{name:"virtual time", kind:"seconds"}, y:{name:"how many", kind:"count", min:0}, lines:lines.map(([name, points], k) => ({name, ...style(k + 1), step:true, points}))})));
 if (life.events.length) happened.append(el("details", {}, el("summary", {}, life.all > life.events.length ? `the first ${life.events.length} of ${grouped(life.all)} events` : `${life.all} event${life.all === 1 ? "" : "s"}`), table({columns:[{name:"at", kind:"seconds"}, {name:"what", kind:"text"}, {name:"node", kind:"text"}, {name:"detail", kind:"text"}], rows:life.events.map(([at, what, node, detail]) => [at, what.replace(/_/g, " "), node, detail])})));
 
