@@ -14,6 +14,7 @@ test: check browser
 	$(RUN) fuzz-faults --seeds 200
 
 test-long: check browser
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,ray]"
 	$(BIN)/python -m pytest -q
 	$(RUN) fuzz-faults --seeds 10000
 

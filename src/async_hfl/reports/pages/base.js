@@ -42,7 +42,7 @@ function size(count) {
 }
 const SHOW = {
   text: v => String(v), seconds: duration, bytes: size, share: v => `${(100 * v).toFixed(1)} %`, metric: v => v.toFixed(4),
-  number: v => Number.isInteger(v) ? grouped(v) : trim(v, 4), count: grouped, ratio: v => `${v.toFixed(2)}x`,
+  number: v => Number.isInteger(v) ? grouped(v) : trim(v, 4), count: grouped, ratio: v => `${v < 0.1 ? trim(v, 2) : v.toFixed(2)}x`,
   joules: v => Math.abs(v) >= 1000 ? `${(v / 1000).toLocaleString("en", {maximumFractionDigits:1, minimumFractionDigits:1})} kJ` : `${v.toFixed(0)} J`,
 };
 const show = (value, kind) => value === null || value === undefined || Number.isNaN(value) ? "-" : typeof value === "string" ? value : typeof value === "boolean" ? (value ? "yes" : "no") : SHOW[kind](value);
