@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -97,6 +99,35 @@ def test_killed_and_started_again(runs_done: int, unbroken: tuple[Path, Outcome]
     for path, written in finished.items():
         assert path.stat().st_mtime_ns == written
     same_tables(whole, folder)
+
+
+# Children of a shell in the background are born deaf to Ctrl-C, and the tests may well run there.
+LISTENING = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from async_hfl.cli import main
+sys.exit(main())
+"""
+
+
+def test_ctrl_c_stops_at_checkpoints(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text(PLAN.replace("cloud.epochs = 60", "cloud.epochs = 3000"))
+    arguments = ["sweep", "plan.toml", "--processes", "1", "--json"]
+    child = subprocess.Popen(
+        [sys.executable, "-c", LISTENING, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    folder = tmp_path / "runs" / "plan"
+    guard = time.monotonic() + HANG_GUARD_S
+    while child.poll() is None and not any(folder.glob("runs/*/epochs.csv")):
+        assert time.monotonic() < guard, "the sweep does not get on"
+        time.sleep(0.002)
+    child.send_signal(signal.SIGINT)
+    out, _ = child.communicate(timeout=HANG_GUARD_S)
+    assert child.returncode == 130
+    said = json.loads(out.splitlines()[-1])
+    assert (said["stopped"], said["left"], said["failed"]) == ("interrupted", 4, {})
+    (begun,) = (folder / "runs").iterdir()
+    assert (begun / "checkpoint.msgpack").is_file()
 
 
 def test_compare_in_words(call: Call, tmp_path: Path) -> None:

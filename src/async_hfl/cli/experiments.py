@@ -159,7 +159,7 @@ def _work(options: argparse.Namespace, plan: Plan, folder: SweepFolder) -> Swept
         raise UserError(f"--limit-minutes {options.limit_minutes:g}: must be more than 0")
     limit_s = None if options.limit_minutes is None else options.limit_minutes * 60
     crew = _crew(options, folder)
-    with SweepView(plan.name, quiet=options.json) as view:
+    with SweepView(plan.name, quiet=options.json, panels=len({run.panel for run in plan.runs}) > 1) as view:
         return sweep(plan.runs, folder, crew, view, limit_s=limit_s)
 
 

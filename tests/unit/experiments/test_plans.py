@@ -145,3 +145,13 @@ def test_seeds_by_number_or_by_name() -> None:
     for wrong in ("0", "x", "1,x"):
         with pytest.raises(UserError, match="--seeds"):
             seeds_of(wrong)
+
+
+def test_the_example_is_a_plan() -> None:
+    plan = read_plan(Path(__file__).parents[3] / "examples" / "plans" / "bandwidth.toml")
+    assert len(plan.runs) == 8
+    assert {run.group for run in plan.runs} == {
+        f"{method}, gateway.bandwidth={share}"
+        for method in ("async-hfl-plus", "async-random")
+        for share in ("25%", "50%")
+    }
