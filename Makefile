@@ -4,16 +4,17 @@ BIN := .venv/bin
 RUN := $(BIN)/async-hfl
 WORKERS ?= 2
 
-.PHONY: demo test test-long bench check clean
+.PHONY: demo test test-long bench check browser clean
 
 demo: .venv/.ready
 	$(RUN) demo
 
-test: check
+test: check browser
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not long"
 	$(RUN) fuzz-faults --seeds 200
 
-test-long: check
+test-long: check browser
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,ray]"
 	$(BIN)/python -m pytest -q
 	$(RUN) fuzz-faults --seeds 10000
 
@@ -26,6 +27,13 @@ check: .venv/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The pages are opened in a real browser. Where we may, we fetch one; elsewhere those tests are skipped and say so.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+	|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { apt-get install -y -qq chromium >/dev/null 2>&1 \
+	|| { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }; } } \
+	|| echo "no Chromium: the tests that open pages in a browser are skipped"
 
 # Debian splits ensurepip off into python3-venv; where we may, we fetch it.
 .venv/.ready: pyproject.toml constraints.txt

@@ -9,7 +9,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from threading import Lock, Thread
@@ -97,6 +97,37 @@ class Run:
     def events(self, *kinds: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """The event stream: (kind, fields)."""
         return read_events(self.directory.events, *kinds)
+
+    def frame(self, table: str) -> Any:
+        """A table as a pandas data frame (async-hfl[frames]): epochs, classes, jobs, uploads, selections, associations,
+        moves, life, messages, devices or settings."""
+        from async_hfl.reports.frames import frame
+
+        return frame(self.directory, table)
+
+    def epochs_frame(self) -> Any:
+        """One row per evaluated cloud epoch."""
+        return self.frame("epochs")
+
+    def jobs_frame(self) -> Any:
+        """One row per job that ended: who, how, when, how stale."""
+        return self.frame("jobs")
+
+    def uploads_frame(self) -> Any:
+        """One row per model that a gateway sent to the cloud."""
+        return self.frame("uploads")
+
+    def selections_frame(self) -> Any:
+        """One row per selection at a gateway."""
+        return self.frame("selections")
+
+    def messages_frame(self) -> Any:
+        """One row per message: the byte ledger, entry by entry."""
+        return self.frame("messages")
+
+    def devices_frame(self) -> Any:
+        """One row per device: times, energy, the final model on its own data."""
+        return self.frame("devices")
 
     @property
     def model(self) -> Path:
@@ -452,8 +483,8 @@ def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:
     return {file: fingerprint(file) for file in given}
 
 
-def versions() -> dict[str, str]:
-    """What the bits of a result may depend on besides its settings."""
+@cache
+def _installed() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in _VERSIONED:
         try:
@@ -461,3 +492,8 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:  # run from a source tree that was never installed
             found[package] = "not installed"
     return found
+
+
+def versions() -> dict[str, str]:
+    """What the bits of a result may depend on besides its settings."""
+    return dict(_installed())

@@ -17,6 +17,7 @@ from async_hfl.core.errors import RunDirectoryError
 from async_hfl.journal.run_directory import RUN_FILES, RunDirectory
 from async_hfl.reports.comparison import compare, table
 from async_hfl.reports.figures import learning_curves
+from async_hfl.reports.report_files import write_reports
 from async_hfl.reports.units import duration, size
 from async_hfl.simulation.session import Progress
 
@@ -24,7 +25,7 @@ METHODS = ("async-hfl-plus", "async-hfl", "async-random", "two-tier")
 REFERENCE = "async-random"
 TITLE = "Handwritten digits over 60 sites and 6 gateways of NYC Mesh, tight bandwidth"
 _BAR = 16
-_PLOT, _TABLE = "curves.png", "table.txt"
+_PLOT, _TABLE, _PAGE = "curves.png", "table.txt", "report.html"
 
 
 def demo(out: Path, seed: int, *, quiet: bool) -> dict[str, Any]:
@@ -57,13 +58,17 @@ def demo(out: Path, seed: int, *, quiet: bool) -> dict[str, Any]:
     report = out / _TABLE
     with report.open("w") as file:
         Console(file=file, width=120).print(table(rows, REFERENCE, TITLE))
+    page = out / _PAGE
+    write_reports([run.path for run in runs], [page], f"async-hfl report {out}")
     console.print(
-        f"\nplot   {plot}\ntable  {report}\nruns   {out}  (look into one with `async-hfl show {runs[0].path}`)",
+        f"\npage   {page}  (open it in a browser)\nplot   {plot}\ntable  {report}\n"
+        f"runs   {out}  (look into one with `async-hfl report {runs[0].path}`)",
         markup=False,
         soft_wrap=True,
     )
     return {
         "out": str(out),
+        "page": str(page),
         "plot": str(plot),
         "table": str(report),
         "seed": seed,
@@ -84,7 +89,7 @@ def _clear(out: Path) -> None:
 
 
 def _is_ours(entry: Path) -> bool:
-    if entry.name in (_PLOT, _TABLE):
+    if entry.name in (_PLOT, _TABLE, _PAGE):
         return entry.is_file()
     return entry.name in METHODS and entry.is_dir() and {file.name for file in entry.iterdir()} <= RUN_FILES
 

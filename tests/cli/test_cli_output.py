@@ -152,17 +152,21 @@ def test_the_demo_leaves_runs_plot_and_table(call: Call) -> None:
     assert done.code == 0
     assert done.err == ""
     methods = ["async-hfl-plus", "async-hfl", "async-random", "two-tier"]
-    assert sorted(entry.name for entry in Path("out").iterdir()) == sorted([*methods, "curves.png", "table.txt"])
+    assert sorted(entry.name for entry in Path("out").iterdir()) == sorted(
+        [*methods, "curves.png", "report.html", "table.txt"]
+    )
     for method in methods:
         assert method in done.out
         assert method in Path("out/table.txt").read_text()
     assert "plot   out/curves.png" in done.out
+    assert "page   out/report.html" in done.out
     assert Path("out/curves.png").read_bytes().startswith(b"\x89PNG")
     again = call("demo", "--out", "out", "--json")
     assert len(again.out.splitlines()) == 1
     result = again.json
-    assert (result["out"], result["plot"], result["table"], result["seed"]) == (
+    assert (result["out"], result["page"], result["plot"], result["table"], result["seed"]) == (
         "out",
+        "out/report.html",
         "out/curves.png",
         "out/table.txt",
         1,

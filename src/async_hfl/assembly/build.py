@@ -40,6 +40,7 @@ from async_hfl.decisions.selection.random import RandomSelection
 from async_hfl.decisions.selection.short_latency import ShortLatency
 from async_hfl.decisions.selection.tifl import Tifl
 from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
+from async_hfl.decisions.timing import DecisionTimes, TimedAssociation, TimedSelection
 from async_hfl.learning.null import NullLearner
 from async_hfl.learning.recipe import Recipe
 from async_hfl.learning.tasks import TaskOptions, build_task
@@ -124,6 +125,7 @@ def build(
     network = build_network(settings, learner.model_bytes, seed)
     if isinstance(association, FixedAssociation):
         association.check(network.links.devices, network.links.gateways)
+    times = DecisionTimes()
     weights = start_from(learner) if start_from is not None else learner.initial_weights(seed)
     bandwidth = _bandwidth(settings, network, _rated(settings, learner))
     gateways = network.links.gateways
@@ -151,7 +153,7 @@ def build(
             replace(
                 _gateway_rules(settings, number, learner, bandwidth, staleness, gradient, shared, seed), sketch=sketch
             ),
-            selection,
+            TimedSelection(selection, times.selection),
             GATEWAY_AGGREGATION[settings.gateway.aggregation](),
         )
         for number in range(gateways)
@@ -162,7 +164,7 @@ def build(
         [DeviceNode(sketch) for _ in range(network.links.devices)],
         learner,
         network.delays,
-        association,
+        TimedAssociation(association, times.association),
         learner.model_bytes,
         seed,
         settings.simulation.batching == "on",
@@ -170,6 +172,7 @@ def build(
         network.air,
         build_life(settings.life, network.links, seed),
         build_fleet(settings, network.links.devices, seed),
+        times,
     )
     return Built(world, network, bandwidth)
 

@@ -6,13 +6,14 @@ nearest valid name or the range. Nothing is ever silently ignored.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ _READ_BY = {
     "utility.components": ("utility.compression", {"pca"}),
 }
 """Settings that only some choices read: which choice, and which of its values do."""
+_known_fields: dict[type[Any], tuple[msgspec.structs.FieldInfo, ...]] = {}
 KINDS = {"task": "tasks", "network": "networks", "preset": "presets", "method": "methods"}
 
 
@@ -63,9 +65,7 @@ class Composed:
 
 def available(kind: str) -> dict[str, str]:
     """Name -> one-line description of the files of a kind."""
-    folder = _folder(kind)
-    names = sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
-    return {name: str(tomllib.loads((folder / f"{name}.toml").read_text()).get("description", "")) for name in names}
+    return {name: str(table.get("description", "")) for name, table in _files(kind).items()}
 
 
 def compose(
@@ -242,7 +242,7 @@ def _check_read(settings: Settings, origin: Mapping[str, str]) -> None:
         read = {"partition", "refresh", *(known.reads if known else ()), *(dealt.arguments if dealt else ())}
     dealt_by = "" if is_user_code(task.name) else f" with the partition {task.partition}"
     kind = network_kind(network)
-    by_radio = {field.name for field in msgspec.structs.fields(RadioSection)} if kind in BY_RADIO else set()
+    by_radio = {field.name for field in _fields(RadioSection)} if kind in BY_RADIO else set()
     for path, (decider, values) in _READ_BY.items():
         section, key = decider.split(".")
         chosen = getattr(getattr(settings, section), key)
@@ -259,15 +259,19 @@ def _check_read(settings: Settings, origin: Mapping[str, str]) -> None:
                 raise SettingsError(f"{path} ({source}): {what} does not read it; leave it out")
 
 
-def _folder(kind: str) -> Traversable:
-    return files("async_hfl.assembly") / KINDS[kind]
+@cache
+def _files(kind: str) -> dict[str, Table]:
+    """Read once: a plan of a thousand runs composes a thousand times."""
+    folder = files("async_hfl.assembly") / KINDS[kind]
+    names = sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return {name: tomllib.loads((folder / f"{name}.toml").read_text()) for name in names}
 
 
 def _packaged(kind: str, name: str) -> Table:
     names = available(kind)
     if name not in names:
         raise SettingsError(f"unknown {kind} {name!r}{_nearest(name, list(names))}; `async-hfl {kind}s` lists them all")
-    return tomllib.loads((_folder(kind) / f"{name}.toml").read_text())
+    return copy.deepcopy(_files(kind)[name])
 
 
 def _read_toml(file: Path) -> Table:
@@ -281,9 +285,16 @@ def _read_toml(file: Path) -> Table:
         raise SettingsError(f"{file}: not valid TOML: {error}") from error
 
 
+def _fields(section: type[Any]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Kept: msgspec works out annotations anew each time it is asked."""
+    if section not in _known_fields:
+        _known_fields[section] = msgspec.structs.fields(section)
+    return _known_fields[section]
+
+
 def _merge(into: Table, table: Mapping[str, Any], origin: dict[str, str], source: str) -> None:
     for section, values in table.items():
-        known = {field.name: field for field in msgspec.structs.fields(Settings)}
+        known = {field.name: field for field in _fields(Settings)}
         if section not in known:
             raise SettingsError(f"unknown section {section!r} in {source}{_nearest(section, list(known))}")
         if not isinstance(values, dict):
@@ -296,7 +307,7 @@ def _merge(into: Table, table: Mapping[str, Any], origin: dict[str, str], source
 
 
 def _check_keys(values: Mapping[str, Any], kind: type[Any], section: str, source: str) -> None:
-    keys = [field.name for field in msgspec.structs.fields(kind)]
+    keys = [field.name for field in _fields(kind)]
     for key in values:
         if key not in keys:
             raise SettingsError(f"unknown setting {section}.{key} in {source}{_nearest(key, keys, section)}")

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from async_hfl.cli.common import Commands, finish, print_json
+from async_hfl.cli.common import Commands, complain, finish, print_json
 from async_hfl.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,6 +35,18 @@ def add_commands(commands: Commands) -> None:
     compare.add_argument("--reference", metavar="METHOD", help="speed-ups are over this (async-random, else the first)")
     _add_work(compare, "runs/compare-TASK")
     finish(compare, _compare)
+
+    paper = commands.add_parser("paper", help="a table or figure of the Async-HFL paper, with its own figures beside")
+    paper.add_argument("name", metavar="NAME", help="as `async-hfl paper list` has it")
+    paper.add_argument("--quick", action="store_true", help="a small version: minutes on a laptop")
+    paper.add_argument("--preset", default="paper", help="bandwidth: paper (default), authors or tight")
+    paper.add_argument("--network", default="nycmesh-paper", help="nycmesh-paper (default) or nycmesh")
+    paper.add_argument("--tasks", metavar="A,B,…", help="default: as the paper has it")
+    paper.add_argument("--seeds", metavar="N", help="how many, or which: 1,2,5 (default: as the paper has it)")
+    paper.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="overrides")
+    paper.add_argument("--runs", nargs="+", type=Path, metavar="RUN", help="fig8, fig9: draw these runs, simulate none")
+    _add_work(paper, "runs/paper")
+    finish(paper, _paper)
 
 
 def _add_work(parser: argparse.ArgumentParser, out: str) -> None:
@@ -81,29 +93,73 @@ def _compare(options: argparse.Namespace) -> int:
     folder = SweepFolder(options.out or Path("runs") / name)
     swept = _work(options, plan, folder)
     panels = compare(plan.runs, folder, options.reference)
-    report = comparison_report(f"async-hfl compare: {plan.runs[0].task}", panels, _command(options))
+    report = comparison_report(
+        f"async-hfl compare: {plan.runs[0].task}", panels, _command(options, "async-hfl compare")
+    )
     return _told(options, plan, swept, report, {"panels": [panel.as_json() for panel in panels]})
 
 
-def _command(options: argparse.Namespace) -> str:
+def _paper(options: argparse.Namespace) -> int:
+    from async_hfl.experiments.comparing import seeds_of
+    from async_hfl.experiments.folder import SweepFolder
+    from async_hfl.experiments.paper.catalogue import CATALOGUE, find
+    from async_hfl.experiments.paper.entry import NETWORKS, PRESETS, Asked
+    from async_hfl.experiments.plan import Plan
+
+    if options.name == "list":
+        rows = [{"name": e.name, "title": e.title, "quick": e.quick} for e in CATALOGUE.values()]
+        if options.json:
+            print_json(rows)
+        else:
+            for row in rows:
+                print(f"{row['name']:<13} {row['title']}\n{'':<13} --quick: {row['quick']}")
+        return 0
+    entry = find(options.name)
+    for key, known in (("preset", PRESETS), ("network", NETWORKS)):
+        if getattr(options, key) not in known:
+            raise UserError(f"--{key} {getattr(options, key)}: for the paper there are {', '.join(known)}")
+    if options.runs and entry.name not in ("fig8", "fig9"):
+        raise UserError(f"--runs: {entry.name} is simulated; only fig8 and fig9 can be drawn from runs of your own")
+    folder = SweepFolder(options.out or Path("runs") / "paper")
+    kind = "-quick" if options.quick else ""
+    asked = Asked(
+        quick=options.quick,
+        preset=options.preset,
+        network=options.network,
+        seeds=() if options.seeds is None else tuple(seeds_of(options.seeds)),
+        tasks=() if options.tasks is None else tuple(task.strip() for task in options.tasks.split(",")),
+        overrides=tuple(options.overrides),
+        out=folder.path / f"{entry.name}-{options.preset}-{options.network}{kind}",
+        command=_command(options, f"async-hfl paper {entry.name}{' --quick' if options.quick else ''}"),
+        runs=tuple(options.runs or ()),
+    )
+    plan = entry.plan(asked)
+    swept = _work(options, plan if not options.runs else Plan(plan.name, ()), folder)
+    asked.out.mkdir(parents=True, exist_ok=True)
+    return _told(options, plan, swept, entry.draw(asked, plan, folder), {}, asked.out)
+
+
+def _command(options: argparse.Namespace, command: str) -> str:
     """What to type to get this again."""
-    parts = ["async-hfl compare"]
-    for key in ("task", "methods", "network", "preset", "seeds", "target", "reference"):
-        value = getattr(options, key)
+    parts = [command]
+    for key in ("task", "tasks", "methods", "network", "preset", "seeds", "target", "reference"):
+        value = getattr(options, key, None)
         if value is not None:
             parts.append(f"--{key} {value}")
     return " ".join([*parts, *(f"--set {text}" for text in options.overrides)])
 
 
 def _work(options: argparse.Namespace, plan: Plan, folder: SweepFolder) -> Swept:
+    from async_hfl.experiments.comparison import check_reference
     from async_hfl.experiments.sweep import sweep
     from async_hfl.experiments.view import SweepView
 
+    check_reference(plan.runs, getattr(options, "reference", None))
     if options.limit_minutes is not None and not options.limit_minutes > 0:
         raise UserError(f"--limit-minutes {options.limit_minutes:g}: must be more than 0")
     limit_s = None if options.limit_minutes is None else options.limit_minutes * 60
     crew = _crew(options, folder)
-    with SweepView(plan.name, quiet=options.json) as view:
+    with SweepView(plan.name, quiet=options.json, panels=len({run.panel for run in plan.runs}) > 1) as view:
         return sweep(plan.runs, folder, crew, view, limit_s=limit_s)
 
 
@@ -120,32 +176,37 @@ def _crew(options: argparse.Namespace, folder: SweepFolder) -> Crew:
     raise UserError(f"--on {options.on}: there are processes, ray (on this machine) and ray://HOST:PORT")
 
 
-def _told(options: argparse.Namespace, plan: Plan, swept: Swept, report: Report, extra: dict[str, Any]) -> int:
+def _told(
+    options: argparse.Namespace,
+    plan: Plan,
+    swept: Swept,
+    report: Report,
+    extra: dict[str, Any],
+    out: Path | None = None,
+) -> int:
     """Files, tables, the last line; and the exit code."""
     from rich.console import Console
 
-    from async_hfl.experiments.report import write_report
+    from async_hfl.experiments.report import as_json, write_report
     from async_hfl.reports.tables import as_rich
 
-    files = write_report(report, swept.folder.path)
+    files = write_report(report, out or swept.folder.path)
     if options.json:
-        print_json({"name": plan.name, **swept.as_json(), "files": files, **extra})
+        tables = [as_json(table) for table in report.brief or report.page.tables]
+        print_json({"name": plan.name, **swept.as_json(), "files": files, "tables": tables, **extra})
     else:
         console = Console(highlight=False)
         for table in report.brief or report.page.tables:
             console.print(as_rich(table))
         for what, file in files.items():
             console.print(f"{what:<9} {file}", markup=False, soft_wrap=True)
-        if not swept.complete:
-            console.print(_unfinished(swept), style="yellow", markup=False, soft_wrap=True)
+        if swept.left and not swept.failed:
+            why = {"limit": "time is up", "interrupted": "interrupted", "": "not done"}[swept.stopped]
+            left = f"{why}: {swept.left} of {swept.total} runs left; the same command goes on with them"
+            console.print(left, style="yellow", markup=False, soft_wrap=True)
     if swept.failed:
-        return 2 if swept.users_fault else 1
+        reasons = list(dict.fromkeys(swept.failed.values()))
+        said = f"{len(swept.failed)} of {swept.total} runs failed: {reasons[0]}"
+        more = f"; and {len(reasons) - 1} other reasons in {swept.folder.path / 'failures'}" if reasons[1:] else ""
+        return complain(said + more, 2 if swept.users_fault else 1)
     return 130 if swept.stopped == "interrupted" else 0
-
-
-def _unfinished(swept: Swept) -> str:
-    parts = [f"{run}: {reason}" for run, reason in swept.failed.items()]
-    if swept.left:
-        why = {"limit": "time is up", "interrupted": "interrupted", "": "not done"}[swept.stopped]
-        parts.append(f"{why}: {swept.left} of {swept.total} runs left; the same command goes on with them")
-    return "\n".join(parts)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from async_hfl.cli.common import Commands, add_settings, finish, print_json
+from async_hfl.cli.reports import add_following
 from async_hfl.core.errors import DataError, UserError
 
 
@@ -27,6 +28,7 @@ def add_commands(commands: Commands) -> None:
     add_settings(run)
     run.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: a new one under runs/)")
     run.add_argument("--start-from", type=Path, metavar="MODEL", help="begin with this model (safetensors)")
+    add_following(run)
     finish(run, _run)
 
     central = commands.add_parser("central", help="train a task in one place: the upper bound to compare with")
@@ -58,21 +60,36 @@ def add_commands(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     from async_hfl import api
     from async_hfl.reports.terminal import RunView
+    from async_hfl.reports.trackers import Follower
 
-    with RunView(quiet=options.json) as view:
-        made = api.run(
-            options.file,
-            task=options.task,
-            method=options.method,
-            network=options.network,
-            preset=options.preset,
-            seed=options.seed,
-            overrides=options.overrides,
-            out=options.out,
-            start_from=options.start_from,
-            on_start=view.started,
-            on_epoch=view.epoch,
-        )
+    follower = Follower(options.tensorboard, options.mlflow)
+
+    def started(made: api.Run, settings: Any) -> None:
+        view.started(made, settings)
+        follower.started(made.path.name, made.manifest)
+
+    def epoch(progress: Any) -> None:
+        view.epoch(progress)
+        follower.epoch(progress)
+
+    made = None
+    try:
+        with RunView(quiet=options.json) as view:
+            made = api.run(
+                options.file,
+                task=options.task,
+                method=options.method,
+                network=options.network,
+                preset=options.preset,
+                seed=options.seed,
+                overrides=options.overrides,
+                out=options.out,
+                start_from=options.start_from,
+                on_start=started,
+                on_epoch=epoch,
+            )
+    finally:
+        follower.ended(None if made is None else made.directory)
     return _print_run(made, options.json)
 
 

@@ -45,6 +45,10 @@ class Row:
         """By seed, of those that reached the target."""
         return {one.seed: value(one.held) for one in self.outcomes if one.held is not None}
 
+    def less_warmup(self) -> dict[int, float]:
+        """Seconds from the end of the warm-up until the target was held."""
+        return {one.seed: one.held.at - one.warmup_s for one in self.outcomes if one.held is not None}
+
     def crossed(self, value: Callable[[Reached], float]) -> dict[int, float]:
         return {one.seed: value(one.first) for one in self.outcomes if one.first is not None}
 
@@ -76,6 +80,7 @@ class Row:
             "missing": self.missing,
             "reached": self.reached,
             "time_to_target_s": _numbers(self, self.held(lambda r: r.at)),
+            "less_warmup_s": _numbers(self, self.less_warmup()),
             "first_crossing_s": _numbers(self, self.crossed(lambda r: r.at)),
             "speed_up": None if self.speed_up is None else asdict(self.speed_up),
             "speed_up_first": None if self.speed_up_first is None else asdict(self.speed_up_first),
@@ -126,10 +131,14 @@ def compare(
     panels: dict[str, list[PlannedRun]] = {}
     for run in runs:
         panels.setdefault(run.panel, []).append(run)
-    groups = {run.group for run in runs}
-    if reference is not None and reference not in groups:
-        raise UserError(f"--reference {reference}: is not compared here; there are: {', '.join(sorted(groups))}")
+    check_reference(runs, reference)
     return tuple(_panel(name, found, folder, reference, target) for name, found in panels.items())
+
+
+def check_reference(runs: Sequence[PlannedRun], reference: str | None) -> None:
+    groups = list(dict.fromkeys(run.group for run in runs))
+    if reference is not None and reference not in groups:
+        raise UserError(f"--reference {reference}: is not compared here; there are: {'; '.join(groups)}")
 
 
 def _panel(

@@ -20,6 +20,7 @@ def time_table(panel: Panel) -> Table:
         Column("method"),
         Column("reached", note="seeds that held the target"),
         Column("to target", "seconds"),
+        Column("less warm-up", "seconds", note="from the end of the warm-up, where a method has one"),
         Column("first", "seconds"),
         Column("speed-up", "ratio", note=f"over {panel.reference}"),
     )
@@ -28,6 +29,7 @@ def time_table(panel: Panel) -> Table:
             row.group,
             _reached(row),
             over_seeds(row, row.held(lambda r: r.at), "seconds"),
+            over_seeds(row, row.less_warmup(), "seconds"),
             over_seeds(row, row.crossed(lambda r: r.at), "seconds"),
             speed_up(row, panel),
         )
@@ -123,8 +125,13 @@ def _short_ratio(row: Row, panel: Panel) -> str | None:
     if ratio is None:
         return None if row.speed_up_below is None else f"<{row.speed_up_below:.2g}"
     seeds = "" if ratio.pairs == ratio.seeds else f" {ratio.pairs}/{ratio.seeds}"
-    between = "" if ratio.low is None else f" ({ratio.low:.2g}-{ratio.high:.2g})"
-    return f"{_three(ratio.value)}{between}{seeds}"
+    between = "" if ratio.low is None else f" ({two_figures(ratio.low)}-{two_figures(ratio.high or ratio.low)})"
+    return f"{shown(ratio.value, 'ratio').removesuffix('x')}{between}{seeds}"
+
+
+def two_figures(value: float) -> str:
+    """And no exponent where it would be large."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _three(value: float) -> str:

@@ -26,7 +26,7 @@ from async_hfl.journal.run_directory import RUN_FILES
 
 _LOOK_S = 0.3
 _WIDTH = 6
-_PER_CARD = 4
+_PER_CARD = 8
 
 
 class RayCrew:

@@ -44,6 +44,7 @@ class Outcome:
     bound_share: float
     """Selections in which the bandwidth bound."""
     warmup_s: float
+    """Of it in the times above; 0 where it is free."""
     wall_s: float
 
 
@@ -71,7 +72,7 @@ def read_outcome(directory: RunDirectory, target: float | None = None) -> Outcom
         device_updates=summary["device_updates"],
         energy_j=None if spent is None else spent["total_j"],
         bound_share=summary["bandwidth_bound_share"],
-        warmup_s=summary["warmup_s"],
+        warmup_s=summary["warmup_s"] if charged else 0.0,
         wall_s=summary["wall_s"],
     )
 

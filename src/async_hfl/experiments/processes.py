@@ -7,6 +7,7 @@ engine, so that the card is full while Python simulates.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -24,9 +25,9 @@ from async_hfl.experiments.work import Assignment
 from async_hfl.learning.runtime import HOST_DEVICES_VARIABLE, accelerator_installed, usable_cores
 
 _WORKER = (sys.executable, "-m", "async_hfl.experiments.worker")
-_PER_CARD = 4
+_PER_CARD = 8
 """Processes on a GPU, where there are cores for them: one alone is kept waiting by its own Python."""
-_CORES_EACH = 3
+_CORES_EACH = 2
 _WIDTH = 6
 _PROBE_S = 300
 
@@ -78,7 +79,8 @@ class ProcessMember:
             start_new_session=True,  # Ctrl-C is for the sweep, which then has its members pause
         )
         self._order({"folder": str(folder)})
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def give(self, assignments: Sequence[Assignment], width: int) -> None:
         self._order({"do": [asdict(one) for one in assignments], "width": width})
@@ -88,14 +90,14 @@ class ProcessMember:
 
     def stop(self) -> None:
         self._process.kill()
-        self._process.wait()
+        self._listener.join()
 
     def _order(self, data: dict[str, object]) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(data) + "\n")
             self._process.stdin.flush()
-        except OSError:
+        except (OSError, ValueError):
             pass  # it has died; the listener says so
 
     def _listen(self) -> None:
@@ -106,6 +108,9 @@ class ProcessMember:
                 self._inbox.put(Message(self._number, data))
         code = self._process.wait()
         self._inbox.put(Message(self._number, {"died": self._why(code)}))
+        for file in (self._process.stdin, self._process.stdout, self._complaints):
+            with contextlib.suppress(OSError):  # what could not be written to a dead process
+                file.close()  # type: ignore[union-attr]
 
     def _why(self, code: int) -> str:
         self._complaints.seek(0)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from async_hfl.experiments.comparison import Panel
-from async_hfl.experiments.comparison_table import brief_table, cost_table, fastest, over_seeds, time_table
-from async_hfl.reports.experiment_page import Comparison, RunGroup, write_page
-from async_hfl.reports.tables import Table, shown, write_csv, write_latex
+from async_hfl.experiments.comparison_table import brief_table, cost_table, fastest, over_seeds, time_table, two_figures
+from async_hfl.reports.experiment_page import Comparison, Figure, RunGroup, write_page
+from async_hfl.reports.figures import draw_figure, draw_groups
+from async_hfl.reports.tables import Cell, Column, Spread, Table, shown, write_csv, write_latex
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +35,26 @@ def write_report(report: Report, out: Path) -> dict[str, str]:
     text = out / "tables.md"
     text.write_text(markdown(page), encoding="utf-8")
     files["markdown"] = str(text)
+    if report.groups:
+        draw_groups(report.groups, out / "curves.png", page.title)
+        files["curves"] = str(out / "curves.png")
+    for number, figure in enumerate(page.figures, 1):
+        picture = out / ("figure.png" if len(page.figures) == 1 else f"figure-{number}.png")
+        draw_figure(figure, picture)
+        files[picture.stem] = str(picture)
     write_page(page, report.groups, out / "report.html")
     files["report"] = str(out / "report.html")
     return files
+
+
+def as_json(table: Table) -> dict[str, Any]:
+    """Numbers as they are; a spread as an object."""
+
+    def plain(cell: Cell) -> Any:
+        return asdict(cell) if isinstance(cell, Spread) else cell
+
+    rows = [{column.name: plain(cell) for column, cell in zip(table.columns, row, strict=True)} for row in table.rows]
+    return {"title": table.title, "rows": rows, "notes": list(table.notes)}
 
 
 def markdown(report: Comparison) -> str:
@@ -73,6 +92,30 @@ def comparison_report(title: str, panels: Sequence[Panel], command: str) -> Repo
         reference=panels[0].reference,
     )
     return Report(page, groups_of(panels), tuple(brief_table(panel) for panel in panels))
+
+
+def with_page(report: Report, tables: tuple[Table, ...], figures: tuple[Figure, ...]) -> Report:
+    """With tables of its own before those of the comparison, which a terminal then leaves out."""
+    page = replace(report.page, tables=(*tables, *report.page.tables), figures=figures)
+    return replace(report, page=page, brief=tuple(narrow(table) for table in tables))
+
+
+def narrow(table: Table) -> Table:
+    """The same in fewer columns of a terminal."""
+    rows = [tuple(_narrow(cell, column) for cell, column in zip(row, table.columns, strict=True)) for row in table.rows]
+    return replace(table, rows=tuple(rows))
+
+
+def _narrow(cell: Cell, column: Column) -> Cell:
+    kind = column.kind
+    if kind == "ratio" and isinstance(cell, float):
+        return shown(cell, kind).removesuffix("x")
+    if not isinstance(cell, Spread) or cell.value is None:
+        return cell
+    value = shown(cell.value, kind).removesuffix("x" if kind == "ratio" else "")
+    if kind != "ratio" or cell.low is None or cell.high is None or column.name == "first":
+        return f"{value} {cell.text}".strip()
+    return f"{value} ({two_figures(cell.low)}-{two_figures(cell.high)}) {cell.text}".strip()
 
 
 def groups_of(panels: Sequence[Panel]) -> tuple[RunGroup, ...]:

@@ -212,9 +212,10 @@ class _Work:
             self._folder.failed(run, reason)
         self._tries[run] = self._tries.get(run, 0) + 1
         if users or self._tries[run] >= _TRIES:
+            if reason not in self._swept.failed.values():  # a hundred runs may fail for one reason
+                self._view.note(f"{self._runs[run].name}: failed: {reason}")
             self._swept.failed[run] = reason
             self._swept.users_fault |= users
-            self._view.note(f"{self._runs[run].name}: failed: {reason}")
         else:
             self._view.note(f"{self._runs[run].name}: {reason}; trying again")
             self._pending.append(run)

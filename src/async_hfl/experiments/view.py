@@ -21,8 +21,10 @@ _BAR = 16
 
 
 class SweepView:
-    def __init__(self, title: str, *, quiet: bool) -> None:
+    def __init__(self, title: str, *, quiet: bool, panels: bool = True) -> None:
+        """`panels`: there are several, so that a run's name needs its own."""
         self._title = title
+        self._panels = panels
         self._quiet = quiet
         self._console = Console(stderr=True, highlight=False)
         self._live: Live | None = None
@@ -58,7 +60,7 @@ class SweepView:
                 self._running.pop(run.id, None)
                 if self._live is None:
                     count = self._there + self._ended
-                    self._say(Text(f"[{count}/{self._total}] {run.name}: {_result(run, data)}"))
+                    self._say(Text(f"[{count}/{self._total}] {self._name(run)}: {_result(run, data)}"))
             case _:
                 self._running.pop(run.id, None)
         if self._live is not None:
@@ -66,6 +68,9 @@ class SweepView:
 
     def note(self, text: str) -> None:
         self._say(Text(text, style="yellow"))
+
+    def _name(self, run: PlannedRun) -> str:
+        return run.name if self._panels else f"{run.group} · seed {run.seed}"
 
     def _say(self, text: Text) -> None:
         if not self._quiet:
@@ -85,7 +90,7 @@ class SweepView:
         for run, data in list(self._running.values())[:_MOST_LINES]:
             epoch = data.get("epoch", 0)
             lines.add_row(
-                Text(run.name, style="bold"),
+                Text(self._name(run), style="bold"),
                 ProgressBar(run.epochs, min(epoch, run.epochs), width=_BAR),
                 f"epoch {epoch}",
                 f"{data['metric']:.4f} of {run.target:g}" if epoch else "starting",

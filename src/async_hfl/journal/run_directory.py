@@ -6,6 +6,7 @@ events.jsonl        the event stream (events_file.py)
 checkpoint.msgpack  the newest checkpoint; killed at any moment, a run goes on from here
 model.safetensors   the newest global model that was checkpointed, the final one in the end
 devices.csv         what each device has spent: seconds computing, sending, receiving, and joules
+timings.json        what this machine took, decision by decision; no two runs have the same
 summary.json        the result; its presence means that the run is complete
 """
 
@@ -34,6 +35,7 @@ _NAMES = (
     "checkpoint.msgpack",
     "model.safetensors",
     "devices.csv",
+    "timings.json",
     "summary.json",
 )
 DEVICE_COLUMNS = ("device", "compute_s", "transmit_s", "receive_s", "energy_j")
@@ -45,9 +47,16 @@ _INTEGERS = {"epoch", "updates", "target_reached", "bytes_total", "bytes_models_
 class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.manifest, self.epochs, self.events, self.checkpoint, self.model, self.devices, self.summary = (
-            path / name for name in _NAMES
-        )
+        (
+            self.manifest,
+            self.epochs,
+            self.events,
+            self.checkpoint,
+            self.model,
+            self.devices,
+            self.timings,
+            self.summary,
+        ) = (path / name for name in _NAMES)
 
     @staticmethod
     def create(path: Path, manifest: dict[str, Any]) -> RunDirectory:
@@ -91,6 +100,22 @@ class RunDirectory:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         _write_json(self.summary, summary)
+
+    def read_timings(self) -> dict[str, Any] | None:
+        return _read_json(self.timings) if self.timings.is_file() else None
+
+    def write_timings(self, timings: dict[str, Any]) -> None:
+        _write_json(self.timings, timings)
+
+    def read_devices(self) -> list[dict[str, float]]:
+        """Rows of devices.csv; none where it is not there (yet)."""
+        if not self.devices.is_file():
+            return []
+        try:
+            with self.devices.open(newline="") as file:
+                return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+        except (ValueError, TypeError) as error:
+            raise RunDirectoryError(f"{self.devices}: not rows of numbers ({error})") from error
 
     def write_devices(self, rows: Iterable[Sequence[float]]) -> None:
         """Numbers after the device's own, as DEVICE_COLUMNS names them."""

@@ -27,6 +27,8 @@ class RunFigures:
     manifest: dict[str, Any]
     summary: dict[str, Any] | None
     """None: the run was cut off."""
+    timings: dict[str, Any]
+    """Empty: not known."""
     curve: Curve
     target: float
     metric: str
@@ -59,6 +61,7 @@ def read_run(path: Path, target: float | None = None) -> RunFigures:
         path,
         manifest,
         summary,
+        directory.read_timings() or {},
         curve,
         wanted,
         rule.get("name", "metric"),

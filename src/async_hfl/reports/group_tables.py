@@ -9,14 +9,14 @@ import numpy as np
 
 from async_hfl.reports.group_data import RunFigures
 from async_hfl.reports.settings_table import flat
-from async_hfl.reports.tables import Cell, Column, Kind, Spread, Table, without_empty
+from async_hfl.reports.tables import Cell, Column, Spread, Table, without_empty
 
 Groups = Sequence[tuple[str, list[RunFigures]]]
 
 
 def panel_tables(groups: Groups) -> list[Table]:
     made = [_participation(groups), _by_device(groups), _bounds(groups), _decisions(groups)]
-    return [without_empty(table) for table in made]
+    return [without_empty(table) for table in made if table.rows]
 
 
 def _participation(groups: Groups) -> Table:
@@ -98,10 +98,10 @@ def _bounds(groups: Groups) -> Table:
             Column("group"),
             Column("K_c", "number", "largest staleness mixed in at the cloud"),
             Column("alpha", "number"),
-            Column("at most", "number", "K^-1.5 of the largest staleness seen in any run"),
+            Column("alpha at most", "number", "K_c^-1.5, of the largest seen in any run"),
             Column("K_g", "number", "largest staleness mixed in at a gateway"),
             Column("beta", "number"),
-            Column("at most ", "number"),
+            Column("beta at most", "number"),
             Column("conditions hold", "text"),
         ),
         tuple(rows),
@@ -112,29 +112,27 @@ def _bounds(groups: Groups) -> Table:
     )
 
 
-_DECISION: tuple[tuple[str, Kind], ...] = (
-    ("median", "seconds"),
-    ("99 %", "seconds"),
-    ("longest", "seconds"),
-    ("largest gap", "share"),
-)
-
-
 def _decisions(groups: Groups) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for name, runs in groups:
-        row: list[Cell] = [name]
         for what in ("selection", "association"):
-            timed = [((run.summary or {}).get("decision_times") or {}).get(what) or {} for run in runs]
-            row += [_spread(_numbers(one.get(key) for one in timed)) for key in ("median_s", "p99_s", "most_s")]
-            row.append(max(_of(runs, f"largest_{what}_gap"), default=None))
-        rows.append((*row, _spread(_of(runs, "wall_s"))))
-    parts = [Column(f"{what} {text}", kind) for what in ("selection", "association") for text, kind in _DECISION]
+            timed = [run.timings.get("decisions", {}).get(what) or {} for run in runs]
+            times = [_spread(_numbers(one.get(key) for one in timed)) for key in ("median_s", "p99_s", "most_s")]
+            gap = max(_of(runs, f"largest_{what}_gap"), default=None)
+            if gap is not None or any(times):
+                rows.append((name, what, *times, gap))
     return Table(
         "Decisions",
-        (Column("group"), *parts, Column("whole run", "seconds", "wall-clock time of the simulation")),
+        (
+            Column("group"),
+            Column("decision"),
+            Column("median", "seconds"),
+            Column("99 %", "seconds"),
+            Column("longest", "seconds"),
+            Column("largest gap", "share", "to a bound that was proven"),
+        ),
         tuple(rows),
-        ("Decision times are measured on the machine that ran; gaps are to a proven bound.",),
+        ("Times are those of the machine that ran.",),
     )
 
 
@@ -163,13 +161,21 @@ def detail_tables(runs: Sequence[RunFigures]) -> list[Table]:
         ),
         Table(
             "Runs",
-            (Column("run"), Column("method"), Column("seed"), Column("to target", "seconds"), Column("digest")),
+            (
+                Column("run"),
+                Column("method"),
+                Column("seed"),
+                Column("to target", "seconds"),
+                Column("took", "seconds", "wall-clock time of the simulation"),
+                Column("digest"),
+            ),
             tuple(
                 (
                     str(run.path),
                     run.manifest["method"],
                     str(run.manifest["seed"]),
                     (run.summary or {}).get("time_to_target_s"),
+                    (run.summary or {}).get("wall_s"),
                     "not complete" if run.summary is None else run.summary["digest"][:16],
                 )
                 for run in runs

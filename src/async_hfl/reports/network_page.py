@@ -5,30 +5,26 @@ On Earth the map is in Web Mercator, drawn by the page itself; there are no tile
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from async_hfl.core.policies import Floats
 from async_hfl.reports.delay_figure import longer_than
 from async_hfl.reports.map_colours import QUALITY, gateway_colours
 from async_hfl.reports.network_view import NetworkView
+from async_hfl.reports.page import encoded, part, write_parts
 from async_hfl.reports.units import size
 
 _CHANCES = ((0.0, "least"), (0.5, "median"), (0.9, "90 %"), (0.99, "99 %"), (1.0, "most"))
 
 
 def write_network_page(view: NetworkView, path: Path) -> None:
-    template = (resources.files("async_hfl.reports") / "pages" / "network.html").read_text(encoding="utf-8")
-    # A name with "</script>" in it must not end the script it stands in.
-    data = msgspec.json.encode(_data(view)).decode().replace("<", "\\u003c")
-    path.write_text(template.replace("@DATA@", data), encoding="utf-8")
+    write_parts(path, "network.html", {"MAP": part("map.js"), "DATA": encoded(network_data(view))})
 
 
-def _data(view: NetworkView) -> dict[str, Any]:
+def network_data(view: NetworkView) -> dict[str, Any]:
     notes = list(view.notes)
     if view.schematic:
         notes.insert(0, "a drawing, not a map: this network has no places")
@@ -38,9 +34,9 @@ def _data(view: NetworkView) -> dict[str, Any]:
     gateway_x, gateway_y = _coordinates(view, view.gateway_x, view.gateway_y)
     both = [("this", view.delays), *([("beside", view.beside)] if view.beside is not None else [])]
     parts = [
-        (who, delays.name, part, values)
+        (who, delays.name, what, values)
         for who, delays in both
-        for part, values in (("whole round", delays.rounds), ("transfers alone", delays.transfers))
+        for what, values in (("whole round", delays.rounds), ("transfers alone", delays.transfers))
     ]
     return {
         "name": view.name,
@@ -68,16 +64,16 @@ def _data(view: NetworkView) -> dict[str, Any]:
         "colours": list(gateway_colours(view.gateway_x, view.gateway_y)),
         "quality": list(QUALITY),
         "outline": [np.stack((x, y), axis=1).round(4).tolist() for x, y in view.outline],
-        "curves": [{"who": who, "name": name, "part": part, **_curve(values)} for who, name, part, values in parts],
+        "curves": [{"who": who, "name": name, "part": what, **_curve(values)} for who, name, what, values in parts],
         "table": {
             "chances": [text for _, text in _CHANCES],
             "rows": [
                 {
                     "network": name,
-                    "part": part,
+                    "part": what,
                     "values": np.quantile(values, [chance for chance, _ in _CHANCES]).tolist(),
                 }
-                for _, name, part, values in parts
+                for _, name, what, values in parts
             ],
         },
         "notes": notes,

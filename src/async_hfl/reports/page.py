@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,14 @@ _SHARED = ("base.js", "axes.js", "lines.js", "bars.js")
 
 def write_html(path: Path, scripts: tuple[str, ...], data: dict[str, Any]) -> None:
     """`scripts` come after those that every page has."""
-    parts = {
-        "STYLE": part("report.css"),
-        "SCRIPT": "".join(part(name) for name in (*_SHARED, *scripts)),
-        "DATA": encoded(data),
-    }
-    text = part("report.html")
-    for name in ("STYLE", "SCRIPT", "DATA"):  # data last: whatever stands in it is never looked through again
-        before, after = text.split(f"@{name}@", 1)
-        text = before + parts[name] + after
+    scripts_text = "".join(part(name) for name in (*_SHARED, *scripts))
+    write_parts(path, "report.html", {"STYLE": part("report.css"), "SCRIPT": scripts_text, "DATA": encoded(data)})
+
+
+def write_parts(path: Path, template: str, parts: dict[str, str]) -> None:
+    """Each @NAME@ of the template replaced once. What is filled in is never looked through again."""
+    pieces = re.split(r"@([A-Z]+)@", part(template))
+    text = "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -64,6 +64,8 @@ class Progress:
     bytes_total: int
     updates_per_s: float
     target_reached: bool
+    loss: float
+    bytes_models_up: int
 
 
 class Session:
@@ -85,6 +87,8 @@ class Session:
             truncate(directory.epochs, session["epochs_bytes"])
             known = session["digest"]
             self.tally = from_plain(session["tally"])
+            if world.decision_times is not None:
+                world.decision_times.restore(session["decision_times"])
         else:
             # Killed before its first checkpoint: begin again.
             directory.events.unlink(missing_ok=True)
@@ -177,7 +181,17 @@ class Session:
             seconds = max(time.perf_counter() - self._began, 1e-9)
             speed = (updates - self._began_updates) / seconds
             self._on_epoch(
-                Progress(record.at, record.epoch, record.metric, updates, spent.total, speed, record.target_reached)
+                Progress(
+                    record.at,
+                    record.epoch,
+                    record.metric,
+                    updates,
+                    spent.total,
+                    speed,
+                    record.target_reached,
+                    record.loss,
+                    spent.models_up,
+                )
             )
         if self._pause is not None and self._pause():
             self._pausing = True
@@ -211,6 +225,10 @@ class Session:
         self.epochs.sync()
         self.close()
         save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)
+        if self.world.decision_times is not None:
+            self.directory.write_timings(
+                {"decisions": self.world.decision_times.summary(), "wall_s": self.tally.wall_s}
+            )
         return {
             **result_of(self.simulator, self.tally),
             **self._energy(),
@@ -251,6 +269,7 @@ class Session:
             "events_bytes": self.events.sync(),
             "digest": self.events.digests()[0],
             "epochs_bytes": self.epochs.sync(),
+            "decision_times": None if self.world.decision_times is None else self.world.decision_times.snapshot(),
         }
         checkpoint.save(self.directory.checkpoint, chain([("session", session)], self.simulator.snapshot()))
         save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)

@@ -25,7 +25,7 @@ def test_made_and_opened(tmp_path: Path) -> None:
 
 def test_all_its_names_are_known(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    files = (run.manifest, run.epochs, run.events, run.checkpoint, run.model, run.devices, run.summary)
+    files = (run.manifest, run.epochs, run.events, run.checkpoint, run.model, run.devices, run.timings, run.summary)
     assert {file.name for file in files} | {file.with_suffix(".part").name for file in files} == RUN_FILES
     assert [file.name for file in files] == [
         "manifest.json",
@@ -34,6 +34,7 @@ def test_all_its_names_are_known(tmp_path: Path) -> None:
         "checkpoint.msgpack",
         "model.safetensors",
         "devices.csv",
+        "timings.json",
         "summary.json",
     ]
 

@@ -2,14 +2,19 @@
 // spec(): {label, kind, items:[{name, value, low, high, dots, colour, parts:[[colour, value, name]], note, text}], min, max}
 function barChart(spec) {
   return plot((width, tip) => {
-    const now = spec(), items = now.items, row = now.row || 30, top = 4, bottom = 40;
+    const now = spec(), items = now.items, row = now.row || Math.min(44, Math.max(28, Math.round(230 / Math.max(items.length, 1)))), top = 4, bottom = 40;
     const height = top + row * items.length + bottom, made = svg("svg", {width, height, viewBox:`0 0 ${width} ${height}`});
     if (!items.length) return made;
     const shorten = text => { let cut = String(text); const room = width * .38; if (measure(cut) <= room) return cut; while (cut.length > 3 && measure(`${cut}…`) > room) cut = cut.slice(0, -1); return `${cut}…`; };
     const left = Math.ceil(Math.max(...items.map(item => measure(shorten(item.name))))) + 10;
-    const beside = Math.ceil(Math.max(...items.map(item => measure(item.text ?? show(item.value, now.kind))), 0)) + 12;
     const most = now.max ?? Math.max(...items.flatMap(item => [item.value ?? 0, item.high ?? 0, ...(item.dots || [])]), 1e-12);
-    const x = axis({name:now.name || "", kind:now.kind, min:now.min ?? 0, max:most, tight:true}, left, width - beside, 70), zero = x.scale(Math.max(0, x.low)), end = top + row * items.length;
+    // Where one is many times another a bar would hide the rest: dots on a logarithmic scale.
+    const positive = items.flatMap(item => [item.value, ...(item.dots || [])]).filter(v => v > 0), log = Boolean(now.mayLog) && positive.length > 1 && most / Math.min(...positive) > 12;
+    const scaled = {name:log ? `${now.name}, logarithmic` : now.name || "", kind:now.kind, log, min:log ? Math.min(...positive) * .8 : now.min ?? 0, max:log ? most * 1.1 : most, tight:true};
+    // As wide as the texts behind the bars allow.
+    const unit = axis(scaled, 0, 1, 1), room = width - left - 4;
+    const length = Math.max(60, Math.min(room - 8, ...items.map(item => (room - measure(item.text ?? show(item.value, now.kind)) - 14) / Math.max(.02, ...[item.value, item.high, ...(item.dots || [])].filter(v => v > 0).map(v => unit.scale(v))))));
+    const x = axis(scaled, left, left + length, 64), zero = x.scale(Math.max(0, x.low)), end = top + row * items.length;
     let free = -Infinity;
     for (const tick of x.ticks) {
       const at = x.scale(tick.v), half = measure(tick.text) / 2 + 3;
@@ -23,13 +28,14 @@ function barChart(spec) {
       let from = zero;
       for (const [colour, value] of item.parts || (item.value === null ? [] : [[item.colour || "var(--c0)", item.value]])) {
         const wide = Math.max(value > 0 ? .6 : 0, x.scale(value + x.low) - x.scale(x.low) - (item.parts ? 0 : zero - x.scale(x.low)));
+        if (log) { from = x.scale(value); group.append(svg("line", {class:"axis", x1:left, x2:left + length, y1:middle, y2:middle}), svg("line", {x1:from, x2:from, y1:middle - 9, y2:middle + 9, "stroke-width":3, style:`stroke:${colour}`, class:"data"})); continue; }
         group.append(svg("rect", {x:from, y:y + row * .2, width:Math.max(0, wide), height:row * .6, rx:item.parts ? 0 : 2.5, style:`fill:${colour}`, "fill-opacity":item.dots ? .45 : 1, class:"data"}));
         from += wide;
       }
       if (item.low !== null && item.low !== undefined && item.high > item.low) group.append(svg("path", {d:`M${x.scale(item.low)} ${middle - 4}v8m0-4H${x.scale(item.high)}m0-4v8`, fill:"none", "stroke-width":1.4, style:"stroke:var(--ink)"}));
       for (const dot of item.dots || []) group.append(svg("circle", {cx:x.scale(dot), cy:middle, r:3.8, style:`fill:${item.colour};stroke:var(--card)`, "stroke-width":1.2, class:"data"}));
       const after = item.value === null ? zero : Math.max(from, ...(item.dots || []).map(dot => x.scale(dot) + 4), item.high ? x.scale(item.high) : 0);
-      group.append(svg("text", {x:after + 7, y:middle + 4, class:item.value === null ? null : "strong"}, item.text ?? show(item.value, now.kind)));
+      group.append(svg("text", {x:after + 7, y:middle + 4, class:item.value === null ? null : "strong", "paint-order":"stroke", "stroke-width":5, style:"stroke:var(--card)"}, item.text ?? show(item.value, now.kind)));
       const rows = item.parts ? item.parts.map(([colour, value, name]) => [colour, name, show(value, now.kind)]) : [[item.colour || null, now.name || now.label || "", show(item.value, now.kind)], ...(item.note ? [[null, item.note]] : [])];
       group.addEventListener("pointermove", event => { const box = made.getBoundingClientRect(); tip.show(event.clientX - box.left, (middle) * box.width / width, item.name, rows); });
       group.addEventListener("pointerleave", () => tip.hide());
@@ -74,7 +80,7 @@ function columnChart(spec) {
 // A table of colours: rows x columns of values from 0 to 1. spec(): {label, rows, columns:[{text, wide}], value(i, j), x, low, high}
 function heatMap(spec) {
   return plot((width, tip) => {
-    const now = spec(), row = now.rows.length > 40 ? 9 : now.rows.length > 22 ? 14 : 24, every = Math.ceil(13 / row), bottom = 40;
+    const now = spec(), row = now.rows.length > 40 ? 9 : now.rows.length > 22 ? 14 : Math.min(36, Math.max(24, Math.round(250 / now.rows.length))), every = Math.ceil(13 / row), bottom = 40;
     const names = now.rows.map(text => { let cut = String(text); while (cut.length > 3 && measure(cut) > width * .36) cut = `${cut.slice(0, -2)}…`; return cut; });
     const left = Math.ceil(Math.max(...names.map(text => measure(text)))) + 10, cell = (width - left - 2) / now.columns.length, height = row * now.rows.length + bottom;
     const made = svg("svg", {width, height, viewBox:`0 0 ${width} ${height}`}), high = now.high ?? 1, low = now.low ?? 0, end = row * now.rows.length;

@@ -42,7 +42,7 @@ function size(count) {
 }
 const SHOW = {
   text: v => String(v), seconds: duration, bytes: size, share: v => `${(100 * v).toFixed(1)} %`, metric: v => v.toFixed(4),
-  number: v => Number.isInteger(v) ? grouped(v) : trim(v, 4), count: grouped, ratio: v => `${v.toFixed(2)}x`,
+  number: v => Number.isInteger(v) ? grouped(v) : trim(v, 4), count: grouped, ratio: v => `${v < 0.1 ? trim(v, 2) : v.toFixed(2)}x`,
   joules: v => Math.abs(v) >= 1000 ? `${(v / 1000).toLocaleString("en", {maximumFractionDigits:1, minimumFractionDigits:1})} kJ` : `${v.toFixed(0)} J`,
 };
 const show = (value, kind) => value === null || value === undefined || Number.isNaN(value) ? "-" : typeof value === "string" ? value : typeof value === "boolean" ? (value ? "yes" : "no") : SHOW[kind](value);
@@ -65,6 +65,8 @@ function selector(name, options, chosen, act) {
   const box = el("select", {"aria-label":name, onchange:event => act(event.target.value)}, options.map(([key, text]) => el("option", {value:key, selected:String(key) === String(chosen)}, text)));
   return el("label", {}, name, box);
 }
+const HINT = window.matchMedia("(hover: hover)").matches ? "Drag across to look closer, double click to go back." : "";
+const titled = text => text.length <= 3 ? text.toUpperCase() : `${text[0].toUpperCase()}${text.slice(1)}`;
 const tools = (...parts) => el("div", {class:"tools screen"}, parts);
 const keys = entries => el("div", {class:"keys"}, entries.map(([colour, text]) => el("span", {}, el("i", {style:{background:colour}}), text)));
 const notes = list => list.length ? el("ul", {class:"notes"}, list.map(text => el("li", {}, text))) : null;
@@ -75,7 +77,7 @@ function table(data, caption = true) {
   const raw = cell => cell !== null && typeof cell === "object" ? cell.value : cell;
   const fill = () => body.replaceChildren(...order.map(i => el("tr", {class:(data.emphasised || []).includes(i) ? "strong" : null}, data.rows[i].map((cell, place) => {
     const {kind} = data.columns[place], text = kind === "text" ? "text" : null;
-    if (cell === null || typeof cell !== "object") return el("td", {class:text}, show(cell, kind));
+    if (cell === null || typeof cell !== "object") return el("td", {class:text && String(cell).length < 28 ? "text short" : text}, show(cell, kind));
     const between = cell.low !== null && cell.high !== null ? `${show(cell.low, kind)} to ${show(cell.high, kind)}` : "";
     return el("td", {class:text}, cell.value === null ? cell.text || "-" : show(cell.value, kind), between ? el("small", {}, between) : null, cell.value !== null && cell.text ? el("small", {}, cell.text) : null);
   }))));
@@ -98,6 +100,17 @@ function theme(dark) { root.classList.toggle("dark", dark); themed.forEach(act =
 const preferred = window.matchMedia("(prefers-color-scheme: dark)");
 preferred.addEventListener("change", event => theme(event.matches));
 theme(preferred.matches || location.hash === "#dark");
+// Paper is white and narrow: plots and maps are drawn again for it.
+const plots = [];
+let darkOnScreen = false;
+function paper(on) {
+  if (on) darkOnScreen = root.classList.contains("dark");
+  root.classList.toggle("paper", on);
+  if (darkOnScreen) theme(!on);
+  plots.forEach(fit => fit());
+}
+window.addEventListener("beforeprint", () => paper(true));
+window.addEventListener("afterprint", () => paper(false));
 const themeButton = () => el("button", {type:"button", class:"screen", id:"theme", title:"light or dark", "aria-label":"light or dark", onclick:() => theme(!root.classList.contains("dark"))}, "◐");
 
 // A label that follows the pointer ---------------------------------------------------------------------------------------
@@ -123,5 +136,6 @@ function plot(draw, label) {
   let width = 0;
   const again = () => { if (width < 40) return; box.querySelector("svg")?.remove(); const made = draw(width, tip, box); made.setAttribute("role", "img"); if (label) made.setAttribute("aria-label", label); box.prepend(made); };
   new ResizeObserver(([entry]) => { const now = Math.floor(entry.contentRect.width); if (now !== width) { width = now; again(); } }).observe(box);
+  plots.push(() => { const now = Math.floor(box.clientWidth); if (now && now !== width) { width = now; again(); } });
   return {box, again};
 }

@@ -1,6 +1,12 @@
 // The page of a comparison: tables as they were handed in, then every measure drawn for one panel at a time.
 const AXES = {time:["virtual time", "seconds"], bytes:["bytes sent, all links and kinds", "bytes"], up:["models towards the cloud", "bytes"], updates:["device updates in the global model", "count"]};
-let panel = D.panels[0] || null, axisKey = "time", valueKey = "metric", manner = "mean", logTime = false;
+let panel = D.panels[0] || null, axisKey = "time", valueKey = "metric", manner = "mean", scale = "auto";
+// One method that takes a hundred times as long would press all others against the axis.
+function isLog() {
+  if (scale !== "auto") return scale === "log";
+  const ends = panel.groups.flatMap(group => group.runs.map(run => run[axisKey][run[axisKey].length - 1])).filter(v => v > 0).sort((a, b) => a - b);
+  return ends.length > 1 && ends[ends.length - 1] > 6 * ends[Math.floor(ends.length / 2)];
+}
 const redraws = [], redraw = () => redraws.forEach(act => act());
 const onPanel = (box, make) => { const act = () => { const made = make(); box.replaceChildren(...(Array.isArray(made) ? made : [made]).filter(part => part)); }; redraws.push(act); act(); return box; };
 const mean = values => values.length ? values.reduce((a, b) => a + b, 0) / values.length : null;
@@ -32,16 +38,18 @@ function drawPanel() {
   head(curves).append(tools(
     choice("vertical", [["metric", panel.metric], ["loss", "loss"]], valueKey, key => { valueKey = key; redraw(); }),
     choice("horizontal", [["time", "time"], ["bytes", "bytes"], ["up", "uplink"], ["updates", "updates"]], axisKey, key => { axisKey = key; redraw(); }),
+    choice("scale", [["auto", "auto"], ["linear", "linear"], ["log", "log"]], scale, key => { scale = key; redraw(); }),
     choice("runs", [["mean", "mean and spread"], ["each", "each run"]], manner, key => { manner = key; redraw(); })));
   curves.append(onPanel(el("div"), () => {
     const seeds = Math.max(...panel.groups.map(group => group.runs.length), 0);
-    say.textContent = `${panel.name ? `${panel.name}. ` : ""}${manner === "mean" && seeds > 1 ? "Line: mean over seeds; band: lowest to highest; a run that has ended keeps its last value. " : ""}Dots: target reached (mean of ${panel.window} evaluations).`;
+    say.textContent = `${panel.name ? `${panel.name}. ` : ""}${manner === "mean" && seeds > 1 ? "Line: mean over seeds; band: lowest to highest; a run that has ended keeps its last value. " : ""}Dots: target reached (mean of ${panel.window} evaluations). ${HINT}`;
+    const log = isLog();
     return lineChart(() => ({
-      label:`${panel.metric} against ${AXES[axisKey][0]}`, height:430, x:{name:AXES[axisKey][0], kind:AXES[axisKey][1]}, y:{name:valueKey === "metric" ? `${panel.metric} on the test set` : "loss on the test set", kind:"metric"},
+      label:`${panel.metric} against ${AXES[axisKey][0]}`, height:430, x:{name:AXES[axisKey][0], kind:AXES[axisKey][1], log}, y:{name:valueKey === "metric" ? `${panel.metric} on the test set` : "loss on the test set", kind:"metric"},
       rules:valueKey === "metric" && panel.target !== null ? [{y:panel.target, text:`target ${+panel.target.toPrecision(4)}`}] : [],
       lines:panel.groups.flatMap(group => {
         const common = {name:group.name, ...style(group.number), width:group.name === D.reference ? 3 : 2.1, step:true};
-        if (manner === "mean") return [{...common, ...meanLine(group.runs, run => run[axisKey], run => run[valueKey])}];
+        if (manner === "mean") return [{...common, ...meanLine(group.runs, run => run[axisKey], run => run[valueKey], log)}];
         return group.runs.map(run => ({...common, label:`${group.name}, seed ${run.seed}`, faint:true, width:1.3, points:run[axisKey].map((x, i) => [x, run[valueKey][i]])}));
       }),
       dots:valueKey === "metric" && panel.target !== null ? panel.groups.flatMap(group => group.runs.filter(run => run.reached).map(run => ({name:group.name, x:run.reached[axisKey], y:panel.target, colour:style(group.number).colour}))) : [],
@@ -49,12 +57,12 @@ function drawPanel() {
   }));
 
   let cost = "time";
-  const race = section("To the target", "Bar: mean of the runs that reached it; dots: each of them.", "half");
+  const race = section("To the target", "Mean of the runs that reached it; dots: each of them.", "half");
   const costs = el("div");
   head(race).append(tools(choice("cost", [["time", "time"], ["bytes", "bytes"], ["up", "uplink"], ["updates", "updates"], ["energy", "energy"]], cost, key => { cost = key; redraw(); })));
   race.append(onPanel(costs, () => {
     const kind = cost === "energy" ? "joules" : AXES[cost][1], name = cost === "energy" ? "devices' energy, whole run" : AXES[cost][0];
-    return barChart(() => ({label:`${name} to the target`, name, kind, items:panel.groups.map(group => {
+    return barChart(() => ({label:`${name} to the target`, name, kind, mayLog:true, items:panel.groups.map(group => {
       const reached = group.runs.filter(run => run.reached), dots = known(cost === "energy" ? reached.map(run => run.energy) : reached.map(run => run.reached[cost])), value = mean(dots), short = reached.length < group.runs.length;
       return {name:group.name, value, dots, colour:style(group.number).colour, text:value === null ? (reached.length ? "not known" : "not reached") : `${show(value, kind)}${short ? ` (${reached.length} of ${group.runs.length})` : ""}`};
     })})).box;

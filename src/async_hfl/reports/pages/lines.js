@@ -34,20 +34,25 @@ function valueAt(line, x) {
 }
 
 // spec(): {height, label, x:{name, kind, log}, y:{...}, lines:[{name, colour, dash, points, band, step, faint}], rules, spans, dots}
+let clips = 0;
 function lineChart(spec) {
-  let now = spec();
+  let now = spec(), zoomed = null;
   const chart = plot((width, tip, box) => {
     now = spec();
-    const height = Math.round(Math.min(now.height || 340, Math.max(230, width * .72))), made = svg("svg", {width, height, viewBox:`0 0 ${width} ${height}`});
+    const height = Math.round(Math.min(now.height || 340, Math.max(270, width * .72))), made = svg("svg", {width, height, viewBox:`0 0 ${width} ${height}`});
     const lines = now.lines.filter(line => !hiddenNames.has(line.name) && line.points.length), dots = (now.dots || []).filter(dot => !hiddenNames.has(dot.name));
-    if (!lines.length) { made.append(svg("text", {x:width / 2, y:height / 2, "text-anchor":"middle"}, now.lines.length ? "every line is switched off" : now.empty || "nothing to show yet")); return made; }
-    const xs = extent(lines.flatMap(line => [line.points[0][0], line.points[line.points.length - 1][0]]).concat(dots.map(d => d.x)));
-    const ys = extent(lines.flatMap(line => line.points.map(p => p[1]).concat((line.band || []).flatMap(b => [b[1], b[2]]))).concat((now.rules || []).map(r => r.y)));
-    const xSpec = {tight:true, min:now.x.log ? xs[0] : Math.min(0, xs[0]), max:xs[1], ...now.x}, ySpec = {min:ys[0], max:ys[1], ...now.y};
+    if (!lines.length) { made.append(svg("text", {x:width / 2, y:height / 2, "text-anchor":"middle"}, now.lines.some(line => line.points.length) ? "every line is switched off" : now.empty || "nothing to show yet")); return made; }
+    const inside = x => !zoomed || (x >= zoomed[0] && x <= zoomed[1]);
+    const xs = zoomed || extent(lines.flatMap(line => [line.points[0][0], line.points[line.points.length - 1][0]]).concat(dots.map(d => d.x)));
+    const ys = extent(lines.flatMap(line => line.points.filter(p => inside(p[0])).map(p => p[1]).concat((line.band || []).filter(b => inside(b[0])).flatMap(b => [b[1], b[2]]))).concat((now.rules || []).map(r => r.y)));
+    const xSpec = {tight:true, min:now.x.log ? xs[0] : Math.min(0, xs[0]), max:xs[1], ...now.x, ...(zoomed ? {min:zoomed[0], max:zoomed[1]} : {})}, ySpec = {min:ys[0], max:ys[1], ...now.y};
     const f = frame(made, width, height, xSpec, ySpec), X = v => f.x.scale(v), Y = v => f.y.scale(Math.min(Math.max(v, f.y.low), f.y.high));
+    const clip = `clip${++clips}`, definition = svg("clipPath", {id:clip}), drawn = svg("g", {"clip-path":`url(#${clip})`});
+    definition.append(svg("rect", {x:f.left - (zoomed ? 0 : 6), y:f.top - 6, width:f.right - f.left + (zoomed ? 0 : 12), height:f.bottom - f.top + 12}));
+    made.append(definition, drawn);
     for (const span of now.spans || []) {
-      made.append(svg("rect", {x:X(span.from), width:Math.max(1, X(span.to) - X(span.from)), y:f.top, height:f.bottom - f.top, style:"fill:var(--soft)", "fill-opacity":.1}));
-      if (span.text && X(span.to) - X(span.from) > measure(span.text) + 8) made.append(svg("text", {x:(X(span.from) + X(span.to)) / 2, y:f.bottom - 7, "text-anchor":"middle"}, span.text));
+      drawn.append(svg("rect", {x:X(span.from), width:Math.max(1, X(span.to) - X(span.from)), y:f.top, height:f.bottom - f.top, style:"fill:var(--soft)", "fill-opacity":.1}));
+      if (span.text && X(span.to) - X(span.from) > measure(span.text) + 8 && !zoomed) made.append(svg("text", {x:(X(span.from) + X(span.to)) / 2, y:f.bottom - 7, "text-anchor":"middle"}, span.text));
     }
     for (const rule of now.rules || []) {
       made.append(svg("line", {x1:f.left, x2:f.right, y1:Y(rule.y), y2:Y(rule.y), "stroke-dasharray":"5 4", "stroke-width":1.3, style:"stroke:var(--ink)", "stroke-opacity":.65}));
@@ -55,20 +60,31 @@ function lineChart(spec) {
     }
     for (const line of lines) if (line.band && line.band.length > 1) {
       const upper = (line.step ? stepped(line.band.map(b => [b[0], b[2]])) : line.band.map(b => [b[0], b[2]])), lower = (line.step ? stepped(line.band.map(b => [b[0], b[1]])) : line.band.map(b => [b[0], b[1]])).reverse();
-      made.append(svg("path", {d:path(upper.concat(lower).map(([x, y]) => [X(x), Y(y)])) + "Z", style:`fill:${line.colour}`, "fill-opacity":.16, stroke:"none", class:"band"}));
+      drawn.append(svg("path", {d:path(upper.concat(lower).map(([x, y]) => [X(x), Y(y)])) + "Z", style:`fill:${line.colour}`, "fill-opacity":Math.min(.16, .9 / lines.length).toFixed(3), stroke:"none", class:"band"}));
     }
     for (const line of lines) {
       const points = (line.step ? stepped(line.points) : line.points).map(([x, y]) => [X(x), Y(y)]);
-      made.append(svg("path", {d:path(points), fill:"none", "stroke-width":line.width || (line.faint ? 1.2 : 2.1), "stroke-opacity":line.faint ? .65 : 1, "stroke-dasharray":line.dash || null, "stroke-linejoin":"round", style:`stroke:${line.colour}`, class:"data"}));
-      if (points.length === 1 || line.marks) points.forEach(([x, y]) => made.append(svg("circle", {cx:x, cy:y, r:3.2, style:`fill:${line.colour}`, class:"data"})));
+      drawn.append(svg("path", {d:path(points), fill:"none", "stroke-width":line.width || (line.faint ? 1.2 : 2.1), "stroke-opacity":line.faint ? .65 : 1, "stroke-dasharray":line.dash || null, "stroke-linejoin":"round", style:`stroke:${line.colour}`, class:"data"}));
+      if (points.length === 1 || line.marks) points.forEach(([x, y]) => drawn.append(svg("circle", {cx:x, cy:y, r:3.2, style:`fill:${line.colour}`, class:"data"})));
     }
-    for (const dot of dots) made.append(svg("circle", {cx:X(dot.x), cy:Y(dot.y), r:4.4, style:`fill:${dot.colour};stroke:var(--card)`, "stroke-width":1.6}));
+    for (const dot of dots) drawn.append(svg("circle", {cx:X(dot.x), cy:Y(dot.y), r:4.4, style:`fill:${dot.colour};stroke:var(--card)`, "stroke-width":1.6}));
     const cross = svg("line", {class:"cross", y1:f.top, y2:f.bottom, visibility:"hidden"}), marks = svg("g");
     made.append(cross, marks);
+    const choice = svg("rect", {y:f.top, height:f.bottom - f.top, style:"fill:var(--on)", "fill-opacity":.14, visibility:"hidden"}), place = event => { const at = made.getBoundingClientRect(); return Math.min(Math.max((event.clientX - at.left) * width / at.width, f.left), f.right); };
+    let held = null;
+    made.append(choice);
+    made.addEventListener("pointerdown", event => { if (event.pointerType === "mouse" && event.button === 0) { held = place(event); made.setPointerCapture(event.pointerId); } });
+    made.addEventListener("pointerup", event => {
+      const from = held, to = place(event);
+      held = null; choice.setAttribute("visibility", "hidden");
+      if (from !== null && Math.abs(to - from) > 8) { zoomed = [f.x.invert(Math.min(from, to)), f.x.invert(Math.max(from, to))]; tip.hide(); chart.again(); }
+    });
+    made.addEventListener("dblclick", () => { if (zoomed) { zoomed = null; chart.again(); } });
     const hide = () => { cross.setAttribute("visibility", "hidden"); marks.replaceChildren(); tip.hide(); };
     made.addEventListener("pointerleave", hide);
     made.addEventListener("pointermove", event => {
       const ratio = width / made.getBoundingClientRect().width, px = (event.clientX - made.getBoundingClientRect().left) * ratio;
+      if (held !== null) { const to = place(event); choice.setAttribute("x", Math.min(held, to)); choice.setAttribute("width", Math.abs(to - held)); choice.setAttribute("visibility", "visible"); tip.hide(); return; }
       if (px < f.left - 4 || px > f.right + 4) return hide();
       const x = f.x.invert(Math.min(Math.max(px, f.left), f.right));
       const found = lines.filter(line => !line.silent).map(line => [line, valueAt(line, x)]).filter(([, at]) => at !== null && at.y !== null).sort((a, b) => b[1].y - a[1].y);
@@ -85,13 +101,13 @@ function lineChart(spec) {
 }
 // Several runs as one line: mean on a grid over what is known, band from the lowest to the highest. A run that has
 // ended keeps its last value: the model it made stays what it is.
-function meanLine(runs, axisOf, valueOf, points = 220) {
+function meanLine(runs, axisOf, valueOf, log = false, points = 260) {
   const known = runs.filter(run => axisOf(run).length);
   if (!known.length) return {points:[], band:[]};
   const begin = Math.max(...known.map(run => axisOf(run)[0])), end = Math.max(...known.map(run => axisOf(run)[axisOf(run).length - 1]));
   const places = known.map(() => 0), line = [], band = [];
   for (let k = 0; k <= points; k++) {
-    const x = begin + (end - begin) * k / points;
+    const x = k === points ? end : log && begin > 0 ? begin * (end / begin) ** (k / points) : begin + (end - begin) * k / points;
     let sum = 0, low = Infinity, high = -Infinity;
     known.forEach((run, i) => {
       const xs = axisOf(run), ys = valueOf(run);

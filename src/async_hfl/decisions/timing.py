@@ -1,0 +1,119 @@
+"""How long decisions take, on this machine. Wall-clock time never enters the journal: it goes into the summary only.
+
+A policy is wrapped, not asked: it decides the same, timed or not. Durations are counted in classes a fifth wide, so a
+million of them cost no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import perf_counter_ns
+from typing import Any
+
+from async_hfl.core.plain import Plain
+from async_hfl.core.policies import (
+    Association,
+    AssociationPolicy,
+    AssociationProblem,
+    Selection,
+    SelectionPolicy,
+    SelectionProblem,
+)
+
+_CLASSES = 4
+"""In each doubling of the time."""
+
+
+class Durations:
+    def __init__(self) -> None:
+        self.counts = [0] * (_CLASSES * 65)
+        self.total_ns = 0
+        self.most_ns = 0
+
+    def add(self, nanoseconds: int) -> None:
+        bits = nanoseconds.bit_length()
+        self.counts[_CLASSES * bits + (nanoseconds >> (bits - 3) & 3 if bits > 2 else 0)] += 1
+        self.total_ns += nanoseconds
+        if nanoseconds > self.most_ns:
+            self.most_ns = nanoseconds
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def classes(self) -> Iterator[tuple[float, float, int]]:
+        """(from, to, how many) of the classes that occurred, in seconds."""
+        for place, count in enumerate(self.counts):
+            if count:
+                bits, part = divmod(place, _CLASSES)
+                if bits < 3:
+                    yield 0.0, 4e-9, count
+                else:
+                    yield (4 + part) * 2.0 ** (bits - 3) * 1e-9, (5 + part) * 2.0 ** (bits - 3) * 1e-9, count
+
+    def quantile(self, chance: float) -> float:
+        """Seconds; exact to a class, never beyond the longest."""
+        left = chance * self.count
+        for low, high, count in self.classes():
+            if left <= count:
+                return min(low + (high - low) * left / count, self.most_ns * 1e-9)
+            left -= count
+        return self.most_ns * 1e-9
+
+    def summary(self) -> dict[str, Any] | None:
+        if not self.count:
+            return None
+        return {
+            "count": self.count,
+            "mean_s": self.total_ns / self.count * 1e-9,
+            "median_s": self.quantile(0.5),
+            "p99_s": self.quantile(0.99),
+            "most_s": self.most_ns * 1e-9,
+            "histogram": [list(row) for row in self.classes()],
+        }
+
+
+class DecisionTimes:
+    """Of one run."""
+
+    def __init__(self) -> None:
+        self.selection = Durations()
+        self.association = Durations()
+
+    def summary(self) -> dict[str, Any]:
+        return {"selection": self.selection.summary(), "association": self.association.summary()}
+
+    def snapshot(self) -> Plain:
+        return [[part.counts, part.total_ns, part.most_ns] for part in (self.selection, self.association)]
+
+    def restore(self, data: Plain) -> None:
+        for part, (counts, total_ns, most_ns) in zip((self.selection, self.association), data, strict=True):
+            part.counts, part.total_ns, part.most_ns = list(counts), total_ns, most_ns
+
+
+class TimedSelection:
+    def __init__(
+        self, policy: SelectionPolicy, durations: Durations, clock: Callable[[], int] = perf_counter_ns
+    ) -> None:
+        self.policy, self.needs = policy, policy.needs
+        self._durations, self._clock = durations, clock
+
+    def choose(self, problem: SelectionProblem) -> Selection:
+        began = self._clock()
+        chosen = self.policy.choose(problem)
+        self._durations.add(self._clock() - began)
+        return chosen
+
+
+class TimedAssociation:
+    def __init__(
+        self, policy: AssociationPolicy, durations: Durations, clock: Callable[[], int] = perf_counter_ns
+    ) -> None:
+        self.policy, self.needs, self.revisits = policy, policy.needs, policy.revisits
+        self._durations, self._clock = durations, clock
+
+    def solve(self, problem: AssociationProblem) -> Association:
+        began = self._clock()
+        solved = self.policy.solve(problem)
+        self._durations.add(self._clock() - began)
+        return solved

@@ -1,0 +1,189 @@
+"""Fig. 8 and Fig. 9: the paper's physical deployment, simulated; or drawn from runs of real processes (`--runs`).
+
+A deployed run leaves the same directory as a simulated one, so whatever `--runs` names is drawn in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from async_hfl.core.policies import Floats
+from async_hfl.experiments.folder import SweepFolder
+from async_hfl.experiments.paper import published, testbed
+from async_hfl.experiments.paper.entry import Asked, Entry
+from async_hfl.experiments.plan import Plan
+from async_hfl.experiments.planned_run import PlannedRun, planned
+from async_hfl.experiments.report import Report, narrow
+from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.reports.experiment_page import Comparison, Figure, FigureLine, RunGroup
+from async_hfl.reports.journal_columns import read_columns
+from async_hfl.reports.tables import Cell, Column, Spread, Table
+
+_ROUNDS = {"async-hfl": 30, "async-hl": 30, "sync-random": 3}
+"""Cloud epochs that each was run for."""
+_TASKS = ("mnist", "fashion-mnist", "har", "hpwren")
+_QUICK_TASKS = ("har", "digits")
+_SHOWN = 10
+"""Clients of each kind in Fig. 9."""
+
+
+def _run(task: str, method: str, seed: int, asked: Asked) -> PlannedRun:
+    never = "0.0" if task == "hpwren" else "1.0"  # by rounds alone
+    return planned(
+        task=task,
+        method=method,
+        network="file",
+        preset=asked.preset,
+        seed=seed,
+        overrides=[
+            *testbed.settings(task),
+            f"cloud.epochs={_ROUNDS[method]}",
+            f"task.target={never}",
+            # Synchronous rounds have a time-out here, as theirs had in the end.
+            *(["gateway.round_patience=3"] if method.startswith("sync") else []),
+            *asked.overrides,
+        ],
+        panel=task,
+    )
+
+
+def _plan8(asked: Asked) -> Plan:
+    tasks = asked.tasks or (_QUICK_TASKS if asked.quick else _TASKS)
+    seeds = asked.seeds_or(quick=2)
+    return Plan(
+        "fig8", tuple(_run(task, method, seed, asked) for task in tasks for seed in seeds for method in _ROUNDS)
+    )
+
+
+def _plan9(asked: Asked) -> Plan:
+    task = asked.tasks[0] if asked.tasks else "har" if asked.quick else "mnist"
+    return Plan("fig9", (_run(task, "async-hfl", asked.seeds_or(quick=1, full=1)[0], asked),))
+
+
+def _directories(asked: Asked, plan: Plan, folder: SweepFolder) -> list[RunDirectory]:
+    """The runs that were named, else those of the plan that are done."""
+    if asked.runs:
+        return [RunDirectory.open(path) for path in asked.runs]
+    return [RunDirectory(folder.run(run.id)) for run in plan.runs if folder.state(run.id) == "done"]
+
+
+def _fig8(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
+    found: dict[tuple[str, str], list[RunDirectory]] = {}
+    for directory in _directories(asked, plan, folder):
+        manifest = directory.read_manifest()
+        found.setdefault((manifest["task"], manifest["method"]), []).append(directory)
+    rows = []
+    for (task, method), runs in found.items():
+        until = published.DEPLOYED_S.get(task, 2000.0)
+        summaries = [summary for run in runs if (summary := run.read_summary()) is not None]
+        rows.append(
+            (
+                task,
+                method,
+                published.DEPLOYED.get((task, method)),
+                until,
+                _over(_at(run, until) for run in runs),
+                _over(summary["final_metric"] for summary in summaries),
+                _over(summary["virtual_s"] for summary in summaries),
+                float(np.mean([summary["bandwidth_bound_share"] for summary in summaries])) if summaries else None,
+            )
+        )
+    columns = (
+        Column("task"),
+        Column("method"),
+        Column("paper", "metric", note="accuracy on its physical deployment after about that time"),
+        Column("after", "seconds"),
+        Column("ours", "metric", note="at that time; mean and range over seeds"),
+        Column("final", "metric", note="after 30 cloud epochs, synchronous ones after 3"),
+        Column("ends", "seconds", note="when that was"),
+        Column("bound", "share", note="selections in which the bandwidth kept a candidate out"),
+    )
+    title = f"Fig. 8: convergence on the deployment (preset {asked.preset})"
+    table = Table(title, columns, tuple(rows), () if asked.runs else (testbed.NOTE,))
+    groups = tuple(RunGroup(method, tuple(run.path for run in runs), task) for (task, method), runs in found.items())
+    page = Comparison(title, tables=(table,), command=asked.command, reference="async-hfl")
+    return Report(page, groups, (narrow(table),))
+
+
+def _at(run: RunDirectory, until: float) -> float | None:
+    """The metric of the last evaluation by then."""
+    reached = [row["metric"] for row in run.read_epochs() if row["at"] <= until]
+    return reached[-1] if reached else None
+
+
+def _over(values: object) -> Cell:
+    known = [value for value in values if value is not None]  # type: ignore[attr-defined]
+    if not known:
+        return None
+    return Spread(float(np.mean(known)), min(known), max(known)) if len(known) > 1 else float(known[0])
+
+
+def _fig9(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
+    parts: dict[int, list[Floats]] = {}
+    runs = _directories(asked, plan, folder)
+    for run in runs:
+        jobs = read_columns(run).jobs
+        times = np.column_stack((jobs.download_s, jobs.training_s, jobs.upload_s))
+        for place in np.flatnonzero(np.isfinite(times).all(axis=1)):
+            parts.setdefault(int(jobs.device[place]), []).append(times[place])
+    called = [] if asked.runs else testbed.names()
+    means = {
+        called[device] if device < len(called) and not asked.runs else f"device {device}": np.mean(
+            times, axis=0
+        ).tolist()
+        for device, times in sorted(parts.items())
+    }
+    halves = [[name for name in means if testbed.on_a_pi(name) is pi][:_SHOWN] for pi in (True, False)]
+    rows = tuple((name, *means[name], sum(means[name])) for half in halves for name in half)
+    columns = (
+        Column("client"),
+        Column("download", "seconds"),
+        Column("training", "seconds"),
+        Column("upload", "seconds"),
+        Column("round", "seconds", note="mean over the jobs of the run"),
+    )
+    title = "Fig. 9: where the time of a round goes"
+    whole = [sum(means[name]) for name in means]
+    notes = (
+        f"Mean over all clients: {np.mean(whole):.1f} s a round; the paper's deployment had 120.26 s." if whole else "",
+        _bound_share(runs),
+        *(() if asked.runs else (testbed.NOTE,)),
+    )
+    table = Table(title, columns, rows, tuple(note for note in notes if note))
+    kinds = ("Raspberry Pis", "devices" if asked.runs else "cluster")
+    figures = tuple(_broken_up(what, half, means) for what, half in zip(kinds, halves, strict=True) if half)
+    groups = (RunGroup("async-hfl", tuple(run.path for run in runs)),) if runs else ()
+    return Report(Comparison(title, tables=(table,), figures=figures, command=asked.command), groups)
+
+
+def _bound_share(runs: Sequence[RunDirectory]) -> str:
+    shares = [summary["bandwidth_bound_share"] for run in runs if (summary := run.read_summary()) is not None]
+    return f"Selections in which the bandwidth bound: {100 * float(np.mean(shares)):.1f} %." if shares else ""
+
+
+def _broken_up(what: str, names: Sequence[str], means: dict[str, list[float]]) -> Figure:
+    lines = tuple(
+        FigureLine(part, tuple(names), tuple(means[name][place] for name in names))
+        for place, part in enumerate(("download", "training", "upload"))
+    )
+    return Figure(f"Fig. 9: {what}", "client", "seconds", lines, bars=True, kind="seconds")
+
+
+ENTRIES = (
+    Entry(
+        "fig8",
+        "Fig. 8: convergence on the deployment: 30 cloud epochs (simulated, or --runs of real processes)",
+        "HAR and digits, two seeds",
+        _plan8,
+        _fig8,
+    ),
+    Entry(
+        "fig9",
+        "Fig. 9: download, training and upload by client (simulated, or --runs of real processes)",
+        "HAR in place of MNIST",
+        _plan9,
+        _fig9,
+    ),
+)

@@ -1,0 +1,148 @@
+"""The overhead analysis: what gradients add to the bytes, and how long decisions take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from async_hfl.experiments.comparison import compare
+from async_hfl.experiments.folder import SweepFolder
+from async_hfl.experiments.paper import published
+from async_hfl.experiments.paper.convergence import PLUS
+from async_hfl.experiments.paper.entry import QUICK_EPOCHS, Asked, Entry
+from async_hfl.experiments.paper.ratios import OURS
+from async_hfl.experiments.plan import Plan
+from async_hfl.experiments.planned_run import PlannedRun, planned
+from async_hfl.experiments.report import Report, comparison_report, with_page
+from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.reports.tables import Cell, Column, Table
+
+_COMPRESSIONS = {
+    "whole gradients": (OURS, ()),
+    "30 components": (OURS, ("utility.compression=pca", "utility.components=30")),
+    "sketch of 256": (OURS, ("utility.compression=sketch", "utility.sketch_size=256")),
+    "update, no gradient sent by devices": (PLUS, ()),
+}
+_TASKS = ("mnist", "fashion-mnist", "cifar10", "shakespeare", "har", "hpwren")
+_DECISION_EPOCHS = 30
+
+
+def _plan(asked: Asked) -> Plan:
+    """Bytes on HAR to its target; decision times on every task, a few epochs of it."""
+    seeds = asked.seeds_or(quick=3)
+    runs = [
+        planned(
+            task="har",
+            method=method,
+            network=asked.network,
+            preset=asked.preset,
+            seed=seed,
+            overrides=[*asked.small(), *asked.overrides, *settings],
+            label=name,
+            panel="har",
+        )
+        for seed in seeds
+        for name, (method, settings) in _COMPRESSIONS.items()
+    ]
+    tasks = asked.tasks or (("har", "digits") if asked.quick else _TASKS)
+    epochs = 10 if asked.quick else _DECISION_EPOCHS
+    return Plan("overhead", (*runs, *(_decisions(task, seeds[0], epochs, asked) for task in tasks)))
+
+
+def _decisions(task: str, seed: int, epochs: int, asked: Asked) -> PlannedRun:
+    return planned(
+        task=task,
+        method=OURS,
+        network=asked.network,
+        preset=asked.preset,
+        seed=seed,
+        overrides=[*asked.overrides, f"cloud.epochs={epochs}"],
+        label="decisions",
+        panel=f"decisions on {task}",
+    )
+
+
+def _draw(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
+    bytes_of = [run for run in plan.runs if run.panel == "har"]
+    timed = [run for run in plan.runs if run.group == "decisions" and folder.state(run.id) == "done"]
+    panels = compare(bytes_of, folder, "whole gradients")
+    rows = []
+    for row in panels[0].rows:
+        counts = [_kinds(RunDirectory(one.run)) for one in row.outcomes]
+        rows.append(
+            (
+                row.group,
+                published.PCA_BYTES if row.group == "30 components" else None,
+                *(_mean([count[key] for count in counts]) for key in ("gradient", "basis", "control")),
+                published.PCA_TIME if row.group == "30 components" else None,
+                None if row.speed_up is None else 1 / row.speed_up.value,
+                row.bound_share,
+            )
+        )
+    columns = (
+        Column("gradients"),
+        Column("paper", note="bytes beyond models, on HAR"),
+        Column("gradient", "share", note="of all bytes that are not models, over the bytes of models: gradients"),
+        Column("basis", "share", note="the same: the components, distributed once"),
+        Column("control", "share", note="the same: everything else"),
+        Column("paper, time", note="against whole gradients"),
+        Column("time", "ratio", note="to the target, over that with whole gradients, paired by seed"),
+        Column("bound", "share", note="selections in which the bandwidth kept a candidate out"),
+    )
+    title = f"Overhead: bytes ({asked.network}, preset {asked.preset})"
+    first = Table(title, columns, tuple(rows))
+    second = Table(
+        "Overhead: seconds of a decision",
+        (
+            Column("task"),
+            Column("decision"),
+            Column("paper", "number", note="seconds, on the authors' server, by Gurobi"),
+            Column("median", "number", note="seconds, on this machine"),
+            Column("99 %", "number"),
+            Column("most", "number"),
+            Column("decisions", "count"),
+        ),
+        tuple(line for run in timed for line in _times(run.task, RunDirectory(folder.run(run.id)))),
+    )
+    return with_page(comparison_report(title, panels, asked.command), tables=(first, second), figures=())
+
+
+def _kinds(run: RunDirectory) -> dict[str, float]:
+    """Bytes of each other kind over those of models."""
+    summary = run.read_summary()
+    assert summary is not None
+    totals: dict[str, float] = {}
+    for tier in summary["bytes"].values():
+        for way in tier.values():
+            for kind, count in way.items():
+                totals[kind] = totals.get(kind, 0.0) + count
+    return {kind: totals[kind] / max(totals["model"], 1.0) for kind in ("gradient", "basis", "control")}
+
+
+def _mean(values: Sequence[float]) -> Cell:
+    return float(np.mean(values)) if values else None
+
+
+def _times(task: str, run: RunDirectory) -> list[tuple[Cell, ...]]:
+    taken: dict[str, Any] = (run.read_timings() or {}).get("decisions", {})
+    rows: list[tuple[Cell, ...]] = []
+    for what, theirs in (("selection", published.SELECTION_S), ("association", published.ASSOCIATION_S)):
+        found = taken.get(what)
+        if found:
+            rows.append(
+                (task, what, theirs.get(task), found["median_s"], found["p99_s"], found["most_s"], found["count"])
+            )
+    return rows
+
+
+ENTRIES = (
+    Entry(
+        "overhead",
+        "Overhead analysis: bytes of gradients, seconds of decisions",
+        f"HAR and digits, three seeds, at most {QUICK_EPOCHS} epochs",
+        _plan,
+        _draw,
+    ),
+)

@@ -1,0 +1,37 @@
+"""The notebook runs from its first cell to its last."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
+HANG_GUARD_S = 300
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.filterwarnings("default")  # of the notebook machinery, not of ours
+def test_a_notebook(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed (async-hfl[dev])")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed (async-hfl[dev])")
+    pytest.importorskip("pandas", reason="pandas is not installed (async-hfl[frames])")
+    import nbformat
+    from jupyter_client import KernelManager
+    from jupyter_client.kernelspec import KernelSpec
+
+    # The kernel of this very Python, whatever is registered on the machine.
+    monkeypatch.setattr(
+        KernelManager,
+        "kernel_spec",
+        property(lambda _: KernelSpec(argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"])),
+    )
+    notebook = nbformat.read(path, as_version=4)
+    assert all(not cell.get("outputs") for cell in notebook.cells), "stored without outputs"
+    client = nbclient.NotebookClient(notebook, timeout=HANG_GUARD_S, resources={"metadata": {"path": str(tmp_path)}})
+    done = client.execute()
+    pictures = [
+        output for cell in done.cells for output in cell.get("outputs", []) if "image/png" in output.get("data", {})
+    ]
+    assert len(pictures) == 2

@@ -1,0 +1,48 @@
+"""Small plans: runs of a few milliseconds that learn nothing, and what to do them with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from async_hfl.experiments.crew import Shape
+from async_hfl.experiments.plan import Plan, make_plan
+from async_hfl.experiments.planned_run import PlannedRun
+
+SMALL: dict[str, Any] = {
+    "tasks": "null",
+    "networks": "uniform",
+    "methods": ["async-random", "two-tier"],
+    "seeds": 2,
+    "set": {"task": {"devices": 8}, "network": {"gateways": 2}, "cloud": {"epochs": 4}},
+}
+
+
+def small_plan(**changes: Any) -> Plan:
+    return make_plan({**SMALL, **changes}, "the test", "small")
+
+
+class Listener:
+    """A view that remembers."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, str]] = []
+        self.notes: list[str] = []
+        self.shape = Shape(0, 0)
+
+    def began(self, total: int, done: int, shape: Shape) -> None:
+        self.shape = shape
+
+    def news(self, run: PlannedRun, data: dict[str, Any]) -> None:
+        self.heard.append((run.id, data["what"]))
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def those(self, what: str) -> set[str]:
+        return {run for run, news in self.heard if news == what}
+
+
+def digests(folder: Path) -> dict[str, bytes]:
+    """Run -> its journal."""
+    return {path.parent.name: path.read_bytes() for path in sorted(folder.glob("runs/*/events.jsonl"))}
