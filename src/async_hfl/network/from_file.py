@@ -105,8 +105,7 @@ def network_of_sites(
     others = f" (and {len(lonely) - 1} more)" if len(lonely) > 1 else ""
     told = (
         f"{own.device_names[lonely[0]]}{others} has no link and takes no part: {_nearest(own, int(lonely[0]))}. "
-        "A higher antenna (height_m), other radios (radio.*), slower links (network.least_rate) or another gateway "
-        "would help"
+        "A higher antenna (height_m), other radios (radio.*), slower links (network.least_rate), one more gateway help"
     )
     return replace(network, notes=(*own.notes, told), warnings=(told,))
 

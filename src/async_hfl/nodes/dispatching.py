@@ -51,7 +51,7 @@ def dispatch(node: GatewayNode, at: float) -> None:
     if awaited < 0 and len(rest):
         selection = _asked(node, rest, taken, at)
         chosen += selection.devices
-        gap = selection.gap
+        gap = None if selection.bound is None else selection.gap
     lone = not chosen and state.active == 0
     if lone:
         chosen = (int(roster.devices[awaited if awaited >= 0 else _best(node, slots)]),)
