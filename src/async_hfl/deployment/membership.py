@@ -35,6 +35,8 @@ class Joining:
     samples: int = 0
     compute_s: float = 0.0
     """Expected time of one training; 0 while a device does not know (it learns task and settings first)."""
+    via: Address | None = None
+    """The gateway that passes a device's joining on to the cloud."""
     ready: bool = True
     """A device that has not compiled yet says False: it is told number, task and settings and takes no part."""
 
