@@ -1,0 +1,56 @@
+"""The tables of a state directory, and how the database is opened."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from async_hfl.deployment.store.errors import StateDirectoryError
+
+FORMAT = 1
+DATABASE = "node.db"
+PAYLOADS = "payloads"
+SPOOL = "spool"
+
+_TABLES = """
+CREATE TABLE facts (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE log (number INTEGER PRIMARY KEY, event BLOB NOT NULL, effects BLOB);
+CREATE TABLE snapshots (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE journal (number INTEGER PRIMARY KEY, line BLOB NOT NULL);
+CREATE TABLE payloads (digest BLOB PRIMARY KEY, size INTEGER NOT NULL, last INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX payloads_last ON payloads (last);
+CREATE TABLE bodies (digest BLOB PRIMARY KEY, body BLOB NOT NULL);
+"""
+
+
+def open_for_writing(path: Path) -> sqlite3.Connection:
+    # The shell may commit on a thread so that a slow disk does not stop its heartbeats; it never uses two at once.
+    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    if database.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+        raise StateDirectoryError(f"{path.parent}: this file system has no shared memory for SQLite; use a local disk")
+    database.execute("PRAGMA synchronous = FULL")
+    if _version(database) == 0:
+        database.execute("BEGIN")
+        for statement in _TABLES.split(";"):
+            database.execute(statement)
+        database.execute(f"PRAGMA user_version = {FORMAT}")
+        database.execute("COMMIT")
+    _check(database, path)
+    return database
+
+
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    if not path.is_file():
+        raise StateDirectoryError(f"{path.parent}: not a node's state directory (no {path.name})")
+    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+    _check(database, path)
+    return database
+
+
+def _version(database: sqlite3.Connection) -> int:
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _check(database: sqlite3.Connection, path: Path) -> None:
+    if _version(database) != FORMAT:
+        raise StateDirectoryError(f"{path.parent}: written in format {_version(database)}, this version reads {FORMAT}")
