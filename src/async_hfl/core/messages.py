@@ -87,6 +87,8 @@ class GlobalModel:
     weights: Weights
     basis: Basis | None = None
     """With the first one: what gradients are projected with from now on (compression = pca)."""
+    bandwidth: float = 0.0
+    """With the first one: B_j, where it was fixed by what warm-up showed; 0: as the gateway was told before."""
 
 
 @plain

@@ -15,7 +15,19 @@ import numpy as np
 
 from async_hfl.core import messages as m
 from async_hfl.core.effects import Effect, Evaluate, Send, SetTimer, Solve, Stop, Write
-from async_hfl.core.events import Evaluated, Event, PeerLost, Received, Returned, Solved, Started, TimerFired
+from async_hfl.core.events import (
+    DeviceJoined,
+    DrainAsked,
+    Evaluated,
+    Event,
+    PeerJoined,
+    PeerLost,
+    Received,
+    Returned,
+    Solved,
+    Started,
+    TimerFired,
+)
 from async_hfl.core.identifiers import GATEWAY_TIER, gateway_address
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.plain import Plain, from_plain, to_plain
@@ -24,6 +36,7 @@ from async_hfl.core.projection import PcaProjection
 from async_hfl.core.records import AssociationRecord, EpochRecord, LifeRecord, UploadRecord
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights
+from async_hfl.nodes import cloud_joining as joining
 from async_hfl.nodes import cloud_warmup as warmup
 from async_hfl.nodes.cloud_aggregation import CloudAggregation
 from async_hfl.nodes.cloud_directory import Registry, new_directory
@@ -47,6 +60,7 @@ class CloudNode:
         incarnation: int = 1,
     ) -> None:
         self.rules = rules
+        self._built_links = links
         self.registry = Registry(links, rules)
         self.aggregation = aggregation
         self.revisits = revisits
@@ -60,7 +74,10 @@ class CloudNode:
             Solved: self._solved,
             Evaluated: self._evaluated,
             PeerLost: self._peer_lost,
-            Returned: self._nothing,
+            PeerJoined: self._peer_joined,
+            DeviceJoined: self._device_joined,
+            DrainAsked: self._drain,
+            Returned: self._returned,
         }
         self._messages: dict[type, Callable[[Any, Any], None]] = {
             m.Upload: self._upload,
@@ -79,6 +96,7 @@ class CloudNode:
 
     def restore(self, data: Plain) -> None:
         self.state = from_plain(data["state"])
+        self.registry.links = self._built_links if self.state.links is None else self.state.links
         self.aggregation.restore(data["aggregation"])
 
     # What the parts of the cloud share --------------------------------------------------------------------------------
@@ -270,8 +288,11 @@ class CloudNode:
 
     def _report(self, event: Received, report: m.Report) -> None:
         state, gateway, directory = self.state, event.sender.number, self.state.directory
+        joining.room_for_gateway(self, gateway)
         if report.incarnation != state.members[gateway].incarnation:
-            return
+            if report.incarnation in state.members[gateway].fenced:
+                return
+            self._hello(event, m.Hello(report.incarnation))  # which it has overtaken
         for known in report.answered_warmup:
             self.registry.absorb(directory, known, gateway)
         if report.answered_warmup:
@@ -283,6 +304,8 @@ class CloudNode:
             self.aggregation.changed(self, event.at)
         if state.phase == "running" and any(self._stranded(device) for device in (*report.lost, *report.heard)):
             self._solve_soon(event.at)
+        if report.heard:
+            joining.begin_if_due(self, event.at)
 
     def _solve_soon(self, at: float) -> None:
         """Devices are rarely lost alone: one solution for all that are, not one for each."""
@@ -303,9 +326,19 @@ class CloudNode:
 
     def _peer_lost(self, event: PeerLost) -> None:
         if event.peer.tier == GATEWAY_TIER:
-            self._lose(event.peer.number, event.at)
+            joining.gateway_gone(self, event.peer.number, event.at)
 
-    def _lose(self, gateway: int, at: float) -> None:
+    def _peer_joined(self, event: PeerJoined) -> None:
+        self.state.gone.pop(event.peer.number, None)
+
+    def _returned(self, event: Returned) -> None:
+        joining.sessions_gone(self, event.at)
+
+    def _device_joined(self, event: DeviceJoined) -> None:
+        if self.state.phase != "over":
+            joining.device_joined(self, event)
+
+    def lose(self, gateway: int, at: float) -> None:
         state = self.state
         member = state.members[gateway]
         if not member.live or state.phase == "over":
@@ -318,11 +351,12 @@ class CloudNode:
         self.aggregation.lost(self, gateway, at)
         if state.phase == "warmup":
             warmup.counted(self, devices, at, answered=False)
-        else:
+        elif state.phase == "running":
             self.solve()
 
     def _hello(self, event: Received, hello: m.Hello) -> None:
         state, gateway = self.state, event.sender.number
+        joining.room_for_gateway(self, gateway)
         member = state.members[gateway]
         if hello.incarnation in member.fenced:
             self._send_fenced(gateway, hello.incarnation)
@@ -330,13 +364,14 @@ class CloudNode:
         if hello.incarnation == member.incarnation and member.live:
             return  # it restarted with its disk: nothing was lost
         if member.live:
-            self._lose(gateway, event.at)  # another incarnation: the old one came to its end unnoticed
+            self.lose(gateway, event.at)  # another incarnation: the old one came to its end unnoticed
         state.members[gateway] = Membership(hello.incarnation, fenced=member.fenced)
         self.registry.joined(state.directory, gateway)
         self.emit(Write(LifeRecord(event.at, "gateway_joined", f"g{gateway}")))
         if state.phase == "running":
             self.send(gateway, self.registry.full_assignment(state.directory, state.members, gateway))
             self.solve()
+        joining.begin_if_due(self, event.at)
 
     # The rest ------------------------------------------------------------------------------------------------
 
@@ -348,16 +383,28 @@ class CloudNode:
         self._messages[type(event.message)](event, event.message)
 
     def _started(self, event: Started) -> None:
-        if self.state.phase != "new":
-            return
+        if self.state.phase == "new":
+            joining.started(self, event.at)
+
+    def begin(self, at: float) -> None:
         if self.rules.warmup:
-            warmup.begin(self, event.at)
+            warmup.begin(self, at)
         else:
             self.state.phase = "running"
+            joining.fix_bandwidth(self)
             self.solve()
 
+    def _drain(self, event: DrainAsked) -> None:
+        if self.state.phase != "over":
+            self._finish(event.at)
+
     def _timer(self, event: TimerFired) -> None:
-        if event.key in ("warmup_patience", "warmup_limit"):
+        if event.key == joining.START_TIMER:
+            self.state.start_due = True
+            joining.begin_if_due(self, event.at)
+        elif event.key == joining.GONE_TIMER:
+            joining.give_up_gateways(self, event.at)
+        elif event.key in ("warmup_patience", "warmup_limit"):
             warmup.end_if_due(self, event.at)
         elif event.key == ASSOCIATION_TIMER and event.at >= self.state.solve_at and self.state.phase == "running":
             self.solve()
@@ -371,7 +418,8 @@ class CloudNode:
         projection = state.directory.projection if basis else None
         components = projection.components if isinstance(projection, PcaProjection) else None
         state.members[gateway].newest_sent = state.epoch
-        self.send(gateway, m.GlobalModel(state.epoch, state.weights, components))
+        bandwidth = state.directory.bandwidth if basis else 0.0
+        self.send(gateway, m.GlobalModel(state.epoch, state.weights, components, bandwidth))
 
     def _send_finish(self, gateway: int) -> None:
         outcomes = tuple(self.state.members[gateway].outcomes.items())
@@ -381,6 +429,3 @@ class CloudNode:
         member = self.state.members[gateway]
         outcomes = tuple(member.outcomes.items()) if member.incarnation == incarnation else ()
         self.send(gateway, m.Fenced(incarnation, outcomes))
-
-    def _nothing(self, event: Event) -> None:
-        return

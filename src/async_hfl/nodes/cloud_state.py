@@ -15,6 +15,7 @@ from async_hfl.core.plain import plain
 from async_hfl.core.policies import Floats, Ints
 from async_hfl.core.projection import CountSketch, PcaProjection
 from async_hfl.core.targets import TargetProgress
+from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights
 
 CloudPhase = Literal["new", "warmup", "running", "over"]
@@ -67,6 +68,8 @@ class Directory:
     reported: dict[int, int] = field(default_factory=dict)
     """By link: number of the newest report on it."""
     version: int = 0
+    bandwidth: float = 0.0
+    """B_j of all gateways, once it is fixed as a share of the demand seen; 0: the rules say it."""
 
 
 @plain
@@ -105,3 +108,9 @@ class CloudState:
     """When to solve for those without a working gateway."""
     revisited_epoch: int = 0
     memory: dict[str, Any] = field(default_factory=dict)
+    links: FeasibleLinks | None = None
+    """Where devices join at run time: the links so far; None: as the node was made."""
+    start_due: bool = False
+    """The patience to wait for more devices is over."""
+    gone: dict[int, float] = field(default_factory=dict)
+    """Gateways without a session, and when each is held for lost."""

@@ -5,7 +5,8 @@ until its receipt comes; a receiver acknowledges everything and passes on each n
 refused. What is unacknowledged is part of the node's state, so it survives a crash.
 
 A model may be under way for minutes. A shell that watches its transfers says when one is over (`TransferOver`), and
-patience counts from there; without such a shell it counts from the sending.
+patience counts from there; without such a shell it counts from the sending. A shell that holds sessions says who is
+there (`PeerJoined`, `PeerLost`): what is meant for somebody away waits, and leaves the moment that peer is back.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from async_hfl.core.effects import Effect, Send, SetTimer
-from async_hfl.core.events import Event, Received, TimerFired
+from async_hfl.core.events import Event, PeerJoined, PeerLost, Received, Returned, TimerFired
 from async_hfl.core.identifiers import Address
 from async_hfl.core.messages import Message
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
@@ -110,6 +111,8 @@ class DeliveryState:
     unacknowledged: dict[tuple[Address, int], Parcel] = field(default_factory=dict)
     seen: dict[tuple[Address, int], Seen] = field(default_factory=dict)
     resend_at: float = _NEVER
+    present: set[Address] = field(default_factory=set)
+    """Peers with a session, where there are sessions."""
 
 
 class Node(Protocol):
@@ -121,11 +124,14 @@ class Node(Protocol):
 
 
 class ReliableNode:
-    def __init__(self, node: Node, run: int, incarnation: int = 1, *, watched: bool = False) -> None:
-        """`watched`: the shell says when a transfer is over."""
+    def __init__(
+        self, node: Node, run: int, incarnation: int = 1, *, watched: bool = False, sessions: bool = False
+    ) -> None:
+        """`watched`: the shell says when a transfer is over. `sessions`: it says who is there, too."""
         self.node = node
         self.state = DeliveryState(run, incarnation)
         self._watched = watched
+        self._sessions = sessions
 
     def snapshot(self) -> Plain:
         return {"delivery": to_plain(self.state), "node": self.node.snapshot()}
@@ -141,11 +147,35 @@ class ReliableNode:
             return self._transfer_over(event)
         if isinstance(event, TimerFired) and event.key == RESEND:
             return self._resend(event.at)
-        return self._wrap(self.node.handle(event), event.at)
+        again: list[Transmit] = []
+        if self._sessions:
+            again = self._session_changed(event)
+        return [*again, *self._wrap(self.node.handle(event), event.at)]
+
+    def _session_changed(self, event: Event) -> list[Transmit]:
+        state = self.state
+        if isinstance(event, PeerLost):
+            state.present.discard(event.peer)
+        elif isinstance(event, Returned):
+            state.present.clear()
+        elif isinstance(event, PeerJoined):
+            state.present.add(event.peer)
+            return self._all_to({event.peer})
+        return []
 
     def unacknowledged(self) -> list[Transmit]:
-        """Everything that may not have left before a crash."""
-        return [self._transmit(number, parcel) for (_, number), parcel in self.state.unacknowledged.items()]
+        """Everything that may not have left before a crash. Where there are sessions they are gone, too: nothing can
+        leave before one is up again."""
+        return [] if self._sessions else self._all_to(None)
+
+    def _all_to(self, peers: set[Address] | None) -> list[Transmit]:
+        found = []
+        for (to, number), parcel in self.state.unacknowledged.items():
+            if peers is None or to in peers:
+                if self._sessions:
+                    parcel.resend_at = _NEVER
+                found.append(self._transmit(number, parcel))
+        return found
 
     def send_again(self) -> list[Transmit]:
         """After an outage: nothing of what is unacknowledged is under way any more."""
@@ -180,6 +210,9 @@ class ReliableNode:
             number = state.sent.get(effect.to, 0) + 1
             state.sent[effect.to] = number
             state.unacknowledged[effect.to, number] = parcel
+            if self._sessions and effect.to not in state.present:
+                parcel.resend_at = _NEVER
+                continue
             wrapped.append(self._transmit(number, parcel))
             if parcel.resend_at < state.resend_at:
                 state.resend_at = parcel.resend_at
@@ -190,7 +223,9 @@ class ReliableNode:
         state = self.state
         effects: list[Effect | Transmit] = []
         for (_, number), parcel in state.unacknowledged.items():
-            if parcel.resend_at <= at:
+            if parcel.resend_at <= at and self._sessions and parcel.to not in state.present:
+                parcel.resend_at = _NEVER
+            elif parcel.resend_at <= at:
                 effects.append(self._transmit(number, parcel))
                 parcel.attempts += 1
                 parcel.resend_at = _NEVER if self._watched else at + _patience(parcel)
@@ -201,7 +236,7 @@ class ReliableNode:
 
     def _transfer_over(self, event: TransferOver) -> list[Effect | Transmit]:
         parcel = self.state.unacknowledged.get((event.to, event.number))
-        if parcel is None:
+        if parcel is None or (self._sessions and event.to not in self.state.present):
             return []
         parcel.resend_at = event.at + _patience(parcel)
         if parcel.resend_at >= self.state.resend_at:

@@ -16,7 +16,7 @@ import numpy as np
 
 from async_hfl.core.effects import Effect, Send, StartTraining, StopTraining
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.core.events import Event, Received, Returned, Started, Trained
+from async_hfl.core.events import Event, PeerJoined, PeerLost, Received, Returned, Started, Trained
 from async_hfl.core.identifiers import Address, JobId, gateway_address
 from async_hfl.core.messages import Alive, DropReason, Gradient, JobDropped, Probe, Train, Update
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
@@ -37,6 +37,8 @@ class DeviceState:
     """The gateway that spoke last: where a returning device says that it is back."""
     projection: PcaProjection | CountSketch | None = None
     """What the gradient is compressed with before it is sent."""
+    accepted: int = 0
+    """Jobs begun."""
 
     def newest_of(self, gateway: int) -> JobId | None:
         """The newest job accepted from that gateway."""
@@ -75,8 +77,8 @@ class DeviceNode:
             return self._trained(event)
         if type(event) is Returned:
             return self._returned()
-        if type(event) is Started:
-            return []
+        if type(event) in (Started, PeerJoined, PeerLost):
+            return []  # delivery keeps what is meant for a gateway that is away
         raise InvariantViolation(f"a device got {type(event).__name__}")
 
     def _train(self, event: Received, train: Train) -> list[Effect]:
@@ -98,7 +100,8 @@ class DeviceNode:
         state.version = train.version
         state.gateway = job.gateway
         state.download_s = event.transfer_s
-        effects.append(StartTraining(job, train.weights))
+        effects.append(StartTraining(job, train.weights, state.accepted))
+        state.accepted += 1
         return effects
 
     def _trained(self, event: Trained) -> list[Effect]:

@@ -16,14 +16,14 @@ import numpy as np
 
 from async_hfl.core import messages as m
 from async_hfl.core.effects import Effect, Send, SetTimer, Stop, Write
-from async_hfl.core.events import Event, PeerLost, Received, Returned, Started, TimerFired
+from async_hfl.core.events import Event, PeerJoined, PeerLost, Received, Returned, Started, TimerFired
 from async_hfl.core.identifiers import CLOUD, JobId
 from async_hfl.core.plain import Plain, from_plain, to_plain
 from async_hfl.core.policies import SelectionPolicy
 from async_hfl.core.projection import PcaProjection
 from async_hfl.core.records import JobEnd, JobRecord, LifeRecord, UploadEnd, UploadRecord
 from async_hfl.core.weights import Weights
-from async_hfl.nodes import rights, silence, uploads
+from async_hfl.nodes import presence, rights, silence, uploads
 from async_hfl.nodes.dispatching import dispatch, trigger
 from async_hfl.nodes.gateway_aggregation import GatewayAggregation
 from async_hfl.nodes.gateway_state import AGGREGATION_TIMER, NEVER, Flight, GatewayState
@@ -44,8 +44,9 @@ class GatewayNode:
             Received: self._received,
             TimerFired: self._timer,
             Started: self._nothing,
-            Returned: self._rejoin,
+            Returned: self._returned,
             PeerLost: self._peer_lost,
+            PeerJoined: self._peer_joined,
         }
         self._messages: dict[type, Callable[[Any, Any], None]] = {
             m.Update: self._update,
@@ -66,6 +67,8 @@ class GatewayNode:
             "probe": silence.probe,
             "reply": uploads.resend,
             "idle": GatewayNode._idle,
+            presence.PRESENCE_TIMER: presence.give_up_awaited,
+            presence.CLOUD_TIMER: presence.cloud_stayed_away,
             AGGREGATION_TIMER: GatewayNode._aggregation_timer,
         }
 
@@ -240,6 +243,8 @@ class GatewayNode:
 
     def _global_model(self, event: Received, model: m.GlobalModel) -> None:
         state = self.state
+        if model.bandwidth > 0:
+            state.bandwidth = model.bandwidth
         if model.basis is not None:
             state.roster.project_with(PcaProjection(model.basis))
         if state.phase == "waiting":
@@ -294,8 +299,11 @@ class GatewayNode:
         incarnation = self.state.incarnation
         if fenced.incarnation == incarnation:
             self._close("gateway_lost", event.at, fenced.outcomes)
+            present = self.state.present
             self.state = self._fresh(incarnation + 1)
             self._rejoin(event)
+            for device in sorted(present):
+                presence.device_joined(self, device, event.at)
 
     def _close(self, reason: JobEnd, at: float, outcomes: tuple[tuple[int, m.Outcome], ...] = ()) -> None:
         """End what is open. `outcomes` are of uploads whose end the cloud has written, though we have not heard it."""
@@ -345,6 +353,20 @@ class GatewayNode:
     def _peer_lost(self, event: PeerLost) -> None:
         if event.peer == CLOUD:
             self._rejoin(event)
+            presence.cloud_lost(self, event.at)
+        elif self.state.phase != "over":
+            presence.device_lost(self, event.peer.number, event.at)
+
+    def _peer_joined(self, event: PeerJoined) -> None:
+        if event.peer == CLOUD:
+            presence.cloud_joined(self, event.at)
+            self._rejoin(event)
+        elif self.state.phase != "over":
+            presence.device_joined(self, event.peer.number, event.at)
+
+    def _returned(self, event: Returned) -> None:
+        self._rejoin(event)
+        presence.sessions_gone(self, event.at)
 
     def _rejoin(self, _: Event) -> None:
         """After an outage of ours or of the session: the cloud may have declared us lost meanwhile."""
@@ -357,7 +379,7 @@ class GatewayNode:
         roster = Roster(share_gradients=self.rules.share_gradients, projection=self.rules.sketch)
         if self.rules.gradient != "none":
             roster.gradients = self.rules.gradient_table(0)
-        return GatewayState(incarnation, roster=roster)
+        return GatewayState(incarnation, roster=roster, bandwidth=self.rules.bandwidth)
 
 
 def _finite(weights: Weights) -> bool:

@@ -78,3 +78,13 @@ class GatewayState:
     probe_at: float = NEVER
     resend_at: float = NEVER
     idle_upload_at: float = NEVER
+    bandwidth: float = 0.0
+    """B_j in force."""
+    present: set[int] = field(default_factory=set)
+    """Devices with a session, where there are sessions."""
+    awaited: set[int] = field(default_factory=set)
+    """Devices that had one before a restart and have not come back."""
+    cut_off_at: float = NEVER
+    """When the cloud will have been away for too long."""
+    cut_off: bool = False
+    """It has been: nothing new is triggered."""

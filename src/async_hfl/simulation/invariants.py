@@ -134,8 +134,8 @@ class Invariants:
         _demand(abs(load - state.load) <= _SLACK * max(1.0, load), f"{name}: load {state.load}, really {load}")
         paying = [f for f in active if f.rate > 0]
         _demand(
-            load <= rules.bandwidth * (1 + _SLACK) or len(paying) == 1,
-            f"{name}: load {load} beyond its bandwidth {rules.bandwidth} with {len(paying)} in flight",
+            load <= state.bandwidth * (1 + _SLACK) or len(paying) == 1,
+            f"{name}: load {load} beyond its bandwidth {state.bandwidth} with {len(paying)} in flight",
         )
         held = list(gateway.aggregation.held())
         owner = (rules.number, state.incarnation)
