@@ -91,7 +91,7 @@ def test_numbers_begin_anew_with_an_incarnation() -> None:
     assert train(device, JobId(0, 2, 1)) == [
         StopTraining(JobId(0, 1, 50)),
         dropped(JobId(0, 1, 50)),
-        StartTraining(JobId(0, 2, 1), WEIGHTS),
+        StartTraining(JobId(0, 2, 1), WEIGHTS, 1),
     ]
 
 
