@@ -9,7 +9,8 @@ from typing import final
 
 import numpy as np
 
-from async_hfl.assembly.build import ASSOCIATION, CLOUD_AGGREGATION, GATEWAY_AGGREGATION, SELECTION
+from async_hfl.assembly.build import ASSOCIATION, SELECTION
+from async_hfl.assembly.node_building import CLOUD_AGGREGATION, GATEWAY_AGGREGATION
 from async_hfl.assembly.settings import AssociationSection, SelectionSection
 from async_hfl.core.identifiers import CLOUD, Address, device_address, gateway_address
 from async_hfl.core.learner import Learner, TrainingJob, TrainingResult

@@ -50,6 +50,8 @@ _READ_BY = {
     "utility.components": ("utility.compression", {"pca"}),
 }
 """Settings that only some choices read: which choice, and which of its values do."""
+UNLIMITED = "unlimited"
+_NO_LIMIT = 1e15
 KINDS = {"task": "tasks", "network": "networks", "preset": "presets", "method": "methods"}
 
 
@@ -150,18 +152,20 @@ def parse_override(text: str) -> Table:
     """`a.b=c` as a table; c is read as TOML where it is TOML, else taken as a string."""
     key, separator, value = text.partition("=")
     path = key.strip().split(".")
-    if not separator or not all(path) or len(path) != 2:
+    if not separator or not all(path) or not 2 <= len(path) <= 3:
         raise SettingsError(f"--set {text}: write it as section.key=value, for example --set gateway.epochs=10")
     try:
         parsed = tomllib.loads(f"x = {value.strip()}")["x"]
     except tomllib.TOMLDecodeError:
         parsed = value.strip()
+    if len(path) == 3:
+        parsed = {path[2]: parsed}
     return {path[0]: {path[1]: parsed}}
 
 
 def bandwidth_share(value: float | str) -> float | None:
-    """0.5 of "50%"; None for a number of bytes per second."""
-    if not isinstance(value, str):
+    """0.5 of "50%"; None for a number of bytes per second, or for no limit at all."""
+    if not isinstance(value, str) or value == UNLIMITED:
         return None
     try:
         share = float(value.removesuffix("%")) / 100 if value.endswith("%") else float("nan")
@@ -169,9 +173,15 @@ def bandwidth_share(value: float | str) -> float | None:
         share = float("nan")
     if not 0 < share < float("inf"):
         raise SettingsError(
-            f"gateway.bandwidth: {value!r} is neither bytes per second (20000) nor a share of the demand ('50%')"
+            f"gateway.bandwidth: {value!r} is neither bytes per second (20000) nor a share of the demand ('50%') nor "
+            f"'{UNLIMITED}'"
         )
     return share
+
+
+def bytes_per_second(value: float | str) -> float:
+    """B_j where it is no share; without a limit, more than any network carries."""
+    return _NO_LIMIT if value == UNLIMITED else float(value)
 
 
 def _check(settings: Settings, origin: Mapping[str, str]) -> None:
@@ -281,9 +291,15 @@ def _merge(into: Table, table: Mapping[str, Any], origin: dict[str, str], source
             raise SettingsError(f"{section} in {source} must be a table of settings, not {values!r}")
         target = into.setdefault(section, {})
         _check_keys(values, known[section].type, section, source)
+        inner = {field.name: field.type for field in msgspec.structs.fields(known[section].type)}
         for key, value in values.items():
-            target[key] = value
             origin[f"{section}.{key}"] = source
+            if isinstance(value, dict) and isinstance(inner[key], type) and issubclass(inner[key], Section):
+                _check_keys(value, inner[key], f"{section}.{key}", source)
+                target.setdefault(key, {}).update(value)
+                origin.update({f"{section}.{key}.{name}": source for name in value})
+            else:
+                target[key] = value
 
 
 def _check_keys(values: Mapping[str, Any], kind: type[Any], section: str, source: str) -> None:
