@@ -1,0 +1,90 @@
+"""The two ends of one large transfer: chunks read from a parcel's pieces, chunks written into a spooled part."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from async_hfl.deployment.transport.spool import Part
+from async_hfl.encoding.parcels import Buffer
+
+_HASHED_IN_THREAD = 2**20
+_WRITTEN_AT_ONCE = 512 * 1024
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A parcel offered to a peer."""
+
+    number: int
+    pieces: Sequence[Buffer]
+    length: int
+    digest: bytes
+    started_at: float
+    progress_at: float
+    sent: int = 0
+    """Up to here it was put on the wire (or is at the peer since earlier)."""
+    moved: int = 0
+    """Bytes put on the wire in this session: what the ledger counts."""
+    moving: bool = False
+    ends: list[int] = field(default_factory=list)
+
+    def chunk(self, offset: int, most: int) -> bytes:
+        """Up to so many bytes from there on."""
+        if not self.ends:
+            self.ends = list(accumulate(map(len, self.pieces)))
+        taken: list[Buffer] = []
+        place = bisect_right(self.ends, offset)
+        begin = offset - (self.ends[place - 1] if place else 0)
+        while most > 0 and place < len(self.pieces):
+            part = memoryview(self.pieces[place])[begin : begin + most]
+            taken.append(part)
+            most -= len(part)
+            place, begin = place + 1, 0
+        return b"".join(taken)
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A parcel that a peer offered."""
+
+    transfer: int
+    number: int
+    part: Part
+    started_at: float
+    progress_at: float
+    moved: int = 0
+    waiting: list[bytes] = field(default_factory=list)
+    waiting_bytes: int = 0
+
+    async def write(self, data: bytes) -> None:
+        """To disk in larger strokes, by a thread: a slow card must not stop the heartbeats."""
+        self.waiting.append(data)
+        self.waiting_bytes += len(data)
+        if self.waiting_bytes >= _WRITTEN_AT_ONCE:
+            await self.flush()
+
+    async def flush(self) -> None:
+        if self.waiting:
+            data = b"".join(self.waiting)
+            self.waiting.clear()
+            self.waiting_bytes = 0
+            # Shielded: the thread would go on anyway, and nobody may close the file under it.
+            await asyncio.shield(asyncio.to_thread(self.part.append, data))
+
+
+async def digest_of(pieces: Sequence[Buffer], length: int) -> bytes:
+    if length < _HASHED_IN_THREAD:
+        return _digest(pieces)
+    return await asyncio.to_thread(_digest, pieces)
+
+
+def _digest(pieces: Sequence[Buffer]) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
