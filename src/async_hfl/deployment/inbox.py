@@ -13,8 +13,8 @@ from async_hfl.core.identifiers import Address
 from async_hfl.nodes.delivery import Arrived, Packet, Receipt, TransferOver
 
 Happening = Event | Arrived | TransferOver
-Made = Callable[[float], Happening]
-"""What happens, given the time it is taken from the inbox at."""
+Made = Callable[[float], Happening | None]
+"""What happens, given the time it is taken from the inbox at; None: nothing, after all."""
 
 
 class Inbox:

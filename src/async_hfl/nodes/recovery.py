@@ -13,7 +13,7 @@ from typing import Protocol
 from async_hfl.core.effects import Effect, Evaluate, SetTimer, Solve, Stop, Write
 from async_hfl.core.events import Evaluated, Event, Solved, TimerFired
 from async_hfl.core.plain import Plain, from_plain, to_plain
-from async_hfl.nodes.delivery import Arrived, ReliableNode, Transmit
+from async_hfl.nodes.delivery import Arrived, ReliableNode, TransferOver, Transmit
 
 Request = Solve | Evaluate
 
@@ -48,7 +48,7 @@ class DurableNode:
         self.stop: Stop | None = None
         self._records = 0
 
-    def handle(self, event: Event | Arrived) -> list[Effect | Transmit]:
+    def handle(self, event: Event | Arrived | TransferOver) -> list[Effect | Transmit]:
         self.disk.append(to_plain(event))
         effects = self.node.handle(event)
         self._note(event, effects)
@@ -94,7 +94,7 @@ class DurableNode:
         stop = [] if self.stop is None else [self.stop]
         return [*records[written:], *self.node.unacknowledged(), *self.requests.values(), *timers, *stop]
 
-    def _note(self, event: Event | Arrived, effects: list[Effect | Transmit]) -> None:
+    def _note(self, event: Event | Arrived | TransferOver, effects: list[Effect | Transmit]) -> None:
         if isinstance(event, TimerFired):
             self.timers.pop(event.key, None)
         elif isinstance(event, Solved):
