@@ -1,0 +1,166 @@
+"""Runs: simulate, go on, show; and what there is to choose from."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from async_hfl.cli.common import Commands, add_settings, finish, print_json
+from async_hfl.core.errors import DataError, UserError
+
+
+def add_commands(commands: Commands) -> None:
+    demo = commands.add_parser("demo", help="race four methods to 90 %% on handwritten digits over NYC Mesh")
+    demo.add_argument("--out", type=Path, default=Path("runs/demo"), help="where runs, table and plot go (runs/demo)")
+    demo.add_argument("--seed", type=int, default=1)
+    finish(demo, _demo)
+
+    run = commands.add_parser("run", help="simulate one configuration")
+    run.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a run file (TOML)")
+    run.add_argument("--task", help="what is learnt (`async-hfl tasks`)")
+    run.add_argument("--method", help="how (`async-hfl methods`)")
+    run.add_argument("--network", help="where (`async-hfl networks`)")
+    run.add_argument("--preset", help="bandwidth preset: tight, paper or authors")
+    add_settings(run)
+    run.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: a new one under runs/)")
+    run.add_argument("--start-from", type=Path, metavar="MODEL", help="begin with this model (safetensors)")
+    finish(run, _run)
+
+    central = commands.add_parser("central", help="train a task in one place: the upper bound to compare with")
+    central.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a run file (TOML)")
+    central.add_argument("--task", help="what is learnt (`async-hfl tasks`)")
+    add_settings(central)
+    central.add_argument("--model", type=Path, metavar="OUT.safetensors", help="save the last weights here")
+    finish(central, _central)
+
+    resume = commands.add_parser("resume", help="go on with a run that was cut off")
+    resume.add_argument("run", type=Path, metavar="RUN")
+    finish(resume, _resume)
+
+    show = commands.add_parser("show", help="the result of a run")
+    show.add_argument("run", type=Path, metavar="RUN")
+    finish(show, _show)
+
+    model = commands.add_parser("model", help="copy a run's model out")
+    model.add_argument("run", type=Path, metavar="RUN")
+    model.add_argument("out", type=Path, metavar="OUT.safetensors")
+    finish(model, _model)
+
+    for kind in ("method", "task", "network", "preset"):
+        listing = commands.add_parser(f"{kind}s", help=f"list the {kind}s")
+        listing.set_defaults(kind=kind)
+        finish(listing, _list)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from async_hfl import api
+    from async_hfl.reports.terminal import RunView
+
+    with RunView(quiet=options.json) as view:
+        made = api.run(
+            options.file,
+            task=options.task,
+            method=options.method,
+            network=options.network,
+            preset=options.preset,
+            seed=options.seed,
+            overrides=options.overrides,
+            out=options.out,
+            start_from=options.start_from,
+            on_start=view.started,
+            on_epoch=view.epoch,
+        )
+    return _print_run(made, options.json)
+
+
+def _central(options: argparse.Namespace) -> int:
+    from async_hfl import api
+
+    def told(row: dict[str, float]) -> None:
+        print(f"epoch {row['epoch']:>3}  loss {row['loss']:.4f}  test {row['metric']:.4f}", flush=True)
+
+    made = api.central(
+        options.file,
+        task=options.task,
+        seed=options.seed,
+        overrides=options.overrides,
+        model=options.model,
+        on_epoch=None if options.json else told,
+    )
+    if options.json:
+        print_json(asdict(made))
+    else:
+        naive = "" if made.naive is None else f"; the same as the last reading: {made.naive:.4f}"
+        print(f"{made.task}: {made.metric} {made.final:.4f}, best {made.best:.4f}{naive} ({made.wall_s:.0f} s)")
+    return 0
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from async_hfl import api
+    from async_hfl.reports.terminal import RunView
+
+    with RunView(quiet=options.json) as view:
+        made = api.resume(options.run, on_start=view.started, on_epoch=view.epoch)
+    return _print_run(made, options.json)
+
+
+def _show(options: argparse.Namespace) -> int:
+    from async_hfl import api
+
+    return _print_run(api.load_run(options.run), options.json)
+
+
+def _print_run(made: Any, as_json: bool) -> int:
+    from async_hfl.api import RESULT_FIELDS
+    from async_hfl.reports.terminal import print_summary
+
+    summary = made.summary
+    if as_json:
+        print_json({key: summary[key] for key in RESULT_FIELDS})
+    else:
+        print_summary(made.manifest, summary)
+    return 0
+
+
+def _model(options: argparse.Namespace) -> int:
+    from async_hfl import api
+
+    source = api.load_run(options.run).model
+    if options.out.suffix != ".safetensors":
+        raise UserError(f"{options.out}: give the file the ending .safetensors, which is its format")
+    try:
+        shutil.copyfile(source, options.out)
+    except OSError as error:
+        raise DataError(
+            f"{options.out}: cannot be written ({error.strerror or error}); give a file in a directory that exists"
+        ) from error
+    if options.json:
+        print_json({"run": str(options.run), "model": str(options.out)})
+    else:
+        print(f"{options.out}: the global model of {options.run}")
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    from async_hfl.assembly.loading import available
+
+    names = available(options.kind)
+    if options.json:
+        print_json([{"name": name, "description": text} for name, text in names.items()])
+    else:
+        width = max(map(len, names))
+        for name, text in names.items():
+            print(f"{name:<{width}}  {text}")
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from async_hfl.demo import demo
+
+    result = demo(options.out, options.seed, quiet=options.json)
+    if options.json:
+        print_json(result)
+    return 0
