@@ -103,6 +103,16 @@ class DrainAsked:
 
 @plain
 @dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A peer has a message of ours, durably. Only told to nodes that ask for it."""
+
+    at: float
+    peer: Address
+    message: Message
+
+
+@plain
+@dataclass(frozen=True, slots=True)
 class Returned:
     """This node is back after an outage; what it was computing is gone, its state is not."""
 
@@ -120,5 +130,6 @@ Event = (
     | PeerJoined
     | DeviceJoined
     | DrainAsked
+    | Acknowledged
     | Returned
 )

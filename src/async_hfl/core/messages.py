@@ -1,9 +1,9 @@
 """What nodes say to each other. All frozen, all plain data, none of it Python objects that need unpickling.
 
-cloud -> gateway   WarmUp, GlobalModel, Answer, UploadHeld, Assignment, Granted, Finish, Fenced, Refused
-gateway -> cloud   Hello, Upload, Released, Report
-gateway -> device  Train, Probe
-device -> gateway  Update, JobDropped, Alive
+cloud -> gateway   WarmUp, GlobalModel, Answer, UploadHeld, Assignment, Granted, Finish, Fenced, Refused, Noted
+gateway -> cloud   Hello, Upload, Released, Report, Unsettled
+gateway -> device  Train, Probe, Noted
+device -> gateway  Update, JobDropped, Alive, Unsettled
 """
 
 from __future__ import annotations
@@ -183,6 +183,8 @@ class Upload:
     answered_below: int
     """Every upload of this incarnation with a lower number has been answered: the cloud may forget them."""
     knowledge: tuple[DeviceKnowledge, ...]
+    jobs: tuple[int, ...] = ()
+    """Where accounts are kept: jobs of this incarnation whose updates are over with this upload."""
 
 
 @plain
@@ -224,6 +226,10 @@ class Train:
     """Association that the gateway acts on; a device obeys the highest it has seen."""
     basis: Basis | None = None
     """For a device that sends its gradient and has not been given the basis yet."""
+    warmup: bool = False
+    """The weights that come back will not be mixed."""
+    settled: int = 0
+    """The newest job of this device at this gateway that the cloud has decided on; so it has on all before it."""
 
 
 @plain
@@ -248,6 +254,7 @@ class Update:
     training_s: float
     compressed: bool = False
     """The gradient is projected."""
+    warmup: bool = False
 
 
 @plain
@@ -268,7 +275,26 @@ class Alive:
     """A device answers a probe, or says by itself that it is back."""
 
 
-CloudMessage = WarmUp | GlobalModel | Answer | UploadHeld | Assignment | Granted | Finish | Fenced | Refused
+@plain
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """A device's updates that were acknowledged and that it does not know to be decided on at the cloud."""
+
+    device: int
+    """Filled in by the gateway that passes it on."""
+    jobs: tuple[JobId, ...]
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """To a device: the cloud looks after these."""
+
+    device: int
+    jobs: tuple[JobId, ...]
+
+
+CloudMessage = WarmUp | GlobalModel | Answer | UploadHeld | Assignment | Granted | Finish | Fenced | Refused | Noted
 GatewayMessage = Hello | Upload | Released | Report | Train | Probe
-DeviceMessage = Update | JobDropped | Alive
+DeviceMessage = Update | JobDropped | Alive | Unsettled
 Message = CloudMessage | GatewayMessage | DeviceMessage

@@ -73,7 +73,11 @@ def _one_device(message: m.Granted | m.Released, model_bytes: int) -> Traffic:
 
 def _upload(message: m.Upload, model_bytes: int) -> Traffic:
     gradient, control = _knowledge(message.knowledge)
-    return Traffic(model_bytes, gradient, 0, HEADER_BYTES + control)
+    return Traffic(model_bytes, gradient, 0, HEADER_BYTES + control + 8 * len(message.jobs))
+
+
+def _account(message: m.Unsettled | m.Noted, model_bytes: int) -> Traffic:
+    return Traffic(0, 0, 0, HEADER_BYTES + 24 * len(message.jobs))
 
 
 def _report(message: m.Report, model_bytes: int) -> Traffic:
@@ -97,6 +101,7 @@ _SIZES: dict[type, Callable[[Any, int], Traffic]] = {
     m.Finish: _control,
     m.Fenced: _control,
     m.Refused: _control,
+    m.Noted: _account,
     m.Hello: _control,
     m.Upload: _upload,
     m.Released: _one_device,
@@ -106,6 +111,7 @@ _SIZES: dict[type, Callable[[Any, int], Traffic]] = {
     m.Update: _update,
     m.JobDropped: _control,
     m.Alive: _control,
+    m.Unsettled: _account,
 }
 
 

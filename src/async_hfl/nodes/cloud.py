@@ -36,6 +36,7 @@ from async_hfl.core.projection import PcaProjection
 from async_hfl.core.records import AssociationRecord, EpochRecord, LifeRecord, UploadRecord
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights
+from async_hfl.nodes import accounts
 from async_hfl.nodes import cloud_joining as joining
 from async_hfl.nodes import cloud_warmup as warmup
 from async_hfl.nodes.cloud_aggregation import CloudAggregation
@@ -84,6 +85,7 @@ class CloudNode:
             m.Released: self._released,
             m.Report: self._report,
             m.Hello: self._hello,
+            m.Unsettled: self._unsettled,
         }
 
     def handle(self, event: Event) -> list[Effect]:
@@ -110,6 +112,7 @@ class CloudNode:
         member = self.state.members[number]
         member.pending.discard(upload.upload.number)
         member.outcomes[upload.upload.number] = outcome
+        accounts.decide(self, upload)
         self.emit(
             Write(
                 UploadRecord(
@@ -307,6 +310,9 @@ class CloudNode:
         if report.heard:
             joining.begin_if_due(self, event.at)
 
+    def _unsettled(self, event: Received, unsettled: m.Unsettled) -> None:
+        accounts.reported(self, event.sender.number, unsettled, event.at)
+
     def _solve_soon(self, at: float) -> None:
         """Devices are rarely lost alone: one solution for all that are, not one for each."""
         if self.state.solve_at == NEVER:
@@ -347,6 +353,7 @@ class CloudNode:
         member.fenced.add(member.incarnation)
         member.begun = False
         self.emit(Write(LifeRecord(at, "gateway_lost", f"g{gateway}")))
+        accounts.lose(self, gateway, member.incarnation, at)
         devices = self.registry.lose(state.directory, gateway)
         self.aggregation.lost(self, gateway, at)
         if state.phase == "warmup":

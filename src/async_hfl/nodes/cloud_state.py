@@ -17,6 +17,7 @@ from async_hfl.core.projection import CountSketch, PcaProjection
 from async_hfl.core.targets import TargetProgress
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights
+from async_hfl.nodes.accounts import Account
 
 CloudPhase = Literal["new", "warmup", "running", "over"]
 
@@ -108,6 +109,8 @@ class CloudState:
     """When to solve for those without a working gateway."""
     revisited_epoch: int = 0
     memory: dict[str, Any] = field(default_factory=dict)
+    accounts: dict[tuple[int, int], Account] = field(default_factory=dict)
+    """By (gateway, incarnation), where accounts are kept."""
     links: FeasibleLinks | None = None
     """Where devices join at run time: the links so far; None: as the node was made."""
     start_due: bool = False

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from async_hfl.core.effects import Effect, Send, SetTimer
-from async_hfl.core.events import Event, PeerJoined, PeerLost, Received, Returned, TimerFired
+from async_hfl.core.events import Acknowledged, Event, PeerJoined, PeerLost, Received, Returned, TimerFired
 from async_hfl.core.identifiers import Address
 from async_hfl.core.messages import Message
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
+from async_hfl.nodes.number_set import NumberSet
 
 RESEND = "delivery.resend"
 RESEND_FIRST_S = 5.0
@@ -85,31 +86,15 @@ class Parcel:
 
 @plain
 @dataclass(slots=True)
-class Seen:
-    """Numbers of one peer's incarnation that were passed on: all up to `floor`, and these above it."""
-
-    floor: int = 0
-    above: set[int] = field(default_factory=set)
-
-    def first_time(self, number: int) -> bool:
-        if number <= self.floor or number in self.above:
-            return False
-        self.above.add(number)
-        while self.floor + 1 in self.above:
-            self.floor += 1
-            self.above.discard(self.floor)
-        return True
-
-
-@plain
-@dataclass(slots=True)
 class DeliveryState:
     run: int
     incarnation: int
     sent: dict[Address, int] = field(default_factory=dict)
     """The last number used towards each peer: each peer sees them without gaps, so it need not remember them all."""
     unacknowledged: dict[tuple[Address, int], Parcel] = field(default_factory=dict)
-    seen: dict[tuple[Address, int], Seen] = field(default_factory=dict)
+    seen: dict[tuple[Address, int], NumberSet] = field(default_factory=dict)
+    """By peer and its incarnation: numbers that were passed on. Without gaps it is one range, and also where we lost
+    our disk and a peer goes on from a number that we have not seen."""
     resend_at: float = _NEVER
     present: set[Address] = field(default_factory=set)
     """Peers with a session, where there are sessions."""
@@ -125,13 +110,22 @@ class Node(Protocol):
 
 class ReliableNode:
     def __init__(
-        self, node: Node, run: int, incarnation: int = 1, *, watched: bool = False, sessions: bool = False
+        self,
+        node: Node,
+        run: int,
+        incarnation: int = 1,
+        *,
+        watched: bool = False,
+        sessions: bool = False,
+        confirms: bool = False,
     ) -> None:
-        """`watched`: the shell says when a transfer is over. `sessions`: it says who is there, too."""
+        """`watched`: the shell says when a transfer is over. `sessions`: it says who is there, too. `confirms`: the
+        node is told what was acknowledged."""
         self.node = node
         self.state = DeliveryState(run, incarnation)
         self._watched = watched
         self._sessions = sessions
+        self._confirms = confirms
 
     def snapshot(self) -> Plain:
         return {"delivery": to_plain(self.state), "node": self.node.snapshot()}
@@ -189,12 +183,16 @@ class ReliableNode:
         if content.run != state.run:
             return []  # a node of another run: nothing it says concerns us
         if isinstance(content, Receipt):
-            if content.incarnation == state.incarnation:
-                state.unacknowledged.pop((event.sender, content.number), None)
-            return []
+            if content.incarnation != state.incarnation:
+                return []
+            parcel = state.unacknowledged.pop((event.sender, content.number), None)
+            if parcel is None or not self._confirms:
+                return []
+            acknowledged = Acknowledged(event.at, event.sender, parcel.message)
+            return self._wrap(self.node.handle(acknowledged), event.at)
         receipt = Transmit(event.sender, Receipt(content.run, content.incarnation, content.number))
-        seen = state.seen.setdefault((event.sender, content.incarnation), Seen())
-        if not seen.first_time(content.number):
+        seen = state.seen.setdefault((event.sender, content.incarnation), NumberSet())
+        if not seen.add(content.number):
             return [receipt]
         received = Received(event.at, event.sender, content.message, event.transfer_s)
         return [receipt, *self._wrap(self.node.handle(received), event.at)]

@@ -16,11 +16,12 @@ import numpy as np
 
 from async_hfl.core.effects import Effect, Send, StartTraining, StopTraining
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.core.events import Event, PeerJoined, PeerLost, Received, Returned, Started, Trained
+from async_hfl.core.events import Acknowledged, Event, PeerJoined, PeerLost, Received, Returned, Started, Trained
 from async_hfl.core.identifiers import Address, JobId, gateway_address
-from async_hfl.core.messages import Alive, DropReason, Gradient, JobDropped, Probe, Train, Update
+from async_hfl.core.messages import Alive, DropReason, Gradient, JobDropped, Noted, Probe, Train, Update
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 from async_hfl.core.projection import CountSketch, PcaProjection
+from async_hfl.nodes.accounts import still_unsettled, to_report
 
 
 @plain
@@ -39,6 +40,10 @@ class DeviceState:
     """What the gradient is compressed with before it is sent."""
     accepted: int = 0
     """Jobs begun."""
+    warmup: bool = False
+    """The job is a warm-up job."""
+    unsettled: tuple[JobId, ...] = ()
+    """Updates acknowledged and not known to be decided on at the cloud, where accounts are kept."""
 
     def newest_of(self, gateway: int) -> JobId | None:
         """The newest job accepted from that gateway."""
@@ -72,9 +77,16 @@ class DeviceNode:
             if type(message) is Probe:
                 self.state.gateway = event.sender.number
                 return [Send(event.sender, Alive())]
+            if type(message) is Noted:
+                self.state.unsettled = tuple(job for job in self.state.unsettled if job not in message.jobs)
+                return []
             raise InvariantViolation(f"a device was sent {type(message).__name__}")
         if type(event) is Trained:
             return self._trained(event)
+        if type(event) is Acknowledged:
+            if type(event.message) is Update and not event.message.warmup:
+                self.state.unsettled += (event.message.job,)
+            return []
         if type(event) is Returned:
             return self._returned()
         if type(event) in (Started, PeerJoined, PeerLost):
@@ -98,6 +110,10 @@ class DeviceNode:
         state.job = job
         state.accept(job)
         state.version = train.version
+        state.warmup = train.warmup
+        if state.unsettled:
+            state.unsettled = still_unsettled(state.unsettled, train)
+            effects.extend(to_report(state.unsettled, train, event.sender))
         state.gateway = job.gateway
         state.download_s = event.transfer_s
         effects.append(StartTraining(job, train.weights, state.accepted))
@@ -124,6 +140,7 @@ class DeviceNode:
             state.download_s,
             event.training_s,
             compressed,
+            state.warmup,
         )
         return [Send(gateway_address(event.job.gateway), update)]
 

@@ -184,7 +184,16 @@ def trigger(node: GatewayNode, slot: int, rate: float, at: float, warm_up: m.War
     roster.candidate[slot] = False
     job = JobId(rules.number, state.incarnation, number)
     basis = _basis(node, slot) if rules.gradient == "last" else None
-    train = m.Train(job, weights, state.gateway_epoch, base, state.version, basis)
+    train = m.Train(
+        job,
+        weights,
+        state.gateway_epoch,
+        base,
+        state.version,
+        basis,
+        warm_up is not None,
+        state.settled.get(slot, 0),
+    )
     node.emit(Send(device_address(int(roster.devices[slot])), train))
     if deadline < state.deadline:
         state.deadline = deadline

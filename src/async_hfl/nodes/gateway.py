@@ -23,7 +23,7 @@ from async_hfl.core.policies import SelectionPolicy
 from async_hfl.core.projection import PcaProjection
 from async_hfl.core.records import JobEnd, JobRecord, LifeRecord, UploadEnd, UploadRecord
 from async_hfl.core.weights import Weights
-from async_hfl.nodes import presence, rights, silence, uploads
+from async_hfl.nodes import accounts, presence, rights, silence, uploads
 from async_hfl.nodes.dispatching import dispatch, trigger
 from async_hfl.nodes.gateway_aggregation import GatewayAggregation
 from async_hfl.nodes.gateway_state import AGGREGATION_TIMER, NEVER, Flight, GatewayState
@@ -52,6 +52,8 @@ class GatewayNode:
             m.Update: self._update,
             m.JobDropped: self._job_dropped,
             m.Alive: self._alive,
+            m.Unsettled: self._unsettled,
+            m.Noted: self._noted,
             m.Answer: self._answer,
             m.UploadHeld: self._upload_held,
             m.GlobalModel: self._global_model,
@@ -158,11 +160,13 @@ class GatewayNode:
         silence.heard(self, event.sender.number, at)
         flight = self._landed(job, at)
         if flight is None:
-            dispatch(self, at)  # ended before (a repeat, or discarded), but the device may be heard again
+            self._landed_too_late(event.sender.number, job)
+            dispatch(self, at)  # ended before (discarded, say), but the device may be heard again
             return
         roster, slot = state.roster, flight.slot
         roster.measure(slot, at - flight.sent_at)
         if not _finite(update.weights):
+            accounts.landed(self, job.number, slot)
             self.end_job(job.number, flight, "refused", at, update)
             self.aggregation.ended(self, (job.number,), at)
             self._after_landing(slot, at, warmup=False)
@@ -208,6 +212,18 @@ class GatewayNode:
             rights.let_go(self, flight.slot)
         self.aggregation.ended(self, (dropped.job.number,), at)
         self._after_landing(flight.slot, at, warmup=False)
+
+    def _landed_too_late(self, device: int, job: JobId) -> None:
+        """Its job has ended, which is on record; so its update is over, too."""
+        slot = self.state.roster.slot_of.get(device)
+        if slot is not None and job.incarnation == self.state.incarnation:
+            accounts.landed(self, job.number, slot)
+
+    def _unsettled(self, event: Received, unsettled: m.Unsettled) -> None:
+        accounts.pass_on_report(self, event.sender.number, unsettled)
+
+    def _noted(self, _: Received, noted: m.Noted) -> None:
+        accounts.pass_on_note(self, noted)
 
     def _alive(self, event: Received, _: m.Alive) -> None:
         silence.heard(self, event.sender.number, event.at)

@@ -45,6 +45,8 @@ class OutstandingUpload:
     attempts: int
     held: bool = False
     """The cloud has it and waits for others: there is nothing to send again."""
+    landed: tuple[tuple[int, int], ...] = ()
+    """(job number, slot) of the updates that are over with it."""
 
 
 @plain
@@ -80,6 +82,10 @@ class GatewayState:
     idle_upload_at: float = NEVER
     bandwidth: float = 0.0
     """B_j in force."""
+    landed: list[tuple[int, int]] = field(default_factory=list)
+    """(job number, slot) of updates that came to their end since the last upload, where accounts are kept."""
+    settled: dict[int, int] = field(default_factory=dict)
+    """By slot: the newest job that the cloud has decided on."""
     present: set[int] = field(default_factory=set)
     """Devices with a session, where there are sessions."""
     awaited: set[int] = field(default_factory=set)

@@ -59,6 +59,8 @@ class GatewayRules:
     """Seconds without a session to the cloud after which nothing new is triggered."""
     presence_patience: float = 15.0
     """Seconds after a restart within which the devices must be back that were there before."""
+    accounts: bool = False
+    """Tell cloud and devices which updates are over, so that losses are known by name (see accounts.py)."""
 
     def gradient_table(self, slots: int) -> GradientTable:
         return _table(slots, self.gradient_size, self.sketch)

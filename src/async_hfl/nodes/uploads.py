@@ -8,6 +8,7 @@ from async_hfl.core import messages as m
 from async_hfl.core.effects import Send, SetTimer
 from async_hfl.core.identifiers import CLOUD, UploadId
 from async_hfl.core.weights import Weights
+from async_hfl.nodes import accounts
 from async_hfl.nodes.gateway_state import NEVER, OutstandingUpload
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def upload(
     state = node.state
     number = state.next_upload
     state.next_upload += 1
+    landed = accounts.take_landed(node)
     message = m.Upload(
         UploadId(node.rules.number, state.incarnation, number),
         weights,
@@ -39,9 +41,10 @@ def upload(
         early,
         next(iter(state.outstanding), number),  # numbers go in rising order, so the first is the least
         state.roster.news(),
+        tuple(job for job, _ in landed),
     )
     resend_at = at + _patience(node, 1)
-    state.outstanding[number] = OutstandingUpload(message, at, resend_at, 1)
+    state.outstanding[number] = OutstandingUpload(message, at, resend_at, 1, landed=landed)
     node.emit(Send(CLOUD, message))
     if resend_at < state.resend_at:
         state.resend_at = resend_at
@@ -83,6 +86,7 @@ def answered(node: GatewayNode, answer: m.Answer, at: float) -> bool:
     waiting = node.state.outstanding.pop(answer.upload.number, None)
     if waiting is None:
         return False
+    accounts.settled(node, waiting.landed)
     if not waiting.held:  # how long the cloud waited for others says nothing about the link
         node.state.reply_s = max(node.state.reply_s, at - waiting.sent_at)
     return True

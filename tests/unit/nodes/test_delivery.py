@@ -51,7 +51,7 @@ def test_everything_is_acknowledged_and_passed_on_once_in_any_order() -> None:
         assert arrives(node, number) == [receipt(number)]
     assert [report.number for report in talker.heard] == [2, 5, 1, 3, 4]  # type: ignore[attr-defined]
     seen = node.state.seen[PEER, 1]
-    assert (seen.floor, seen.above) == (5, set())
+    assert (seen.firsts, seen.lasts) == ([1], [5])
 
 
 def test_the_node_is_told_sender_and_transfer() -> None:
