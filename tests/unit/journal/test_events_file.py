@@ -29,7 +29,6 @@ from async_hfl.journal.events_file import EventsWriter, columns, read_events, tr
 THIRD = 1 / 3
 RECORDS: list[Record] = [
     SelectionRecord(0.1 + 0.2, 3, 7, (4, 1), True, False),
-    LostRecord(60.0, JobId(1, 2, 9), 4),
     SentRecord(1.0, gateway_address(3), device_address(4), "Train", "g3.1.9", THIRD, 100, 0, 0, 8),
     JobRecord(2.5, JobId(3, 1, 9), 4, "aggregated", 0.5, 0.25, 1.5, 2, 0.9, 17, THIRD),
     JobRecord(2.5, JobId(3, 1, 10), 5, "device_lost", 0.5, 0.0, 0.0, 0, 0.0, 17, None),
@@ -38,6 +37,7 @@ RECORDS: list[Record] = [
     AssociationRecord(4.0, 2, 1.25, None, ((0, 3), (7, -1))),
     LifeRecord(5.0, "gateway_lost", "g3"),
     SentRecord(6.0, gateway_address(3), CLOUD, "Upload", "u3.1.2", 0.0, 0, 0, 0, 0),
+    LostRecord(60.0, JobId(1, 2, 9), 4),
 ]
 
 
