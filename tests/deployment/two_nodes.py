@@ -127,11 +127,13 @@ async def serving(
     listen: str = "127.0.0.1:0",
     pacing: Pacing | None = None,
     operate: Callable[[str, bytes], Awaitable[bytes]] | None = None,
+    serves: frozenset[Any] | None = None,
     **more: Any,
 ) -> AsyncIterator[tuple[Side, Server, int]]:
     inbox = Seen()
     transport = Transport(inbox, folder, limits=limits, encoding=encoding, **more)
-    options: dict[str, Any] = {} if operate is None else {"operate": operate}
+    given = {"operate": operate, "serves": serves}
+    options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     server = Server(transport, listen, numbers.admit, credentials or Insecure(), pacing=pacing, **options)
     port = await server.start()
     try:

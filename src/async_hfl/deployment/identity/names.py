@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import cast, get_args
 
 from async_hfl.core.errors import IdentityError
@@ -67,6 +68,9 @@ class Caller:
 
     identities: frozenset[Identity] | None
     address: str = ""
+    serial: int = 0
+    """Of the certificate."""
+    ends: datetime | None = None
 
     def has(self, role: Role, name: str | None = None) -> bool:
         if self.identities is None:

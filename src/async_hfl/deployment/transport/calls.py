@@ -31,6 +31,7 @@ PULL = Method("Pull", "unary_stream", wire.Wanted, wire.Chunk)
 PROBE = Method("Probe", "unary_unary", wire.Chunk, wire.Held)
 ENLIST = Method("Enlist", "unary_unary", wire.Hello, wire.Joined)
 OPERATE = Method("Operate", "unary_stream", wire.Operation, wire.Chunk)
+METHODS = (SESSION, PUSH, PULL, PROBE, ENLIST, OPERATE)
 
 
 def call(channel: Any, method: Method) -> Any:

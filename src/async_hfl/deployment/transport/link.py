@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from async_hfl.core.errors import PeerError
+from async_hfl.core.errors import AsyncHflError, PeerError
 from async_hfl.deployment.identity.credentials import Credentials
 from async_hfl.deployment.membership import Admission, Joining, Refusal, Role
 from async_hfl.deployment.protocol import wire_pb2 as wire
@@ -26,6 +26,8 @@ log = logging.getLogger("async_hfl.transport")
 _chance = secrets.SystemRandom()
 _PULL_ATTEMPTS = 3
 _SETTLED_S = 10.0
+_EXPLAINED = (0, 3, 10)
+"""After these many failures in a row it is worth asking what is wrong with the certificates."""
 
 
 class LinkError(PeerError):
@@ -154,18 +156,30 @@ class Link:
         attempt = 0
         while True:
             begun = loop.time()
-            try:
-                async with _channel(self.target, self._role, self._credentials, self._limits) as channel:
-                    why = await self._once(channel)
-            except PeerError as error:
-                why = str(error)
+            why = await self._attempt(explained=attempt in _EXPLAINED)
             if self._final:
                 return
             attempt = 0 if loop.time() - begun > _SETTLED_S else attempt + 1
             most = min(self._limits.backoff_first_s * 2.0 ** min(attempt, 20), self._limits.backoff_most_s)
             wait = _chance.uniform(0.5 * most, most)
-            log.info("%s: %s; dialling again in %.1f s", self.target, why, wait)
+            # The first failures are news; of a server that is away for days a word an hour is enough.
+            level = logging.WARNING if attempt < 4 or not attempt % 120 else logging.INFO
+            log.log(level, "%s: %s; dialling again in %.1f s", self.target, why, wait)
             await asyncio.sleep(wait)
+
+    async def _attempt(self, *, explained: bool) -> str:
+        """One connection, from dialling to its end; says why it ended. Nothing ends the dialling but `close`."""
+        try:
+            async with _channel(self.target, self._role, self._credentials, self._limits) as channel:
+                return await self._once(channel)
+        except LinkError as error:
+            clue = await asyncio.to_thread(self._credentials.explain, self.target, self._role) if explained else ""
+            return f"{error}; {clue}" if clue else str(error)
+        except AsyncHflError as error:  # a peer that breaks the rules, a certificate of ours that expired
+            return str(error)
+        except Exception as error:
+            log.exception("dialling %s failed here", self.target)
+            return f"failed here: {error}"
 
     async def _once(self, channel: Any) -> str:
         limits, transport = self._limits, self._transport

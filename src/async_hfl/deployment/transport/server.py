@@ -13,8 +13,9 @@ import grpc
 from async_hfl.core.errors import AsyncHflError, IdentityError, PeerError, SettingsError
 from async_hfl.core.identifiers import DEVICE_TIER, GATEWAY_TIER, Address
 from async_hfl.deployment.identity.credentials import Credentials
+from async_hfl.deployment.identity.interceptor import CheckEveryCall, caller
 from async_hfl.deployment.identity.names import Caller
-from async_hfl.deployment.membership import Admission, Admit, Joining, Refusal
+from async_hfl.deployment.membership import Admission, Admit, Joining, Refusal, Role
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport import calls, joining
 from async_hfl.deployment.transport.limits import PACKAGE
@@ -25,7 +26,7 @@ from async_hfl.deployment.transport.transport import Transport
 
 log = logging.getLogger("async_hfl.transport")
 Operate = Callable[[str, bytes], Awaitable[bytes]]
-_TIERS = {"gateway": GATEWAY_TIER, "device": DEVICE_TIER}
+_TIERS: dict[Role, int] = {"gateway": GATEWAY_TIER, "device": DEVICE_TIER}
 _ANSWER_CHUNK = 256 * 1024
 
 
@@ -55,8 +56,10 @@ class Server:
         *,
         pacing: Pacing | None = None,
         operate: Operate = _operates_nothing,
+        serves: frozenset[Role] = frozenset(_TIERS),
     ) -> None:
-        """`listen`: host:port, port 0 takes a free one. `start()` returns the port."""
+        """`listen`: host:port, port 0 takes a free one; `start()` returns the port. `serves`: the roles that may join
+        (the cloud's gateways, a gateway's devices)."""
         self.pacing = pacing if pacing is not None else Pacing()
         self._transport = transport
         self._limits = transport.limits
@@ -64,14 +67,21 @@ class Server:
         self._admit = admit
         self._credentials = credentials
         self._operate = operate
-        self._sessions: dict[int, tuple[Session, Joining]] = {}
+        self._serves = serves
+        self._sessions: dict[int, tuple[Session, Caller, Joining]] = {}
         self._gateways: dict[str, Address] = {}
         """The numbers of gateways that were admitted, by name: who may pass on a device's joining."""
         self._closing: Refusal | None = None
         self._server: Any = None
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> int:
-        self._server = grpc.aio.server(options=calls.options(self._limits.silence_s, server=True))
+        operators: frozenset[Role] = frozenset({"operator"})
+        allowed = {method.path: self._serves for method in calls.METHODS} | {calls.OPERATE.path: operators}
+        self._server = grpc.aio.server(
+            interceptors=(CheckEveryCall(self._credentials, allowed),),
+            options=calls.options(self._limits.silence_s, server=True),
+        )
         methods = {
             calls.SESSION: self._session,
             calls.PUSH: self._push,
@@ -87,16 +97,29 @@ class Server:
         except RuntimeError as error:
             raise SettingsError(f"cannot listen on {self._listen}: {error}; is the port taken?") from error
         await self._server.start()
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
         return port
+
+    async def _watch(self) -> None:
+        """A certificate may be revoked, or expire, while its session is up."""
+        while True:
+            await asyncio.sleep(self._limits.heartbeat_s)
+            for session, who, _ in list(self._sessions.values()):
+                try:
+                    self._credentials.recheck(who)
+                except IdentityError as error:
+                    session.end(str(error))
 
     async def goodbye(self, refusal: Refusal) -> None:
         """Tell all who are here, and whoever comes from now on."""
         self._closing = refusal
-        said = [session.goodbye(refusal.reason, joining.pack(refusal)) for session, _ in self._sessions.values()]
+        said = [session.goodbye(refusal.reason, joining.pack(refusal)) for session, *_ in self._sessions.values()]
         await asyncio.gather(*said)
 
     async def close(self) -> None:
-        for session, _ in list(self._sessions.values()):
+        if self._watching is not None:
+            self._watching.cancel()
+        for session, *_ in list(self._sessions.values()):
             session.end("this node closes")
         await self._server.stop(1.0)
 
@@ -108,7 +131,7 @@ class Server:
             frame = await stream.read()
         if frame is None or frame.WhichOneof("content") != "hello":
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a session begins with Hello")
-        stated, joined, admission = await self._join(frame.hello, self._credentials.caller(context))
+        stated, joined, admission = await self._join(frame.hello, caller())
         number = secrets.randbits(63) + 1
         joined.session = number
         joined.heartbeat_s = self._limits.heartbeat_s
@@ -117,7 +140,7 @@ class Server:
             return
         peer = Address(_TIERS[stated.role], admission.number)
         session = Session(self._transport, peer, number, self._limits.heartbeat_s, self.pacing)
-        self._sessions[number] = (session, stated)
+        self._sessions[number] = (session, caller(), stated)
         log.info("%s %s joined as %s from %s", stated.role, stated.name, peer, context.peer())
         self._transport.opened(session)
         why = "its connection broke"
@@ -129,10 +152,10 @@ class Server:
             self._transport.closed(session, why)
 
     async def _enlist(self, hello: Any, context: Any) -> Any:
-        _, joined, _ = await self._join(hello, self._credentials.caller(context))
+        _, joined, _ = await self._join(hello, caller())
         return joined
 
-    async def _join(self, hello: Any, caller: Caller) -> tuple[Joining | None, Any, Admission | None]:
+    async def _join(self, hello: Any, who: Caller) -> tuple[Joining | None, Any, Admission | None]:
         ours = PACKAGE
         version = joining.agreed_version(hello.lowest_version, hello.highest_version)
         stated: Joining | None = None
@@ -142,36 +165,39 @@ class Server:
         else:
             try:
                 stated = joining.unpack(hello.joining, Joining)
-                answer = self._may_say(stated, caller) or self._closing or await self._admit(stated, hello.probe_s)
+                answer = self._may_say(stated, who) or self._closing or await self._admit(stated, hello.probe_s)
             except PeerError as error:
                 answer = Refusal("refused", str(error))
             except Exception as error:
                 log.exception("admitting %s failed", stated)
                 answer = Refusal("not_yet", f"the node that was asked failed: {type(error).__name__}")
         if isinstance(answer, Refusal):
-            log.warning("refused %s from %s: %s", stated and stated.name, caller.address, answer.reason)
+            log.warning("refused %s from %s: %s", stated and stated.name, who.address, answer.reason)
             return stated, wire.Joined(version=version, package=ours, refusal=joining.pack(answer)), None
         assert stated is not None
         if stated.role == "gateway":
             self._gateways[stated.name] = Address(GATEWAY_TIER, answer.number)
         return stated, wire.Joined(version=version, package=ours, admission=joining.pack(answer)), answer
 
-    def _may_say(self, stated: Joining, caller: Caller) -> Refusal | None:
+    def _may_say(self, stated: Joining, who: Caller) -> Refusal | None:
         """Only who holds the name may say it; only a gateway may speak for a device."""
-        if stated.role not in _TIERS:
-            return Refusal("refused", f"a {stated.role} does not join")
         if stated.via is None:
-            if caller.has(stated.role, stated.name):
+            if stated.role not in self._serves:
+                joiners = " and ".join(sorted(f"{role}s" for role in self._serves))
+                return Refusal("refused", f"a {stated.role} joins elsewhere; here join {joiners}")
+            if who.has(stated.role, stated.name):
                 return None
             return Refusal(
                 "refused",
-                f"{stated.role}/{stated.name[:80]} is not among the names of its certificate: {caller.names()}; "
+                f"{stated.role}/{stated.name[:80]} is not among the names of its certificate: {who.names()}; "
                 "state one of these, or issue a certificate with that name",
             )
-        if not caller.has("gateway"):
-            return Refusal("refused", f"only a gateway speaks for devices; the certificate has: {caller.names()}")
+        if stated.role != "device" or not who.has("gateway"):
+            return Refusal(
+                "refused", f"only a gateway speaks for others, for devices; the certificate has: {who.names()}"
+            )
         spokesmen = [name for name, address in self._gateways.items() if address == stated.via]
-        if not any(caller.has("gateway", name) for name in spokesmen):
+        if not any(who.has("gateway", name) for name in spokesmen):
             return Refusal("not_yet", f"gateway {stated.via} must join before it speaks for devices")
         return None
 
@@ -184,7 +210,7 @@ class Server:
                 if chunk is grpc.aio.EOF:
                     break
                 if session is None or into is None:
-                    session = self._session_of(chunk.session, context)
+                    session = self._session_of(chunk.session)
                     into = self._expected(session, chunk)
                 await session.pacing.up.take(len(chunk.data))
                 session.received(into, len(chunk.data))
@@ -208,7 +234,7 @@ class Server:
 
     async def _pull(self, wanted: Any, context: Any) -> AsyncIterator[Any]:
         try:
-            session = self._session_of(wanted.session, context)
+            session = self._session_of(wanted.session)
             out = session.outgoing.get(wanted.transfer)
             if out is None or wanted.offset > out.length:
                 raise PeerError(f"transfer {wanted.transfer} is not on offer from {wanted.offset} on")
@@ -227,12 +253,9 @@ class Server:
             size = self._limits.next_chunk(size, loop.time() - begun)
 
     async def _probe(self, chunk: Any, context: Any) -> Any:
-        self._credentials.caller(context)
         return wire.Held(bytes=len(chunk.data))
 
     async def _operation(self, operation: Any, context: Any) -> AsyncIterator[Any]:
-        if not self._credentials.caller(context).has("operator"):
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "this call wants an operator's certificate")
         if not joining.agreed_version(operation.lowest_version, operation.highest_version):
             refusal = joining.no_common_version(operation.lowest_version, operation.highest_version, "", PACKAGE)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal.reason)
@@ -244,12 +267,11 @@ class Server:
         for start in range(0, max(len(answer), 1), _ANSWER_CHUNK):
             yield wire.Chunk(offset=start, data=answer[start : start + _ANSWER_CHUNK])
 
-    def _session_of(self, number: int, context: Any) -> Session:
-        found = self._sessions.get(number)
-        if found is None:
+    def _session_of(self, number: int) -> Session:
+        session, _, stated = self._sessions.get(number, (None, None, None))
+        if session is None or stated is None:
             raise PeerError("no such session: join first")
-        session, stated = found
-        if not self._credentials.caller(context).has(stated.role, stated.name):
+        if not caller().has(stated.role, stated.name):
             raise IdentityError("this session is another's")
         return session
 
