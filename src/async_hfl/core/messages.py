@@ -141,6 +141,8 @@ class Finish:
     epoch: int
     outcomes: tuple[tuple[int, Outcome], ...] = ()
     """Of the gateway's uploads that were decided, by number: their answers may not have arrived."""
+    model: str = ""
+    """Digest of the final model: who comes back later is told it."""
 
 
 @plain

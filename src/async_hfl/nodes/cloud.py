@@ -35,7 +35,7 @@ from async_hfl.core.policies import Ints
 from async_hfl.core.projection import PcaProjection
 from async_hfl.core.records import AssociationRecord, EpochRecord, LifeRecord, UploadRecord
 from async_hfl.core.topology import FeasibleLinks
-from async_hfl.core.weights import Weights
+from async_hfl.core.weights import Weights, digest
 from async_hfl.nodes import accounts
 from async_hfl.nodes import cloud_joining as joining
 from async_hfl.nodes import cloud_warmup as warmup
@@ -430,7 +430,7 @@ class CloudNode:
 
     def _send_finish(self, gateway: int) -> None:
         outcomes = tuple(self.state.members[gateway].outcomes.items())
-        self.send(gateway, m.Finish(self.state.epoch, outcomes))
+        self.send(gateway, m.Finish(self.state.epoch, outcomes, digest(self.state.weights)))
 
     def _send_fenced(self, gateway: int, incarnation: int) -> None:
         member = self.state.members[gateway]

@@ -303,6 +303,7 @@ class GatewayNode:
 
     def _finish(self, event: Received, finish: m.Finish) -> None:
         self._close("run_ended", event.at, finish.outcomes)
+        self.state.final_model = finish.model
         self.emit(Stop())
 
     def _refused(self, event: Received, refused: m.Refused) -> None:

@@ -92,5 +92,7 @@ class GatewayState:
     """Devices that had one before a restart and have not come back."""
     cut_off_at: float = NEVER
     """When the cloud will have been away for too long."""
+    final_model: str = ""
+    """Digest of the model that the run ended with."""
     cut_off: bool = False
     """It has been: nothing new is triggered."""

@@ -1,0 +1,91 @@
+"""The composition root of a deployment: settings and options in, processes' plans out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from async_hfl.assembly.build import build_learner
+from async_hfl.assembly.deployed_nodes import (
+    TaskFacts,
+    deployed_cloud,
+    deployed_device,
+    deployed_gateway,
+    method_for,
+    settings_digest,
+    settings_of,
+    settings_text,
+)
+from async_hfl.assembly.local_learning import Part, local_learner
+from async_hfl.assembly.node_building import check_sketch
+from async_hfl.assembly.settings import RunChoice, Settings
+from async_hfl.core.learner import Learner
+from async_hfl.core.weights import Weights
+from async_hfl.deployment.cloud_process import CloudPlan
+from async_hfl.deployment.device_process import DevicePlan
+from async_hfl.deployment.gateway_process import GatewayPlan
+from async_hfl.deployment.identity_card import IdentityCard
+from async_hfl.deployment.training_child import LocalLearner, Ready
+from async_hfl.journal.model_file import save_model
+
+
+def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
+    """Loads the task, compiles its evaluation."""
+    method = method_for(settings, choice.seed)
+    learner = build_learner(settings, choice.seed, method.gradient)
+    check_sketch(method, learner)
+    learner.compile()
+    text = settings_text(settings)
+    facts = _facts(learner, choice)
+    weights = learner.initial_weights(choice.seed)
+    learner.evaluate(weights)
+
+    def save(path: Path, final: Weights) -> None:
+        save_model(path, learner.layout, final)
+
+    return CloudPlan(
+        name,
+        text,
+        settings_digest(text),
+        asdict(facts),
+        lambda card: deployed_cloud(card, weights),
+        method.association,
+        learner.evaluate,
+        save,
+        learner.model_bytes,
+        settings.cloud.linger,
+        settings.journal.payload_budget,
+    )
+
+
+def _facts(learner: Learner, choice: RunChoice) -> TaskFacts:
+    target = learner.target
+    return TaskFacts(
+        learner.model_bytes,
+        learner.gradient_size,
+        learner.learning_rate,
+        choice.seed,
+        target.metric,
+        target.threshold,
+        target.direction,
+        choice.task,
+        choice.method,
+    )
+
+
+def gateway_plan(name: str) -> GatewayPlan:
+    return GatewayPlan(name, deployed_gateway, _budget)
+
+
+def device_plan(names: Sequence[str], parts: Sequence[Part]) -> DevicePlan:
+    return DevicePlan(list(names), deployed_device, partial(_child, tuple(parts)), _budget)
+
+
+def _child(parts: tuple[Part, ...], card: IdentityCard) -> Callable[[], tuple[LocalLearner, Ready]]:
+    return partial(local_learner, card.settings, TaskFacts.of(card).seed, parts)
+
+
+def _budget(card: IdentityCard) -> int:
+    return settings_of(card).journal.payload_budget

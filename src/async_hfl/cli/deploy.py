@@ -1,0 +1,118 @@
+"""A deployment: cloud, gateways and devices as processes."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from async_hfl.cli.common import Commands, add_settings, finish
+from async_hfl.core.errors import UserError
+
+
+def add_commands(commands: Commands) -> None:
+    cloud = commands.add_parser("cloud", help="be the cloud of a deployment")
+    cloud.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a run file (TOML)")
+    cloud.add_argument("--task", help="what is learnt (`async-hfl tasks`)")
+    cloud.add_argument("--method", help="how (`async-hfl methods`)")
+    add_settings(cloud)
+    cloud.add_argument("--listen", default="0.0.0.0:7100", metavar="HOST:PORT")
+    _add_process(cloud, "cloud")
+    finish(cloud, _cloud)
+
+    gateway = commands.add_parser("gateway", help="be a gateway of a deployment")
+    gateway.add_argument("--cloud", required=True, metavar="HOST:PORT", help="where the cloud listens")
+    gateway.add_argument("--listen", default="0.0.0.0:7200", metavar="HOST:PORT")
+    _add_process(gateway, "gateway")
+    finish(gateway, _gateway)
+
+    device = commands.add_parser("device", help="be a device of a deployment, or several")
+    device.add_argument("--gateways", required=True, metavar="HOST:PORT,...", help="those it can reach")
+    device.add_argument("--shard", metavar="3/8,...", help="that part of a built-in data set")
+    _add_process(device, "device")
+    finish(device, _device)
+
+
+def _add_process(parser: argparse.ArgumentParser, role: str) -> None:
+    several = " (several, with commas: so many devices)" if role == "device" else ""
+    parser.add_argument("--name", default=role, help=f"as in its certificate{several}")
+    parser.add_argument("--state", type=Path, metavar="DIR", help="what it must not forget (default: state/NAME)")
+    parser.add_argument("--insecure", action="store_true", help="no certificates: for a lab")
+    parser.add_argument("--log", default="info", choices=["debug", "info", "warning"], help="how much it says")
+
+
+def _begin(options: argparse.Namespace) -> Any:
+    from async_hfl.deployment.identity.credentials import Insecure
+
+    logging.basicConfig(
+        level=options.log.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("jax").setLevel(logging.WARNING)
+    return Insecure()
+
+
+def _ended(main: Any) -> int:
+    from async_hfl.deployment.main_loop import Interrupted, run_to_end
+
+    try:
+        run_to_end(main)
+    except Interrupted as interrupted:
+        return interrupted.code
+    return 0
+
+
+def _cloud(options: argparse.Namespace) -> int:
+    credentials = _begin(options)
+    from async_hfl.assembly.deploying import cloud_plan
+    from async_hfl.assembly.loading import compose
+    from async_hfl.deployment.cloud_process import CloudProcess
+
+    composed = compose(
+        options.file,
+        task=options.task,
+        method=options.method,
+        network="deployed",
+        seed=options.seed,
+        overrides=options.overrides,
+    )
+    plan = cloud_plan(options.name, composed.choice, composed.settings)
+    state = options.state or Path("state") / options.name
+    return _ended(CloudProcess(plan, state, options.listen, credentials).run())
+
+
+def _gateway(options: argparse.Namespace) -> int:
+    credentials = _begin(options)
+    from async_hfl.assembly.deploying import gateway_plan
+    from async_hfl.deployment.gateway_process import GatewayProcess
+
+    state = options.state or Path("state") / options.name
+    process = GatewayProcess(gateway_plan(options.name), state, options.cloud, options.listen, credentials)
+    return _ended(process.run())
+
+
+def _device(options: argparse.Namespace) -> int:
+    credentials = _begin(options)
+    from async_hfl.assembly.deploying import device_plan
+    from async_hfl.deployment.device_process import DeviceProcess
+
+    names = options.name.split(",")
+    if options.shard is None:
+        raise UserError("what is this device to train on? --shard 3/8 takes a part of a built-in data set")
+    parts = [_part(text) for text in options.shard.split(",")]
+    if len(parts) != len(names):
+        raise UserError(f"--shard names {len(parts)} parts and --name {len(names)} devices; give each device one")
+    state = options.state or Path("state")
+    states = [state] if options.state is not None and len(names) == 1 else [state / name for name in names]
+    process = DeviceProcess(device_plan(names, parts), states, options.gateways.split(","), credentials)
+    return _ended(process.run())
+
+
+def _part(text: str) -> Any:
+    from async_hfl.assembly.local_learning import Part
+
+    place, _, of = text.partition("/")
+    if not (place.isdigit() and of.isdigit() and 1 <= int(place) <= int(of)):
+        raise UserError(f"--shard {text}: write it as 3/8, the third of eight")
+    return Part(int(place) - 1, int(of))

@@ -1,0 +1,210 @@
+"""Devices as a process: one or several, each a node with its own disk and sessions; one child trains for all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from async_hfl.core.effects import StartTraining
+from async_hfl.core.errors import UserError
+from async_hfl.core.events import Returned, Trained
+from async_hfl.core.identifiers import JobId, device_address
+from async_hfl.core.learner import TrainingJob, TrainingResult
+from async_hfl.core.randomness import scramble, stream_seed
+from async_hfl.core.records import Record
+from async_hfl.deployment.gateway_process import Refused, ask_to_join
+from async_hfl.deployment.identity.credentials import Credentials
+from async_hfl.deployment.identity_card import IdentityCard, draw_incarnation, keep_card, read_card
+from async_hfl.deployment.inbox import Inbox
+from async_hfl.deployment.membership import Joining, Refusal
+from async_hfl.deployment.shell import NoHands, Shell
+from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.training_child import LocalLearner, Ready, TrainingChild
+from async_hfl.deployment.transport.link import Link
+from async_hfl.deployment.transport.transport import Transport
+from async_hfl.nodes.delivery import ReliableNode
+from async_hfl.nodes.device import DeviceNode
+from async_hfl.nodes.recovery import DurableNode
+
+log = logging.getLogger("async_hfl.device")
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePlan:
+    names: Sequence[str]
+    make: Callable[[IdentityCard], DeviceNode]
+    child: Callable[[IdentityCard], Callable[[], tuple[LocalLearner, Ready]]]
+    """Given what the cloud said: what the training process is to make. Raises UserError where it cannot be."""
+    payload_budget: Callable[[IdentityCard], int]
+
+
+class _Trainee(NoHands):
+    """One device's way to the child that it shares with others."""
+
+    def __init__(self, place: int, seed: int, child: TrainingChild) -> None:
+        self._place = place
+        self._seed = stream_seed(seed, "training")
+        self._child = child
+
+    def train(self, work: StartTraining) -> None:
+        job = work.job
+        seed = scramble(self._seed ^ (job.gateway << 44) ^ (job.incarnation << 32) ^ job.number)
+        self._child.train(TrainingJob(job, self._place, work.weights, seed, work.generation))
+
+    def stop_training(self, job: JobId) -> None:
+        self._child.stop(job)
+
+
+class _Device:
+    """One node of the process."""
+
+    def __init__(self, store: NodeStore, card: IdentityCard, inbox: Inbox) -> None:
+        self.store = store
+        self.card = card
+        self.inbox = inbox
+        self.links: list[Link] = []
+
+
+class DeviceProcess:
+    def __init__(
+        self,
+        plan: DevicePlan,
+        states: Sequence[Path],
+        gateways: Sequence[str],
+        credentials: Credentials,
+        wrote: Callable[[Record], None] = lambda record: None,
+    ) -> None:
+        self.plan = plan
+        self._states = states
+        self._gateways = list(gateways)
+        self._credentials = credentials
+        self._wrote = wrote
+        self._told: Refusal | None = None
+
+    async def run(self) -> None:
+        """Until the run is over. Raises where it is not for us."""
+        self._over = asyncio.Event()
+        stores = [NodeStore.open(state) for state in self._states]
+        try:
+            devices = []
+            for name, store in zip(self.plan.names, stores, strict=True):
+                card = await self._card(name, store)
+                if card is None:
+                    return  # the run is over
+                devices.append(_Device(store, card, Inbox()))
+            await self._work(devices)
+        finally:
+            for store in stores:
+                store.close()
+
+    async def _card(self, name: str, store: NodeStore) -> IdentityCard | None:
+        card = read_card(store, "device", name)
+        if card is not None:
+            return card
+        asked = Joining("device", name, draw_incarnation(), ready=False)
+        answer = await ask_to_join(self._gateways, "gateway", self._credentials, asked)
+        if isinstance(answer, Refusal):
+            if answer.kind == "finished":
+                return None
+            raise Refused(f"device {name} is refused: {answer.reason}")
+        card = IdentityCard(
+            "device",
+            name,
+            answer.run,
+            answer.number,
+            asked.incarnation,
+            answer.settings,
+            answer.settings_digest,
+            dict(answer.facts),
+        )
+        keep_card(store, card)
+        return card
+
+    async def _work(self, devices: list[_Device]) -> None:
+        if len({(device.card.run, device.card.settings_digest) for device in devices}) > 1:
+            raise UserError("the devices of this process belong to different runs; give them new state directories")
+        loop = asyncio.get_running_loop()
+
+        def trained(place: int, job: JobId, result: TrainingResult, seconds: float) -> None:
+            devices[place].inbox.from_thread(lambda at: Trained(at, job, result, seconds))
+
+        def gone() -> None:
+            loop.call_soon_threadsafe(self._child_gone, devices)
+
+        self._child = child = TrainingChild(self.plan.child(devices[0].card), trained, gone)
+        self._ready = await asyncio.to_thread(child.start)
+        log.info("ready: samples %s, seconds a training %s", self._ready.samples, self._ready.compute_s)
+        shells = [loop.create_task(self._live(place, device, child)) for place, device in enumerate(devices)]
+        over = loop.create_task(self._over.wait())
+        try:
+            done, _ = await asyncio.wait([*shells, over], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {over}:
+                task.result()  # a node does not end by itself: raises what went wrong
+            for device in devices:
+                await asyncio.gather(*(link.close("done") for link in device.links))
+            if self._told is not None and self._told.kind == "refused":
+                raise Refused(f"refused: {self._told.reason}")
+        finally:
+            for task in (*shells, over):
+                task.cancel()
+            await asyncio.gather(*shells, return_exceptions=True)
+            for device in devices:
+                await asyncio.gather(*(link.close() for link in device.links))
+            await asyncio.to_thread(self._child.close)
+
+    def _child_gone(self, devices: list[_Device]) -> None:
+        """Somebody ended the training process: what it was doing is gone, a new one takes its place."""
+        log.warning("the training process is gone; starting another")
+        for device in devices:
+            device.inbox.put(lambda at: Returned(at))
+        self._told = Refusal("refused", "the training process ended; see its words above")
+        self._over.set()
+
+    async def _live(self, place: int, device: _Device, child: TrainingChild) -> None:
+        card, store, inbox = device.card, device.store, device.inbox
+        transport = Transport(inbox, store.spool)
+
+        def make() -> ReliableNode:
+            return ReliableNode(self.plan.make(card), card.run, card.incarnation, watched=True, sessions=True)
+
+        hands = _Trainee(place, int(card.facts["seed"]), child)
+        shell = Shell(
+            device_address(card.number),
+            DurableNode(make, store),
+            store,
+            inbox,
+            transport,
+            hands,
+            int(card.facts["model_bytes"]),
+            wrote=self._wrote,
+        )
+        samples, compute_s = self._ready.samples[place], self._ready.compute_s[place]
+        for target in self._gateways:
+            link = Link(
+                transport,
+                target,
+                "gateway",
+                self._credentials,
+                joining=lambda: Joining(
+                    "device",
+                    card.name,
+                    card.incarnation,
+                    card.run,
+                    settings_digest=card.settings_digest,
+                    samples=samples,
+                    compute_s=compute_s,
+                ),
+                admitted=lambda admission: None,
+                refused=self._refused,
+            )
+            device.links.append(link)
+            link.start()
+        await shell.run()
+
+    def _refused(self, refusal: Refusal) -> None:
+        if self._told is None:
+            self._told = refusal
+            self._over.set()
