@@ -22,11 +22,8 @@ class Limits:
     """For each step of joining; a gateway asks the cloud in between."""
     stall_s: float = 60.0
     """A transfer without progress for so long is broken off; what arrived is kept."""
-    inline_bytes: int = 64 * 1024
+    inline_bytes: int = 32 * 1024
     """A parcel up to here travels on the session's stream, whole."""
-    chunk_bytes: int = 32 * 1024
-    most_chunk_bytes: int = 512 * 1024
-    """Chunks grow from the one to the other as long as they go quickly: on a slow link progress is seen often."""
     parcel_bytes: int = MOST_BYTES
     offers: int = 64
     """Of one peer, open at once."""
@@ -39,9 +36,3 @@ class Limits:
     spool_bytes: int = 16 * 2**30
     spool_s: float = 7 * 86400.0
     """Parts of transfers that nobody came back for are deleted after so long."""
-
-    def next_chunk(self, size: int, took_s: float) -> int:
-        """Twice as large after a quick one, half after a slow one."""
-        if took_s < 0.05:
-            return min(2 * size, self.most_chunk_bytes)
-        return size if took_s < 0.5 else max(size // 2, self.chunk_bytes)

@@ -198,7 +198,7 @@ class Link:
         if inspect.isawaitable(waiting := self._admitted(answer)):
             await waiting
         session = Session(transport, answer.peer, frame.joined.session, _bounded(frame.joined.heartbeat_s, limits))
-        session.push = lambda out, transfer, offset: self._push(channel, session, out, transfer, offset)
+        session.push = lambda out, transfer: self._push(channel, session, out, transfer)
         session.pull = lambda into: self._pull(channel, session, into)
         session.on_goodbye = self._goodbye
         self._session = session
@@ -225,20 +225,17 @@ class Link:
 
     # Transfers -------------------------------------------------------------------------------------------------------
 
-    async def _push(self, channel: Any, session: Session, out: Outgoing, transfer: int, offset: int) -> None:
-        limits, loop = self._limits, asyncio.get_running_loop()
+    async def _push(self, channel: Any, session: Session, out: Outgoing, transfer: int) -> None:
+        limits = self._limits
         call = calls.call(channel, calls.PUSH)()
-        size = limits.chunk_bytes
         try:
             async with _told_plainly():
                 while out.sent < out.length:
-                    data = out.chunk(out.sent, size)
-                    begun = loop.time()
+                    data = await out.next_chunk(limits.stall_s)
                     chunk = wire.Chunk(session=session.number, transfer=transfer, offset=out.sent, data=data)
+                    session.sent(out, len(data))  # before: the word that it arrived may be quicker than we are
                     async with asyncio.timeout(limits.stall_s):
                         await call.write(chunk)
-                    session.sent(out, len(data))
-                    size = limits.next_chunk(size, loop.time() - begun)
                 async with asyncio.timeout(limits.stall_s):
                     await call.done_writing()
                     held = await call

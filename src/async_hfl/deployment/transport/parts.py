@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from async_hfl.deployment.transport.spool import Part
+from async_hfl.deployment.transport.window import Window
 from async_hfl.encoding.parcels import Buffer
 
 _HASHED_IN_THREAD = 2**20
@@ -28,10 +29,34 @@ class Outgoing:
     progress_at: float
     sent: int = 0
     """Up to here it was put on the wire (or is at the peer since earlier)."""
-    moved: int = 0
-    """Bytes put on the wire in this session: what the ledger counts."""
-    moving: bool = False
+    window: Window | None = None
+    """While it moves."""
     ends: list[int] = field(default_factory=list)
+    _acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def arrived(self) -> int:
+        """What the peer says that it has."""
+        return 0 if self.window is None else self.window.arrived
+
+    def begin(self, offset: int) -> None:
+        self.sent = offset
+        self.window = Window(offset)
+
+    def acknowledged(self, upto: int, now: float) -> None:
+        if self.window is not None and upto <= self.sent:
+            self.window.acknowledged(upto, now)
+            self.progress_at = now
+            self._acknowledged.set()
+
+    async def next_chunk(self, stall_s: float) -> bytes:
+        """When there is room for it. TimeoutError: the peer has not said for so long that anything arrived."""
+        assert self.window is not None
+        while (room := self.window.room(self.sent)) <= 0:
+            self._acknowledged.clear()
+            async with asyncio.timeout(stall_s):
+                await self._acknowledged.wait()
+        return self.chunk(self.sent, room)
 
     def chunk(self, offset: int, most: int) -> bytes:
         """Up to so many bytes from there on."""
@@ -57,7 +82,6 @@ class Incoming:
     part: Part
     started_at: float
     progress_at: float
-    moved: int = 0
     waiting: list[bytes] = field(default_factory=list)
     waiting_bytes: int = 0
 
@@ -73,8 +97,11 @@ class Incoming:
             data = b"".join(self.waiting)
             self.waiting.clear()
             self.waiting_bytes = 0
-            # Shielded: the thread would go on anyway, and nobody may close the file under it.
-            await asyncio.shield(asyncio.to_thread(self.part.append, data))
+            await asyncio.to_thread(self.part.append, data)
+
+    @property
+    def arrived(self) -> int:
+        return self.part.held + self.waiting_bytes
 
 
 async def digest_of(pieces: Sequence[Buffer], length: int) -> bytes:

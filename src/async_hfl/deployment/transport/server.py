@@ -241,16 +241,18 @@ class Server:
         except AsyncHflError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             return
-        loop = asyncio.get_running_loop()
-        out.sent = wanted.offset
-        size = self._limits.chunk_bytes
-        while out.sent < out.length and wanted.transfer in session.outgoing:
-            data = out.chunk(out.sent, size)
-            await session.pacing.down.take(len(data))
-            begun = loop.time()
-            yield wire.Chunk(offset=out.sent, data=data)
-            session.sent(out, len(data))
-            size = self._limits.next_chunk(size, loop.time() - begun)
+        out.begin(wanted.offset)
+        moving = out.window
+        try:
+            # A second pull of the same transfer takes the place of the first.
+            while out.sent < out.length and wanted.transfer in session.outgoing and out.window is moving:
+                data = await out.next_chunk(self._limits.stall_s)
+                await session.pacing.down.take(len(data))
+                chunk = wire.Chunk(offset=out.sent, data=data)
+                session.sent(out, len(data))  # before: the word that it arrived may be quicker than we are
+                yield chunk
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no progress")
 
     async def _probe(self, chunk: Any, context: Any) -> Any:
         return wire.Held(bytes=len(chunk.data))

@@ -42,10 +42,6 @@ class Stream(Protocol):
     async def write(self, frame: Any) -> None: ...
 
 
-Move = Callable[["Session", int], Awaitable[None]]
-"""What the dialling side does to move a transfer: open a stream to push from an offset, or to pull."""
-
-
 class Session:
     def __init__(
         self, transport: Transport, peer: Address, number: int, heartbeat_s: float, pacing: Pacing | None = None
@@ -54,7 +50,7 @@ class Session:
         self.number = number
         self.transport = transport
         self.pacing = pacing if pacing is not None else Pacing()
-        self.push: Callable[[Outgoing, int, int], Awaitable[None]] | None = None
+        self.push: Callable[[Outgoing, int], Awaitable[None]] | None = None
         self.pull: Callable[[Incoming], Awaitable[None]] | None = None
         """Set on the dialling side."""
         self.on_goodbye: Callable[[Any], None] = lambda goodbye: None
@@ -115,8 +111,8 @@ class Session:
     def sent(self, out: Outgoing, count: int) -> None:
         """That many more bytes are on the wire."""
         out.sent += count
-        out.moved += count
-        out.progress_at = self._loop.time()
+        if out.window is not None:
+            out.window.sent(out.sent, self._loop.time())
         self.transport.counted(self.peer).sent += count
 
     def finish_outgoing(self, transfer: int, why: str = "") -> None:
@@ -126,7 +122,12 @@ class Session:
             return
         if why:
             log.warning(
-                "packet %d to %s broken off after %d of %d bytes: %s", out.number, self.peer, out.sent, out.length, why
+                "packet %d to %s broken off after %d of %d bytes: %s",
+                out.number,
+                self.peer,
+                out.arrived,
+                out.length,
+                why,
             )
         self.transport.inbox.transfer_over(self.peer, out.number)
 
@@ -134,9 +135,9 @@ class Session:
 
     def received(self, into: Incoming, count: int) -> None:
         self.heard()
-        into.moved += count
         into.progress_at = self._heard_at
         self.transport.counted(self.peer).received += count
+        self._put(wire.Frame(held=wire.Held(transfer=into.transfer, bytes=into.arrived + count)))
 
     async def finish_incoming(self, into: Incoming) -> wire.Held:
         """All bytes are here: check, pass on. The answer goes to the sender."""
@@ -318,14 +319,15 @@ class Session:
             return
         if held.whole or held.refused:
             self.finish_outgoing(held.transfer, f"refused there: {held.refused[:300]}" if held.refused else "")
-        elif self.push is not None and not out.moving:
-            out.moving = True
-            out.sent = min(held.bytes, out.length)
+        elif out.window is not None:
+            out.acknowledged(held.bytes, self._loop.time())
+        elif self.push is not None:
+            out.begin(min(held.bytes, out.length))
             self.spawn(self._push(self.push, out, held.transfer))
 
-    async def _push(self, push: Callable[[Outgoing, int, int], Awaitable[None]], out: Outgoing, transfer: int) -> None:
+    async def _push(self, push: Callable[[Outgoing, int], Awaitable[None]], out: Outgoing, transfer: int) -> None:
         try:
-            await push(out, transfer, out.sent)
+            await push(out, transfer)
         except AsyncHflError as error:
             self.finish_outgoing(transfer, str(error))
 

@@ -37,7 +37,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One large transfer that is open now; times are the loop's."""
+    """One large transfer that is open now: what has arrived of it. Times are the loop's."""
 
     peer: Address
     number: int
@@ -110,11 +110,10 @@ class Transport:
         found = []
         for peer, session in self._sessions.items():
             for out in session.outgoing.values():
-                place = (out.sent, out.length, out.started_at, out.progress_at)
+                place = (out.arrived, out.length, out.started_at, out.progress_at)
                 found.append(Progress(peer, out.number, True, *place))
             for into in session.incoming.values():
-                held = into.part.held + into.waiting_bytes
-                place = (held, into.part.length, into.started_at, into.progress_at)
+                place = (into.arrived, into.part.length, into.started_at, into.progress_at)
                 found.append(Progress(peer, into.number, False, *place))
         return found
 
