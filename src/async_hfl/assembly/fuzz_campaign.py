@@ -22,19 +22,30 @@ class Campaign:
     failures: list[tuple[int, str]]
     events: int
     crashes: int
+    records_torn: int
+    """Crashes before the event at hand was in the log."""
+    disks_lost: int
     messages_lost: int
+    """Or transfers broken off."""
+    link_outages: int
+    transfers_resumed: int
     gateways_declared_lost: int
     jobs: int
     uploads: int
+    updates_acknowledged: int
+    updates_lost: int
+    """Acknowledged by a gateway that was declared lost or lost its disk, and in no upload that arrived; all known."""
     wall_s: float
 
     def line(self) -> str:
         state = "no invariant broken" if not self.failures else f"{len(self.failures)} SEEDS FAILED"
         return (
             f"fuzz-faults: {self.seeds} seeds from {self.first_seed}: {state}; {self.events:,} events, "
-            f"{self.crashes:,} crashes, {self.messages_lost:,} messages lost, "
-            f"{self.gateways_declared_lost:,} gateways declared lost, {self.jobs:,} jobs, {self.uploads:,} uploads, "
-            f"{self.wall_s:.1f} s"
+            f"{self.crashes:,} crashes ({self.records_torn:,} tore a record, {self.disks_lost:,} cost a disk), "
+            f"{self.messages_lost:,} messages lost, {self.link_outages:,} link outages, "
+            f"{self.transfers_resumed:,} transfers resumed, {self.gateways_declared_lost:,} gateways declared lost, "
+            f"{self.jobs:,} jobs, {self.uploads:,} uploads; of {self.updates_acknowledged:,} acknowledged updates "
+            f"{self.updates_lost:,} lost, all known by name; {self.wall_s:.1f} s"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -59,10 +70,16 @@ def campaign(first_seed: int, seeds: int, processes: int | None = None) -> Campa
         [failure for _, bad in results for failure in bad],
         sum(o.events for o in outcomes),
         sum(o.crashes for o in outcomes),
+        sum(o.torn for o in outcomes),
+        sum(o.disks_lost for o in outcomes),
         sum(o.lost for o in outcomes),
+        sum(o.outages for o in outcomes),
+        sum(o.resumed for o in outcomes),
         sum(o.declared_lost for o in outcomes),
         sum(o.jobs for o in outcomes),
         sum(o.uploads for o in outcomes),
+        sum(o.acknowledged for o in outcomes),
+        sum(o.updates_lost for o in outcomes),
         time.perf_counter() - began,
     )
 

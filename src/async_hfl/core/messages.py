@@ -230,8 +230,8 @@ class Train:
     """For a device that sends its gradient and has not been given the basis yet."""
     warmup: bool = False
     """The weights that come back will not be mixed."""
-    settled: int = 0
-    """The newest job of this device at this gateway that the cloud has decided on; so it has on all before it."""
+    settled: tuple[int, ...] = ()
+    """Earlier jobs of this device at this gateway whose updates the cloud has decided on."""
 
 
 @plain

@@ -1,10 +1,10 @@
 """Who has what: so that a lost disk costs updates, but never the knowledge of which.
 
 A gateway says with every upload which jobs' updates are over with it (mixed, or refused with a reason on record), and
-with every job which of the device's own earlier ones the cloud has decided on. A device keeps the ids of updates that
-were acknowledged and are not known to be there; when it works for another gateway, or another incarnation of the same,
-it reports them. The cloud compares: what it decided on is settled, what a lost incarnation had acknowledged and no
-decided upload held is lost, and is written down, once, by name.
+with every job which of the device's earlier ones the cloud has decided on meanwhile. A device keeps the ids of updates
+that were acknowledged and are not known to be there; when it works for another gateway, or another incarnation of the
+same, it reports them. The cloud compares: what it decided on is settled, what a lost incarnation had acknowledged and
+no decided upload held is lost, and is written down, once, by name.
 """
 
 from __future__ import annotations
@@ -28,13 +28,8 @@ if TYPE_CHECKING:
 
 
 def still_unsettled(unsettled: tuple[JobId, ...], train: m.Train) -> tuple[JobId, ...]:
-    """What is left when a gateway says with a new job up to where the cloud has decided."""
-    job = train.job
-    return tuple(
-        known
-        for known in unsettled
-        if known.gateway != job.gateway or known.incarnation != job.incarnation or known.number > train.settled
-    )
+    """What is left when a gateway says with a new job what the cloud has decided on."""
+    return tuple(known for known in unsettled if known[:2] != train.job[:2] or known.number not in train.settled)
 
 
 def to_report(unsettled: tuple[JobId, ...], train: m.Train, to: Address) -> list[Effect]:
@@ -47,8 +42,8 @@ def to_report(unsettled: tuple[JobId, ...], train: m.Train, to: Address) -> list
 
 
 def landed(node: GatewayNode, number: int, slot: int) -> None:
-    """An update came to its end here: the next upload says so."""
-    if node.rules.accounts:
+    """An update came to its end here: the next upload says so. Once: a device that lost its disk may do a job again."""
+    if node.rules.accounts and node.state.over.add(number):
         node.state.landed.append((number, slot))
 
 
@@ -61,7 +56,11 @@ def take_landed(node: GatewayNode) -> tuple[tuple[int, int], ...]:
 def settled(node: GatewayNode, jobs: tuple[tuple[int, int], ...]) -> None:
     """The cloud has decided on the upload that these were over with."""
     for number, slot in jobs:
-        node.state.settled[slot] = max(node.state.settled.get(slot, 0), number)
+        node.state.settled.setdefault(slot, []).append(number)
+
+
+def take_settled(node: GatewayNode, slot: int) -> tuple[int, ...]:
+    return tuple(node.state.settled.pop(slot, ()))
 
 
 def pass_on_report(node: GatewayNode, device: int, unsettled: m.Unsettled) -> None:

@@ -97,6 +97,8 @@ class DeviceNode:
         state, job = self.state, train.job
         if train.basis is not None:
             state.projection = PcaProjection(train.basis)
+        if train.settled:
+            state.unsettled = still_unsettled(state.unsettled, train)
         newest = state.newest_of(job.gateway)
         if newest is not None and newest.incarnation == job.incarnation and newest.number >= job.number:
             # A repeat of the newest was handled when it first came; anything older must still find its end.
@@ -112,7 +114,6 @@ class DeviceNode:
         state.version = train.version
         state.warmup = train.warmup
         if state.unsettled:
-            state.unsettled = still_unsettled(state.unsettled, train)
             effects.extend(to_report(state.unsettled, train, event.sender))
         state.gateway = job.gateway
         state.download_s = event.transfer_s

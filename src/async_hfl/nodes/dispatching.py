@@ -22,6 +22,7 @@ from async_hfl.core.projection import PcaProjection
 from async_hfl.core.randomness import scramble
 from async_hfl.core.records import SelectionRecord
 from async_hfl.core.utility import scaled
+from async_hfl.nodes import accounts
 from async_hfl.nodes.gateway_state import NEVER, Flight
 from async_hfl.nodes.participation import due_first
 
@@ -192,7 +193,7 @@ def trigger(node: GatewayNode, slot: int, rate: float, at: float, warm_up: m.War
         state.version,
         basis,
         warm_up is not None,
-        state.settled.get(slot, 0),
+        accounts.take_settled(node, slot),
     )
     node.emit(Send(device_address(int(roster.devices[slot])), train))
     if deadline < state.deadline:

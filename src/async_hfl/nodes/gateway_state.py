@@ -8,6 +8,7 @@ from typing import Any, Literal
 from async_hfl.core.messages import GlobalModel, Upload
 from async_hfl.core.plain import plain
 from async_hfl.core.weights import Weights
+from async_hfl.nodes.number_set import NumberSet
 from async_hfl.nodes.roster import Roster
 
 NEVER = float("inf")
@@ -84,8 +85,10 @@ class GatewayState:
     """B_j in force."""
     landed: list[tuple[int, int]] = field(default_factory=list)
     """(job number, slot) of updates that came to their end since the last upload, where accounts are kept."""
-    settled: dict[int, int] = field(default_factory=dict)
-    """By slot: the newest job that the cloud has decided on."""
+    over: NumberSet = field(default_factory=NumberSet)
+    """Jobs that stood there."""
+    settled: dict[int, list[int]] = field(default_factory=dict)
+    """By slot: jobs that the cloud has decided on, and the device does not know it."""
     present: set[int] = field(default_factory=set)
     """Devices with a session, where there are sessions."""
     awaited: set[int] = field(default_factory=set)

@@ -19,7 +19,7 @@ Request = Solve | Evaluate
 
 
 class Disk(Protocol):
-    """What survives. Each call is durable when it returns."""
+    """What survives: whatever came before the last `commit`. A crash tears off the rest."""
 
     def append(self, event: Plain) -> None: ...
 
@@ -27,8 +27,12 @@ class Disk(Protocol):
         """That many records since the last snapshot are in the journal."""
         ...
 
+    def commit(self) -> None:
+        """Durable when it returns. No effect of an event leaves before."""
+        ...
+
     def replace(self, snapshot: Plain) -> None:
-        """A new snapshot; the log and the count of records begin anew."""
+        """A new snapshot, durable when this returns; the log and the count of records begin anew."""
         ...
 
     def read(self) -> tuple[Plain, list[Plain], int]:
