@@ -183,8 +183,8 @@ def test_a_newer_connection_takes_the_part_over(tmp_path: Path) -> None:
 
 
 def test_a_spool_has_an_end(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, 1000, 1e6)
     (tmp_path / "d1-left.part").write_bytes(b"x" * 600)
+    spool = Spool(tmp_path, 1000, 1e6)
     kept = spool.open(DEVICE, 300, b"a" * 32)
     assert (tmp_path / "d1-left.part").exists()
     spool.open(DEVICE, 200, b"b" * 32)

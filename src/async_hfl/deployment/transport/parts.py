@@ -14,7 +14,9 @@ from async_hfl.deployment.transport.window import Window
 from async_hfl.encoding.parcels import Buffer
 
 _HASHED_IN_THREAD = 2**20
-_WRITTEN_AT_ONCE = 512 * 1024
+_WRITTEN_AT_ONCE = 1024 * 1024
+_KEPT_BY_CACHE = 512 * 1024
+"""A parcel so small does not wait for the disk: the system takes it at once."""
 
 
 @dataclass(slots=True)
@@ -39,9 +41,9 @@ class Outgoing:
         """What the peer says that it has."""
         return 0 if self.window is None else self.window.arrived
 
-    def begin(self, offset: int) -> None:
+    def begin(self, offset: int, window: int) -> None:
         self.sent = offset
-        self.window = Window(offset)
+        self.window = Window(offset, window)
 
     def acknowledged(self, upto: int, now: float) -> None:
         if self.window is not None and upto <= self.sent:
@@ -89,7 +91,7 @@ class Incoming:
         """To disk in larger strokes, by a thread: a slow card must not stop the heartbeats."""
         self.waiting.append(data)
         self.waiting_bytes += len(data)
-        if self.waiting_bytes >= _WRITTEN_AT_ONCE:
+        if self.waiting_bytes >= _WRITTEN_AT_ONCE and self.arrived < self.part.length:
             await self.flush()
 
     async def flush(self) -> None:
@@ -97,7 +99,10 @@ class Incoming:
             data = b"".join(self.waiting)
             self.waiting.clear()
             self.waiting_bytes = 0
-            await asyncio.to_thread(self.part.append, data)
+            if self.part.length <= _KEPT_BY_CACHE:
+                self.part.append(data)
+            else:
+                await asyncio.to_thread(self.part.append, data)
 
     @property
     def arrived(self) -> int:

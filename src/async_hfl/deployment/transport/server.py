@@ -241,7 +241,7 @@ class Server:
         except AsyncHflError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             return
-        out.begin(wanted.offset)
+        out.begin(wanted.offset, session.window)
         moving = out.window
         try:
             # A second pull of the same transfer takes the place of the first.

@@ -20,6 +20,7 @@ from async_hfl.core.identifiers import Address
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport.pacing import Pacing
 from async_hfl.deployment.transport.parts import Incoming, Outgoing, digest_of
+from async_hfl.deployment.transport.window import FIRST
 from async_hfl.encoding import parcels
 from async_hfl.encoding.parcels import Content
 from async_hfl.nodes.delivery import Packet
@@ -55,6 +56,8 @@ class Session:
         """Set on the dialling side."""
         self.on_goodbye: Callable[[Any], None] = lambda goodbye: None
         self.round_trip_s = 0.0
+        self.window = FIRST
+        """Bytes under way at once: the next transfer begins with what the last one learnt of the link."""
         self.outgoing: dict[int, Outgoing] = {}
         self.incoming: dict[int, Incoming] = {}
         self._heartbeat_s = heartbeat_s
@@ -120,6 +123,8 @@ class Session:
         out = self.outgoing.pop(transfer, None)
         if out is None:
             return
+        if out.window is not None:
+            self.window = out.window.size
         if why:
             log.warning(
                 "packet %d to %s broken off after %d of %d bytes: %s",
@@ -137,7 +142,8 @@ class Session:
         self.heard()
         into.progress_at = self._heard_at
         self.transport.counted(self.peer).received += count
-        self._put(wire.Frame(held=wire.Held(transfer=into.transfer, bytes=into.arrived + count)))
+        if into.arrived + count < into.part.length:
+            self._put(wire.Frame(held=wire.Held(transfer=into.transfer, bytes=into.arrived + count)))
 
     async def finish_incoming(self, into: Incoming) -> wire.Held:
         """All bytes are here: check, pass on. The answer goes to the sender."""
@@ -183,7 +189,8 @@ class Session:
             now = self._loop.time()
             into = Incoming(offer.transfer, offer.number, part, now, now)
             self.incoming[offer.transfer] = into
-            await asyncio.to_thread(part.rehash)
+            if part.has_leftovers:
+                await asyncio.to_thread(part.rehash)
         except (PeerError, OSError) as error:
             log.warning("offer of packet %d by %s refused: %s", offer.number, self.peer, error)
             return wire.Held(transfer=offer.transfer, refused=str(error))
@@ -322,7 +329,7 @@ class Session:
         elif out.window is not None:
             out.acknowledged(held.bytes, self._loop.time())
         elif self.push is not None:
-            out.begin(min(held.bytes, out.length))
+            out.begin(min(held.bytes, out.length), self.window)
             self.spawn(self._push(self.push, out, held.transfer))
 
     async def _push(self, push: Callable[[Outgoing, int], Awaitable[None]], out: Outgoing, transfer: int) -> None:

@@ -44,6 +44,10 @@ class Part:
         self.active = True
         self._lock = threading.Lock()
 
+    @property
+    def has_leftovers(self) -> bool:
+        return self.held == 0 and os.fstat(self._file).st_size > 0
+
     def rehash(self) -> None:
         """Read what an earlier transfer left."""
         with self._lock:
@@ -117,6 +121,10 @@ class Spool:
         self._most = most_bytes
         self._keep_s = keep_s
         self._open: dict[str, Part] = {}
+        self._left: dict[str, tuple[float, int]] = {}
+        """Parts that nobody is working on: when they were written last, and their bytes."""
+        for path in folder.glob(f"*{_SUFFIX}"):
+            self._note_left(path)
 
     def open(self, sender: Address, length: int, digest: bytes) -> Part:
         """The part, whatever is here of it; another holder of the same part loses it. Call `rehash` before use."""
@@ -124,7 +132,8 @@ class Spool:
         old = self._open.pop(name, None)
         if old is not None:
             old.close()
-        self._make_room(length, name)
+        self._left.pop(name, None)
+        self._make_room(length)
         part = Part(self._folder / name, length, digest)
         self._open[name] = part
         return part
@@ -133,21 +142,23 @@ class Spool:
         part.close()
         if self._open.get(part.path.name) is part:
             del self._open[part.path.name]
+            self._note_left(part.path)
 
-    def _make_room(self, length: int, name: str) -> None:
+    def _note_left(self, path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            self._left[path.name] = (status.st_mtime, status.st_size)
+
+    def _make_room(self, length: int) -> None:
         promised = sum(part.length for part in self._open.values())
         if promised + length > self._most:
             raise SpoolFull(f"{promised} bytes are under way already, at most {self._most} are taken at once")
-        left: list[tuple[float, int, Path]] = []
-        for path in self._folder.glob(f"*{_SUFFIX}"):
-            if path.name not in self._open and path.name != name:
-                with contextlib.suppress(FileNotFoundError):
-                    status = path.stat()
-                    left.append((status.st_mtime, status.st_size, path))
-        total = sum(size for _, size, _ in left)
+        total = sum(size for _, size in self._left.values())
         # Wall-clock only against the file's own stamp on this machine; a clock set back keeps a part longer.
         too_old = time.time() - self._keep_s
-        for stamp, size, path in sorted(left):
-            if stamp < too_old or promised + length + total > self._most:
-                path.unlink(missing_ok=True)
-                total -= size
+        for name, (stamp, size) in sorted(self._left.items(), key=lambda item: item[1]):
+            if stamp >= too_old and promised + length + total <= self._most:
+                return
+            (self._folder / name).unlink(missing_ok=True)
+            del self._left[name]
+            total -= size

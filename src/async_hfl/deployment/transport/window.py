@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections import deque
 from math import inf
 
-_LEAST, _FIRST, _MOST = 16 * 1024, 64 * 1024, 8 * 2**20
+FIRST = 64 * 1024
+_LEAST, _MOST = 16 * 1024, 8 * 2**20
 _QUEUE_S = 0.25
 _LEAST_CHUNK, _MOST_CHUNK = 8 * 1024, 512 * 1024
 
 
 class Window:
-    def __init__(self, start: int) -> None:
-        """`start`: the offset that the transfer goes on from."""
-        self.size = _FIRST
+    def __init__(self, start: int, size: int = FIRST) -> None:
+        """`start`: the offset that the transfer goes on from; `size`: what the last one to that peer ended with."""
+        self.size = size
         self.arrived = start
         self._flight: deque[tuple[int, float]] = deque()
         self._quickest_s = inf
