@@ -28,6 +28,8 @@ class TaskFacts:
     """What is told of a task to those who do not have it. Kept with every node's state."""
 
     model_bytes: int
+    model_size: int
+    """Numbers in a model."""
     gradient_size: int
     learning_rate: float
     seed: int
@@ -98,6 +100,7 @@ def deployed_gateway(card: IdentityCard) -> GatewayNode:
         facts.seed,
         card.incarnation,
         settings.gateway.cloud_patience,
+        accounts=True,
     )
 
 

@@ -64,6 +64,7 @@ def _facts(learner: Learner, choice: RunChoice) -> TaskFacts:
     target = learner.target
     return TaskFacts(
         learner.model_bytes,
+        learner.layout.size,
         learner.gradient_size,
         learner.learning_rate,
         choice.seed,

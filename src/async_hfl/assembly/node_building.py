@@ -119,6 +119,7 @@ def gateway_node(
     seed: int,
     incarnation: int = 1,
     cloud_patience: float = float("inf"),
+    accounts: bool = False,
 ) -> GatewayNode:
     gateway, selection = settings.gateway, settings.selection
     rules = GatewayRules(
@@ -149,6 +150,7 @@ def gateway_node(
         seed=stream_seed(seed, "selection", number),
         sketch=method.sketch,
         cloud_patience=cloud_patience,
+        accounts=accounts,
     )
     return GatewayNode(rules, method.selection, GATEWAY_AGGREGATION[gateway.aggregation](), incarnation)
 

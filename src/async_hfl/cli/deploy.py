@@ -34,23 +34,52 @@ def add_commands(commands: Commands) -> None:
     _add_process(device, "device")
     finish(device, _device)
 
+    cluster = commands.add_parser("cluster", help="a whole deployment on this machine, with real processes")
+    cluster.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a run file (TOML)")
+    cluster.add_argument("--gateways", type=int, default=2)
+    cluster.add_argument("--devices", type=int, default=8)
+    cluster.add_argument("--devices-per-process", type=int, default=4, help="how many devices share a process (4)")
+    cluster.add_argument("--task", help="what is learnt (`async-hfl tasks`)")
+    cluster.add_argument("--method", help="how (`async-hfl methods`)")
+    add_settings(cluster)
+    cluster.add_argument("--insecure", action="store_true", help="without certificates")
+    cluster.add_argument("--proxies", action="store_true", help="a proxy on every link between device and gateway")
+    cluster.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: a new one under runs/)")
+    finish(cluster, _cluster)
+
 
 def _add_process(parser: argparse.ArgumentParser, role: str) -> None:
     several = " (several, with commas: so many devices)" if role == "device" else ""
     parser.add_argument("--name", default=role, help=f"as in its certificate{several}")
     parser.add_argument("--state", type=Path, metavar="DIR", help="what it must not forget (default: state/NAME)")
+    parser.add_argument("--certificates", type=Path, metavar="DIR", help="key, certificate and authority of this node")
     parser.add_argument("--insecure", action="store_true", help="no certificates: for a lab")
+    parser.add_argument(
+        "--insecure-beyond-loopback", action="store_true", help="... even on addresses that others can reach"
+    )
     parser.add_argument("--log", default="info", choices=["debug", "info", "warning"], help="how much it says")
 
 
-def _begin(options: argparse.Namespace) -> Any:
-    from async_hfl.deployment.identity.credentials import Insecure
+def _begin(options: argparse.Namespace, role: Any, *names: str) -> Any:
+    """Logs, lifetime, credentials."""
+    from async_hfl.deployment.identity.credentials import Certified, Insecure
+    from async_hfl.deployment.lifetime import die_with_whoever_started_us
 
+    die_with_whoever_started_us()
     logging.basicConfig(
         level=options.log.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("jax").setLevel(logging.WARNING)
-    return Insecure()
+    if options.insecure:
+        return Insecure(beyond_loopback=options.insecure_beyond_loopback)
+    if options.certificates is None:
+        raise UserError(
+            "who is this node? Give its --certificates DIR (made by `async-hfl certs`), or --insecure in a lab"
+        )
+    credentials = Certified(options.certificates)
+    for name in names:
+        credentials.check_own_name(role, name)
+    return credentials
 
 
 def _ended(main: Any) -> int:
@@ -64,7 +93,7 @@ def _ended(main: Any) -> int:
 
 
 def _cloud(options: argparse.Namespace) -> int:
-    credentials = _begin(options)
+    credentials = _begin(options, "cloud", options.name)
     from async_hfl.assembly.deploying import cloud_plan
     from async_hfl.assembly.loading import compose
     from async_hfl.deployment.cloud_process import CloudProcess
@@ -83,7 +112,7 @@ def _cloud(options: argparse.Namespace) -> int:
 
 
 def _gateway(options: argparse.Namespace) -> int:
-    credentials = _begin(options)
+    credentials = _begin(options, "gateway", options.name)
     from async_hfl.assembly.deploying import gateway_plan
     from async_hfl.deployment.gateway_process import GatewayProcess
 
@@ -93,11 +122,11 @@ def _gateway(options: argparse.Namespace) -> int:
 
 
 def _device(options: argparse.Namespace) -> int:
-    credentials = _begin(options)
+    names = options.name.split(",")
+    credentials = _begin(options, "device", *names)
     from async_hfl.assembly.deploying import device_plan
     from async_hfl.deployment.device_process import DeviceProcess
 
-    names = options.name.split(",")
     if options.shard is None:
         raise UserError("what is this device to train on? --shard 3/8 takes a part of a built-in data set")
     parts = [_part(text) for text in options.shard.split(",")]
@@ -105,7 +134,12 @@ def _device(options: argparse.Namespace) -> int:
         raise UserError(f"--shard names {len(parts)} parts and --name {len(names)} devices; give each device one")
     state = options.state or Path("state")
     states = [state] if options.state is not None and len(names) == 1 else [state / name for name in names]
-    process = DeviceProcess(device_plan(names, parts), states, options.gateways.split(","), credentials)
+    reached = [text.split(",") for text in options.gateways.split(";")]
+    if len(reached) == 1:
+        reached *= len(names)
+    if len(reached) != len(names):
+        raise UserError(f"--gateways has {len(reached)} lists (parted by ;) for {len(names)} devices")
+    process = DeviceProcess(device_plan(names, parts), states, reached, credentials)
     return _ended(process.run())
 
 
@@ -116,3 +150,40 @@ def _part(text: str) -> Any:
     if not (place.isdigit() and of.isdigit() and 1 <= int(place) <= int(of)):
         raise UserError(f"--shard {text}: write it as 3/8, the third of eight")
     return Part(int(place) - 1, int(of))
+
+
+def _cluster(options: argparse.Namespace) -> int:
+    from async_hfl import api
+    from async_hfl.cli.runs import print_run
+    from async_hfl.deployment.main_loop import Interrupted
+    from async_hfl.reports.terminal import RunView
+
+    for name in ("gateways", "devices", "devices_per_process"):
+        if getattr(options, name) < 1:
+            raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)}: at least 1")
+    with RunView(quiet=options.json) as view:
+
+        def started(run: Any, settings: Any, usual: Any) -> None:
+            view.started(run, settings)
+            if usual and not options.json:
+                print(f"set for so few devices: {', '.join(usual)}", file=sys.stderr)
+
+        try:
+            made = api.cluster(
+                options.file,
+                gateways=options.gateways,
+                devices=options.devices,
+                devices_per_process=options.devices_per_process,
+                task=options.task,
+                method=options.method,
+                seed=options.seed,
+                overrides=options.overrides,
+                out=options.out,
+                insecure=options.insecure,
+                proxies=options.proxies,
+                on_start=started,
+                on_progress=None if options.json else view.epoch,
+            )
+        except Interrupted as interrupted:
+            return interrupted.code
+    return print_run(made, options.json)

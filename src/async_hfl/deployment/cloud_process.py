@@ -27,6 +27,8 @@ from async_hfl.deployment.store.node_store import NodeStore
 from async_hfl.deployment.transport.limits import PROBE_BYTES
 from async_hfl.deployment.transport.server import Server
 from async_hfl.deployment.transport.transport import Transport
+from async_hfl.deployment.vetting import Facts, vetting
+from async_hfl.deployment.wrapping import wrapped
 from async_hfl.nodes.cloud import CloudNode
 from async_hfl.nodes.delivery import ReliableNode
 from async_hfl.nodes.recovery import DurableNode
@@ -134,11 +136,16 @@ class CloudProcess:
     async def _run(self, card: IdentityCard) -> Ended:
         plan, inbox = self.plan, Inbox()
         self.inbox = inbox
-        transport = Transport(inbox, self.store.spool)
+        transport = Transport(
+            inbox,
+            self.store.spool,
+            vet=vetting(CLOUD, Facts(int(plan.facts["model_size"]))),
+            is_known=lambda *packet: self.shell.is_known(*packet),
+        )
         hands = _Thinking(plan, inbox)
 
         def make() -> ReliableNode:
-            return ReliableNode(plan.make(card), card.run, card.incarnation, watched=True, sessions=True)
+            return wrapped(card, plan.make(card))
 
         self.node = DurableNode(make, self.store)
         self.shell = Shell(
@@ -153,7 +160,14 @@ class CloudProcess:
             wrote=self._wrote,
         )
         listening = Listening(self.store, self.state, self._listen)
-        server = Server(transport, listening.wanted, self._admit, self._credentials, operate=self._operate)
+        server = Server(
+            transport,
+            listening.wanted,
+            self._admit,
+            self._credentials,
+            operate=self._operate,
+            serves=frozenset({"gateway"}),
+        )
         # First the state as it was: whoever joins must find it.
         shell = asyncio.get_running_loop().create_task(self.shell.run())
         await asyncio.sleep(0)

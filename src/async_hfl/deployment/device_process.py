@@ -17,7 +17,7 @@ from async_hfl.core.randomness import scramble, stream_seed
 from async_hfl.core.records import Record
 from async_hfl.deployment.gateway_process import Refused, ask_to_join
 from async_hfl.deployment.identity.credentials import Credentials
-from async_hfl.deployment.identity_card import IdentityCard, draw_incarnation, keep_card, read_card
+from async_hfl.deployment.identity_card import IdentityCard, draw_incarnation, keep_card, note_clock, read_card
 from async_hfl.deployment.inbox import Inbox
 from async_hfl.deployment.membership import Joining, Refusal
 from async_hfl.deployment.shell import NoHands, Shell
@@ -25,6 +25,8 @@ from async_hfl.deployment.store.node_store import NodeStore
 from async_hfl.deployment.training_child import LocalLearner, Ready, TrainingChild
 from async_hfl.deployment.transport.link import Link
 from async_hfl.deployment.transport.transport import Transport
+from async_hfl.deployment.vetting import Facts, vetting
+from async_hfl.deployment.wrapping import wrapped
 from async_hfl.nodes.delivery import ReliableNode
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.recovery import DurableNode
@@ -69,17 +71,19 @@ class _Device:
 
 
 class DeviceProcess:
+    """`gateways`: for each device those that it can reach."""
+
     def __init__(
         self,
         plan: DevicePlan,
         states: Sequence[Path],
-        gateways: Sequence[str],
+        gateways: Sequence[Sequence[str]],
         credentials: Credentials,
         wrote: Callable[[Record], None] = lambda record: None,
     ) -> None:
         self.plan = plan
         self._states = states
-        self._gateways = list(gateways)
+        self._gateways = [list(reached) for reached in gateways]
         self._credentials = credentials
         self._wrote = wrote
         self._told: Refusal | None = None
@@ -90,8 +94,8 @@ class DeviceProcess:
         stores = [NodeStore.open(state) for state in self._states]
         try:
             devices = []
-            for name, store in zip(self.plan.names, stores, strict=True):
-                card = await self._card(name, store)
+            for name, store, reached in zip(self.plan.names, stores, self._gateways, strict=True):
+                card = await self._card(name, store, reached)
                 if card is None:
                     return  # the run is over
                 devices.append(_Device(store, card, Inbox()))
@@ -100,12 +104,12 @@ class DeviceProcess:
             for store in stores:
                 store.close()
 
-    async def _card(self, name: str, store: NodeStore) -> IdentityCard | None:
+    async def _card(self, name: str, store: NodeStore, reached: list[str]) -> IdentityCard | None:
         card = read_card(store, "device", name)
         if card is not None:
             return card
         asked = Joining("device", name, draw_incarnation(), ready=False)
-        answer = await ask_to_join(self._gateways, "gateway", self._credentials, asked)
+        answer = await ask_to_join(reached, "gateway", self._credentials, asked)
         if isinstance(answer, Refusal):
             if answer.kind == "finished":
                 return None
@@ -119,6 +123,7 @@ class DeviceProcess:
             answer.settings,
             answer.settings_digest,
             dict(answer.facts),
+            answer.at,
         )
         keep_card(store, card)
         return card
@@ -165,10 +170,15 @@ class DeviceProcess:
 
     async def _live(self, place: int, device: _Device, child: TrainingChild) -> None:
         card, store, inbox = device.card, device.store, device.inbox
-        transport = Transport(inbox, store.spool)
+        transport = Transport(
+            inbox,
+            store.spool,
+            vet=vetting(device_address(card.number), Facts(int(card.facts["model_size"]))),
+            is_known=lambda *packet: shell.is_known(*packet),
+        )
 
         def make() -> ReliableNode:
-            return ReliableNode(self.plan.make(card), card.run, card.incarnation, watched=True, sessions=True)
+            return wrapped(card, self.plan.make(card))
 
         hands = _Trainee(place, int(card.facts["seed"]), child)
         shell = Shell(
@@ -179,10 +189,11 @@ class DeviceProcess:
             transport,
             hands,
             int(card.facts["model_bytes"]),
+            began_at=card.began_at,
             wrote=self._wrote,
         )
         samples, compute_s = self._ready.samples[place], self._ready.compute_s[place]
-        for target in self._gateways:
+        for target in self._gateways[place]:
             link = Link(
                 transport,
                 target,
@@ -197,7 +208,7 @@ class DeviceProcess:
                     samples=samples,
                     compute_s=compute_s,
                 ),
-                admitted=lambda admission: None,
+                admitted=lambda admission: note_clock(store, shell.clock.now(), admission.at),
                 refused=self._refused,
             )
             device.links.append(link)

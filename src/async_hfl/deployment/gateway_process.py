@@ -13,7 +13,7 @@ from async_hfl.core.errors import PeerError, UserError
 from async_hfl.core.identifiers import gateway_address
 from async_hfl.core.records import Record
 from async_hfl.deployment.identity.credentials import Credentials
-from async_hfl.deployment.identity_card import IdentityCard, draw_incarnation, keep_card, read_card
+from async_hfl.deployment.identity_card import IdentityCard, draw_incarnation, keep_card, note_clock, read_card
 from async_hfl.deployment.inbox import Inbox
 from async_hfl.deployment.listening import Listening
 from async_hfl.deployment.membership import Admission, Joining, Refusal
@@ -22,6 +22,8 @@ from async_hfl.deployment.store.node_store import NodeStore
 from async_hfl.deployment.transport.link import Link, LinkError, enlist
 from async_hfl.deployment.transport.server import Server
 from async_hfl.deployment.transport.transport import Transport
+from async_hfl.deployment.vetting import Facts, vetting
+from async_hfl.deployment.wrapping import wrapped
 from async_hfl.nodes.delivery import ReliableNode
 from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.recovery import DurableNode
@@ -102,6 +104,7 @@ class GatewayProcess:
                     answer.settings,
                     answer.settings_digest,
                     dict(answer.facts),
+                    answer.at,
                 )
                 keep_card(self.store, card)
             self.card = card
@@ -110,10 +113,15 @@ class GatewayProcess:
     async def _run(self, card: IdentityCard) -> Ended:
         inbox = Inbox()
         self._address = gateway_address(card.number)
-        transport = Transport(inbox, self.store.spool)
+        transport = Transport(
+            inbox,
+            self.store.spool,
+            vet=vetting(self._address, Facts(int(card.facts["model_size"]))),
+            is_known=lambda *packet: shell.is_known(*packet),
+        )
 
         def make() -> ReliableNode:
-            return ReliableNode(self.plan.make(card), card.run, card.incarnation, watched=True, sessions=True)
+            return wrapped(card, self.plan.make(card))
 
         node = DurableNode(make, self.store)
         self._node = node
@@ -122,6 +130,7 @@ class GatewayProcess:
             (listening := Listening(self.store, self.state, self._listen)).wanted,
             self._admit,
             self._credentials,
+            serves=frozenset({"device"}),
         )
         shell = Shell(
             self._address,
@@ -131,6 +140,7 @@ class GatewayProcess:
             transport,
             NoHands(),
             int(card.facts["model_bytes"]),
+            began_at=card.began_at,
             linger_s=5.0,
             wrote=self._wrote,
             handled=self._pace,
@@ -146,7 +156,7 @@ class GatewayProcess:
             joining=lambda: Joining(
                 "gateway", card.name, card.incarnation, card.run, settings_digest=card.settings_digest
             ),
-            admitted=lambda admission: None,
+            admitted=lambda admission: note_clock(self.store, shell.clock.now(), admission.at),
             refused=self._told,
         )
         self._over = asyncio.Event()

@@ -11,7 +11,8 @@ from async_hfl.core.errors import UserError
 from async_hfl.deployment.membership import Role
 from async_hfl.deployment.store.node_store import NodeStore
 
-_KEY = "identity"
+IDENTITY = "identity"
+CLOCK = "clock"
 _INCARNATION_BITS = 31
 _RUN_BITS = 62
 
@@ -31,6 +32,8 @@ class IdentityCard:
     """JSON, as the cloud gave them."""
     settings_digest: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+    began_at: float = 0.0
+    """The cloud's clock when this node was given its number: its own goes on from there."""
 
 
 def draw_run() -> int:
@@ -42,7 +45,7 @@ def draw_incarnation() -> int:
 
 
 def read_card(store: NodeStore, role: Role, name: str) -> IdentityCard | None:
-    found = store.get(_KEY)
+    found = store.get(IDENTITY)
     if found is None:
         return None
     card = IdentityCard(**found)
@@ -53,6 +56,12 @@ def read_card(store: NodeStore, role: Role, name: str) -> IdentityCard | None:
     return card
 
 
+def note_clock(store: NodeStore, own_at: float, cloud_at: float) -> None:
+    """On every joining: what the cloud's clock said when ours said this. A label, to lay journals side by side; it
+    drifts from what it was by the time that we were down."""
+    store.put(CLOCK, [*(store.get(CLOCK) or []), [own_at, cloud_at]])
+
+
 def keep_card(store: NodeStore, card: IdentityCard) -> None:
-    store.put(_KEY, asdict(card))
+    store.put(IDENTITY, asdict(card))
     store.commit()

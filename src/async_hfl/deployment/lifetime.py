@@ -8,6 +8,13 @@ import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
+PARENT_VARIABLE = "ASYNC_HFL_PARENT"
+"""Whom a process is to die with; set by who starts it."""
+
+
+def die_with_whoever_started_us() -> None:
+    if parent := os.environ.get(PARENT_VARIABLE):
+        die_with_parent(int(parent))
 
 
 def die_with_parent(parent: int | None = None) -> None:

@@ -70,12 +70,13 @@ class Shell:
         hands: Hands,
         model_bytes: int,
         *,
+        began_at: float = 0.0,
         linger_s: float = 0.0,
         wrote: Callable[[Record], None] = lambda record: None,
         handled: Callable[[], None] = lambda: None,
     ) -> None:
-        """`linger_s`: how long to wait at the end for receipts. `wrote` sees every record, `handled` is called after
-        every batch."""
+        """`began_at`: where the clock of a new node begins. `linger_s`: how long to wait at the end for receipts.
+        `wrote` sees every record, `handled` is called after every batch."""
         self.address = address
         self.node = node
         self.store = store
@@ -94,7 +95,7 @@ class Shell:
         self._lingered = False
         last = store.get(_AT)
         self.fresh = last is None
-        self.clock = Clock(0.0 if last is None else float(last))
+        self.clock = Clock(began_at if last is None else float(last))
         self._perform: dict[type, Callable[[Any], None]] = {
             Transmit: self._transmit,
             SetTimer: self._set_timer,
@@ -110,6 +111,7 @@ class Shell:
         """Until the node has stopped and what it had to say at the end was heard, or not in time."""
         first: Happening
         if self.fresh:
+            self.node.checkpoint()  # where a replay begins
             first = Started(self.clock.now())
         else:
             self._perform_all(self.node.recover())
@@ -126,6 +128,15 @@ class Shell:
     def wake(self) -> None:
         """Let the loop look again whether it is over."""
         self.inbox.put(lambda at: None)
+
+    def is_known(self, sender: Address, run: int, incarnation: int, number: int) -> bool:
+        """Is that packet handled and durable? Then its receipt goes out again, and its body need not travel."""
+        state = self.node.node.state
+        seen = state.seen.get((sender, incarnation))
+        if run != state.run or seen is None or number not in seen:
+            return False
+        self.post.send(sender, Receipt(run, incarnation, number))
+        return True
 
     def _handle(self, events: Sequence[Happening]) -> None:
         effects: list[Effect | Transmit] = []
