@@ -29,7 +29,7 @@ from async_hfl.nodes.delivery import Packet, Receipt
 Buffer = bytes | memoryview
 Content = Packet | Receipt
 
-MOST_BYTES = 4 * 2**30
+MOST_BYTES = 2**30
 """Of one parcel, unless a shell says less."""
 _MAGIC = b"ahp1"
 _PREFIX = struct.Struct("<4sIQQ")
@@ -37,7 +37,7 @@ _ZSTD = 1
 _ARRAY = 1
 _REFERENCE = struct.Struct("<IB")
 _AS_IT_IS, _ROUNDED = 0, 1
-_MOST_HEADER = 256 * 2**20
+_MOST_HEADER = 16 * 2**20
 _MOST_NUMBER = 2**63 - 1
 _LEVEL = 3
 _RECEIPT = "Receipt"

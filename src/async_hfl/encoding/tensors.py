@@ -19,8 +19,8 @@ import numpy as np
 from async_hfl.core.errors import PeerError
 from async_hfl.encoding.rounding import Array
 
-MOST_ARRAYS = 1_000_000
-_MOST_HEADER = 64 * 2**20
+MOST_ARRAYS = 100_000
+_MOST_HEADER = 16 * 2**20
 _MOST_DIMENSIONS = 8
 _DTYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),

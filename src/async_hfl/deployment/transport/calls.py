@@ -68,6 +68,7 @@ def options(keepalive_s: float, *, server: bool) -> Sequence[tuple[str, int]]:
     if server:
         return [
             *common,
+            ("grpc.max_concurrent_streams", 256),  # on one connection
             ("grpc.so_reuseport", 0),  # two servers on one port would each get half of the devices
             ("grpc.http2.min_ping_interval_without_data_ms", milliseconds // 2),
             ("grpc.http2.max_ping_strikes", 0),

@@ -25,10 +25,9 @@ class Limits:
     inline_bytes: int = 32 * 1024
     """A parcel up to here travels on the session's stream, whole."""
     parcel_bytes: int = MOST_BYTES
+    """Of one parcel, and of all that one peer has on offer at once."""
     offers: int = 64
     """Of one peer, open at once."""
-    transfers: int = 64
-    """Of one node and direction, moving at once."""
     waiting_bytes: int = 64 * 2**20
     """Small frames waiting for one peer; one that reads no more than this is cut off."""
     backoff_first_s: float = 0.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import secrets
@@ -26,6 +27,7 @@ log = logging.getLogger("async_hfl.transport")
 _chance = secrets.SystemRandom()
 _PULL_ATTEMPTS = 3
 _SETTLED_S = 10.0
+_GOODBYE_S = 1.0
 _EXPLAINED = (0, 3, 10)
 """After these many failures in a row it is worth asking what is wrong with the certificates."""
 
@@ -145,8 +147,9 @@ class Link:
 
     async def close(self, goodbye: str = "") -> None:
         self._final = True
-        if self._session is not None and goodbye:
+        if self._session is not None and goodbye and self._task is not None:
             await self._session.goodbye(goodbye)
+            await asyncio.wait([self._task], timeout=2 * _GOODBYE_S)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -207,6 +210,8 @@ class Link:
         why = "closed here"
         try:
             why = await session.run(stream)
+            if session.said_goodbye:
+                await _heard_out(call, stream)
             return f"lost {answer.peer}: {why}"
         finally:
             self._session = None
@@ -271,6 +276,15 @@ class Link:
         finally:
             await into.flush()
             call.cancel()
+
+
+async def _heard_out(call: Any, stream: _Stream) -> None:
+    """Our goodbye is on its way: cutting the stream now could overtake it."""
+    with contextlib.suppress(PeerError, TimeoutError):
+        async with asyncio.timeout(_GOODBYE_S), _told_plainly():
+            await call.done_writing()
+            while await stream.read() is not None:
+                pass
 
 
 def _bounded(heartbeat_s: float, limits: Limits) -> float:

@@ -127,8 +127,11 @@ class Server:
 
     async def _session(self, _: Any, context: Any) -> None:
         stream = _Stream(context)
-        async with asyncio.timeout(self._limits.join_s):
-            frame = await stream.read()
+        try:
+            async with asyncio.timeout(self._limits.join_s):
+                frame = await stream.read()
+        except TimeoutError:
+            frame = None
         if frame is None or frame.WhichOneof("content") != "hello":
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a session begins with Hello")
         stated, joined, admission = await self._join(frame.hello, caller())
@@ -164,8 +167,10 @@ class Server:
             answer = joining.no_common_version(hello.lowest_version, hello.highest_version, hello.package, ours)
         else:
             try:
-                stated = joining.unpack(hello.joining, Joining)
-                answer = self._may_say(stated, who) or self._closing or await self._admit(stated, hello.probe_s)
+                stated = joining.stated(hello)
+                answer = (
+                    self._may_say(stated, who) or self._closing or await self._admit(stated, joining.probe_s(hello))
+                )
             except PeerError as error:
                 answer = Refusal("refused", str(error))
             except Exception as error:

@@ -31,6 +31,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("async_hfl.transport")
 _DIGEST_BYTES = 32
 _DECODED_IN_THREAD = 2**20
+_FRAME_BYTES = 256
+"""What any frame counts while it waits: small ones must not pile up either for a peer that does not read."""
+_CROWDED_S = 0.02
+
+
+def readable(text: str) -> str:
+    """What a peer wrote, fit for a log: one line, nothing that moves a cursor, not long."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:300])
 
 
 class Stream(Protocol):
@@ -60,10 +68,11 @@ class Session:
         """Bytes under way at once: the next transfer begins with what the last one learnt of the link."""
         self.outgoing: dict[int, Outgoing] = {}
         self.incoming: dict[int, Incoming] = {}
+        self.said_goodbye = False
         self._heartbeat_s = heartbeat_s
         self._limits = transport.limits
         self._loop = asyncio.get_running_loop()
-        self._frames: asyncio.Queue[tuple[Any, int | None]] = asyncio.Queue()
+        self._frames: asyncio.Queue[tuple[Any, int, int | None]] = asyncio.Queue()
         self._waiting_bytes = 0
         self._heard_at = self._loop.time()
         self._pinged: tuple[int, float] = (0, 0.0)
@@ -158,7 +167,8 @@ class Session:
             if len(data) < _DECODED_IN_THREAD:
                 content = parcels.decode(data, most)
             else:
-                content = await asyncio.to_thread(parcels.decode, data, most)
+                async with transport.decoding:
+                    content = await asyncio.to_thread(parcels.decode, data, most)
             transport.vet(self.peer, content)
         except PeerError as error:
             log.warning("packet %d of %s refused: %s", into.number, self.peer, error)
@@ -181,19 +191,22 @@ class Session:
                 raise PeerError("an offer without a proper digest, or numbered as an open one")
             if offer.length > limits.parcel_bytes:
                 raise PeerError(f"{offer.length} bytes; at most {limits.parcel_bytes} are taken here")
+            promised = sum(into.part.length for into in self.incoming.values())
+            if promised + offer.length > limits.parcel_bytes:
+                raise PeerError(f"{promised} bytes of this peer are under way; at most {limits.parcel_bytes} at once")
             if len(self.incoming) >= limits.offers:
                 raise PeerError(f"{len(self.incoming)} transfers of this peer are open already")
             if transport.is_known(self.peer, offer.run, offer.incarnation, offer.number):
                 return wire.Held(transfer=offer.transfer, bytes=offer.length, whole=True)
             part = transport.spool.open(self.peer, offer.length, offer.sha256)
-            now = self._loop.time()
-            into = Incoming(offer.transfer, offer.number, part, now, now)
-            self.incoming[offer.transfer] = into
-            if part.has_leftovers:
-                await asyncio.to_thread(part.rehash)
         except (PeerError, OSError) as error:
             log.warning("offer of packet %d by %s refused: %s", offer.number, self.peer, error)
             return wire.Held(transfer=offer.transfer, refused=str(error))
+        now = self._loop.time()
+        into = Incoming(offer.transfer, offer.number, part, now, now)
+        self.incoming[offer.transfer] = into
+        if part.has_leftovers:
+            await asyncio.to_thread(part.rehash)
         if part.whole:
             return await self.finish_incoming(into)
         if self.pull is None:
@@ -251,6 +264,7 @@ class Session:
             await asyncio.wait_for(self._frames.join(), patience_s)
         except TimeoutError:
             log.info("%s did not take our goodbye", self.peer)
+        self.said_goodbye = True
         self.end(f"we said goodbye: {reason}")
 
     def spawn(self, work: Any) -> None:
@@ -268,18 +282,17 @@ class Session:
         self._heard_at = self._loop.time()
 
     def _put(self, frame: Any, size: int = 0, number: int | None = None) -> None:
-        self._waiting_bytes += size
+        self._waiting_bytes += size + _FRAME_BYTES
         if self._waiting_bytes > self._limits.waiting_bytes:
             self.end(f"it does not read: {self._waiting_bytes} bytes are waiting for it")
             return
-        self._frames.put_nowait((frame, number))
+        self._frames.put_nowait((frame, size, number))
 
     async def _write(self, stream: Stream) -> None:
         while True:
-            frame, number = await self._frames.get()
+            frame, size, number = await self._frames.get()
             await stream.write(frame)
-            size = len(frame.parcel) or len(frame.digest)
-            self._waiting_bytes -= size
+            self._waiting_bytes -= size + _FRAME_BYTES
             if size:
                 self.transport.counted(self.peer).sent += size
             if number is not None:
@@ -289,6 +302,8 @@ class Session:
     async def _read(self, stream: Stream) -> None:
         while (frame := await stream.read()) is not None:
             self.heard()
+            while self.transport.crowded():  # the peer then waits, too: its window is full
+                await asyncio.sleep(_CROWDED_S)
             kind = frame.WhichOneof("content")
             if kind == "parcel":
                 self._inline(frame.parcel)
@@ -304,7 +319,7 @@ class Session:
                 self.transport.digests(self.peer, frame.digest)
             elif kind == "goodbye":
                 self.on_goodbye(frame.goodbye)
-                self.end(f"it said goodbye: {frame.goodbye.reason[:200]}")
+                self.end(f"it said goodbye: {readable(frame.goodbye.reason)}")
                 return
             # Anything else is of a newer protocol that promised to be understood without it.
 
@@ -325,7 +340,7 @@ class Session:
         if out is None:
             return
         if held.whole or held.refused:
-            self.finish_outgoing(held.transfer, f"refused there: {held.refused[:300]}" if held.refused else "")
+            self.finish_outgoing(held.transfer, f"refused there: {readable(held.refused)}" if held.refused else "")
         elif out.window is not None:
             out.acknowledged(held.bytes, self._loop.time())
         elif self.push is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from async_hfl.deployment.transport.session import Session
 from async_hfl.deployment.transport.spool import Spool
 from async_hfl.encoding.parcels import Content
 from async_hfl.encoding.rounding import Encoding
+
+_DECODED_AT_ONCE = 2
+"""Large parcels: unpacking takes up to their own size in memory once more."""
 
 
 class Inbox(Protocol):
@@ -71,15 +75,19 @@ class Transport:
         vet: Callable[[Address, Content], None] = _accept_all,
         is_known: Callable[[Address, int, int, int], bool] = _know_nothing,
         digests: Callable[[Address, bytes], None] = _ignore,
+        crowded: Callable[[], bool] = lambda: False,
     ) -> None:
         """`vet` raises PeerError for content that this sender has no business to send. `is_known`: this packet is
-        here for good and its receipt was sent again, so its body need not travel. `digests`: takes telemetry."""
+        here for good and its receipt was sent again, so its body need not travel. `digests`: takes telemetry.
+        `crowded`: too much waits in the inbox, so nothing more is to be read meanwhile."""
         self.inbox = inbox
         self.limits = limits
         self.encoding = encoding
         self.vet = vet
         self.is_known = is_known
         self.digests = digests
+        self.crowded = crowded
+        self.decoding = asyncio.Semaphore(_DECODED_AT_ONCE)
         self.spool = Spool(spool, limits.spool_bytes, limits.spool_s)
         self._sessions: dict[Address, Session] = {}
         self._counted: dict[Address, Counted] = {}
