@@ -29,12 +29,15 @@ from async_hfl.core.records import Record
 from async_hfl.deployment.store.effects_summary import Summarizer
 from async_hfl.deployment.store.encoding import Array, Arrays, Encoding, MissingPayload, Reference
 from async_hfl.deployment.store.errors import DiskFull, StateDirectoryError, end_process
+from async_hfl.deployment.store.maker import this_maker
 from async_hfl.deployment.store.payloads import Payloads, sync_folder
 from async_hfl.deployment.store.schema import DATABASE, PAYLOADS, SPOOL, open_for_writing
 from async_hfl.journal.events_file import record_line
 
 DEFAULT_BUDGET = 2_000_000_000
 _RECORDS = "records since the snapshot"
+MAKERS = "made with"
+"""Fact: versions and processors of all who wrote here, each once."""
 _KEPT_SNAPSHOTS = 10
 """Old snapshots are where a replay can begin when older payloads are gone: about so many over the budget."""
 
@@ -58,6 +61,9 @@ class NodeStore:
         self._journal: list[tuple[int, bytes]] = []
         self._facts: dict[str, bytes] = {}
         self._added_at_kept = 0
+        makers = self.get(MAKERS) or []
+        if (maker := this_maker()) not in makers:
+            self.put(MAKERS, [*makers, maker])
 
     @staticmethod
     def open(path: Path, budget: int = DEFAULT_BUDGET, fail: Callable[[str], NoReturn] = end_process) -> NodeStore:
@@ -102,7 +108,8 @@ class NodeStore:
         self._payloads.touch(encoded.references, self._number)
         self.put(_RECORDS, 0)
         number, former = self._number, self._snapshot
-        keep_former = self._payloads.added - self._added_at_kept >= self._budget // _KEPT_SNAPSHOTS
+        # The first is where a whole replay begins: it goes when its payloads do.
+        keep_former = former == 0 or self._payloads.added - self._added_at_kept >= self._budget // _KEPT_SNAPSHOTS
         if keep_former:
             self._added_at_kept = self._payloads.added
 
