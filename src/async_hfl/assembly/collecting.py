@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from heapq import merge
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,16 @@ from typing import Any
 from async_hfl.assembly.deployed_nodes import TaskFacts
 from async_hfl.assembly.settings import Settings
 from async_hfl.core.identifiers import Address
+from async_hfl.core.plain import from_plain
 from async_hfl.core.records import RECORD_TYPES, EpochRecord, LifeRecord, Record, SentRecord
 from async_hfl.core.traffic import Traffic
 from async_hfl.deployment.identity_card import IDENTITY, IdentityCard
 from async_hfl.deployment.node_journal import Line, read_fact, read_lines
+from async_hfl.deployment.shell import about
+from async_hfl.deployment.store.stored_node import StoredNode
 from async_hfl.journal.events_file import EventsWriter, columns
 from async_hfl.journal.run_directory import EpochsWriter, RunDirectory
+from async_hfl.nodes.delivery import Arrived, Packet
 from async_hfl.simulation.ledger import Ledger
 from async_hfl.simulation.result import Tally, Whole, result_of
 
@@ -42,6 +48,30 @@ def in_order(states: Sequence[Path]) -> Iterator[Record]:
         yield record
 
 
+class Durations:
+    """How long messages were under way, as those who received them measured it; the sender writes a message down when
+    it leaves and cannot know."""
+
+    def __init__(self, states: Sequence[Path]) -> None:
+        self._of: dict[tuple[Address, Address, str, Any], deque[float]] = defaultdict(deque)
+        for state in states:
+            card = IdentityCard(**read_fact(state, IDENTITY))
+            receiver = Address(("cloud", "gateway", "device").index(card.role), card.number)
+            with StoredNode(state) as stored:
+                for logged in stored.events():
+                    event = from_plain(stored.decode_without_arrays(logged.body))
+                    if isinstance(event, Arrived) and isinstance(event.content, Packet):
+                        message = event.content.message
+                        key = (event.sender, receiver, type(message).__name__, about(message))
+                        self._of[key].append(event.transfer_s)
+
+    def of(self, sent: SentRecord) -> SentRecord:
+        """With its duration, where it is known: of messages that are about the same, the first that left."""
+        subject = None if sent.about is None else tuple(sent.about)
+        known = self._of.get((Address(*sent.sender), Address(*sent.receiver), sent.message, subject))
+        return replace(sent, transfer_s=known.popleft()) if known else sent
+
+
 def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settings: Settings) -> dict[str, Any]:
     """Writes events.jsonl, epochs.csv and the model; returns the result. `states` are all nodes', the cloud's too."""
     tally, crossing, finished_at = Tally(), None, None
@@ -51,7 +81,10 @@ def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settin
     for written in (directory.events, directory.epochs):
         written.unlink(missing_ok=True)
     events, epochs = EventsWriter(directory.events), EpochsWriter(directory.epochs)
+    durations = Durations(states)
     for record in in_order(states):
+        if isinstance(record, SentRecord):
+            record = durations.of(record)
         events.write(record)
         if isinstance(record, SentRecord):
             sender, receiver = Address(*record.sender), Address(*record.receiver)

@@ -72,11 +72,12 @@ class Shell:
         *,
         began_at: float = 0.0,
         linger_s: float = 0.0,
+        expects: Callable[[Address], bool] = lambda peer: True,
         wrote: Callable[[Record], None] = lambda record: None,
         handled: Callable[[], None] = lambda: None,
     ) -> None:
-        """`began_at`: where the clock of a new node begins. `linger_s`: how long to wait at the end for receipts.
-        `wrote` sees every record, `handled` is called after every batch."""
+        """`began_at`: where the clock of a new node begins. `linger_s`: how long to wait at the end for the receipts of
+        those whom it `expects` to be there. `wrote` sees every record, `handled` is called after every batch."""
         self.address = address
         self.node = node
         self.store = store
@@ -85,6 +86,7 @@ class Shell:
         self.hands = hands
         self.model_bytes = model_bytes
         self._linger_s = linger_s
+        self._expects = expects
         self._wrote = wrote
         self._handled = handled
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -164,13 +166,8 @@ class Shell:
 
     def _note_sent(self, to: Address, packet: Packet) -> None:
         message = packet.message
-        about: JobId | UploadId | None = None
-        if isinstance(message, (m.Train, m.Update)):
-            about = message.job
-        elif isinstance(message, (m.Upload, m.Answer)):
-            about = message.upload
         size = traffic(message, self.model_bytes)
-        record = SentRecord(self.clock.now(), self.address, to, type(message).__name__, about, 0.0, *size)
+        record = SentRecord(self.clock.now(), self.address, to, type(message).__name__, about(message), 0.0, *size)
         self.store.write(record)
         self._wrote(record)
 
@@ -211,7 +208,15 @@ class Shell:
     def _over(self) -> bool:
         if self._stop is None:
             return False
-        return self._lingered or bool(self._stop.reason) or not self.node.node.state.unacknowledged
+        waiting = self.node.node.state.unacknowledged
+        return self._lingered or bool(self._stop.reason) or not any(self._expects(peer) for peer, _ in waiting)
+
+
+def about(message: m.Message) -> JobId | UploadId | None:
+    """What it belongs to."""
+    if isinstance(message, (m.Train, m.Update)):
+        return message.job
+    return message.upload if isinstance(message, (m.Upload, m.Answer)) else None
 
 
 class NoHands:
