@@ -282,8 +282,8 @@ class Alive:
 class Unsettled:
     """A device's updates that were acknowledged and that it does not know to be decided on at the cloud."""
 
-    device: int
-    """Filled in by the gateway that passes it on."""
+    device: int | None
+    """Filled in by the gateway that passes it on, which knows who spoke."""
     jobs: tuple[JobId, ...]
 
 

@@ -35,7 +35,7 @@ def still_unsettled(unsettled: tuple[JobId, ...], train: m.Train) -> tuple[JobId
 def to_report(unsettled: tuple[JobId, ...], train: m.Train, to: Address) -> list[Effect]:
     """What another gateway, or a former incarnation of this one, has acknowledged."""
     elsewhere = tuple(known for known in unsettled if known[:2] != train.job[:2])
-    return [Send(to, m.Unsettled(-1, elsewhere))] if elsewhere else []
+    return [Send(to, m.Unsettled(None, elsewhere))] if elsewhere else []
 
 
 # A gateway ----------------------------------------------------------------------------------------------------------
@@ -96,13 +96,16 @@ def decide(node: CloudNode, upload: m.Upload) -> None:
 
 
 def reported(node: CloudNode, gateway: int, unsettled: m.Unsettled, at: float) -> None:
+    device = unsettled.device
+    if device is None:
+        return  # no gateway of ours would say so
     for job in unsettled.jobs:
         account = _account(node, job.gateway, job.incarnation)
         if job.number not in account.decided:
-            account.claims[job.number] = unsettled.device
+            account.claims[job.number] = device
         if account.lost:
             _write_lost(node, job.gateway, job.incarnation, account, at)
-    node.send(gateway, m.Noted(unsettled.device, unsettled.jobs))
+    node.send(gateway, m.Noted(device, unsettled.jobs))
 
 
 def lose(node: CloudNode, gateway: int, incarnation: int, at: float) -> None:
