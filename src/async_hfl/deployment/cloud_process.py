@@ -14,6 +14,7 @@ from async_hfl.core.effects import Evaluate, Solve
 from async_hfl.core.events import DeviceJoined, DrainAsked, Evaluated, Solved
 from async_hfl.core.identifiers import CLOUD
 from async_hfl.core.learner import Evaluation
+from async_hfl.core.messages import Finish
 from async_hfl.core.policies import AssociationPolicy
 from async_hfl.core.records import Record
 from async_hfl.core.weights import Weights, digest
@@ -157,6 +158,7 @@ class CloudProcess:
             hands,
             plan.model_bytes,
             linger_s=plan.linger_s,
+            waits_for=lambda parcel: isinstance(parcel.message, Finish),
             wrote=self._wrote,
         )
         listening = Listening(self.store, self.state, self._listen)

@@ -148,16 +148,13 @@ class DeviceProcess:
             done, _ = await asyncio.wait([*shells, over], return_when=asyncio.FIRST_COMPLETED)
             for task in done - {over}:
                 task.result()  # a node does not end by itself: raises what went wrong
-            for device in devices:
-                await asyncio.gather(*(link.close("done") for link in device.links))
             if self._told is not None and self._told.kind == "refused":
                 raise Refused(f"refused: {self._told.reason}")
         finally:
             for task in (*shells, over):
                 task.cancel()
             await asyncio.gather(*shells, return_exceptions=True)
-            for device in devices:
-                await asyncio.gather(*(link.close() for link in device.links))
+            await asyncio.gather(*(link.close() for device in devices for link in device.links))
             await asyncio.to_thread(self._child.close)
 
     def _child_gone(self, devices: list[_Device]) -> None:

@@ -30,6 +30,7 @@ from async_hfl.nodes.recovery import DurableNode
 
 log = logging.getLogger("async_hfl.gateway")
 _ASK_AGAIN_S = 1.0
+_GOODBYE_S = 5.0
 _NO_LIMIT = 1e15
 
 
@@ -141,7 +142,6 @@ class GatewayProcess:
             NoHands(),
             int(card.facts["model_bytes"]),
             began_at=card.began_at,
-            linger_s=5.0,
             wrote=self._wrote,
             handled=self._pace,
         )
@@ -171,7 +171,8 @@ class GatewayProcess:
             self._finished = self._refused or Refusal("finished", "the run is over", self._gateway.state.final_model)
             if not ended.reason:
                 await server.goodbye(self._finished)
-            await link.close("done")
+                # The cloud says goodbye when it has our receipt; leaving before would cut that off on its way.
+                await asyncio.wait([over], timeout=_GOODBYE_S)
             return ended
         finally:
             for task in (running, over):

@@ -24,7 +24,7 @@ from async_hfl.core.traffic import traffic
 from async_hfl.deployment.clock import Clock
 from async_hfl.deployment.inbox import Happening, Inbox
 from async_hfl.deployment.store.node_store import NodeStore
-from async_hfl.nodes.delivery import Packet, Receipt, Transmit
+from async_hfl.nodes.delivery import Packet, Parcel, Receipt, Transmit
 from async_hfl.nodes.recovery import DurableNode
 
 _BATCH = 64
@@ -72,12 +72,12 @@ class Shell:
         *,
         began_at: float = 0.0,
         linger_s: float = 0.0,
-        expects: Callable[[Address], bool] = lambda peer: True,
+        waits_for: Callable[[Parcel], bool] = lambda parcel: False,
         wrote: Callable[[Record], None] = lambda record: None,
         handled: Callable[[], None] = lambda: None,
     ) -> None:
-        """`began_at`: where the clock of a new node begins. `linger_s`: how long to wait at the end for the receipts of
-        those whom it `expects` to be there. `wrote` sees every record, `handled` is called after every batch."""
+        """`began_at`: where the clock of a new node begins. `linger_s`: how long to wait at the end for the receipts
+        that it `waits_for`. `wrote` sees every record, `handled` is called after every batch."""
         self.address = address
         self.node = node
         self.store = store
@@ -86,7 +86,7 @@ class Shell:
         self.hands = hands
         self.model_bytes = model_bytes
         self._linger_s = linger_s
-        self._expects = expects
+        self._waits_for = waits_for
         self._wrote = wrote
         self._handled = handled
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -208,8 +208,8 @@ class Shell:
     def _over(self) -> bool:
         if self._stop is None:
             return False
-        waiting = self.node.node.state.unacknowledged
-        return self._lingered or bool(self._stop.reason) or not any(self._expects(peer) for peer, _ in waiting)
+        waiting = self.node.node.state.unacknowledged.values()
+        return self._lingered or bool(self._stop.reason) or not any(map(self._waits_for, waiting))
 
 
 def about(message: m.Message) -> JobId | UploadId | None:

@@ -29,7 +29,7 @@ from async_hfl.core.weights import Weights, frozen
 from async_hfl.deployment.lifetime import die_with_parent
 
 _READY, _FAILED, _TRAINED = "ready", "failed", "trained"
-_TRAIN, _STOP = "train", "stop"
+_TRAIN, _STOP, _LEAVE = "train", "stop", "leave"
 _LEAVING_S = 5.0
 
 
@@ -112,7 +112,8 @@ class TrainingChild:
     def close(self) -> None:
         self._closing = True
         if self._pipe is not None:
-            self._pipe.close()
+            # A thread of ours is reading: closing our end would not reach the child before that thread has let go.
+            self._say([_LEAVE])
         if self._process is not None:
             self._process.join(_LEAVING_S)
             if self._process.is_alive():
@@ -190,6 +191,8 @@ def _train_for_ever(pipe: Connection, learner: LocalLearner) -> None:
 
 def _take(pipe: Connection, waiting: list[TrainingJob]) -> None:
     kind, *rest = msgspec.msgpack.decode(pipe.recv_bytes())
+    if kind == _LEAVE:
+        raise EOFError
     if kind == _STOP:
         stopped = JobId(*rest[0])
         waiting[:] = [job for job in waiting if job.job != stopped]

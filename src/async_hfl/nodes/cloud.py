@@ -335,7 +335,7 @@ class CloudNode:
             joining.gateway_gone(self, event.peer.number, event.at)
 
     def _peer_joined(self, event: PeerJoined) -> None:
-        self.state.gone.pop(event.peer.number, None)
+        joining.gateway_back(self, event.peer.number)
 
     def _returned(self, event: Returned) -> None:
         joining.sessions_gone(self, event.at)
@@ -385,6 +385,7 @@ class CloudNode:
     def _received(self, event: Received) -> None:
         if self.state.phase == "over":
             if type(event.message) in (m.Upload, m.Hello):
+                joining.room_for_gateway(self, event.sender.number)
                 self._send_finish(event.sender.number)
             return
         self._messages[type(event.message)](event, event.message)

@@ -86,7 +86,8 @@ class Registry:
         self, directory: Directory, members: list[Membership], memory: dict[str, object], number: int, epoch: int
     ) -> AssociationProblem:
         links, rules = self.links, self.rules
-        kept = near_best(links.link_device, self.usable(directory, members), directory.latency, rules.link_stretch)
+        usable = self._in_touch(self.usable(directory, members), members)
+        kept = near_best(links.link_device, usable, directory.latency, rules.link_stretch)
         latency = directory.latency[kept]
         return AssociationProblem(
             self._utility(directory),
@@ -117,6 +118,17 @@ class Registry:
         live = np.array([member.live for member in members], bool)
         usable: npt.NDArray[np.bool_] = directory.usable & live[self.links.link_gateway]
         return usable
+
+    def _in_touch(self, usable: npt.NDArray[np.bool_], members: list[Membership]) -> npt.NDArray[np.bool_]:
+        """Leave out gateways that are away just now, where a device has another."""
+        away = np.array([member.away for member in members], bool)
+        if not away.any():
+            return usable
+        here = usable & ~away[self.links.link_gateway]
+        has_other = np.zeros(self.links.devices, bool)
+        has_other[self.links.link_device[here]] = True
+        found: npt.NDArray[np.bool_] = usable & (here | ~has_other[self.links.link_device])
+        return found
 
     def _utility(self, directory: Directory) -> Floats:
         """u_i over all devices; who has no gradient yet counts as the mean; phi needs a scale, so divide by it."""

@@ -103,8 +103,15 @@ def gateway_gone(node: CloudNode, gateway: int, at: float) -> None:
     if node.rules.gateway_patience == 0.0:
         node.lose(gateway, at)
     elif gateway < len(state.members) and state.members[gateway].live:
+        state.members[gateway].away = True
         state.gone[gateway] = at + node.rules.gateway_patience
         _arm(node)
+
+
+def gateway_back(node: CloudNode, gateway: int) -> None:
+    node.state.gone.pop(gateway, None)
+    if gateway < len(node.state.members):
+        node.state.members[gateway].away = False
 
 
 def sessions_gone(node: CloudNode, at: float) -> None:

@@ -29,6 +29,8 @@ class Membership:
 
     incarnation: int
     live: bool = True
+    away: bool = False
+    """Its session is broken; it may be back in a moment."""
     fenced: set[int] = field(default_factory=set)
     """Incarnations that were declared lost: whoever still speaks as one of them is told to begin anew."""
     begun: bool = False
