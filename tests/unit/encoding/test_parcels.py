@@ -133,9 +133,7 @@ def test_an_array_is_sent_once_and_not_copied() -> None:
     both = dataclasses.replace(message, basis=shared)
     assert length_of(Packet(1, 1, 1, both)) < shared.nbytes + 1000
     pieces = encode(update(shared))
-    assert any(
-        isinstance(piece, memoryview) and piece.obj is not None and len(piece) == shared.nbytes for piece in pieces
-    )
+    assert any(np.shares_memory(np.frombuffer(piece, np.uint8), shared) for piece in pieces)
     data = b"".join(pieces)
     arrived = decode(data)
     assert isinstance(arrived, Packet)
@@ -221,7 +219,7 @@ def test_a_message_of_the_wrong_shape_is_refused() -> None:
     head = [1, 2, 3, "JobDropped"]
     for fields, why in (
         ({"job": [1, 2, 3], "reason": "superseded", "version": "x"}, "Expected `int`"),
-        ({"job": [1, 2], "reason": "superseded", "version": 1}, "at least length 3"),
+        ({"job": [1, 2], "reason": "superseded", "version": 1}, "of length 3, got 2"),
         ({"job": [1, 2, 3], "reason": "because", "version": 1}, "Invalid enum value"),
         ({"job": [1, 2, 3], "version": 1}, "missing required field `reason`"),
         ([1, 2, 3], "Expected `object`"),
