@@ -329,6 +329,19 @@ def cluster(
     return made
 
 
+def collect(out: str | Path, sources: Sequence[str | Path]) -> Run:
+    """The journals of a deployment's nodes (state directories, or folders of them) as one run directory."""
+    from async_hfl.assembly.collected_run import collected_run, states_under
+
+    states = []
+    for source in map(Path, sources):
+        found = states_under(source)
+        if not found:
+            raise UserError(f"{source}: neither a node's state directory nor a folder of such")
+        states += found
+    return Run(collected_run(Path(out), states, _versions()))
+
+
 def resume(
     path: str | Path,
     *,

@@ -17,7 +17,7 @@ from async_hfl.core.plain import from_plain
 from async_hfl.core.records import RECORD_TYPES, EpochRecord, LifeRecord, Record, SentRecord
 from async_hfl.core.traffic import Traffic
 from async_hfl.deployment.identity_card import IDENTITY, IdentityCard
-from async_hfl.deployment.node_journal import Line, read_fact, read_lines
+from async_hfl.deployment.node_journal import Line, has_log, read_fact, read_lines
 from async_hfl.deployment.shell import about
 from async_hfl.deployment.store.stored_node import StoredNode
 from async_hfl.journal.events_file import EventsWriter, columns
@@ -55,6 +55,8 @@ class Durations:
     def __init__(self, states: Sequence[Path]) -> None:
         self._of: dict[tuple[Address, Address, str, Any], deque[float]] = defaultdict(deque)
         for state in states:
+            if not has_log(state):
+                continue  # fetched from afar: records only
             card = IdentityCard(**read_fact(state, IDENTITY))
             receiver = Address(("cloud", "gateway", "device").index(card.role), card.number)
             with StoredNode(state) as stored:

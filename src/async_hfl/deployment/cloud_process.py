@@ -10,21 +10,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from async_hfl.core.effects import Evaluate, Solve
+from async_hfl.core.errors import PeerError
 from async_hfl.core.events import DeviceJoined, DrainAsked, Evaluated, Solved
-from async_hfl.core.identifiers import CLOUD
+from async_hfl.core.identifiers import CLOUD, Address, gateway_address
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.messages import Finish
 from async_hfl.core.policies import AssociationPolicy
-from async_hfl.core.records import Record
+from async_hfl.core.records import EpochRecord, Record
 from async_hfl.core.weights import Weights, digest
 from async_hfl.deployment.identity.credentials import Credentials
 from async_hfl.deployment.identity_card import IdentityCard, draw_incarnation, draw_run, keep_card, read_card
 from async_hfl.deployment.inbox import Inbox
 from async_hfl.deployment.listening import Listening
 from async_hfl.deployment.membership import Admission, Joining, Refusal
+from async_hfl.deployment.operators import DRAIN, JOURNAL, STATUS, answer_journal
 from async_hfl.deployment.shell import Ended, NoHands, Shell
+from async_hfl.deployment.status import cloud_status
 from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.telemetry import WATCHED, read_digest
 from async_hfl.deployment.transport.limits import PROBE_BYTES
 from async_hfl.deployment.transport.server import Server
 from async_hfl.deployment.transport.transport import Transport
@@ -113,6 +119,8 @@ class CloudProcess:
         self._listen = listen
         self._credentials = credentials
         self._wrote = wrote
+        self._newest: EpochRecord | None = None
+        self._digests: dict[int, dict[str, Any]] = {}
 
     async def run(self) -> Ended:
         plan = self.plan
@@ -137,11 +145,12 @@ class CloudProcess:
     async def _run(self, card: IdentityCard) -> Ended:
         plan, inbox = self.plan, Inbox()
         self.inbox = inbox
-        transport = Transport(
+        self._transport = transport = Transport(
             inbox,
             self.store.spool,
             vet=vetting(CLOUD, Facts(int(plan.facts["model_size"]))),
             is_known=lambda *packet: self.shell.is_known(*packet),
+            digests=self._digest,
         )
         hands = _Thinking(plan, inbox)
 
@@ -159,7 +168,7 @@ class CloudProcess:
             plan.model_bytes,
             linger_s=plan.linger_s,
             waits_for=lambda parcel: isinstance(parcel.message, Finish),
-            wrote=self._wrote,
+            wrote=self._noted,
         )
         listening = Listening(self.store, self.state, self._listen)
         server = Server(
@@ -241,7 +250,39 @@ class CloudProcess:
     # Operators -------------------------------------------------------------------------------------------------------
 
     async def _operate(self, kind: str, payload: bytes) -> bytes:
-        if kind == "drain":
+        if kind == STATUS:
+            return msgspec.json.encode(self._status())
+        if kind == DRAIN:
             self.inbox.put(lambda at: DrainAsked(at))
-            return b"{}"
-        raise ValueError(kind)
+            return msgspec.json.encode({"draining": True, "run": f"{self.card.run:x}"})
+        if kind == JOURNAL:
+            return await answer_journal(self.state)
+        raise PeerError(f"a cloud does not know the operation {kind!r}")
+
+    def _status(self) -> dict[str, Any]:
+        """Whoever asks is taken to be watching for a while: gateways send what is new with them meanwhile."""
+        for number in range(len(self.cloud.state.members)):
+            self._transport.send_digest(gateway_address(number), WATCHED)
+        card = self.card
+        return {
+            "run": f"{card.run:x}",
+            "task": card.facts["task"],
+            "method": card.facts["method"],
+            "target": card.facts["threshold"],
+            **cloud_status(
+                self.cloud,
+                self.shell.clock.now(),
+                self._newest,
+                {number: name for name, number in self._numbers("gateway").items()},
+                {number: name for name, number in self._numbers("device").items()},
+                self._digests,
+            ),
+        }
+
+    def _digest(self, sender: Address, data: bytes) -> None:
+        self._digests[sender.number] = read_digest(data)
+
+    def _noted(self, record: Record) -> None:
+        if isinstance(record, EpochRecord):
+            self._newest = record
+        self._wrote(record)

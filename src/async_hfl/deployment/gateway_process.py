@@ -10,15 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from async_hfl.core.errors import PeerError, UserError
-from async_hfl.core.identifiers import gateway_address
+from async_hfl.core.identifiers import CLOUD, gateway_address
 from async_hfl.core.records import Record
 from async_hfl.deployment.identity.credentials import Credentials
 from async_hfl.deployment.identity_card import IdentityCard, draw_incarnation, keep_card, note_clock, read_card
 from async_hfl.deployment.inbox import Inbox
 from async_hfl.deployment.listening import Listening
 from async_hfl.deployment.membership import Admission, Joining, Refusal
+from async_hfl.deployment.operators import JOURNAL, answer_journal
 from async_hfl.deployment.shell import Ended, NoHands, Shell
+from async_hfl.deployment.status import gateway_digest
 from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.telemetry import WATCHED, Telemetry
 from async_hfl.deployment.transport.link import Link, LinkError, enlist
 from async_hfl.deployment.transport.server import Server
 from async_hfl.deployment.transport.transport import Transport
@@ -31,6 +34,8 @@ from async_hfl.nodes.recovery import DurableNode
 log = logging.getLogger("async_hfl.gateway")
 _ASK_AGAIN_S = 1.0
 _GOODBYE_S = 5.0
+_LATECOMERS_S = 15.0
+_LOOK_S = 0.1
 _NO_LIMIT = 1e15
 
 
@@ -85,6 +90,10 @@ class GatewayProcess:
         self._finished: Refusal | None = None
         self._refused: Refusal | None = None
         self._admitted: dict[str, Admission] = {}
+        self._seen: set[str] = set()
+        """Names of devices that asked to join, and ..."""
+        self._told_devices: set[str] = set()
+        """... that know that the run is over."""
 
     async def run(self) -> Ended:
         with NodeStore.open(self.state) as self.store:
@@ -119,6 +128,7 @@ class GatewayProcess:
             self.store.spool,
             vet=vetting(self._address, Facts(int(card.facts["model_size"]))),
             is_known=lambda *packet: shell.is_known(*packet),
+            digests=lambda sender, data: telemetry.watched() if data == WATCHED else None,
         )
 
         def make() -> ReliableNode:
@@ -132,6 +142,10 @@ class GatewayProcess:
             self._admit,
             self._credentials,
             serves=frozenset({"device"}),
+            operate=self._operate,
+        )
+        telemetry = Telemetry(
+            lambda: gateway_digest(self._gateway, _total(transport)), lambda data: transport.send_digest(CLOUD, data)
         )
         shell = Shell(
             self._address,
@@ -170,11 +184,14 @@ class GatewayProcess:
             ended = await running if running.done() else Ended("")
             self._finished = self._refused or Refusal("finished", "the run is over", self._gateway.state.final_model)
             if not ended.reason:
+                self._told_devices |= self._present()
                 await server.goodbye(self._finished)
                 # The cloud says goodbye when it has our receipt; leaving before would cut that off on its way.
                 await asyncio.wait([over], timeout=_GOODBYE_S)
+                await self._tell_latecomers()
             return ended
         finally:
+            telemetry.close()
             for task in (running, over):
                 task.cancel()
             await link.close()
@@ -185,6 +202,20 @@ class GatewayProcess:
         node = self._node.node.node
         assert isinstance(node, GatewayNode)
         return node
+
+    async def _tell_latecomers(self) -> None:
+        """Devices that asked to join and are not in touch just now would dial for ever: stay to tell them."""
+        untold = self._seen - self._told_devices
+        waited = 0.0
+        while untold and waited < _LATECOMERS_S:
+            await asyncio.sleep(_LOOK_S)
+            waited += _LOOK_S
+            untold = self._seen - self._told_devices
+
+    async def _operate(self, kind: str, payload: bytes) -> bytes:
+        if kind == JOURNAL:
+            return await answer_journal(self.state)
+        raise PeerError(f"a gateway does not know the operation {kind!r}; the cloud may")
 
     def _told(self, refusal: Refusal) -> None:
         self._refused = refusal
@@ -200,7 +231,9 @@ class GatewayProcess:
         """A device: the cloud decides. Without it, one that was here before may come back."""
         if joining.role != "device":
             return Refusal("refused", f"a {joining.role} does not join a gateway; give it the cloud's address")
+        self._seen.add(joining.name)
         if self._finished is not None:
+            self._told_devices.add(joining.name)
             return self._finished
         if joining.run not in (0, self.card.run):
             return Refusal(
@@ -219,3 +252,13 @@ class GatewayProcess:
         if isinstance(answer, Admission) and joining.ready:
             self._admitted[joining.name] = answer
         return answer
+
+    def _present(self) -> set[str]:
+        present = self._gateway.state.present
+        return {name for name, admission in self._admitted.items() if admission.number in present}
+
+
+def _total(transport: Transport) -> tuple[int, int]:
+    """Bytes sent and received."""
+    counted = transport.traffic().values()
+    return sum(one.sent for one in counted), sum(one.received for one in counted)
