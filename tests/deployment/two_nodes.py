@@ -21,7 +21,7 @@ from async_hfl.deployment.transport.pacing import Pacing
 from async_hfl.deployment.transport.server import Server
 from async_hfl.deployment.transport.transport import Transport
 from async_hfl.encoding.parcels import Content
-from async_hfl.encoding.rounding import Encoding
+from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 from async_hfl.nodes.delivery import Packet
 
 HANG_GUARD_S = 60.0
@@ -123,7 +123,7 @@ async def serving(
     *,
     credentials: Credentials | None = None,
     limits: Limits = QUICK,
-    encoding: Encoding = Encoding(),  # noqa: B008 (frozen)
+    encoding: Encoding = AS_IT_IS,
     listen: str = "127.0.0.1:0",
     pacing: Pacing | None = None,
     operate: Callable[[str, bytes], Awaitable[bytes]] | None = None,
@@ -158,7 +158,7 @@ async def dialling(
     role: Any = "device",
     credentials: Credentials | None = None,
     limits: Limits = QUICK,
-    encoding: Encoding = Encoding(),  # noqa: B008 (frozen)
+    encoding: Encoding = AS_IT_IS,
     server_role: Any = "gateway",
     goodbye: str = "",
     **more: Any,

@@ -25,6 +25,7 @@ from async_hfl.assembly.node_building import (
 from async_hfl.assembly.own_learner import own_learner
 from async_hfl.assembly.settings import AssociationSection, SelectionSection, Settings
 from async_hfl.assembly.user_code import is_user_code, load_function
+from async_hfl.assembly.wire import on_the_wire
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.learner import Learner
 from async_hfl.core.policies import AssociationPolicy, SelectionPolicy
@@ -97,16 +98,17 @@ def build(
     association = method.association
     learner = build_learner(settings, seed, method.gradient, share)
     check_sketch(method, learner)
-    network = build_network(settings, learner.model_bytes, seed)
+    weights = start_from(learner) if start_from is not None else learner.initial_weights(seed)
+    wire = on_the_wire(settings, learner, weights)
+    network = build_network(settings, wire.model_bytes, seed)
     if isinstance(association, FixedAssociation):
         association.check(network.links.devices, network.links.gateways)
-    weights = start_from(learner) if start_from is not None else learner.initial_weights(seed)
-    bandwidth = _bandwidth(settings, network, rated_model_bytes(settings, learner))
+    bandwidth = _bandwidth(settings, network, rated_model_bytes(settings, wire))
     gateways = network.links.gateways
     cloud = cloud_node(
         settings,
         method,
-        learner,
+        wire,
         learner.target,
         network.links,
         learner.samples,
@@ -114,7 +116,7 @@ def build(
         (bandwidth,) * gateways,
         seed,
     )
-    nodes = [gateway_node(settings, method, learner, number, bandwidth, seed) for number in range(gateways)]
+    nodes = [gateway_node(settings, method, wire, number, bandwidth, seed) for number in range(gateways)]
     world = World(
         cloud,
         nodes,
@@ -122,13 +124,15 @@ def build(
         learner,
         network.delays,
         association,
-        learner.model_bytes,
+        wire.model_bytes,
         seed,
         settings.simulation.batching == "on",
         settings.simulation.charge_solver,
         network.air,
         build_life(settings.life, network.links, seed),
         build_fleet(settings, network.links.devices, seed),
+        wire.encoding,
+        wire.share,
     )
     return Built(world, network, bandwidth)
 

@@ -302,6 +302,15 @@ class LifeSection(Section, frozen=True):
     """... from that second on."""
 
 
+class TransferSection(Section, frozen=True):
+    """How models travel. A simulation rounds and counts likewise."""
+
+    half: bool = False
+    """float32 as float16: half the bytes, 11 bits of each number."""
+    zstd: bool = False
+    """Compressed without loss; about a tenth less, for some work at both ends."""
+
+
 class EvaluationSection(Section, frozen=True):
     """Deployed, where the cloud has no test set: devices that have one are asked."""
 
@@ -343,6 +352,7 @@ class Settings(Section, frozen=True):
     warmup: WarmUpSection = WarmUpSection()
     engine: EngineSection = EngineSection()
     life: LifeSection = LifeSection()
+    transfer: TransferSection = TransferSection()
     evaluation: EvaluationSection = EvaluationSection()
     journal: JournalSection = JournalSection()
     simulation: SimulationSection = SimulationSection()

@@ -115,6 +115,10 @@ _SIZES: dict[type, Callable[[Any, int], Traffic]] = {
 }
 
 
-def traffic(message: m.Message, model_bytes: int) -> Traffic:
-    """Bytes of one message by kind."""
-    return _SIZES[type(message)](message, model_bytes)
+def traffic(message: m.Message, model_bytes: int, share: float = 1.0) -> Traffic:
+    """Bytes of one message by kind, a model weighing `model_bytes` on the wire. `share`: what gradients and the basis
+    weigh there, of their four bytes a number."""
+    size = _SIZES[type(message)](message, model_bytes)
+    if share == 1.0:
+        return size
+    return size._replace(gradient=round(share * size.gradient), basis=round(share * size.basis))

@@ -23,7 +23,7 @@ import zstandard
 from async_hfl.core.errors import PeerError
 from async_hfl.core.messages import Message
 from async_hfl.encoding import tensors
-from async_hfl.encoding.rounding import Array, Encoding, is_shortened, to_half
+from async_hfl.encoding.rounding import AS_IT_IS, Array, Encoding, is_shortened, to_half
 from async_hfl.nodes.delivery import Packet, Receipt
 
 Buffer = bytes | memoryview
@@ -36,7 +36,7 @@ _PREFIX = struct.Struct("<4sIQQ")
 _ZSTD = 1
 _ARRAY = 1
 _REFERENCE = struct.Struct("<IB")
-_AS_IT_IS, _ROUNDED = 0, 1
+_UNCHANGED, _ROUNDED = 0, 1
 _MOST_HEADER = 16 * 2**20
 _MOST_NUMBER = 2**63 - 1
 _LEVEL = 3
@@ -52,7 +52,7 @@ class _Head(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     message: msgspec.Raw = msgspec.Raw(b"\xc0")
 
 
-def encode(content: Content, encoding: Encoding = Encoding()) -> list[Buffer]:  # noqa: B008 (frozen)
+def encode(content: Content, encoding: Encoding = AS_IT_IS) -> list[Buffer]:
     """As pieces, to be sent one after the other; large arrays are not copied."""
     arrays: list[Array] = []
     places: dict[int, int] = {}
@@ -60,7 +60,7 @@ def encode(content: Content, encoding: Encoding = Encoding()) -> list[Buffer]:  
     def array(value: object) -> msgspec.msgpack.Ext:
         if not isinstance(value, np.ndarray):
             raise TypeError(f"{type(value).__name__} in a message")
-        how = _ROUNDED if is_shortened(value, encoding) else _AS_IT_IS
+        how = _ROUNDED if is_shortened(value, encoding) else _UNCHANGED
         place = places.setdefault(id(value), len(arrays))
         if place == len(arrays):
             arrays.append(to_half(value) if how == _ROUNDED else value)
@@ -87,7 +87,19 @@ def encode(content: Content, encoding: Encoding = Encoding()) -> list[Buffer]:  
     return [_PREFIX.pack(_MAGIC, flags, len(header), length) + header + padding, *pieces]
 
 
-def length_of(content: Content, encoding: Encoding = Encoding()) -> int:  # noqa: B008 (frozen)
+def share_on_wire(array: Array, encoding: Encoding) -> float:
+    """Bytes that it takes on the wire, of those that it takes here. A simulation that compresses counts every model as
+    it finds the first: the numbers of a trained model are as hard to compress as those it began with."""
+    if not array.nbytes:
+        return 1.0
+    sent = to_half(array) if is_shortened(array, encoding) else array
+    length = sent.nbytes
+    if encoding.zstd:
+        length = min(length, len(_compress([np.ascontiguousarray(sent).reshape(-1).view(np.uint8).data], length)))
+    return length / array.nbytes
+
+
+def length_of(content: Content, encoding: Encoding = AS_IT_IS) -> int:
     """What a shell without a network counts."""
     return sum(map(len, encode(content, encoding)))
 
@@ -148,7 +160,7 @@ def _lookup(arrays: Sequence[Array]) -> Callable[[int, memoryview], Array]:
         if place >= len(arrays):
             raise PeerError(f"array {place} of {len(arrays)} in a message")
         array: Array = arrays[place]
-        if how == _AS_IT_IS:
+        if how == _UNCHANGED:
             return array
         if how != _ROUNDED or array.dtype != np.float16:
             raise PeerError(f"array {place} is shortened in an unknown way")

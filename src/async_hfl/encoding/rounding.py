@@ -6,6 +6,8 @@ numbers, so a simulation that is to resemble such a deployment rounds likewise.
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -25,6 +27,9 @@ class Encoding:
     """float32 arrays travel as float16."""
     zstd: bool = False
     """The arrays travel compressed, where that makes them smaller."""
+
+
+AS_IT_IS = Encoding()
 
 
 def to_half(array: Array) -> npt.NDArray[np.float16]:
@@ -54,17 +59,39 @@ def array_bytes(array: Array, encoding: Encoding) -> int:
 
 def message_as_received(message: M, encoding: Encoding) -> M:
     """A message with every array in it as the other side will have it."""
-    if not encoding.half:
-        return message
-    rounded: M = _rounded(message, encoding)
+    rounded: M = Rounding(encoding).received(message)
     return rounded
 
 
-def _rounded(value: Any, encoding: Encoding) -> Any:
+class Rounding:
+    """Messages as the other side will have them. An array that goes to twenty devices is rounded once and stays one."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        self._encoding = encoding
+        self._known: dict[int, tuple[weakref.ref[Array], Array]] = {}
+
+    def received(self, message: Any) -> Any:
+        return _changed(message, self._array) if self._encoding.half else message
+
+    def _array(self, array: Array) -> Array:
+        if not is_shortened(array, self._encoding):
+            return array
+        place = id(array)
+        known = self._known.get(place)
+        if known is not None and known[0]() is array:
+            return known[1]
+        rounded = as_received(array, self._encoding)
+        if not array.flags.writeable:
+            gone = weakref.ref(array, lambda _: self._known.pop(place, None))
+            self._known[place] = (gone, rounded)
+        return rounded
+
+
+def _changed(value: Any, change: Callable[[Array], Array]) -> Any:
     if isinstance(value, np.ndarray):
-        return as_received(value, encoding)
+        return change(value)
     if isinstance(value, tuple):
-        items = [_rounded(item, encoding) for item in value]
+        items = [_changed(item, change) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
             return value
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
@@ -72,7 +99,7 @@ def _rounded(value: Any, encoding: Encoding) -> Any:
         changed = {}
         for field in fields(value):
             old = getattr(value, field.name)
-            new = _rounded(old, encoding)
+            new = _changed(old, change)
             if new is not old:
                 changed[field.name] = new
         return replace(value, **changed) if changed else value

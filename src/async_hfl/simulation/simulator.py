@@ -37,6 +37,7 @@ from async_hfl.core.randomness import scramble, stream_seed
 from async_hfl.core.records import EpochRecord
 from async_hfl.core.traffic import traffic
 from async_hfl.core.weights import Weights
+from async_hfl.encoding.rounding import Rounding
 from async_hfl.nodes.cloud import CloudNode
 from async_hfl.nodes.delivery import ReliableNode, Transmit
 from async_hfl.nodes.device import DeviceNode
@@ -111,6 +112,21 @@ class Simulator:
                 self.life = Life(world.life, self, self.queue, carriage.transfers, self.times, wrapped, links)
                 carriage.life = self.life
                 self._perform[Transmit] = carriage.transmit
+        if world.encoding.half:
+            self._round(Rounding(world.encoding))
+
+    def _round(self, rounding: Rounding) -> None:
+        """What leaves a node is what its receiver will have."""
+        send, transmit = self._perform[Send], self._perform.get(Transmit)
+
+        def send_rounded(index: int, effect: Send) -> None:
+            send(index, Send(effect.to, rounding.received(effect.message)))
+
+        def transmit_rounded(index: int, effect: Transmit) -> None:
+            assert transmit is not None
+            transmit(index, Transmit(effect.to, rounding.received(effect.content)))
+
+        self._perform |= {Send: send_rounded, Transmit: transmit_rounded}
 
     def _watched_transfers(self) -> Transfers:
         world = self.world
@@ -126,6 +142,7 @@ class Simulator:
             self.journal.write_sent,
             loss,
             stream_seed(world.seed, "life", "transfers"),
+            world.share,
         )
 
     def start(self) -> None:
@@ -215,7 +232,7 @@ class Simulator:
 
     def _send(self, index: int, send: Send) -> None:
         message, to = send.message, send.to
-        size = traffic(message, self.world.model_bytes)
+        size = traffic(message, self.world.model_bytes, self.world.share)
         sender = self.address(index)
         total = self.ledger.add(sender, to, size)
         delays, at = self.world.delays, self.at

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from async_hfl.core.learner import Learner
 from async_hfl.core.policies import AssociationPolicy
 from async_hfl.core.records import EpochRecord, Record
+from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 from async_hfl.network.description import DelayModel, SharedAir
 from async_hfl.network.device_profiles import Fleet
 from async_hfl.network.life import LifePlan
@@ -50,3 +51,7 @@ class World:
     """None: nothing ever fails."""
     fleet: Fleet | None = None
     """What devices draw while they work; None: nobody asked."""
+    encoding: Encoding = AS_IT_IS
+    """How messages travel; `model_bytes` is what a model weighs so."""
+    share: float = 1.0
+    """What gradients weigh so, of their four bytes a number."""

@@ -19,7 +19,7 @@ from async_hfl.core.identifiers import JobId
 from async_hfl.core.messages import Message, Train, Update
 from async_hfl.encoding import tensors
 from async_hfl.encoding.parcels import decode, encode, length_of
-from async_hfl.encoding.rounding import Encoding, array_bytes, as_received, message_as_received, to_half
+from async_hfl.encoding.rounding import Encoding, Rounding, array_bytes, as_received, message_as_received, to_half
 from async_hfl.nodes.delivery import Packet, Receipt
 
 ENCODINGS = [Encoding(), Encoding(half=True), Encoding(zstd=True), Encoding(half=True, zstd=True)]
@@ -166,6 +166,21 @@ def test_rounding_by_hand() -> None:
     assert as_received(values, Encoding()) is values
     assert as_received(arrived, Encoding(half=True)) is not arrived
     assert np.array_equal(as_received(arrived, Encoding(half=True)), arrived, equal_nan=True)
+
+
+def test_a_model_that_goes_to_many_is_rounded_once() -> None:
+    rounding = Rounding(Encoding(half=True))
+    weights = model()
+    weights.flags.writeable = False
+    first, second = (rounding.received(update(weights)).message.weights for _ in range(2))
+    assert first is second
+    assert np.array_equal(first, to_half(weights).astype(np.float32))
+    changing = model()
+    one = rounding.received(changing)
+    changing[0] = 7.0
+    assert rounding.received(changing)[0] == 7.0
+    assert one[0] != 7.0
+    assert Rounding(Encoding()).received(changing) is changing
 
 
 def test_the_body_is_a_safetensors_file() -> None:

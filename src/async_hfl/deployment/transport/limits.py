@@ -35,3 +35,6 @@ class Limits:
     spool_bytes: int = 16 * 2**30
     spool_s: float = 7 * 86400.0
     """Parts of transfers that nobody came back for are deleted after so long."""
+
+
+USUAL = Limits()

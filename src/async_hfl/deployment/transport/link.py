@@ -18,7 +18,7 @@ from async_hfl.deployment.identity.credentials import Credentials
 from async_hfl.deployment.membership import Admission, Joining, Refusal, Role
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport import calls, joining
-from async_hfl.deployment.transport.limits import HIGHEST_VERSION, LOWEST_VERSION, PACKAGE, PROBE_BYTES, Limits
+from async_hfl.deployment.transport.limits import HIGHEST_VERSION, LOWEST_VERSION, PACKAGE, PROBE_BYTES, USUAL, Limits
 from async_hfl.deployment.transport.parts import Incoming, Outgoing
 from async_hfl.deployment.transport.session import Session
 from async_hfl.deployment.transport.transport import Transport
@@ -90,7 +90,7 @@ async def enlist(
     credentials: Credentials,
     stated: Joining,
     probe_s: float = 0.0,
-    limits: Limits = Limits(),  # noqa: B008
+    limits: Limits = USUAL,
 ) -> Admission | Refusal:
     """Ask what a session would be told on joining. Raises LinkError where nobody answers."""
     async with _channel(target, server_role, credentials, limits) as channel, _told_plainly():
@@ -103,7 +103,7 @@ async def operate(
 ) -> bytes:
     """An operator's call."""
     request = wire.Operation(lowest_version=LOWEST_VERSION, highest_version=HIGHEST_VERSION, kind=kind, payload=payload)
-    async with _channel(target, server_role, credentials, Limits()) as channel, _told_plainly():
+    async with _channel(target, server_role, credentials, USUAL) as channel, _told_plainly():
         answer = calls.call(channel, calls.OPERATE)(request, timeout=timeout_s)
         return b"".join([chunk.data async for chunk in answer])
 

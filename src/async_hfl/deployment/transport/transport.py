@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Protocol
 
 from async_hfl.core.identifiers import Address
-from async_hfl.deployment.transport.limits import Limits
+from async_hfl.deployment.transport.limits import USUAL, Limits
 from async_hfl.deployment.transport.session import Session
 from async_hfl.deployment.transport.spool import Spool
 from async_hfl.encoding.parcels import Content
-from async_hfl.encoding.rounding import Encoding
+from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 
 _DECODED_AT_ONCE = 2
 """Large parcels: unpacking takes up to their own size in memory once more."""
@@ -70,8 +70,8 @@ class Transport:
         inbox: Inbox,
         spool: Path,
         *,
-        limits: Limits = Limits(),  # noqa: B008 (frozen)
-        encoding: Encoding = Encoding(),  # noqa: B008 (frozen)
+        limits: Limits = USUAL,
+        encoding: Encoding = AS_IT_IS,
         vet: Callable[[Address, Content], None] = _accept_all,
         is_known: Callable[[Address, int, int, int], bool] = _know_nothing,
         digests: Callable[[Address, bytes], None] = _ignore,
