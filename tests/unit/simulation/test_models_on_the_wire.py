@@ -49,11 +49,10 @@ def simulated(
         return seen[0] > 400
 
     simulator.run(enough)
-    found = []
-    for *_, what in simulator.queue.heap:
-        message = getattr(what, "message", None) or getattr(getattr(what, "content", None), "message", None)
-        if getattr(message, "weights", None) is not None:
-            found.append(message.weights)
+    under_way = [getattr(what, "message", None) for *_, what in simulator.queue.heap]
+    if simulator.carriage is not None:
+        under_way += [transfer.message for transfer in simulator.carriage.transfers._underway.values()]
+    found = [message.weights for message in under_way if hasattr(message, "weights")]
     return journal, found, built.world
 
 
