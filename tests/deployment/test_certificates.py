@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import stat
 from pathlib import Path
 
@@ -180,6 +181,27 @@ def test_a_revoked_certificate_is_cut_off_and_kept_out(tmp_path: Path, authority
             with pytest.raises(LinkError, match="was revoked"):
                 await enlist(f"127.0.0.1:{port}", "gateway", device, Joining("device", "d0", 1))
             assert len(server.inbox.joined) == 1
+
+    asyncio.run(story())
+
+
+def test_a_renewed_certificate_needs_no_restart(tmp_path: Path, authority: Authority) -> None:
+    gateway = certified(authority, tmp_path / "g", "gateway", "g0")
+    device = certified(authority, tmp_path / "h", "device", "d0")
+
+    def shown(port: int) -> str:
+        return ssl.get_server_certificate(("127.0.0.1", port))
+
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers(), credentials=gateway) as (_, _, port):
+            first = await asyncio.to_thread(shown, port)
+            authority.issue(tmp_path / "g" / "request.pem", tmp_path / "g", role="gateway")
+            second = await asyncio.to_thread(shown, port)
+            assert first != second
+            (tmp_path / "g" / "certificate.pem").write_text("half copied")
+            assert await asyncio.to_thread(shown, port) == second
+            answer = await enlist(f"127.0.0.1:{port}", "gateway", device, Joining("device", "d0", 1))
+            assert not isinstance(answer, Refusal)
 
     asyncio.run(story())
 

@@ -91,14 +91,15 @@ def is_loopback(host: str) -> bool:
 
 
 class Certified:
-    """A folder with key.pem, certificate.pem and ca.pem, and on servers revoked.pem. Read again when they change, so a
-    renewed certificate needs no restart to be dialled with."""
+    """A folder with key.pem, certificate.pem and ca.pem, and on servers revoked.pem. They are read again for every new
+    connection, so neither a renewed certificate nor a longer list of revoked ones needs a restart."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._revoked: frozenset[int] = frozenset()
         self._revoked_stamp: tuple[int, int] | None = None
         self._known: dict[bytes, Contents] = {}
+        self._warned_at = -1
         self._authority = files.read_certificate(folder / files.CA_CERTIFICATE)
         self._load()
         self._read_revoked()
@@ -127,7 +128,8 @@ class Certified:
         self._own = contents(certificate, str(path))
         self._own.check_time(now(), str(path))
         left = self._own.ends - now()
-        if left < WARN_AHEAD:
+        if left < WARN_AHEAD and self._warned_at != left.days:  # once a day
+            self._warned_at = left.days
             log.warning("%s expires in %d days, on %s: renew it", path, left.days, f"{self._own.ends:%Y-%m-%d}")
         self._pems = (
             files.read(self._folder / files.KEY, "a key"),
@@ -146,9 +148,24 @@ class Certified:
         )
 
     def bind(self, server: Any, address: str) -> int:
-        key, certificate, authority = self._pems
-        made = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
+        made = grpc.dynamic_ssl_server_credentials(
+            self._server_configuration(), self._renewed, require_client_authentication=True
+        )
         return int(server.add_secure_port(address, made))
+
+    def _server_configuration(self) -> Any:
+        key, certificate, authority = self._pems
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
+
+    def _renewed(self) -> Any:
+        """Asked by gRPC, from a thread of its own, before each handshake; None: as before."""
+        try:
+            before = self._pems
+            self._load()
+            return None if self._pems == before else self._server_configuration()
+        except IdentityError as error:  # half copied, or expired: go on with what we have, and say so
+            log.error("the certificate on disk is not taken: %s", error)
+            return None
 
     def caller(self, context: Any) -> Caller:
         shown = context.auth_context().get("x509_pem_cert")
