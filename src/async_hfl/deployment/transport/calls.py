@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +10,8 @@ import grpc
 
 from async_hfl.deployment.protocol import wire_pb2 as wire
 
+# Its own words on every failed handshake would stand between ours, which say more. Set the variable to hear them.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 SERVICE = "async_hfl.wire.Link"
 _FRAME_BYTES = 4 * 2**20
 """Nothing on the wire is larger: chunks and inline parcels are far below, a joining or admission has to be."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import dataclass, field
 from math import inf
 
 from async_hfl.core.errors import SettingsError
+
+_CHUNK_S = 0.25
+_LEAST_CHUNK = 4096
 
 
 class Bucket:
@@ -31,6 +35,11 @@ class Bucket:
         self._rate = bytes_per_s
         self._tokens = 0.0 if bytes_per_s == inf else bytes_per_s
         self._filled_at = None
+
+    @property
+    def most_at_once(self) -> int:
+        """A chunk that does not make others wait for long."""
+        return sys.maxsize if self._rate == inf else max(int(self._rate * _CHUNK_S), _LEAST_CHUNK)
 
     async def take(self, count: int) -> None:
         """Wait until so many bytes may move."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -51,14 +52,14 @@ class Outgoing:
             self.progress_at = now
             self._acknowledged.set()
 
-    async def next_chunk(self, stall_s: float) -> bytes:
+    async def next_chunk(self, stall_s: float, most: int = sys.maxsize) -> bytes:
         """When there is room for it. TimeoutError: the peer has not said for so long that anything arrived."""
         assert self.window is not None
         while (room := self.window.room(self.sent)) <= 0:
             self._acknowledged.clear()
             async with asyncio.timeout(stall_s):
                 await self._acknowledged.wait()
-        return self.chunk(self.sent, room)
+        return self.chunk(self.sent, min(room, most))
 
     def chunk(self, offset: int, most: int) -> bytes:
         """Up to so many bytes from there on."""

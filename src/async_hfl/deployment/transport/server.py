@@ -96,6 +96,10 @@ class Server:
             port = self._credentials.bind(self._server, self._listen)
         except RuntimeError as error:
             raise SettingsError(f"cannot listen on {self._listen}: {error}; is the port taken?") from error
+        if not port:
+            raise SettingsError(
+                f"cannot listen on {self._listen}: is the port taken, or the address another machine's?"
+            )
         await self._server.start()
         self._watching = asyncio.get_running_loop().create_task(self._watch())
         return port
@@ -177,7 +181,8 @@ class Server:
                 log.exception("admitting %s failed", stated)
                 answer = Refusal("not_yet", f"the node that was asked failed: {type(error).__name__}")
         if isinstance(answer, Refusal):
-            log.warning("refused %s from %s: %s", stated and stated.name, who.address, answer.reason)
+            name = "somebody" if stated is None else f"{stated.role} {stated.name}"
+            log.warning("refused %s from %s: %s", name, who.address, answer.reason)
             return stated, wire.Joined(version=version, package=ours, refusal=joining.pack(answer)), None
         assert stated is not None
         if stated.role == "gateway":
@@ -251,7 +256,7 @@ class Server:
         try:
             # A second pull of the same transfer takes the place of the first.
             while out.sent < out.length and wanted.transfer in session.outgoing and out.window is moving:
-                data = await out.next_chunk(self._limits.stall_s)
+                data = await out.next_chunk(self._limits.stall_s, session.pacing.down.most_at_once)
                 await session.pacing.down.take(len(data))
                 chunk = wire.Chunk(offset=out.sent, data=data)
                 session.sent(out, len(data))  # before: the word that it arrived may be quicker than we are

@@ -23,6 +23,7 @@ from async_hfl.deployment.transport.parts import Incoming, Outgoing, digest_of
 from async_hfl.deployment.transport.window import FIRST
 from async_hfl.encoding import parcels
 from async_hfl.encoding.parcels import Content
+from async_hfl.encoding.rounding import AS_IT_IS
 from async_hfl.nodes.delivery import Packet
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class Session:
         self.outgoing: dict[int, Outgoing] = {}
         self.incoming: dict[int, Incoming] = {}
         self.said_goodbye = False
+        self.replaced = False
+        """By a newer session of the same peer."""
         self._heartbeat_s = heartbeat_s
         self._limits = transport.limits
         self._loop = asyncio.get_running_loop()
@@ -77,35 +80,38 @@ class Session:
         self._heard_at = self._loop.time()
         self._pinged: tuple[int, float] = (0, 0.0)
         self._transfers = 0
+        self._moving: set[int] = set()
+        """Numbers of the packets on offer."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[str] = self._loop.create_future()
 
     # Sending ---------------------------------------------------------------------------------------------------------
 
     def send(self, content: Content) -> None:
-        if self.transport.encoding.half or self.transport.encoding.zstd:
-            self.spawn(self._encode_and_send(content))
+        if isinstance(content, Packet) and content.number in self._moving:
+            return  # it is on its way already
+        pieces = parcels.encode(content)  # large arrays are not copied, so this is quick
+        length = sum(map(len, pieces))
+        if length <= self._limits.inline_bytes:
+            self._send_inline(content, b"".join(parcels.encode(content, self.transport.encoding)))
         else:
-            self._dispatch(content, parcels.encode(content))
+            assert isinstance(content, Packet)  # a receipt is small
+            self._moving.add(content.number)
+            self.spawn(self._offer(content, pieces, length))
 
     def send_digest(self, data: bytes) -> None:
         self._put(wire.Frame(digest=data), len(data))
 
-    async def _encode_and_send(self, content: Content) -> None:
-        self._dispatch(content, await asyncio.to_thread(parcels.encode, content, self.transport.encoding))
-
-    def _dispatch(self, content: Content, pieces: list[parcels.Buffer]) -> None:
-        length = sum(map(len, pieces))
-        number = content.number if isinstance(content, Packet) else None
-        if length <= self._limits.inline_bytes:
-            if self.push is None:
-                self.pacing.down.debit(length)
-            self._put(wire.Frame(parcel=b"".join(pieces)), length, number)
-        else:
-            assert isinstance(content, Packet)  # a receipt is small
-            self.spawn(self._offer(content, pieces, length))
+    def _send_inline(self, content: Content, parcel: bytes) -> None:
+        if self.push is None:
+            self.pacing.down.debit(len(parcel))
+        self._put(wire.Frame(parcel=parcel), len(parcel), content.number if isinstance(content, Packet) else None)
 
     async def _offer(self, content: Packet, pieces: list[parcels.Buffer], length: int) -> None:
+        encoding = self.transport.encoding
+        if encoding != AS_IT_IS:
+            pieces = await asyncio.to_thread(parcels.encode, content, encoding)
+            length = sum(map(len, pieces))
         digest = await digest_of(pieces, length)
         self._transfers += 1
         now = self._loop.time()
@@ -132,8 +138,11 @@ class Session:
         out = self.outgoing.pop(transfer, None)
         if out is None:
             return
+        self._moving.discard(out.number)
         if out.window is not None:
             self.window = out.window.size
+        if self.replaced:
+            return  # the newer session has sent it again already
         if why:
             log.warning(
                 "packet %d to %s broken off after %d of %d bytes: %s",
@@ -359,8 +368,12 @@ class Session:
             number += 1
             self._pinged = (number, self._loop.time())
             self._put(wire.Frame(heartbeat=wire.Heartbeat(number=number)))
+            asleep_from = self._loop.time()
             await asyncio.sleep(self._heartbeat_s)
-            silent = self._loop.time() - self._heard_at
+            now = self._loop.time()
+            # A loop that was held up (a slow disk, a suspended machine) has not listened either.
+            self._heard_at += max(0.0, now - asleep_from - self._heartbeat_s)
+            silent = now - self._heard_at
             if silent > self._limits.silence_s:
                 self.end(f"nothing heard for {silent:.1f} s")
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from async_hfl.deployment.transport.spool import Spool
 from async_hfl.encoding.parcels import Content
 from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 
+log = logging.getLogger("async_hfl.transport")
 _DECODED_AT_ONCE = 2
 """Large parcels: unpacking takes up to their own size in memory once more."""
 
@@ -132,6 +134,13 @@ class Transport:
         old = self._sessions.get(session.peer)
         self._sessions[session.peer] = session
         if old is not None:
+            if not old.ended:
+                log.warning(
+                    "%s has come a second time: the newer session counts. If this repeats, two processes use one name, "
+                    "or one process dials us by two addresses",
+                    session.peer,
+                )
+            old.replaced = True
             old.end("a newer session took its place")
         self.inbox.peer_joined(session.peer)
 
