@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
+import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -128,6 +129,44 @@ def test_a_slow_transfer_is_not_silence(tmp_path: Path) -> None:
             assert not server.inbox.lost
             assert not device.inbox.lost
             assert server.inbox.arrived_[0][2] > 4 * size / 80_000.0 / 2
+
+    asyncio.run(story())
+
+
+def test_a_loop_that_was_held_up_does_not_blame_its_peers(tmp_path: Path) -> None:
+    """A disk that takes seconds for a commit, a machine that slept: nobody listened, so silence means nothing."""
+
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers()) as (server, _, port), dialling(tmp_path / "d", port) as device:
+            await until(lambda: bool(server.inbox.joined and device.inbox.joined))
+            time.sleep(2 * QUICK.silence_s)
+            device.transport.send(GATEWAY, update(1, SMALL))
+            await until(lambda: bool(server.inbox.arrived_))
+            await asyncio.sleep(3 * QUICK.heartbeat_s)
+            assert not server.inbox.lost
+            assert not device.inbox.lost
+
+    asyncio.run(story())
+
+
+def test_what_is_on_its_way_is_not_sent_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        pacing = Pacing(Bucket(400_000.0), Bucket(400_000.0))
+        async with (
+            serving(tmp_path / "s", Numbers(), pacing=pacing) as (server, _, port),
+            dialling(tmp_path / "d", port) as device,
+        ):
+            await until(lambda: bool(device.inbox.joined))
+            packet = update(1, LARGE)
+            device.transport.send(GATEWAY, packet)
+            await until(lambda: any(moving.bytes for moving in server.transport.transfers()))
+            device.transport.send(GATEWAY, packet)
+            await until(lambda: bool(device.inbox.over))
+            assert len(server.inbox.arrived_) == 1
+            assert device.inbox.over == [(GATEWAY, 1)]
+            assert device.transport.traffic()[GATEWAY].sent == length_of(packet)
+            device.transport.send(GATEWAY, packet)  # its receipt was lost, say
+            await until(lambda: len(server.inbox.arrived_) == 2)
 
     asyncio.run(story())
 
