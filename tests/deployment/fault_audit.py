@@ -24,6 +24,8 @@ from async_hfl.journal.events_file import columns
 from async_hfl.nodes.cloud import CloudNode
 from async_hfl.nodes.delivery import Arrived, DeliveryState, Packet, ReliableNode
 from async_hfl.nodes.device import DeviceNode
+from async_hfl.nodes.recovery import DurableNode
+from async_hfl.simulation.memory_disk import MemoryDisk
 
 
 @dataclass
@@ -87,6 +89,22 @@ def reliable_node(state: Path) -> ReliableNode:
         for logged in stored.events(after=start):
             node.handle(from_plain(stored.decode(logged.body)))
     return node
+
+
+def open_requests(state: Path) -> list[str]:
+    """What the cloud has asked its shell for and not heard of, as its disk has it: Solve, Evaluate."""
+    card = card_of(state)
+    nothing = frozen(np.zeros(int(card.facts["model_size"]), np.float32))
+    disk = MemoryDisk()
+    node = DurableNode(lambda: wrapped(card, deployed_cloud(card, nothing)), disk)
+    with StoredNode(state) as stored:
+        start = stored.snapshots()[-1]
+        disk.replace(stored.snapshot(start))
+        for logged in stored.events(after=start):
+            disk.append(stored.decode(logged.body))
+        disk.commit()
+        node.recover()
+    return [type(request).__name__ for request in node.requests.values()]
 
 
 def delivery_of(state: Path) -> DeliveryState:

@@ -7,6 +7,7 @@ docs/results/faults.md (see fault_rows.py)."""
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -28,7 +29,7 @@ from async_hfl.deployment.store.schema import DATABASE, open_for_reading
 from async_hfl.deployment.transport.link import operate
 from async_hfl.journal.events_file import columns
 
-HANG_GUARD_S = 120.0
+HANG_GUARD_S = 60.0
 POLL_S = 0.03
 MODEL_NUMBERS = 50_000
 MODEL_BYTES = 4 * MODEL_NUMBERS
@@ -76,7 +77,8 @@ class Watch:
                 "SELECT number, event FROM log WHERE number > ? ORDER BY number", (self._events,)
             ):
                 event = from_plain(_WITHOUT_ARRAYS.decode(body))
-                found.append(Sight(now, self.name, type(event).__name__, {"event": event}))
+                facts = {name: getattr(event, name) for name in ("peer", "sender", "content") if hasattr(event, name)}
+                found.append(Sight(now, self.name, type(event).__name__, facts))
                 self._events = number
         finally:
             database.close()
@@ -107,6 +109,9 @@ class Scene:
             return msgspec.msgpack.decode(value)[role]
         finally:
             database.close()
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        self.node(name).kill(number)
 
     async def kill(self, *names: str) -> float:
         for name in names:
@@ -156,6 +161,16 @@ class Scene:
             f"an update of {device or 'anybody'} is mixed at {gateways}",
             lambda: any(self.since(since, name, "job", **fields) for name in gateways),
         )
+
+    def mixed_and_not_uploaded(self, gateway: str) -> int:
+        """Updates that only that gateway's disk has."""
+        count = 0
+        for sight in self.sights:
+            if sight.node == gateway and sight.kind == "job" and sight.fields["reason"] == "aggregated":
+                count += 1
+            elif sight.node == gateway and sight.kind == "sent" and sight.fields["message"] == "Upload":
+                count = 0
+        return count
 
     async def mid_upload(self, device: str, share: float = 0.3) -> str:
         """Wait until an update of that device is partly through; returns the gateway it goes to."""
@@ -262,3 +277,12 @@ async def scene(
         yield stage
     finally:
         await cluster.stop()
+
+
+def assert_nothing_lost(found: Audit) -> None:
+    assert found.lost == set()
+    assert found.listed == set()
+    assert found.doubled == set()
+    assert found.unaccounted == []
+    assert len(found.acknowledged) > 5
+    assert found.decided
