@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := $(BIN)/async-hfl
 WORKERS ?= 2
 
-.PHONY: demo test test-long bench check clean
+.PHONY: protocol demo test test-long bench check clean
 
 demo: .venv/.ready
 	$(RUN) demo
@@ -34,6 +34,13 @@ check: .venv/.ready
 	$(PYTHON) -m venv .venv
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	@touch $@
+
+# The code of an old compiler runs with old and new protobuf libraries, not the other way round.
+protocol:
+	$(PYTHON) -m venv .venv-protoc
+	.venv-protoc/bin/python -m pip install --quiet --disable-pip-version-check grpcio-tools==1.76.0
+	cd src/async_hfl/deployment/protocol && ../../../../.venv-protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. wire.proto
+	rm -rf .venv-protoc
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
