@@ -37,6 +37,7 @@ class TaskFacts:
     threshold: float
     direction: str
     task: str
+    task_digest: str
     method: str
 
     @staticmethod
@@ -74,6 +75,7 @@ def deployed_cloud(card: IdentityCard, weights: Weights) -> CloudNode:
         start.patience,
         settings.cloud.gateway_patience,
         0.0 if share is None else share,
+        settings.evaluation.devices if settings.evaluation.where == "devices" else 0,
     )
     return cloud_node(
         settings,

@@ -18,7 +18,7 @@ from async_hfl.assembly.deployed_nodes import (
     settings_of,
     settings_text,
 )
-from async_hfl.assembly.local_learning import Part, local_learner
+from async_hfl.assembly.local_learning import Local, local_learner, task_digest
 from async_hfl.assembly.node_building import check_sketch
 from async_hfl.assembly.settings import RunChoice, Settings
 from async_hfl.core.learner import Learner
@@ -72,6 +72,7 @@ def _facts(learner: Learner, choice: RunChoice) -> TaskFacts:
         target.threshold,
         target.direction,
         choice.task,
+        task_digest(choice.task, learner.layout),
         choice.method,
     )
 
@@ -80,12 +81,13 @@ def gateway_plan(name: str) -> GatewayPlan:
     return GatewayPlan(name, deployed_gateway, _budget)
 
 
-def device_plan(names: Sequence[str], parts: Sequence[Part]) -> DevicePlan:
-    return DevicePlan(list(names), deployed_device, partial(_child, tuple(parts)), _budget)
+def device_plan(names: Sequence[str], local: Local) -> DevicePlan:
+    return DevicePlan(list(names), deployed_device, partial(_child, local), _budget)
 
 
-def _child(parts: tuple[Part, ...], card: IdentityCard) -> Callable[[], tuple[LocalLearner, Ready]]:
-    return partial(local_learner, card.settings, TaskFacts.of(card).seed, parts)
+def _child(local: Local, card: IdentityCard) -> Callable[[], tuple[LocalLearner, Ready]]:
+    facts = TaskFacts.of(card)
+    return partial(local_learner, card.settings, facts.seed, facts.task_digest, local)
 
 
 def _budget(card: IdentityCard) -> int:

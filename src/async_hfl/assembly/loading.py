@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from async_hfl.assembly.expectations import expected
-from async_hfl.assembly.network_kinds import BY_RADIO, READ_BY, devices_of_file, network_kind
+from async_hfl.assembly.network_kinds import BY_RADIO, DEPLOYED, READ_BY, devices_of_file, network_kind
 from async_hfl.assembly.own_learner import own_settings
 from async_hfl.assembly.settings import LifeSection, RadioSection, RunChoice, Section, Settings
 from async_hfl.assembly.user_code import is_user_code
@@ -50,6 +50,15 @@ _READ_BY = {
     "utility.components": ("utility.compression", {"pca"}),
 }
 """Settings that only some choices read: which choice, and which of its values do."""
+_DEPLOYED = (
+    "evaluation.",
+    "journal.",
+    "cloud.start",
+    "cloud.gateway_patience",
+    "cloud.linger",
+    "gateway.cloud_patience",
+)
+_SIMULATED = ("life.", "simulation.", "radio.")
 UNLIMITED = "unlimited"
 _NO_LIMIT = 1e15
 KINDS = {"task": "tasks", "network": "networks", "preset": "presets", "method": "methods"}
@@ -249,6 +258,7 @@ def _check_read(settings: Settings, origin: Mapping[str, str]) -> None:
         chosen = getattr(getattr(settings, section), key)
         if path in origin and not origin[path].startswith(_PACKAGED) and chosen not in values:
             raise SettingsError(f"{path} ({origin[path]}): with {decider} = {chosen!r} nobody reads it; leave it out")
+    _check_shell(settings, origin)
     for section, keys, what in (
         ("task", read | {"name", "devices", "target"}, f"the task {task.name}{dealt_by}"),
         ("network", READ_BY[kind] | {"name"}, f"the network {kind}"),
@@ -258,6 +268,16 @@ def _check_read(settings: Settings, origin: Mapping[str, str]) -> None:
             own = not source.startswith(_PACKAGED)
             if own and path.startswith(f"{section}.") and path.removeprefix(f"{section}.") not in keys:
                 raise SettingsError(f"{path} ({source}): {what} does not read it; leave it out")
+
+
+def _check_shell(settings: Settings, origin: Mapping[str, str]) -> None:
+    """Some settings are for simulated runs alone, some for deployed ones."""
+    deployed = settings.network.name == DEPLOYED
+    others = _SIMULATED if deployed else _DEPLOYED
+    told = "the run is deployed" if deployed else "the run is simulated"
+    for path, source in origin.items():
+        if path.startswith(others) and not source.startswith(_PACKAGED):
+            raise SettingsError(f"{path} ({source}): {told}, and nobody reads it; leave it out")
 
 
 def _folder(kind: str) -> Traversable:

@@ -60,6 +60,8 @@ class Living:
     gateway_patience: float
     bandwidth_share: float
     """0: the settings say bytes per second."""
+    assessors: int = 0
+    """Devices asked to evaluate; 0: the cloud does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,9 @@ def cloud_node(
         seed=stream_seed(seed, "association"),
         sketch=method.sketch,
         components=method.components,
+        assessors=0 if living is None else living.assessors,
+        assessment_period=settings.evaluation.period,
+        assessment_patience=settings.evaluation.patience,
         start_devices=0 if living is None else living.start_devices,
         start_gateways=0 if living is None else living.start_gateways,
         start_patience=0.0 if living is None else living.start_patience,

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from async_hfl.cli.common import Commands, add_settings, finish
+from async_hfl.cli.common import Commands, add_settings, finish, print_json
 from async_hfl.core.errors import UserError
 
 
@@ -29,8 +29,11 @@ def add_commands(commands: Commands) -> None:
     finish(gateway, _gateway)
 
     device = commands.add_parser("device", help="be a device of a deployment, or several")
-    device.add_argument("--gateways", required=True, metavar="HOST:PORT,...", help="those it can reach")
-    device.add_argument("--shard", metavar="3/8,...", help="that part of a built-in data set")
+    device.add_argument("--gateways", metavar="HOST:PORT,...", help="those it can reach")
+    device.add_argument("--data", metavar="PATH", help="its own samples: .npz, .csv, or a folder of them")
+    device.add_argument("--shard", metavar="3/8,...", help="that part of a built-in data set instead")
+    device.add_argument("--task", help="the task as it is installed here (FILE.py:NAME), if the cloud's is a file")
+    device.add_argument("--check", action="store_true", help="load, train once, say how that went, and end")
     _add_process(device, "device")
     finish(device, _device)
 
@@ -123,15 +126,15 @@ def _gateway(options: argparse.Namespace) -> int:
 
 def _device(options: argparse.Namespace) -> int:
     names = options.name.split(",")
+    local = _local(options, names)
+    if options.check:
+        return _check(options, local)
+    if not options.gateways:
+        raise UserError("whom is this device to join? --gateways HOST:PORT,...")
     credentials = _begin(options, "device", *names)
     from async_hfl.assembly.deploying import device_plan
     from async_hfl.deployment.device_process import DeviceProcess
 
-    if options.shard is None:
-        raise UserError("what is this device to train on? --shard 3/8 takes a part of a built-in data set")
-    parts = [_part(text) for text in options.shard.split(",")]
-    if len(parts) != len(names):
-        raise UserError(f"--shard names {len(parts)} parts and --name {len(names)} devices; give each device one")
     state = options.state or Path("state")
     states = [state] if options.state is not None and len(names) == 1 else [state / name for name in names]
     reached = [text.split(",") for text in options.gateways.split(";")]
@@ -139,8 +142,34 @@ def _device(options: argparse.Namespace) -> int:
         reached *= len(names)
     if len(reached) != len(names):
         raise UserError(f"--gateways has {len(reached)} lists (parted by ;) for {len(names)} devices")
-    process = DeviceProcess(device_plan(names, parts), states, reached, credentials)
-    return _ended(process.run())
+    return _ended(DeviceProcess(device_plan(names, local), states, reached, credentials).run())
+
+
+def _local(options: argparse.Namespace, names: list[str]) -> Any:
+    """What the device trains on."""
+    from async_hfl.assembly.local_learning import Files, Local
+
+    if (options.shard is None) == (options.data is None):
+        raise UserError(
+            "what is this device to train on? Either --data PATH, or --shard 3/8 of a built-in data set; not both"
+        )
+    texts = (options.data if options.shard is None else options.shard).split(",")
+    if len(texts) != len(names):
+        raise UserError(f"{len(texts)} parts of data for {len(names)} devices (--name); give each device one")
+    sources = [_part(text) if options.data is None else Files(Path(text).resolve()) for text in texts]
+    return Local(tuple(sources), options.task or "")
+
+
+def _check(options: argparse.Namespace, local: Any) -> int:
+    from async_hfl.assembly.device_check import check_device
+
+    found = check_device(options.task, local)
+    if options.json:
+        print_json(found)
+    else:
+        for samples, seconds in zip(found["samples"], found["compute_s"], strict=True):
+            print(f"{found['task']}: {samples} samples, one training takes {seconds:.3f} s")
+    return 0
 
 
 def _part(text: str) -> Any:

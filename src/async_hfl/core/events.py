@@ -48,6 +48,15 @@ class Trained:
 
 @plain
 @dataclass(frozen=True, slots=True)
+class TrainingBroke:
+    """There will be no result: training failed, or what trained was ended."""
+
+    at: float
+    job: JobId
+
+
+@plain
+@dataclass(frozen=True, slots=True)
 class Solved:
     at: float
     number: int
@@ -124,6 +133,7 @@ Event = (
     | Received
     | TimerFired
     | Trained
+    | TrainingBroke
     | Solved
     | Evaluated
     | PeerLost

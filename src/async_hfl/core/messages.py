@@ -1,9 +1,9 @@
 """What nodes say to each other. All frozen, all plain data, none of it Python objects that need unpickling.
 
-cloud -> gateway   WarmUp, GlobalModel, Answer, UploadHeld, Assignment, Granted, Finish, Fenced, Refused, Noted
-gateway -> cloud   Hello, Upload, Released, Report, Unsettled
-gateway -> device  Train, Probe, Noted
-device -> gateway  Update, JobDropped, Alive, Unsettled
+cloud -> gateway   WarmUp, GlobalModel, Answer, UploadHeld, Assignment, Granted, Finish, Fenced, Refused, Noted, Assess
+gateway -> cloud   Hello, Upload, Released, Report, Unsettled, Assessed
+gateway -> device  Train, Probe, Noted, Assess
+device -> gateway  Update, JobDropped, Alive, Unsettled, Assessed
 """
 
 from __future__ import annotations
@@ -296,7 +296,33 @@ class Noted:
     jobs: tuple[JobId, ...]
 
 
-CloudMessage = WarmUp | GlobalModel | Answer | UploadHeld | Assignment | Granted | Finish | Fenced | Refused | Noted
+@plain
+@dataclass(frozen=True, slots=True)
+class Assess:
+    """How good is this model on samples that these devices hold? Gateways pass it on to each of theirs."""
+
+    epoch: int
+    weights: Weights
+    devices: tuple[int, ...] = ()
+    """Whom to ask; empty on the way to a device."""
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Assessed:
+    """A device's answer, and a gateway's who passes it on."""
+
+    epoch: int
+    metric: float
+    """NaN where it has nothing to judge by, like loss."""
+    loss: float
+    device: int | None = None
+    """Who it was; None on the way to a gateway, which knows."""
+
+
+CloudMessage = (
+    WarmUp | GlobalModel | Answer | UploadHeld | Assignment | Granted | Finish | Fenced | Refused | Noted | Assess
+)
 GatewayMessage = Hello | Upload | Released | Report | Train | Probe
-DeviceMessage = Update | JobDropped | Alive | Unsettled
+DeviceMessage = Update | JobDropped | Alive | Unsettled | Assessed
 Message = CloudMessage | GatewayMessage | DeviceMessage

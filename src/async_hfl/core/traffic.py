@@ -91,6 +91,10 @@ def _update(message: m.Update, model_bytes: int) -> Traffic:
     return Traffic(model_bytes, message.gradient.nbytes, 0, HEADER_BYTES)
 
 
+def _assess(message: m.Assess, model_bytes: int) -> Traffic:
+    return Traffic(model_bytes, 0, 0, HEADER_BYTES + 4 * len(message.devices))
+
+
 _SIZES: dict[type, Callable[[Any, int], Traffic]] = {
     m.WarmUp: _warm_up,
     m.GlobalModel: _model_with_basis,
@@ -102,6 +106,8 @@ _SIZES: dict[type, Callable[[Any, int], Traffic]] = {
     m.Fenced: _control,
     m.Refused: _control,
     m.Noted: _account,
+    m.Assess: _assess,
+    m.Assessed: _control,
     m.Hello: _control,
     m.Upload: _upload,
     m.Released: _one_device,

@@ -22,7 +22,14 @@ from async_hfl.core.policies import AssociationPolicy
 from async_hfl.core.records import EpochRecord, Record
 from async_hfl.core.weights import Weights, digest
 from async_hfl.deployment.identity.credentials import Credentials
-from async_hfl.deployment.identity_card import IdentityCard, draw_incarnation, draw_run, keep_card, read_card
+from async_hfl.deployment.identity_card import (
+    IdentityCard,
+    WrongState,
+    draw_incarnation,
+    draw_run,
+    keep_card,
+    read_card,
+)
 from async_hfl.deployment.inbox import Inbox
 from async_hfl.deployment.listening import Listening
 from async_hfl.deployment.membership import Admission, Joining, Refusal
@@ -139,6 +146,11 @@ class CloudProcess:
                     facts,
                 )
                 keep_card(self.store, card)
+            elif card.settings_digest != plan.settings_digest:
+                raise WrongState(
+                    f"{self.state}: its run began with other settings (digest {card.settings_digest[:16]}, now "
+                    f"{plan.settings_digest[:16]}); give the same ones, or a new --state for a new run"
+                )
             self.card = card
             return await self._run(card)
 

@@ -7,22 +7,20 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from async_hfl.core.effects import StartTraining
 from async_hfl.core.errors import UserError
-from async_hfl.core.events import Returned, Trained
-from async_hfl.core.identifiers import JobId, device_address
-from async_hfl.core.learner import TrainingJob, TrainingResult
-from async_hfl.core.randomness import scramble, stream_seed
+from async_hfl.core.identifiers import device_address
 from async_hfl.core.records import Record
 from async_hfl.deployment.gateway_process import Refused, ask_to_join
 from async_hfl.deployment.identity.credentials import Credentials
 from async_hfl.deployment.identity_card import IdentityCard, draw_incarnation, keep_card, note_clock, read_card
 from async_hfl.deployment.inbox import Inbox
 from async_hfl.deployment.membership import Joining, Refusal
-from async_hfl.deployment.shell import NoHands, Shell
+from async_hfl.deployment.shell import Shell
 from async_hfl.deployment.store.node_store import NodeStore
-from async_hfl.deployment.training_child import LocalLearner, Ready, TrainingChild
+from async_hfl.deployment.training_child import LocalLearner, Ready
+from async_hfl.deployment.training_service import Trainee, TrainingService
 from async_hfl.deployment.transport.link import Link
 from async_hfl.deployment.transport.transport import Transport
 from async_hfl.deployment.vetting import Facts, vetting
@@ -41,23 +39,6 @@ class DevicePlan:
     child: Callable[[IdentityCard], Callable[[], tuple[LocalLearner, Ready]]]
     """Given what the cloud said: what the training process is to make. Raises UserError where it cannot be."""
     payload_budget: Callable[[IdentityCard], int]
-
-
-class _Trainee(NoHands):
-    """One device's way to the child that it shares with others."""
-
-    def __init__(self, place: int, seed: int, child: TrainingChild) -> None:
-        self._place = place
-        self._seed = stream_seed(seed, "training")
-        self._child = child
-
-    def train(self, work: StartTraining) -> None:
-        job = work.job
-        seed = scramble(self._seed ^ (job.gateway << 44) ^ (job.incarnation << 32) ^ job.number)
-        self._child.train(TrainingJob(job, self._place, work.weights, seed, work.generation))
-
-    def stop_training(self, job: JobId) -> None:
-        self._child.stop(job)
 
 
 class _Device:
@@ -132,40 +113,27 @@ class DeviceProcess:
         if len({(device.card.run, device.card.settings_digest) for device in devices}) > 1:
             raise UserError("the devices of this process belong to different runs; give them new state directories")
         loop = asyncio.get_running_loop()
-
-        def trained(place: int, job: JobId, result: TrainingResult, seconds: float) -> None:
-            devices[place].inbox.from_thread(lambda at: Trained(at, job, result, seconds))
-
-        def gone() -> None:
-            loop.call_soon_threadsafe(self._child_gone, devices)
-
-        self._child = child = TrainingChild(self.plan.child(devices[0].card), trained, gone)
-        self._ready = await asyncio.to_thread(child.start)
-        log.info("ready: samples %s, seconds a training %s", self._ready.samples, self._ready.compute_s)
-        shells = [loop.create_task(self._live(place, device, child)) for place, device in enumerate(devices)]
-        over = loop.create_task(self._over.wait())
+        service = TrainingService(self.plan.child(devices[0].card), [device.inbox for device in devices])
+        tasks: list[asyncio.Future[Any]] = []
         try:
-            done, _ = await asyncio.wait([*shells, over], return_when=asyncio.FIRST_COMPLETED)
+            self._ready = await service.start()
+            log.info("ready: samples %s, seconds a training %s", self._ready.samples, self._ready.compute_s)
+            tasks = [loop.create_task(self._live(place, device, service)) for place, device in enumerate(devices)]
+            over = loop.create_task(self._over.wait())
+            tasks += [over, service.failed]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done - {over}:
                 task.result()  # a node does not end by itself: raises what went wrong
             if self._told is not None and self._told.kind == "refused":
                 raise Refused(f"refused: {self._told.reason}")
         finally:
-            for task in (*shells, over):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*shells, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.gather(*(link.close() for device in devices for link in device.links))
-            await asyncio.to_thread(self._child.close)
+            await service.close()
 
-    def _child_gone(self, devices: list[_Device]) -> None:
-        """Somebody ended the training process: what it was doing is gone, a new one takes its place."""
-        log.warning("the training process is gone; starting another")
-        for device in devices:
-            device.inbox.put(lambda at: Returned(at))
-        self._told = Refusal("refused", "the training process ended; see its words above")
-        self._over.set()
-
-    async def _live(self, place: int, device: _Device, child: TrainingChild) -> None:
+    async def _live(self, place: int, device: _Device, service: TrainingService) -> None:
         card, store, inbox = device.card, device.store, device.inbox
         transport = Transport(
             inbox,
@@ -177,7 +145,7 @@ class DeviceProcess:
         def make() -> ReliableNode:
             return wrapped(card, self.plan.make(card))
 
-        hands = _Trainee(place, int(card.facts["seed"]), child)
+        hands = Trainee(place, int(card.facts["seed"]), service)
         shell = Shell(
             device_address(card.number),
             DurableNode(make, store),

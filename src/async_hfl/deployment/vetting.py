@@ -32,13 +32,14 @@ _MAY_SAY: dict[tuple[int, int], frozenset[type]] = {
             m.Fenced,
             m.Refused,
             m.Noted,
+            m.Assess,
         }
     ),
-    (GATEWAY_TIER, CLOUD_TIER): frozenset({m.Hello, m.Upload, m.Released, m.Report, m.Unsettled}),
-    (GATEWAY_TIER, DEVICE_TIER): frozenset({m.Train, m.Probe, m.Noted}),
-    (DEVICE_TIER, GATEWAY_TIER): frozenset({m.Update, m.JobDropped, m.Alive, m.Unsettled}),
+    (GATEWAY_TIER, CLOUD_TIER): frozenset({m.Hello, m.Upload, m.Released, m.Report, m.Unsettled, m.Assessed}),
+    (GATEWAY_TIER, DEVICE_TIER): frozenset({m.Train, m.Probe, m.Noted, m.Assess}),
+    (DEVICE_TIER, GATEWAY_TIER): frozenset({m.Update, m.JobDropped, m.Alive, m.Unsettled, m.Assessed}),
 }
-_MAY_BE_NAN = {"loss", "squared_loss"}
+_MAY_BE_NAN = {"loss", "squared_loss", "metric"}
 _MAY_BE_NEGATIVE = {"loss"}
 _DEVICE_FIELDS = {"device", "devices", "lost", "heard"}
 _MOST_TEXT = 4096

@@ -37,6 +37,7 @@ from async_hfl.core.records import AssociationRecord, EpochRecord, LifeRecord, U
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights, digest
 from async_hfl.nodes import accounts
+from async_hfl.nodes import cloud_assessment as assessment
 from async_hfl.nodes import cloud_joining as joining
 from async_hfl.nodes import cloud_warmup as warmup
 from async_hfl.nodes.cloud_aggregation import CloudAggregation
@@ -85,6 +86,7 @@ class CloudNode:
             m.Released: self._released,
             m.Report: self._report,
             m.Hello: self._hello,
+            m.Assessed: self._assessed,
             m.Unsettled: self._unsettled,
         }
 
@@ -146,9 +148,12 @@ class CloudNode:
             for gateway, member in enumerate(state.members):
                 if member.live and gateway not in answered:
                     self.send_global(gateway)
-        if state.epoch % rules.evaluate_every == 0:
+        if state.epoch % rules.evaluate_every == 0 and assessment.is_due(self):
             state.awaiting[state.epoch] = (state.updates, at)
-            self.emit(Evaluate(state.epoch, weights))
+            if rules.assessors:
+                assessment.begin(self, at)
+            else:
+                self.emit(Evaluate(state.epoch, weights))
         if self.revisits and state.epoch - state.revisited_epoch >= rules.association_period:
             # Counted apart from the solutions that a lost gateway asks for: those do not put the next one off.
             state.revisited_epoch = state.epoch
@@ -203,16 +208,22 @@ class CloudNode:
     # Evaluation and the end --------------------------------------------------------------------------------------
 
     def _evaluated(self, event: Evaluated) -> None:
+        self.evaluated(event.epoch, event.evaluation, event.at)
+
+    def evaluated(self, number: int, evaluation: Evaluation, at: float) -> None:
         """Evaluations count in the order of their epochs and at the time the model was made, however long they took."""
         state = self.state
-        if state.phase == "over" or event.epoch not in state.awaiting:
+        if state.phase == "over" or number not in state.awaiting:
             return
-        state.evaluated[event.epoch] = event.evaluation
+        state.evaluated[number] = evaluation
         while state.awaiting and (epoch := min(state.awaiting)) in state.evaluated:
             updates, made_at = state.awaiting.pop(epoch)
             if self._counted(epoch, updates, made_at, state.evaluated.pop(epoch)):
-                self._finish(event.at)
+                self._finish(at)
                 return
+
+    def _assessed(self, event: Received, answer: m.Assessed) -> None:
+        assessment.answered(self, answer, event.at)
 
     def _counted(self, epoch: int, updates: int, made_at: float, evaluation: Evaluation) -> bool:
         """Note one evaluation; is the run over with it?"""
@@ -410,6 +421,8 @@ class CloudNode:
         if event.key == joining.START_TIMER:
             self.state.start_due = True
             joining.begin_if_due(self, event.at)
+        elif event.key == assessment.TIMER:
+            assessment.close_due(self, event.at)
         elif event.key == joining.GONE_TIMER:
             joining.give_up_gateways(self, event.at)
         elif event.key in ("warmup_patience", "warmup_limit"):

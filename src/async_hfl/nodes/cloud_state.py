@@ -87,6 +87,17 @@ class WarmUpState:
 
 @plain
 @dataclass(slots=True)
+class Assessment:
+    """An evaluation by devices that is not closed yet."""
+
+    asked: set[int]
+    due: float
+    answers: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """By device: metric and loss; NaN from one that has nothing to judge by."""
+
+
+@plain
+@dataclass(slots=True)
 class CloudState:
     weights: Weights
     members: list[Membership]
@@ -117,5 +128,7 @@ class CloudState:
     """Where devices join at run time: the links so far; None: as the node was made."""
     start_due: bool = False
     """The patience to wait for more devices is over."""
+    assessments: dict[int, Assessment] = field(default_factory=dict)
+    """By cloud epoch."""
     gone: dict[int, float] = field(default_factory=dict)
     """Gateways without a session, and when each is held for lost."""

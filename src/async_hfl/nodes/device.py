@@ -14,11 +14,33 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from async_hfl.core.effects import Effect, Send, StartTraining, StopTraining
+from async_hfl.core.effects import Effect, Evaluate, Send, StartTraining, StopTraining
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.core.events import Acknowledged, Event, PeerJoined, PeerLost, Received, Returned, Started, Trained
+from async_hfl.core.events import (
+    Acknowledged,
+    Evaluated,
+    Event,
+    PeerJoined,
+    PeerLost,
+    Received,
+    Returned,
+    Started,
+    Trained,
+    TrainingBroke,
+)
 from async_hfl.core.identifiers import Address, JobId, gateway_address
-from async_hfl.core.messages import Alive, DropReason, Gradient, JobDropped, Noted, Probe, Train, Update
+from async_hfl.core.messages import (
+    Alive,
+    Assess,
+    Assessed,
+    DropReason,
+    Gradient,
+    JobDropped,
+    Noted,
+    Probe,
+    Train,
+    Update,
+)
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 from async_hfl.core.projection import CountSketch, PcaProjection
 from async_hfl.nodes.accounts import still_unsettled, to_report
@@ -40,6 +62,8 @@ class DeviceState:
     """What the gradient is compressed with before it is sent."""
     accepted: int = 0
     """Jobs begun."""
+    assessing: tuple[tuple[int, int], ...] = ()
+    """Evaluations asked for: the cloud epoch of the model, and the gateway that asked."""
     warmup: bool = False
     """The job is a warm-up job."""
     unsettled: tuple[JobId, ...] = ()
@@ -80,9 +104,16 @@ class DeviceNode:
             if type(message) is Noted:
                 self.state.unsettled = tuple(job for job in self.state.unsettled if job not in message.jobs)
                 return []
+            if type(message) is Assess:
+                self.state.assessing += ((message.epoch, event.sender.number),)
+                return [Evaluate(message.epoch, message.weights)]
             raise InvariantViolation(f"a device was sent {type(message).__name__}")
         if type(event) is Trained:
             return self._trained(event)
+        if type(event) is TrainingBroke:
+            return self._broke(event)
+        if type(event) is Evaluated:
+            return self._evaluated(event)
         if type(event) is Acknowledged:
             if type(event.message) is Update and not event.message.warmup:
                 self.state.unsettled += (event.message.job,)
@@ -144,6 +175,20 @@ class DeviceNode:
             state.warmup,
         )
         return [Send(gateway_address(event.job.gateway), update)]
+
+    def _broke(self, event: TrainingBroke) -> list[Effect]:
+        job = self.state.job
+        if event.job != job:
+            return []
+        self.state.job = None
+        return [self._dropped(gateway_address(job.gateway), job, "device_lost")]
+
+    def _evaluated(self, event: Evaluated) -> list[Effect]:
+        """Through the gateway that asked; NaN where there is nothing to judge by."""
+        state, found = self.state, event.evaluation
+        asked = [gateway for epoch, gateway in state.assessing if epoch == event.epoch]
+        state.assessing = tuple(one for one in state.assessing if one[0] != event.epoch)
+        return [Send(gateway_address(gateway), Assessed(event.epoch, found.metric, found.loss)) for gateway in asked]
 
     def _returned(self) -> list[Effect]:
         state = self.state

@@ -17,7 +17,7 @@ import numpy as np
 from async_hfl.core import messages as m
 from async_hfl.core.effects import Effect, Send, SetTimer, Stop, Write
 from async_hfl.core.events import Event, PeerJoined, PeerLost, Received, Returned, Started, TimerFired
-from async_hfl.core.identifiers import CLOUD, JobId
+from async_hfl.core.identifiers import CLOUD, JobId, device_address
 from async_hfl.core.plain import Plain, from_plain, to_plain
 from async_hfl.core.policies import SelectionPolicy
 from async_hfl.core.projection import PcaProjection
@@ -54,6 +54,8 @@ class GatewayNode:
             m.Alive: self._alive,
             m.Unsettled: self._unsettled,
             m.Noted: self._noted,
+            m.Assess: self._assess,
+            m.Assessed: self._assessed,
             m.Answer: self._answer,
             m.UploadHeld: self._upload_held,
             m.GlobalModel: self._global_model,
@@ -221,6 +223,16 @@ class GatewayNode:
 
     def _unsettled(self, event: Received, unsettled: m.Unsettled) -> None:
         accounts.pass_on_report(self, event.sender.number, unsettled)
+
+    def _assess(self, _: Received, assess: m.Assess) -> None:
+        """Ask those that can be asked now; the cloud does not wait for the others for ever."""
+        for device in assess.devices:
+            if device in self.state.present:
+                self.emit(Send(device_address(device), m.Assess(assess.epoch, assess.weights)))
+
+    def _assessed(self, event: Received, assessed: m.Assessed) -> None:
+        device = event.sender.number
+        self.emit(Send(CLOUD, m.Assessed(assessed.epoch, assessed.metric, assessed.loss, device)))
 
     def _noted(self, _: Received, noted: m.Noted) -> None:
         accounts.pass_on_note(self, noted)

@@ -102,6 +102,11 @@ class CloudRules:
     """Of the projection that is fitted to the warm-up gradients; 0: none is."""
     association_patience: float = 60.0
     """Seconds from the first device without a working gateway to the solution that finds all such ones another."""
+    assessors: int = 0
+    """Devices asked how good a model is, where the cloud cannot judge by itself; 0: it can."""
+    assessment_period: int = 1
+    """Evaluations that are due between two that devices are asked for."""
+    assessment_patience: float = 60.0
     start_devices: int = 0
     """So many must have joined, through ..."""
     start_gateways: int = 0
