@@ -230,10 +230,14 @@ def test_insecure_stays_on_loopback(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_keys_are_their_owners(tmp_path: Path, authority: Authority) -> None:
+def test_keys_are_their_owners(tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
     request(tmp_path / "n", "lab", "device", ["d0"])
     for key in (tmp_path / "n" / "key.pem", tmp_path / "ca" / "ca.key"):
         assert stat.S_IMODE(os.stat(key).st_mode) == 0o600
+    authority.bundle("device", ["d1"], tmp_path / "m")
+    (tmp_path / "m" / "key.pem").chmod(0o644)
+    Certified(tmp_path / "m")
+    assert "chmod 600" in caplog.text
 
 
 def test_what_an_authority_refuses(tmp_path: Path, authority: Authority) -> None:

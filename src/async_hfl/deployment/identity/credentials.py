@@ -100,6 +100,7 @@ class Certified:
         self._revoked_stamp: tuple[int, int] | None = None
         self._known: dict[bytes, Contents] = {}
         self._warned_at = -1
+        self._key_warned = False
         self._authority = files.read_certificate(folder / files.CA_CERTIFICATE)
         self._load()
         self._read_revoked()
@@ -122,6 +123,7 @@ class Certified:
         path = self._folder / files.CERTIFICATE
         certificate = files.read_certificate(path)
         key = files.read_key(self._folder / files.KEY)
+        self._warn_of_readers()
         if _public(key.public_key()) != _public(certificate.public_key()):
             raise IdentityError(f"{path}: does not belong to {files.KEY} beside it; have the request issued again")
         check_issued(certificate, self._authority, str(path))
@@ -136,6 +138,12 @@ class Certified:
             files.pem(certificate),
             files.pem(self._authority),
         )
+
+    def _warn_of_readers(self) -> None:
+        path = self._folder / files.KEY
+        if path.stat().st_mode & 0o077 and not self._key_warned:
+            self._key_warned = True
+            log.warning("%s can be read by others on this machine, who could then be this node: chmod 600 it", path)
 
     def channel(self, target: str, role: Role, options: Options) -> Any:
         self._load()

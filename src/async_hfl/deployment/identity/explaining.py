@@ -13,11 +13,12 @@ import ssl
 from cryptography import x509
 
 from async_hfl.core.errors import IdentityError
+from async_hfl.deployment.identity.authority import check_issued
 from async_hfl.deployment.identity.contents import contents, now
 from async_hfl.deployment.identity.names import listed
 from async_hfl.deployment.membership import Role
 
-_PATIENCE_S = 5.0
+_PATIENCE_S = 2.0
 
 
 def explain(target: str, role: Role, federation: str, authority: x509.Certificate) -> str:
@@ -42,8 +43,8 @@ def explain(target: str, role: Role, federation: str, authority: x509.Certificat
     except (ValueError, IdentityError) as error:
         return str(error)
     try:
-        certificate.verify_directly_issued_by(authority)
-    except Exception:
+        check_issued(certificate, authority, "its certificate")
+    except IdentityError:
         return f"its certificate ({listed(said.identities)}) was issued by another authority than our ca.pem"
     one = next(iter(said.identities))
     if (one.federation, one.role) != (federation, role):

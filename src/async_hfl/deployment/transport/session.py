@@ -313,6 +313,7 @@ class Session:
             self.heard()
             while self.transport.crowded():  # the peer then waits, too: its window is full
                 await asyncio.sleep(_CROWDED_S)
+                self.heard()  # it is we who do not listen
             kind = frame.WhichOneof("content")
             if kind == "parcel":
                 self._inline(frame.parcel)
