@@ -28,6 +28,7 @@ class TaskFacts:
     """What is told of a task to those who do not have it. Kept with every node's state."""
 
     model_bytes: int
+    """On the wire."""
     model_size: int
     """Numbers in a model."""
     gradient_size: int
@@ -39,6 +40,12 @@ class TaskFacts:
     task: str
     task_digest: str
     method: str
+    half: bool
+    """Models travel with 16 bits a number, ..."""
+    zstd: bool
+    """... and compressed, ..."""
+    share: float
+    """... which makes them this share of what they were."""
 
     @staticmethod
     def of(card: IdentityCard) -> TaskFacts:

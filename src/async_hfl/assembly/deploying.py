@@ -21,6 +21,7 @@ from async_hfl.assembly.deployed_nodes import (
 from async_hfl.assembly.local_learning import Local, local_learner, task_digest
 from async_hfl.assembly.node_building import check_sketch
 from async_hfl.assembly.settings import RunChoice, Settings
+from async_hfl.assembly.wire import OnTheWire, on_the_wire
 from async_hfl.core.learner import Learner
 from async_hfl.core.weights import Weights
 from async_hfl.deployment.cloud_process import CloudPlan
@@ -38,8 +39,9 @@ def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
     check_sketch(method, learner)
     learner.compile()
     text = settings_text(settings)
-    facts = _facts(learner, choice)
     weights = learner.initial_weights(choice.seed)
+    wire = on_the_wire(settings, learner, weights)
+    facts = _facts(learner, choice, wire)
     learner.evaluate(weights)
 
     def save(path: Path, final: Weights) -> None:
@@ -54,16 +56,16 @@ def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
         method.association,
         learner.evaluate,
         save,
-        learner.model_bytes,
+        wire.model_bytes,
         settings.cloud.linger,
         settings.journal.payload_budget,
     )
 
 
-def _facts(learner: Learner, choice: RunChoice) -> TaskFacts:
+def _facts(learner: Learner, choice: RunChoice, wire: OnTheWire) -> TaskFacts:
     target = learner.target
     return TaskFacts(
-        learner.model_bytes,
+        wire.model_bytes,
         learner.layout.size,
         learner.gradient_size,
         learner.learning_rate,
@@ -74,6 +76,9 @@ def _facts(learner: Learner, choice: RunChoice) -> TaskFacts:
         choice.task,
         task_digest(choice.task, learner.layout),
         choice.method,
+        wire.encoding.half,
+        wire.encoding.zstd,
+        wire.share,
     )
 
 

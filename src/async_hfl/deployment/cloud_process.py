@@ -43,6 +43,7 @@ from async_hfl.deployment.transport.server import Server
 from async_hfl.deployment.transport.transport import Transport
 from async_hfl.deployment.vetting import Facts, vetting
 from async_hfl.deployment.wrapping import wrapped
+from async_hfl.encoding.rounding import Encoding
 from async_hfl.nodes.cloud import CloudNode
 from async_hfl.nodes.delivery import ReliableNode
 from async_hfl.nodes.recovery import DurableNode
@@ -126,6 +127,8 @@ class CloudProcess:
         self._listen = listen
         self._credentials = credentials
         self._wrote = wrote
+        self._known: dict[str, dict[str, int]] = {}
+        """Role, name and number: given once, durably, and never again."""
         self._newest: EpochRecord | None = None
         self._digests: dict[int, dict[str, Any]] = {}
 
@@ -152,6 +155,7 @@ class CloudProcess:
                     f"{plan.settings_digest[:16]}); give the same ones, or a new --state for a new run"
                 )
             self.card = card
+            self._known = self.store.get(_NUMBERS) or {}
             return await self._run(card)
 
     async def _run(self, card: IdentityCard) -> Ended:
@@ -160,7 +164,10 @@ class CloudProcess:
         self._transport = transport = Transport(
             inbox,
             self.store.spool,
-            vet=vetting(CLOUD, Facts(int(plan.facts["model_size"]))),
+            encoding=Encoding(bool(plan.facts["half"]), bool(plan.facts["zstd"])),
+            vet=vetting(
+                CLOUD, Facts(int(plan.facts["model_size"])), lambda number: number < len(self._numbers("device"))
+            ),
             is_known=lambda *packet: self.shell.is_known(*packet),
             digests=self._digest,
         )
@@ -178,6 +185,7 @@ class CloudProcess:
             transport,
             hands,
             plan.model_bytes,
+            share=float(plan.facts["share"]),
             linger_s=plan.linger_s,
             waits_for=lambda parcel: isinstance(parcel.message, Finish),
             wrote=self._noted,
@@ -194,12 +202,15 @@ class CloudProcess:
         # First the state as it was: whoever joins must find it.
         shell = asyncio.get_running_loop().create_task(self.shell.run())
         await asyncio.sleep(0)
+        was_over = not self.shell.fresh and self.cloud.state.phase == "over"
         try:
-            if not shell.done():
-                listening.announce(await server.start())
+            listening.announce(await server.start())
             ended = await shell
             plan.save_model(self.state / "model.safetensors", self.cloud.state.weights)
             await server.goodbye(self._finished())
+            if was_over:
+                log.info("the run is over; telling so for %.0f s to whoever returns", plan.linger_s)
+                await asyncio.sleep(plan.linger_s)
             return ended
         finally:
             shell.cancel()
@@ -231,7 +242,8 @@ class CloudProcess:
         number = numbers.get(joining.name)
         if number is None:
             number = len(numbers)
-            self.store.put(_NUMBERS, {**self._all_numbers(), joining.role: {**numbers, joining.name: number}})
+            self._known = {**self._known, joining.role: {**numbers, joining.name: number}}
+            self.store.put(_NUMBERS, self._known)
             self.store.commit()
         if joining.via is not None and joining.ready:
             self._device_joined(number, joining.via.number, joining, probe_s)
@@ -250,11 +262,8 @@ class CloudProcess:
         expected, samples = max(latency, 1e-3), joining.samples
         self.inbox.put(lambda at: DeviceJoined(at, device, gateway, samples, expected))
 
-    def _all_numbers(self) -> dict[str, dict[str, int]]:
-        return self.store.get(_NUMBERS) or {}
-
     def _numbers(self, role: str) -> dict[str, int]:
-        return self._all_numbers().get(role, {})
+        return self._known.get(role, {})
 
     def _finished(self) -> Refusal:
         return Refusal("finished", "the run is over", digest(self.cloud.state.weights))

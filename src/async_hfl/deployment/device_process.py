@@ -25,6 +25,7 @@ from async_hfl.deployment.transport.link import Link
 from async_hfl.deployment.transport.transport import Transport
 from async_hfl.deployment.vetting import Facts, vetting
 from async_hfl.deployment.wrapping import wrapped
+from async_hfl.encoding.rounding import Encoding
 from async_hfl.nodes.delivery import ReliableNode
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.recovery import DurableNode
@@ -138,6 +139,7 @@ class DeviceProcess:
         transport = Transport(
             inbox,
             store.spool,
+            encoding=Encoding(bool(card.facts["half"]), bool(card.facts["zstd"])),
             vet=vetting(device_address(card.number), Facts(int(card.facts["model_size"]))),
             is_known=lambda *packet: shell.is_known(*packet),
         )
@@ -155,6 +157,7 @@ class DeviceProcess:
             hands,
             int(card.facts["model_bytes"]),
             began_at=card.began_at,
+            share=float(card.facts["share"]),
             wrote=self._wrote,
         )
         samples, compute_s = self._ready.samples[place], self._ready.compute_s[place]

@@ -27,6 +27,7 @@ from async_hfl.deployment.transport.server import Server
 from async_hfl.deployment.transport.transport import Transport
 from async_hfl.deployment.vetting import Facts, vetting
 from async_hfl.deployment.wrapping import wrapped
+from async_hfl.encoding.rounding import Encoding
 from async_hfl.nodes.delivery import ReliableNode
 from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.recovery import DurableNode
@@ -126,6 +127,7 @@ class GatewayProcess:
         transport = Transport(
             inbox,
             self.store.spool,
+            encoding=Encoding(bool(card.facts["half"]), bool(card.facts["zstd"])),
             vet=vetting(self._address, Facts(int(card.facts["model_size"]))),
             is_known=lambda *packet: shell.is_known(*packet),
             digests=lambda sender, data: telemetry.watched() if data == WATCHED else None,
@@ -156,6 +158,7 @@ class GatewayProcess:
             NoHands(),
             int(card.facts["model_bytes"]),
             began_at=card.began_at,
+            share=float(card.facts["share"]),
             wrote=self._wrote,
             handled=self._pace,
         )

@@ -71,13 +71,15 @@ class Shell:
         model_bytes: int,
         *,
         began_at: float = 0.0,
+        share: float = 1.0,
         linger_s: float = 0.0,
         waits_for: Callable[[Parcel], bool] = lambda parcel: False,
         wrote: Callable[[Record], None] = lambda record: None,
         handled: Callable[[], None] = lambda: None,
     ) -> None:
-        """`began_at`: where the clock of a new node begins. `linger_s`: how long to wait at the end for the receipts
-        that it `waits_for`. `wrote` sees every record, `handled` is called after every batch."""
+        """`began_at`: where the clock of a new node begins. `share`: of four bytes a number that arrays take on the wire
+        (`model_bytes` knows it already). `linger_s`: how long to wait at the end for the receipts that it `waits_for`.
+        `wrote` sees every record, `handled` is called after every batch."""
         self.address = address
         self.node = node
         self.store = store
@@ -85,6 +87,7 @@ class Shell:
         self.post = post
         self.hands = hands
         self.model_bytes = model_bytes
+        self._share = share
         self._linger_s = linger_s
         self._waits_for = waits_for
         self._wrote = wrote
@@ -166,7 +169,7 @@ class Shell:
 
     def _note_sent(self, to: Address, packet: Packet) -> None:
         message = packet.message
-        size = traffic(message, self.model_bytes)
+        size = traffic(message, self.model_bytes, self._share)
         record = SentRecord(self.clock.now(), self.address, to, type(message).__name__, about(message), 0.0, *size)
         self.store.write(record)
         self._wrote(record)

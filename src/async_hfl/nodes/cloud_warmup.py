@@ -68,6 +68,8 @@ def end_if_due(node: CloudNode, at: float) -> None:
         _fit_basis(node)
         joining.fix_bandwidth(node)
         detail = f"{warmup.answered} of {warmup.total} answered, {warmup.given_up} given up"
+        if state.directory.bandwidth > 0:
+            detail += f"; B_j = {state.directory.bandwidth:.6g} bytes/s"
         node.emit(Write(LifeRecord(at, "warmup_ended", "cloud", detail)))
         node.solve()
 

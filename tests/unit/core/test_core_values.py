@@ -197,6 +197,8 @@ MESSAGES: list[tuple[m.Message, Traffic]] = [
     (m.Fenced(2), Traffic(0, 0, 0, HEADER)),
     (m.Refused("no"), Traffic(0, 0, 0, HEADER)),
     (m.Noted(4, (JOB_ID, JOB_ID)), Traffic(0, 0, 0, HEADER + 48)),
+    (m.Assess(3, WEIGHTS, (4, 5)), Traffic(MODEL, 0, 0, HEADER + 8)),
+    (m.Assessed(3, 0.9, 0.3, 4), Traffic(0, 0, 0, HEADER)),
     (m.Hello(2), Traffic(0, 0, 0, HEADER)),
     (m.Upload(UPLOAD_ID, WEIGHTS, 3, 20, 600, False, 1, (KNOWN,), (7, 9)), Traffic(MODEL, 8, 0, HEADER + EACH + 16)),
     (m.Released(GRANT, HEARD_NOTHING, False), Traffic(0, 0, 0, HEADER + EACH)),
