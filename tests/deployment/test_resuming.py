@@ -180,6 +180,11 @@ def test_a_newer_connection_takes_the_part_over(tmp_path: Path) -> None:
     spool.release(old)
     new.append(b"defghij")
     assert new.whole
+    newest = spool.open(DEVICE, 10, b"x" * 32)
+    with pytest.raises(Superseded):
+        new.take()
+    newest.rehash()
+    assert bytes(newest.take()) == b"abcdefghij"
 
 
 def test_a_spool_has_an_end(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from async_hfl.core.identifiers import Address
 _MAPPED_FROM = 2**20
 _READ = 2**20
 _SUFFIX = ".part"
+_ELSEWHERE = "this transfer goes on in another connection"
 
 
 class SpoolFull(PeerError):
@@ -70,7 +71,7 @@ class Part:
 
     def _append(self, data: bytes) -> None:
         if not self.active:
-            raise Superseded("this transfer goes on in another connection")
+            raise Superseded(_ELSEWHERE)
         if self.held + len(data) > self.length:
             raise PeerError(f"a transfer of {self.length} bytes goes on after its end")
         view = memoryview(data)
@@ -95,10 +96,13 @@ class Part:
 
     def take(self) -> memoryview:
         """The bytes; the file is gone. A large one is mapped, so that its pages are the disk's, not ours."""
-        if self.length >= _MAPPED_FROM:
-            data = memoryview(mmap.mmap(self._file, self.length, access=mmap.ACCESS_READ))
-        else:
-            data = memoryview(os.pread(self._file, self.length, 0))
+        with self._lock:
+            if not self.active:  # its number may be another file's by now
+                raise Superseded(_ELSEWHERE)
+            if self.length >= _MAPPED_FROM:
+                data = memoryview(mmap.mmap(self._file, self.length, access=mmap.ACCESS_READ))
+            else:
+                data = memoryview(os.pread(self._file, self.length, 0))
         self.discard()
         return data
 
