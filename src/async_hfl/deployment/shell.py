@@ -77,7 +77,7 @@ class Shell:
         wrote: Callable[[Record], None] = lambda record: None,
         handled: Callable[[], None] = lambda: None,
     ) -> None:
-        """`began_at`: where the clock of a new node begins. `share`: of four bytes a number that arrays take on the wire
+        """`began_at`: where the clock of a new node begins. `share`: of four bytes a number that arrays take when sent
         (`model_bytes` knows it already). `linger_s`: how long to wait at the end for the receipts that it `waits_for`.
         `wrote` sees every record, `handled` is called after every batch."""
         self.address = address
