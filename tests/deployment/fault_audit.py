@@ -42,7 +42,9 @@ class Audit:
     doubled: set[JobId | UploadId] = field(default_factory=set)
     unaccounted: list[str] = field(default_factory=list)
     repeats: int = 0
-    """Packets that arrived again."""
+    """Packets that reached a node again."""
+    sent_again: int = 0
+    """Models that left again (where the receiver has them already only the offer travels)."""
 
 
 def card_of(state: Path) -> IdentityCard:
@@ -155,6 +157,8 @@ def audit(cloud: Path, gateways: Sequence[Path], devices: Iterable[Path], dead: 
     gone = {owner for owner, account in node.state.accounts.items() if account.lost}
     found.lost = {job for job in found.acknowledged - found.decided if job[:2] in gone}
     for state in devices:
+        about = [str(fields["about"]) for _, fields in records(state, "sent") if fields["message"] == "Update"]
+        found.sent_again += len(about) - len(set(about))
         device = reliable_node(state).node
         assert isinstance(device, DeviceNode)
         found.with_devices |= set(device.state.unsettled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import shutil
 import signal
@@ -74,7 +75,7 @@ def test_the_cloud_is_killed_while_it_associates(tmp_path: Path) -> None:
             noticed = await stage.until_seen(killed, gateway, "PeerLost", peer=CLOUD)
             await stage.node("cloud").start()
             back = await stage.until_seen(killed, "cloud", "association")
-            await stage.until_seen(back, "cloud", "upload", reason="mixed")
+            await stage.until("some more uploads", lambda: len(stage.since(back, "cloud", "upload")) > 5)
             await stage.drain()
         found = stage.audit()
         assert_nothing_lost(found)
@@ -196,8 +197,8 @@ def test_a_link_of_160_kbit(tmp_path: Path) -> None:
 
 
 def test_messages_come_twice_and_out_of_order(tmp_path: Path) -> None:
-    """Connections are broken at random moments: what was under way is sent again, some of it a second time, and new
-    small messages overtake old large ones."""
+    """Connections are broken at random moments, some after a while in which nothing came down: receipts are lost, what
+    has arrived is sent again, and new small messages overtake old large ones."""
 
     async def play() -> None:
         rng = random.Random(5)
@@ -205,10 +206,14 @@ def test_messages_come_twice_and_out_of_order(tmp_path: Path) -> None:
             begin = time.monotonic()
             breaks = 0
             while time.monotonic() < begin + 20:
-                for link in stage.cluster.links.values():
-                    if rng.random() < 0.15:
-                        link.reset()
-                        breaks += 1
+                deaf = [link for link in stage.cluster.links.values() if rng.random() < 0.3]
+                for link in deaf:
+                    link.stall(up=False)
+                await asyncio.sleep(rng.uniform(0.2, 1.5))
+                for link in deaf:
+                    link.reset()
+                    link.heal()
+                breaks += len(deaf)
                 await asyncio.sleep(0.5)
                 stage.look()
             calm = time.monotonic()
@@ -216,14 +221,14 @@ def test_messages_come_twice_and_out_of_order(tmp_path: Path) -> None:
             await stage.drain()
         found = stage.audit()
         assert_nothing_lost(found)
-        assert found.repeats > 0
+        assert found.sent_again > 0
         write_row(
             "repeats",
             f"connections broken {breaks} times in 20 s: messages come twice and out of order",
             found,
             (None, "receivers: by number, at once"),
             (back - calm, "the cloud mixes an upload"),
-            f"{found.repeats} packets came again",
+            f"{found.sent_again} models were sent again, {found.repeats} packets reached a node twice",
         )
 
     asyncio.run(play())
@@ -294,7 +299,12 @@ def test_a_restart_with_a_clock_set_back(tmp_path: Path) -> None:
             killed = await stage.kill(gateway)
             noticed = await stage.until_seen(killed, "cloud", "PeerLost")
             node = stage.node(gateway)
-            node.arguments = [*behind, "env", f"PYTHONPATH={shifted}", *node.arguments]
+            node.arguments = [
+                *behind,
+                "env",
+                f"PYTHONPATH={shifted}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+                *node.arguments,
+            ]
             await node.start()
             back = await stage.aggregated(noticed, gateway=gateway)
             later = [s.fields["at"] for s in stage.since(back, gateway, "job")]
