@@ -16,7 +16,7 @@ PROBE_BYTES = 64 * 1024
 @dataclass(frozen=True, slots=True)
 class Limits:
     heartbeat_s: float = 2.0
-    silence_s: float = 8.0
+    silence_s: float = 6.0
     """A peer of whom nothing was heard for so long is lost. Chunks of a transfer are heard, too."""
     join_s: float = 30.0
     """For each step of joining; a gateway asks the cloud in between."""

@@ -27,6 +27,7 @@ log = logging.getLogger("async_hfl.transport")
 _chance = secrets.SystemRandom()
 _PULL_ATTEMPTS = 3
 _SETTLED_S = 10.0
+_PROBE_AGAIN_S = 3600.0
 _GOODBYE_S = 1.0
 _EXPLAINED = (0, 3, 10)
 """After these many failures in a row it is worth asking what is wrong with the certificates."""
@@ -141,6 +142,8 @@ class Link:
         self._session: Session | None = None
         self._task: asyncio.Task[None] | None = None
         self._final = False
+        self._probed: tuple[float, float] | None = None
+        """Seconds that a probe took, and when that was."""
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._dial_for_ever())
@@ -187,7 +190,7 @@ class Link:
     async def _once(self, channel: Any) -> str:
         limits, transport = self._limits, self._transport
         async with _told_plainly():
-            probe_s = await _probe(channel, limits)
+            probe_s = await self._measured(channel)
         call = calls.call(channel, calls.SESSION)()
         stream = _Stream(call)
         await stream.write(wire.Frame(hello=joining.hello(self._joining(), PACKAGE, probe_s)))
@@ -217,6 +220,13 @@ class Link:
             self._session = None
             call.cancel()
             transport.closed(session, why)
+
+    async def _measured(self, channel: Any) -> float:
+        """Once in a while: on a slow link that breaks often, probes would cost more than their news is worth."""
+        now = asyncio.get_running_loop().time()
+        if self._probed is None or now - self._probed[1] > _PROBE_AGAIN_S:
+            self._probed = (await _probe(channel, self._limits), now)
+        return self._probed[0]
 
     def _told(self, refusal: Refusal) -> str:
         if refusal.kind != "not_yet":

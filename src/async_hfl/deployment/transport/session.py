@@ -364,17 +364,19 @@ class Session:
             self.finish_outgoing(transfer, str(error))
 
     async def _beat(self) -> None:
-        number = 0
+        """Be heard every `heartbeat_s`, and listen whether the other is."""
+        number, next_beat = 0, self._loop.time()
+        step = min(self._heartbeat_s, self._limits.silence_s) / 4
         while True:
-            number += 1
-            self._pinged = (number, self._loop.time())
-            self._put(wire.Frame(heartbeat=wire.Heartbeat(number=number)))
-            asleep_from = self._loop.time()
-            await asyncio.sleep(self._heartbeat_s)
             now = self._loop.time()
+            if now >= next_beat:
+                number, next_beat = number + 1, now + self._heartbeat_s
+                self._pinged = (number, now)
+                self._put(wire.Frame(heartbeat=wire.Heartbeat(number=number)))
+            await asyncio.sleep(step)
             # A loop that was held up (a slow disk, a suspended machine) has not listened either.
-            self._heard_at += max(0.0, now - asleep_from - self._heartbeat_s)
-            silent = now - self._heard_at
+            self._heard_at += max(0.0, self._loop.time() - now - 2 * step)
+            silent = self._loop.time() - self._heard_at
             if silent > self._limits.silence_s:
                 self.end(f"nothing heard for {silent:.1f} s")
                 return
