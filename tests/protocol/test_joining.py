@@ -18,6 +18,7 @@ from async_hfl.core.events import (
     Event,
     PeerJoined,
     PeerLost,
+    Progressed,
     Received,
     Returned,
     Solved,
@@ -321,6 +322,29 @@ def test_the_cloud_back_in_time_changes_nothing() -> None:
     gateway.handle(PeerJoined(20.0, CLOUD))
     gateway.handle(TimerFired(70.0, "cloud"))
     assert trains(hears(gateway, m.GlobalModel(0, vector(0.0, 0.0)), 71.0)) == [0, 1]
+
+
+def test_a_slow_transfer_is_not_silence() -> None:
+    gateway = new_gateway(patience_factor=1.5)
+    hears(gateway, m.GlobalModel(0, vector(0.0, 0.0)), 0.0)  # 150 s of patience with each
+    gateway.handle(Progressed(140.0, device_address(0)))
+    effects = gateway.handle(TimerFired(150.0, "patience"))
+    assert [report.lost for _, report in sent(effects, m.Report)] == [(1,)]
+    assert SetTimer("patience", 290.0) in effects
+    gateway.handle(Progressed(200.0, device_address(9)))  # nobody that we know
+
+
+def test_nor_is_a_slow_upload() -> None:
+    gateway = new_gateway()
+    hears(gateway, m.GlobalModel(0, vector(0.0, 0.0)), 0.0)
+    for number, device in ((1, 0), (2, 1)):
+        update = m.Update(JobId(0, 5, number), vector(1.0, 1.0), 10, 5, 0.5, 0.3, None, 1.0, 1.0)
+        effects = gateway.handle(Received(10.0, device_address(device), update))
+    assert len(sent(effects, m.Upload)) == 1
+    gateway.handle(Progressed(100.0, CLOUD))
+    effects = gateway.handle(TimerFired(130.0, "reply"))
+    assert effects == [SetTimer("reply", 220.0)]
+    assert len(sent(gateway.handle(TimerFired(220.0, "reply")), m.Upload)) == 1
 
 
 def test_a_bandwidth_fixed_by_warm_up_binds_from_the_first_model_on() -> None:

@@ -91,6 +91,15 @@ class PeerJoined:
 
 @plain
 @dataclass(frozen=True, slots=True)
+class Progressed:
+    """A large transfer with a peer is moving: slow is not silent."""
+
+    at: float
+    peer: Address
+
+
+@plain
+@dataclass(frozen=True, slots=True)
 class DeviceJoined:
     """To the cloud: a device can be reached through a gateway, for the first time or with other facts than before."""
 
@@ -138,6 +147,7 @@ Event = (
     | Evaluated
     | PeerLost
     | PeerJoined
+    | Progressed
     | DeviceJoined
     | DrainAsked
     | Acknowledged

@@ -18,6 +18,7 @@ from async_hfl.deployment.inbox import Inbox
 from async_hfl.deployment.listening import Listening
 from async_hfl.deployment.membership import Admission, Joining, Refusal
 from async_hfl.deployment.operators import JOURNAL, answer_journal
+from async_hfl.deployment.progress import watch_progress
 from async_hfl.deployment.shell import Ended, NoHands, Shell
 from async_hfl.deployment.status import gateway_digest
 from async_hfl.deployment.store.node_store import NodeStore
@@ -178,6 +179,7 @@ class GatewayProcess:
         )
         self._over = asyncio.Event()
         over = asyncio.get_running_loop().create_task(self._over.wait())
+        moving = asyncio.get_running_loop().create_task(watch_progress(transport, inbox))
         try:
             listening.announce(await server.start())
             link.start()
@@ -195,7 +197,7 @@ class GatewayProcess:
             return ended
         finally:
             telemetry.close()
-            for task in (running, over):
+            for task in (running, over, moving):
                 task.cancel()
             await link.close()
             await server.close()

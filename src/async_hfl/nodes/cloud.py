@@ -22,6 +22,7 @@ from async_hfl.core.events import (
     Event,
     PeerJoined,
     PeerLost,
+    Progressed,
     Received,
     Returned,
     Solved,
@@ -77,6 +78,7 @@ class CloudNode:
             Evaluated: self._evaluated,
             PeerLost: self._peer_lost,
             PeerJoined: self._peer_joined,
+            Progressed: self._nothing,
             DeviceJoined: self._device_joined,
             DrainAsked: self._drain,
             Returned: self._returned,
@@ -450,3 +452,6 @@ class CloudNode:
         member = self.state.members[gateway]
         outcomes = tuple(member.outcomes.items()) if member.incarnation == incarnation else ()
         self.send(gateway, m.Fenced(incarnation, outcomes))
+
+    def _nothing(self, _: Event) -> None:
+        return

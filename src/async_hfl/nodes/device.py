@@ -22,6 +22,7 @@ from async_hfl.core.events import (
     Event,
     PeerJoined,
     PeerLost,
+    Progressed,
     Received,
     Returned,
     Started,
@@ -120,7 +121,7 @@ class DeviceNode:
             return []
         if type(event) is Returned:
             return self._returned()
-        if type(event) in (Started, PeerJoined, PeerLost):
+        if type(event) in (Started, PeerJoined, PeerLost, Progressed):
             return []  # delivery keeps what is meant for a gateway that is away
         raise InvariantViolation(f"a device got {type(event).__name__}")
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from async_hfl.core import messages as m
 from async_hfl.core.effects import Effect, Send, SetTimer, Stop, Write
-from async_hfl.core.events import Event, PeerJoined, PeerLost, Received, Returned, Started, TimerFired
+from async_hfl.core.events import Event, PeerJoined, PeerLost, Progressed, Received, Returned, Started, TimerFired
 from async_hfl.core.identifiers import CLOUD, JobId, device_address
 from async_hfl.core.plain import Plain, from_plain, to_plain
 from async_hfl.core.policies import SelectionPolicy
@@ -47,6 +47,7 @@ class GatewayNode:
             Returned: self._returned,
             PeerLost: self._peer_lost,
             PeerJoined: self._peer_joined,
+            Progressed: self._progressed,
         }
         self._messages: dict[type, Callable[[Any, Any], None]] = {
             m.Update: self._update,
@@ -392,6 +393,12 @@ class GatewayNode:
             self._rejoin(event)
         elif self.state.phase != "over":
             presence.device_joined(self, event.peer.number, event.at)
+
+    def _progressed(self, event: Progressed) -> None:
+        if event.peer == CLOUD:
+            uploads.moving(self, event.at)
+        else:
+            silence.moving(self, event.peer.number, event.at)
 
     def _returned(self, event: Returned) -> None:
         self._rejoin(event)

@@ -70,6 +70,12 @@ def resend(node: GatewayNode, at: float) -> None:
         node.emit(SetTimer("reply", node.state.resend_at))
 
 
+def moving(node: GatewayNode, at: float) -> None:
+    """An upload or its answer is under way: it is not sent again before nothing has moved for the patience."""
+    for waiting in node.state.outstanding.values():
+        waiting.resend_at = max(waiting.resend_at, at + _patience(node, waiting.attempts))
+
+
 def held(node: GatewayNode, upload: UploadId, at: float) -> None:
     """The cloud has an upload and waits for others before it answers: resending it would only cost bytes."""
     waiting = node.state.outstanding.get(upload.number) if upload.incarnation == node.state.incarnation else None
