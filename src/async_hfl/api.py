@@ -293,7 +293,7 @@ def cluster(
     file: str | Path | None = None,
     *,
     gateways: int = 2,
-    devices: int = 8,
+    devices: int | None = None,
     devices_per_process: int = 4,
     task: str | None = None,
     method: str | None = None,
@@ -302,16 +302,20 @@ def cluster(
     out: str | Path | None = None,
     insecure: bool = False,
     proxies: bool = False,
+    classes: Sequence[str] = (),
     on_start: Callable[[Run, Settings, Sequence[str]], None] | None = None,
     on_progress: Callable[[Any], None] | None = None,
 ) -> Run:
     """A real deployment on this machine: processes, sockets, certificates, state on disk; into a new run directory.
 
-    `on_start` is also told which settings were chosen for so small a network.
+    `classes`: kinds of devices, "COUNT:SLOWDOWN[:BYTES/S[:DELAY_S]]". `on_start` is also told which settings were
+    chosen for so small a network.
     """
     from async_hfl.assembly import cluster as local
+    from async_hfl.assembly.device_classes import device_classes
 
-    options = local.ClusterOptions(gateways, devices, devices_per_process, insecure, proxies)
+    kinds = device_classes(classes, devices)
+    options = local.ClusterOptions(gateways, len(kinds), devices_per_process, insecure, proxies, kinds)
     asked = None if file is None else Path(file)
     composed, sets, usual = local.composed_for(options, asked, task, method, seed, list(overrides))
     choice = composed.choice

@@ -6,17 +6,20 @@ import datetime
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from async_hfl.assembly.collecting import collect
+from async_hfl.assembly.device_classes import DeviceClass
 from async_hfl.assembly.loading import Composed, as_table, compose, parse_override
 from async_hfl.core.errors import SettingsError
 from async_hfl.deployment.listening import read_address
 from async_hfl.deployment.local_cluster import ClusterPlan, LocalCluster
 from async_hfl.deployment.main_loop import run_to_end
 from async_hfl.deployment.node_journal import is_node, read_lines
+from async_hfl.deployment.proxy import Shape
 from async_hfl.journal.run_directory import RunDirectory
 
 COMMAND = (sys.executable, "-m", "async_hfl.cli")
@@ -45,6 +48,8 @@ class ClusterOptions:
     devices_per_process: int
     insecure: bool = False
     proxies: bool = False
+    classes: tuple[DeviceClass, ...] = ()
+    """One a device; none: all are what this machine is."""
 
 
 def composed_for(
@@ -78,7 +83,9 @@ def run_cluster(
         options.devices_per_process,
         arguments,
         secure=not options.insecure,
-        proxies=options.proxies,
+        proxies=options.proxies or any(kind.shaped for kind in options.classes),
+        shape=partial(_shape, options.classes),
+        slowdowns=tuple(kind.slowdown for kind in options.classes),
     )
     cluster = LocalCluster(directory.path, COMMAND, plan)
     began = time.monotonic()
@@ -96,6 +103,12 @@ def run_cluster(
     states = [cluster.state_of(name) for name in ("cloud", *cluster.gateway_names, *cluster.device_names)]
     result = collect(directory, states, states[0], composed.settings)
     return {**result, "wall_s": time.monotonic() - began}
+
+
+def _shape(classes: Sequence[DeviceClass], device: int, gateway: int) -> tuple[Shape, Shape]:
+    kind = classes[device] if classes else DeviceClass()
+    shape = Shape(rate=kind.rate, delay_s=kind.delay_s)
+    return shape, shape
 
 
 class _Watch:
@@ -140,6 +153,7 @@ def manifest_of(composed: Composed, options: ClusterOptions) -> dict[str, Any]:
         "settings": as_table(composed.settings),
         "devices": options.devices,
         "gateways": options.gateways,
+        "classes": [asdict(kind) for kind in options.classes],
         "start_from": None,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }

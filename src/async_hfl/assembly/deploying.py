@@ -86,8 +86,8 @@ def gateway_plan(name: str) -> GatewayPlan:
     return GatewayPlan(name, deployed_gateway, _budget)
 
 
-def device_plan(names: Sequence[str], local: Local) -> DevicePlan:
-    return DevicePlan(list(names), deployed_device, partial(_child, local), _budget)
+def device_plan(names: Sequence[str], local: Local, slowdowns: Sequence[float] = ()) -> DevicePlan:
+    return DevicePlan(list(names), deployed_device, partial(_child, local), _budget, slowdowns)
 
 
 def _child(local: Local, card: IdentityCard) -> Callable[[], tuple[LocalLearner, Ready]]:

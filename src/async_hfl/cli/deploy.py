@@ -33,6 +33,7 @@ def add_commands(commands: Commands) -> None:
     device.add_argument("--data", metavar="PATH", help="its own samples: .npz, .csv, or a folder of them")
     device.add_argument("--shard", metavar="3/8,...", help="that part of a built-in data set instead")
     device.add_argument("--task", help="the task as it is installed here (FILE.py:NAME), if the cloud's is a file")
+    device.add_argument("--slowdown", metavar="FACTOR,...", help="take so many times as long to train as it could")
     device.add_argument("--check", action="store_true", help="load, train once, say how that went, and end")
     _add_process(device, "device")
     finish(device, _device)
@@ -40,12 +41,20 @@ def add_commands(commands: Commands) -> None:
     cluster = commands.add_parser("cluster", help="a whole deployment on this machine, with real processes")
     cluster.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a run file (TOML)")
     cluster.add_argument("--gateways", type=int, default=2)
-    cluster.add_argument("--devices", type=int, default=8)
+    cluster.add_argument("--devices", type=int, help="8, or as many as the classes have")
     cluster.add_argument("--devices-per-process", type=int, default=4, help="how many devices share a process (4)")
     cluster.add_argument("--task", help="what is learnt (`async-hfl tasks`)")
     cluster.add_argument("--method", help="how (`async-hfl methods`)")
     add_settings(cluster)
     cluster.add_argument("--insecure", action="store_true", help="without certificates")
+    cluster.add_argument(
+        "--class",
+        action="append",
+        default=[],
+        dest="classes",
+        metavar="COUNT:SLOWDOWN[:BYTES/S[:DELAY_S]]",
+        help="so many devices of that kind: training slowed down, links shaped by proxies; again for another kind",
+    )
     cluster.add_argument("--proxies", action="store_true", help="a proxy on every link between device and gateway")
     cluster.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: a new one under runs/)")
     finish(cluster, _cluster)
@@ -142,7 +151,22 @@ def _device(options: argparse.Namespace) -> int:
         reached *= len(names)
     if len(reached) != len(names):
         raise UserError(f"--gateways has {len(reached)} lists (parted by ;) for {len(names)} devices")
-    return _ended(DeviceProcess(device_plan(names, local), states, reached, credentials).run())
+    plan = device_plan(names, local, _slowdowns(options.slowdown, len(names)))
+    return _ended(DeviceProcess(plan, states, reached, credentials).run())
+
+
+def _slowdowns(text: str | None, devices: int) -> list[float]:
+    if text is None:
+        return []
+    try:
+        factors = [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise UserError(f"--slowdown {text}: write it as 8, or 1,8,8 for three devices") from error
+    if len(factors) == 1:
+        factors *= devices
+    if len(factors) != devices or not all(1 <= factor < float("inf") for factor in factors):
+        raise UserError(f"--slowdown {text}: a factor of at least 1 for each of {devices} devices")
+    return factors
 
 
 def _local(options: argparse.Namespace, names: list[str]) -> Any:
@@ -188,8 +212,8 @@ def _cluster(options: argparse.Namespace) -> int:
     from async_hfl.reports.terminal import RunView
 
     for name in ("gateways", "devices", "devices_per_process"):
-        if getattr(options, name) < 1:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)}: at least 1")
+        if (number := getattr(options, name)) is not None and number < 1:
+            raise UserError(f"--{name.replace('_', '-')} {number}: at least 1")
     with RunView(quiet=options.json) as view:
 
         def started(run: Any, settings: Any, usual: Any) -> None:
@@ -210,6 +234,7 @@ def _cluster(options: argparse.Namespace) -> int:
                 out=options.out,
                 insecure=options.insecure,
                 proxies=options.proxies,
+                classes=options.classes,
                 on_start=started,
                 on_progress=None if options.json else view.epoch,
             )

@@ -40,6 +40,8 @@ class DevicePlan:
     child: Callable[[IdentityCard], Callable[[], tuple[LocalLearner, Ready]]]
     """Given what the cloud said: what the training process is to make. Raises UserError where it cannot be."""
     payload_budget: Callable[[IdentityCard], int]
+    slowdowns: Sequence[float] = ()
+    """How many times as long each is to take as this machine does."""
 
 
 class _Device:
@@ -114,7 +116,8 @@ class DeviceProcess:
         if len({(device.card.run, device.card.settings_digest) for device in devices}) > 1:
             raise UserError("the devices of this process belong to different runs; give them new state directories")
         loop = asyncio.get_running_loop()
-        service = TrainingService(self.plan.child(devices[0].card), [device.inbox for device in devices])
+        inboxes = [device.inbox for device in devices]
+        service = TrainingService(self.plan.child(devices[0].card), inboxes, self.plan.slowdowns)
         tasks: list[asyncio.Future[Any]] = []
         try:
             self._ready = await service.start()

@@ -42,6 +42,8 @@ class ClusterPlan:
     proxies: bool = False
     shape: Callable[[int, int], tuple[Shape, Shape]] = lambda device, gateway: (Shape(), Shape())
     """With proxies: (up, down) of the link between that device and that gateway, both from 0."""
+    slowdowns: Sequence[float] = ()
+    """How many times as long each device takes; none: they are what this machine is."""
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -129,6 +131,9 @@ class LocalCluster:
             parts = ",".join(f"{start + place + 1}/{len(devices)}" for place in range(len(mine)))
             gateways = ";".join(self._gateways_of(name) for name in mine)
             arguments = ["device", "--gateways", gateways, "--shard", parts]
+            slow = plan.slowdowns[start : start + each]
+            if any(factor > 1 for factor in slow):
+                arguments += ["--slowdown", ",".join(map(repr, slow))]
             host = mine[0] if len(mine) == 1 else f"devices-{start + 1}-{start + len(mine)}"
             self.hosts.append(self._add(host, "device", mine, arguments, authority))
 

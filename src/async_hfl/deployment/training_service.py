@@ -20,7 +20,14 @@ _NOTHING = Evaluation(float("nan"), float("nan"))
 
 
 class TrainingService:
-    def __init__(self, make: Callable[[], tuple[LocalLearner, Ready]], inboxes: Sequence[Inbox]) -> None:
+    def __init__(
+        self,
+        make: Callable[[], tuple[LocalLearner, Ready]],
+        inboxes: Sequence[Inbox],
+        slowdowns: Sequence[float] = (),
+    ) -> None:
+        """`slowdowns`: how many times as long each device is to take as this machine does; none: as it does."""
+        self._slowdowns = slowdowns or [1.0] * len(inboxes)
         self._make = make
         self._inboxes = inboxes
         self._child: TrainingChild | None = None
@@ -35,7 +42,8 @@ class TrainingService:
         child = TrainingChild(self._make, _Heard(self))
         ready = await asyncio.to_thread(child.start)
         self._child = child
-        return ready
+        longer = zip(ready.compute_s, self._slowdowns, strict=True)
+        return Ready(ready.samples, tuple(seconds * factor for seconds, factor in longer))
 
     async def close(self) -> None:
         if self._restarting is not None:
@@ -62,6 +70,14 @@ class TrainingService:
     # From the child, on the loop's thread ----------------------------------------------------------------------------
 
     def trained(self, device: int, job: JobId, result: TrainingResult, seconds: float) -> None:
+        """A slowed device says so later; the child has other devices to train meanwhile."""
+        pretended = seconds * self._slowdowns[device]
+        if pretended > seconds:
+            self._loop.call_later(pretended - seconds, self._deliver, device, job, result, pretended)
+        else:
+            self._deliver(device, job, result, seconds)
+
+    def _deliver(self, device: int, job: JobId, result: TrainingResult, seconds: float) -> None:
         if self._open[device].pop(job, None) is not None:
             self._inboxes[device].put(lambda at: Trained(at, job, result, seconds))
 

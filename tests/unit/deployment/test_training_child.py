@@ -162,6 +162,26 @@ def test_another_takes_its_place() -> None:
     asyncio.run(story())
 
 
+def test_a_slowed_device_takes_longer_and_says_so() -> None:
+    async def story() -> None:
+        inboxes = [Inbox(), Inbox()]
+        service = TrainingService(made, inboxes, [1.0, 1000.0])
+        try:
+            assert (await service.start()).compute_s == (0.1, 200.0)
+            service.train(job(1, device=1))
+            service.train(job(2, device=0))
+            (quick,) = await _take(inboxes[0], 1)  # is not held up by the slow one
+            (slow,) = await _take(inboxes[1], 1)
+            events = [quick(1.0), slow(1.0)]  # type: ignore[operator]
+            assert [event.job.number for event in events] == [2, 1]
+            service.train(job(3, device=1))
+            service.stop(1, JobId(0, 1, 3))  # superseded while it pretended to train
+        finally:
+            await service.close()
+
+    asyncio.run(story())
+
+
 async def _take(inbox: Inbox, count: int) -> list[object]:
     found: list[object] = []
     while len(found) < count:
