@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 
 from async_hfl.assembly import deciding
@@ -119,10 +119,12 @@ def run(
     start_from: str | Path | None = None,
     on_start: Callable[[Run, Settings], None] | None = None,
     on_epoch: Callable[[Progress], None] | None = None,
+    pause: Callable[[], bool] | None = None,
 ) -> Run:
     """Simulate one configuration to its target or its last epoch, into a new run directory.
 
-    `overrides` are `section.key=value` texts, as for `--set`.
+    `overrides` are `section.key=value` texts, as for `--set`. `pause` is asked after every evaluation: where it says
+    yes, the run saves a checkpoint and comes back incomplete, to be resumed.
     """
     made, world, settings = _prepare(
         None,
@@ -138,7 +140,7 @@ def run(
     )
     if on_start is not None:
         on_start(made, settings)
-    return _simulate(made, world, settings, on_epoch)
+    return _simulate(made, world, settings, on_epoch, pause)
 
 
 def _prepare(
@@ -168,6 +170,7 @@ def _prepare(
     check_seed(choice.seed)
     start = None if start_from is None else Path(start_from)
     built = build(settings, choice.seed, None if start is None else _starter(start), share)
+    target = built.world.learner.target
     where = _place(out, choice, choice.network)
     directory = RunDirectory.create(
         where,
@@ -182,9 +185,10 @@ def _prepare(
             "gateways": built.network.links.gateways,
             "model_bytes": built.world.model_bytes,
             "bandwidth": built.bandwidth,
+            "metric": {"name": target.metric, "direction": target.direction, "window": target.window},
             "start_from": None if start is None else str(start),
-            "user_files": {file: fingerprint(file) for file in _user_files(settings, start)},
-            "versions": _versions(),
+            "user_files": user_files(settings, start),
+            "versions": versions(),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         },
     )
@@ -251,42 +255,55 @@ def holdings(
 
 
 def run_together(
-    runs: Sequence[Mapping[str, Any]], *, on_epoch: Callable[[int, Progress], None] | None = None
+    runs: Sequence[Mapping[str, Any]],
+    *,
+    width: int | None = None,
+    on_epoch: Callable[[int, Progress], None] | None = None,
+    on_end: Callable[[int, Run | BaseException], None] | None = None,
+    pause: Callable[[], bool] | None = None,
 ) -> list[Run | BaseException]:
     """Several runs at once that share one engine: a GPU stays full though each run has few devices in flight.
 
-    Each mapping holds the arguments of `run`. Results are those of the runs alone: to the bit on CPU, but for rounding
-    on a GPU. A run that fails leaves its exception in its place, the others go on.
+    Each mapping holds the arguments of `run`, or {"resume": PATH}. `width` of them (default: all) go on at a time; when
+    one has ended the next takes its place. Results are those of the runs alone: to the bit on CPU, but for rounding on
+    a GPU. A run that fails leaves its exception in its place, the others go on.
     """
     from async_hfl.learning.together import Together
 
-    together = Together(len(runs))
-    outcomes: list[Run | BaseException] = []
-    prepared: dict[int, tuple[Run, World, Settings]] = {}
+    slots = min(len(runs), width or len(runs))
+    together = Together(slots)
+    waiting = iter(range(len(runs)))
+    outcomes: dict[int, Run | BaseException] = {}
     # One after the other: whatever reads settings and data need not be safe among threads.
-    for number, arguments in enumerate(runs):
-        try:
-            prepared[number] = _prepare(partial(together.trainer, number), **arguments)
-            outcomes.append(prepared[number][0])
-        except Exception as error:
-            outcomes.append(error)
-            together.leave(number)
+    preparing = Lock()
 
-    def simulate(number: int) -> None:
-        made, world, settings = prepared[number]
+    def one(slot: int, number: int) -> Run:
+        arguments, share = dict(runs[number]), partial(together.trainer, slot)
+        with preparing:
+            again = arguments.get("resume")
+            made, world, settings = _prepare(share, **arguments) if again is None else _prepare_again(again, share)
+        if world is None:
+            return made
+        return _simulate(made, world, settings, None if on_epoch is None else partial(on_epoch, number), pause)
+
+    def simulate(slot: int) -> None:
         try:
-            _simulate(made, world, settings, None if on_epoch is None else partial(on_epoch, number))
-        except BaseException as error:
-            outcomes[number] = error
+            while (number := together.in_turn(slot, lambda: next(waiting, None))) is not None:
+                try:
+                    outcomes[number] = one(slot, number)
+                except BaseException as error:
+                    outcomes[number] = error
+                if on_end is not None:
+                    on_end(number, outcomes[number])
         finally:
-            together.leave(number)
+            together.leave(slot)
 
-    threads = [Thread(target=simulate, args=(number,), name=f"run {number}") for number in prepared]
+    threads = [Thread(target=simulate, args=(slot,), name=f"slot {slot}") for slot in range(slots)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return outcomes
+    return [outcomes[number] for number in range(len(runs))]
 
 
 def cluster(
@@ -321,7 +338,7 @@ def cluster(
     choice = composed.choice
     check_seed(choice.seed)
     where = _place(out, choice, "cluster")
-    manifest = {**local.manifest_of(composed, options), "user_files": {}, "versions": _versions()}
+    manifest = {**local.manifest_of(composed, options), "user_files": {}, "versions": versions()}
     made = Run(RunDirectory.create(where, manifest))
     if on_start is not None:
         on_start(made, composed.settings, usual)
@@ -343,7 +360,7 @@ def collect(out: str | Path, sources: Sequence[str | Path]) -> Run:
         if not found:
             raise UserError(f"{source}: neither a node's state directory nor a folder of such")
         states += found
-    return Run(collected_run(Path(out), states, _versions()))
+    return Run(collected_run(Path(out), states, versions()))
 
 
 def resume(
@@ -351,26 +368,35 @@ def resume(
     *,
     on_start: Callable[[Run, Settings], None] | None = None,
     on_epoch: Callable[[Progress], None] | None = None,
+    pause: Callable[[], bool] | None = None,
 ) -> Run:
     """Go on with a run that was cut off; a complete one is returned as it is."""
-    found = load_run(path)
-    if found.complete:
+    found, world, settings = _prepare_again(path, None)
+    if world is None:
         return found
+    if on_start is not None:
+        on_start(found, settings)
+    return _simulate(found, world, settings, on_epoch, pause)
+
+
+def _prepare_again(path: str | Path, share: Share | None) -> tuple[Run, World | None, Settings]:
+    """The same of a run that was begun before; no world where it is complete."""
+    found = load_run(path)
     manifest = found.manifest
     settings = settings_from(manifest["settings"])
+    if found.complete:
+        return found, None, settings
     for file, known in manifest["user_files"].items():
         if fingerprint(file) != known:
             raise UserError(f"{file}: has changed since the run began; put it back, or begin a new run")
-    if manifest["versions"] != _versions():
-        changed = {k: v for k, v in _versions().items() if manifest["versions"].get(k) != v}
+    if manifest["versions"] != versions():
+        changed = {k: v for k, v in versions().items() if manifest["versions"].get(k) != v}
         raise UserError(
             f"the run began under other versions ({manifest['versions']}); now: {changed}: install those first"
         )
     start = manifest["start_from"]
-    built = build(settings, manifest["seed"], None if start is None else _starter(Path(start)))
-    if on_start is not None:
-        on_start(found, settings)
-    return _simulate(found, built.world, settings, on_epoch)
+    built = build(settings, manifest["seed"], None if start is None else _starter(Path(start)), share)
+    return found, built.world, settings
 
 
 def load_run(path: str | Path) -> Run:
@@ -394,15 +420,23 @@ def decide_association(problem: str | Path | Mapping[str, Any], *, exact: bool =
     return deciding.decide_association(problem, exact=exact)
 
 
-def _simulate(made: Run, world: World, settings: Settings, on_epoch: Callable[[Progress], None] | None) -> Run:
+def _simulate(
+    made: Run,
+    world: World,
+    settings: Settings,
+    on_epoch: Callable[[Progress], None] | None,
+    pause: Callable[[], bool] | None,
+) -> Run:
     world.learner.compile()  # before the clock starts: compiling is not simulating
     with made.directory.locked():
         every = settings.simulation.checkpoint_epochs
         session = Session(world, made.directory, checkpoint_epochs=None if every == "auto" else every)
         try:
-            result = session.run(on_epoch)
+            result = session.run(on_epoch, pause)
         finally:
             session.close()
+        if result is None:
+            return made
         manifest = made.manifest
         if not settings.warmup.charge:
             _take_off_warmup(result)
@@ -462,22 +496,24 @@ def _place(out: str | Path | None, choice: RunChoice, network: str) -> Path:
     return _fresh_path(f"{task}-{choice.method}-{network}-s{choice.seed}")
 
 
-def _user_files(settings: Settings, start: Path | None) -> list[str]:
-    """What a run was given from outside, and cannot go on without."""
+def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:
+    """What a run was given from outside and cannot go on without, with its fingerprint."""
     named = (settings.task.name, settings.selection.policy, settings.association.policy)
     network = settings.network
     files = [network.path, network.download_path, network.fleet if network.fleet.endswith(".csv") else ""]
     files.append(settings.life.file)
     if settings.association.policy == "fixed":
         files.append(settings.association.file)
-    return [
+    given = [
         *(file_of(name) for name in named if is_user_code(name)),
         *(file for file in files if file),
         *([] if start is None else [str(start)]),
     ]
+    return {file: fingerprint(file) for file in given}
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """What the bits of a result may depend on besides its settings."""
     found = {"python": platform.python_version()}
     for package in _VERSIONED:
         try:

@@ -17,8 +17,8 @@ pytestmark = [
 SHORT = {
     "digits": ["cloud.epochs=20"],
     "har": ["cloud.epochs=20"],
-    "mnist": ["cloud.epochs=12", "task.devices=60"],
-    "fashion-mnist": ["cloud.epochs=12", "task.devices=60"],
+    "mnist": ["cloud.epochs=12", "task.devices=60", "task.samples_per_device=600"],
+    "fashion-mnist": ["cloud.epochs=12", "task.devices=60", "task.samples_per_device=600"],
     "shakespeare": ["cloud.epochs=12", "task.devices=60", "device.epochs=1", "device.learning_rate=0.5"],
     "hpwren": ["cloud.epochs=6", "device.epochs=1", "device.learning_rate=0.05"],
     "cifar10": [

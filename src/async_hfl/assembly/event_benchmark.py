@@ -71,6 +71,7 @@ def _time(size: Size) -> dict[str, float]:
         _session(_SMALL, Path(folder) / "small").run()  # pays for the libraries
         before = _largest_resident()
         result = _session(size, Path(folder) / "run").run()
+        assert result is not None  # nobody pauses it
     return {
         "updates_per_s": result["device_updates"] / result["wall_s"],
         "updates": result["device_updates"],

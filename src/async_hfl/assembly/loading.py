@@ -136,6 +136,7 @@ def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
         devices = devices_of_file(str(merged["network"].get("path", "")))
         if devices is not None:
             _merge(merged, {"task": {"devices": devices}}, origin, "network file")
+    _deal_anew(merged, origin, given)
     if is_user_code(choice.task):
         # Checked once without what the task says, since a wrong number of devices must not reach the user's function.
         usual: Settings = _convert(merged, Settings, "", origin)
@@ -145,6 +146,14 @@ def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
     settings: Settings = _convert(merged, Settings, "", origin)
     _check(settings, origin)
     return settings
+
+
+def _deal_anew(merged: Table, origin: dict[str, str], given: Sequence[Layer]) -> None:
+    """How many samples a device holds goes with the task's number of devices: with another number the whole training
+    set is dealt over them, unless somebody says otherwise."""
+    source, task = given[0]
+    if origin.get("task.samples_per_device") == source and merged["task"]["devices"] != task["task"]["devices"]:
+        _merge(merged, {"task": {"samples_per_device": "all"}}, origin, "another number of devices")
 
 
 def settings_from(table: Table) -> Settings:

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from async_hfl.cli import certs, checks, data, decide, deploy, network, operate, replay, runs
+from async_hfl.cli import certs, checks, data, decide, deploy, experiments, network, operate, replay, runs
 from async_hfl.cli.common import complain
 from async_hfl.core.errors import AsyncHflError, UserError
 
-_FAMILIES = (runs, deploy, operate, replay, data, decide, network, certs, checks)
+_FAMILIES = (runs, experiments, deploy, operate, replay, data, decide, network, certs, checks)
 """In the order in which `async-hfl --help` lists them."""
 
 

@@ -6,6 +6,9 @@ where gradients are long, in single precision.
 The sum is taken afresh now and then, and whenever a row goes that outweighed all the others, so that rounding never
 builds up. A row is there for a device that has a gradient and goes with it.
 
+Short gradients lie in one matrix, so that many devices are gathered at once. Long ones are kept as the read-only
+arrays they came as: the same array serves the gateway, the message and the cloud, and nothing is copied.
+
 Gradients may be compressed. A table holds all of them whole or all of them compressed: it changes over with the first
 compressed one, taking along what it can project.
 """
@@ -13,7 +16,7 @@ compressed one, taking along what it can project.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +24,10 @@ import numpy.typing as npt
 from async_hfl.core.plain import plain
 from async_hfl.core.policies import Bools, Floats, Ints
 from async_hfl.core.projection import Gradient, GradientProjection
+from async_hfl.core.weights import frozen
 
 Gradients = npt.NDArray[np.float32]
+_NOTHING: Gradient = np.zeros(0, np.float32)
 _AFRESH_AT_LEAST = 256
 _OUTWEIGHS = 1e8
 _BLOCK = 8192
@@ -38,7 +43,8 @@ class GradientTable:
     size: int
     """Numbers a gradient."""
     compressed: bool
-    rows: Gradients
+    rows: Gradients | list[Gradient]
+    """A matrix where gradients are short, else a list."""
     row_of: Ints
     """By slot; -1 without a gradient."""
     squared: Floats
@@ -56,7 +62,7 @@ class GradientTable:
         return GradientTable(
             size,
             compressed,
-            np.zeros((0, size), np.float32),
+            _no_rows(size),
             np.full(slots, -1, np.int64),
             np.zeros(slots),
             np.zeros(slots, bool),
@@ -78,15 +84,22 @@ class GradientTable:
             self.counted = np.concatenate([self.counted, np.zeros(extra, bool)])
 
     def gradient(self, slot: int) -> Gradient | None:
-        """A copy, to be sent."""
+        """To be sent: nobody may change it."""
         row = int(self.row_of[slot])
-        return None if row < 0 else self.rows[row].copy()
+        if row < 0:
+            return None
+        return self.rows[row] if isinstance(self.rows, list) else self.rows[row].copy()
 
     def gradients(self, slots: Ints) -> Gradients:
         """A row for each slot; zeros where there is none."""
         rows = self.row_of[slots]
         found = np.zeros((len(slots), self.size), np.float32)
-        found[rows >= 0] = self.rows[rows[rows >= 0]]
+        if isinstance(self.rows, list):
+            for place, row in enumerate(rows.tolist()):
+                if row >= 0:
+                    found[place] = self.rows[row]
+        else:
+            found[rows >= 0] = self.rows[rows[rows >= 0]]
         return found
 
     # Changes -----------------------------------------------------------------------------------------------------
@@ -105,19 +118,25 @@ class GradientTable:
 
     def put(self, slot: int, gradient: Gradient) -> None:
         row, counts = int(self.row_of[slot]), bool(self.counted[slot])
+        old: Gradient | None = None
         if row < 0:
             row = self._new_row()
             self.row_of[slot] = row
             self.count += counts
         elif counts:
-            self.total -= self.rows[row]
+            old = self.rows[row]
         before = float(self.squared[slot])
-        wide = gradient.astype(np.float64)
-        self.rows[row] = gradient
-        # No threads for a single product: starting them costs more, and the sum would depend on how many there are.
-        self.squared[slot] = np.einsum("i,i", wide, wide)
         if counts:
-            self.total += wide
+            if old is not None:
+                self.total -= old
+            self.total += gradient
+        if isinstance(self.rows, list):
+            self.rows[row] = _kept(gradient)
+            self.squared[slot] = _product(gradient, gradient)
+        else:
+            self.rows[row] = gradient
+            self.squared[slot] = np.einsum("i,i", gradient, gradient, dtype=np.float64)
+        if counts:
             self._changed(before)
 
     def count_in(self, slot: int, counts: bool) -> None:
@@ -142,18 +161,21 @@ class GradientTable:
             self.row_of[slot] = -1
             self.squared[slot] = 0.0
             self.free.append(row)
-            self._shrink()
+            if isinstance(self.rows, list):
+                self.rows[row] = _NOTHING
+            else:
+                self._shrink(self.rows)
 
     def compress(self, size: int, projection: GradientProjection | None) -> None:
         """From now on compressed ones, `size` numbers each; what is here is projected, or forgotten without a basis."""
         if self.compressed:
             return
         slots = np.flatnonzero(self.row_of >= 0) if projection is not None else np.zeros(0, np.int64)
-        whole = self.rows[self.row_of[slots]]
+        whole = self.gradients(slots)
         self.row_of[:] = -1
         self.squared[:] = 0.0
         self.size, self.compressed = size, True
-        self.rows, self.total = np.zeros((0, size), np.float32), np.zeros(size)
+        self.rows, self.total = _no_rows(size), np.zeros(size)
         self.count, self.free, self.changes = 0, [], 0
         for slot, gradient in zip(slots, whole, strict=True):
             assert projection is not None
@@ -170,18 +192,19 @@ class GradientTable:
 
     def _along_mean(self, slots: Ints) -> Floats:
         """g_i . g of these slots."""
-        if self.size < _SMALL:
+        if not isinstance(self.rows, list):
             small: Floats = self.gradients(slots).astype(np.float64) @ (self.total / self.count)
             return small
-        largest = float(np.abs(self.total).max())
-        products = np.zeros(len(slots))
-        if largest == 0.0:
-            return products
-        direction = (self.total / largest).astype(np.float32)
-        for place, row in enumerate(self.row_of[slots].tolist()):
-            if row >= 0:
-                products[place] = _product(self.rows[row], direction)
-        return products * (largest / self.count)
+        # No entry of the sum is larger than this, so scaled by it every one fits single precision.
+        scale = sqrt(self.count * float(self.squared[self.counted].sum()))
+        known = [(place, self.rows[row]) for place, row in enumerate(self.row_of[slots].tolist()) if row >= 0]
+        products = [0.0] * len(slots)
+        if scale == 0.0:
+            return np.array(products)
+        direction = np.multiply(self.total, 1.0 / scale, out=np.empty(self.size, np.float32), casting="same_kind")
+        for place, row in known:
+            products[place] = _product(row, direction)
+        return np.array(products) * (scale / self.count)
 
     # Housekeeping ------------------------------------------------------------------------------------------------
 
@@ -192,33 +215,44 @@ class GradientTable:
             gone > 0 and gone > _OUTWEIGHS * float(self.squared[self.counted].sum())
         ):
             self.changes = 0
-            rows = self.row_of[self.counted & (self.row_of >= 0)]
             self.total = np.zeros(self.size)
-            for row in rows:
+            for row in self.row_of[self.counted & (self.row_of >= 0)].tolist():
                 self.total += self.rows[row]
 
     def _new_row(self) -> int:
         if not self.free:
             have = len(self.rows)
+            if isinstance(self.rows, list):
+                self.rows.append(_NOTHING)
+                return have
             extra = max(4, have // 2)
             self.rows = np.concatenate([self.rows, np.zeros((extra, self.size), np.float32)])
             self.free = list(range(have + extra - 1, have - 1, -1))
         return self.free.pop()
 
-    def _shrink(self) -> None:
+    def _shrink(self, rows: Gradients) -> None:
         used = np.flatnonzero(self.row_of >= 0)
-        if len(self.rows) <= 8 or 4 * len(used) > len(self.rows):
+        if len(rows) <= 8 or 4 * len(used) > len(rows):
             return
-        self.rows = self.rows[self.row_of[used]].copy()
+        self.rows = rows[self.row_of[used]].copy()
         self.row_of[used] = np.arange(len(used))
         self.free = []
 
 
-def _product(row: Gradient, direction: Gradient) -> float:
-    """row . direction without a copy: block by block in single precision, summed in double. Blocks are too short for
-    the library to share out among threads, so the result does not depend on how many there are."""
-    total = 0.0
+def _no_rows(size: int) -> Gradients | list[Gradient]:
+    return np.zeros((0, size), np.float32) if size < _SMALL else []
+
+
+def _kept(gradient: Gradient) -> Gradient:
+    """As it is where nobody can change it and it holds on to nothing larger, else a copy."""
+    return gradient if not gradient.flags.writeable and gradient.base is None else frozen(gradient.copy())
+
+
+def _product(one: Gradient, other: Gradient) -> float:
+    """Inner product: block by block in single precision, the blocks summed in double. Blocks are too short for the
+    library to share out among threads, so the result does not depend on how many there are."""
+    whole = len(one) // _BLOCK * _BLOCK
     with np.errstate(over="ignore", invalid="ignore"):
-        for start in range(0, len(row), _BLOCK):
-            total += float(np.dot(row[start : start + _BLOCK], direction[start : start + _BLOCK]))
-    return total if isfinite(total) else float(np.einsum("i,i", row.astype(np.float64), direction))
+        blocks = np.vecdot(one[:whole].reshape(-1, _BLOCK), other[:whole].reshape(-1, _BLOCK))
+        total = float(blocks.sum(dtype=np.float64)) + float(np.dot(one[whole:], other[whole:]))
+    return total if isfinite(total) else float(np.einsum("i,i", one, other, dtype=np.float64))

@@ -170,10 +170,13 @@ def truncate(path: Path, length: int) -> None:
 def read_events(path: Path, *kinds: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """(kind, fields) of every record of these kinds (all, if none is named). A torn last line is left out."""
     names: Columns = {}
+    heads = tuple(b'["%s",' % kind.encode() for kind in ("columns", *kinds)) if kinds else (b"",)
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return
+            if not line.startswith(heads) and line.startswith(b'["'):
+                continue  # of another kind: not worth decoding, most lines are of kind "sent"
             try:
                 kind, row, *more = msgspec.json.decode(line, type=list[Any])
                 if kind == "columns":

@@ -11,15 +11,10 @@ def padded_steps(steps: int) -> int:
     return -(-steps // unit) * unit
 
 
-def padded_jobs(jobs: int, most: int, *, closely: bool = False) -> int:
-    """The next of 1, 8, 16, 32, 48, 64, 96, 128, 192, ..., at most `most`. Few small jobs leave a device idle anyway.
-
-    `closely`: as steps are padded, for jobs so large that each one counts more than a compilation.
-    """
-    if closely:
-        return min(padded_steps(jobs), most)
-    size = 1 if jobs == 1 else 8
+def padded_jobs(jobs: int, most: int, *, heavy: bool = False) -> int:
+    """The next of 1, 8, 32, 64, 128, 256, ..., at most `most`: an accelerator with few jobs is idle anyway, and each
+    size is a program to compile, which takes longer than many a run. Heavy ones, of which few fill it: 1, 2, 4, ..."""
+    size = 1
     while size < jobs:
-        power_of_two = size & (size - 1) == 0
-        size = size * 2 if size < 32 else size * 3 // 2 if power_of_two else size * 4 // 3
+        size = 2 * size if heavy or size >= 32 else 8 if size == 1 else 32
     return min(size, most)

@@ -50,7 +50,7 @@ def prepare(host_devices: int | None = None) -> None:
     import jax
 
     config: Any = jax.config
-    if not config.jax_platforms and not _accelerator_installed():
+    if not config.jax_platforms and not accelerator_installed():
         # JAX would look for other platforms first, and say so.
         config.update("jax_platforms", "cpu")
     if _DEVICE_COUNT_FLAG not in os.environ.get("XLA_FLAGS", ""):
@@ -65,12 +65,23 @@ def prepare(host_devices: int | None = None) -> None:
     _prepared = wanted
 
 
-def _accelerator_installed() -> bool:
+def accelerator_installed() -> bool:
     """Is there a JAX plugin for a GPU or a TPU? They live in one namespace package."""
     try:
         return importlib.util.find_spec("jax_plugins") is not None
     except (ImportError, ValueError):
         return False
+
+
+def platform_and_devices() -> tuple[str, int]:
+    """What trains here: ("cpu", cores) or ("gpu", cards). JAX starts only where there may be an accelerator."""
+    if not accelerator_installed():
+        return "cpu", usable_cores()
+    prepare()
+    import jax
+
+    devices = jax.local_devices()
+    return ("cpu", usable_cores()) if devices[0].platform == "cpu" else (devices[0].platform, len(devices))
 
 
 def compiler_options() -> dict[str, bool]:

@@ -30,7 +30,7 @@ _MOST_PLACES = 1024
 _MOST_BYTES = 1 << 28
 """Of weights in a group: while one group trains, the next one's weights travel."""
 _HEAVY = 1 << 24
-"""Bytes of a model from which a padded job costs more than compiling for another number of them."""
+"""Bytes of a model of which a handful fills an accelerator."""
 _FEW = 8
 """Jobs that are not worth a second device: a half-empty accelerator is no faster."""
 
@@ -64,9 +64,9 @@ class StackPlan:
         heavy = self._model.bytes >= _HEAVY
         steps = padded_steps(self._shape.steps_per_epoch(room))
         most = min(self.places, max(_FEW, _MOST_BYTES // self._model.bytes))
-        numbers = {padded_jobs(number, most, closely=heavy) for number in range(1, min(jobs, most) + 1)}
+        numbers = {padded_jobs(number, most, heavy=heavy) for number in range(1, min(jobs, most) + 1)}
         all_at_once = -(-jobs // -(-jobs // self.places))
-        together = padded_jobs(all_at_once, self.places, closely=heavy)
+        together = padded_jobs(all_at_once, self.places, heavy=heavy)
         return [Group(0, (), together, steps, shared=True)] + [Group(0, (), n, steps) for n in sorted(numbers)]
 
     def groups(self, requests: Sequence[Request]) -> Iterator[Group]:
@@ -86,7 +86,7 @@ class StackPlan:
             parts = used * -(-alike // (used * most))
             for number in range(parts):
                 part = members[alike * number // parts : alike * (number + 1) // parts]
-                places = padded_jobs(len(part), most, closely=self._model.bytes >= _HEAVY)
+                places = padded_jobs(len(part), most, heavy=self._model.bytes >= _HEAVY)
                 yield Group(number % used, tuple(part), places, padded_steps(longest), shared)
 
     def like_starts(self, group: Group) -> tuple[npt.NDArray[np.float32], ...]:

@@ -20,13 +20,25 @@ from async_hfl.learning.trainer import Request, Trainer
 class _Call:
     """What one run waits for."""
 
-    __slots__ = ("error", "key", "requests", "results")
+    __slots__ = ("done", "error", "key", "requests", "results")
 
     def __init__(self, key: Hashable, requests: Sequence[Request]) -> None:
         self.key = key
         self.requests = requests
-        self.results: list[TrainingResult] | None = None
+        self.results: list[TrainingResult] = []
         self.error: BaseException | None = None
+        self.done = False
+
+
+class _Turn:
+    """A question that is asked when everybody waits, run after run."""
+
+    __slots__ = ("answer", "ask", "done")
+
+    def __init__(self, ask: Callable[[], int | None]) -> None:
+        self.ask = ask
+        self.answer: int | None = None
+        self.done = False
 
 
 @final
@@ -35,7 +47,7 @@ class Together:
 
     def __init__(self, runs: int) -> None:
         self._going = set(range(runs))
-        self._waiting: dict[int, _Call] = {}
+        self._waiting: dict[int, _Call | _Turn] = {}
         self._engines: dict[Hashable, Trainer] = {}
         self._making = Lock()
         self._changed = Condition()
@@ -57,14 +69,22 @@ class Together:
         if run not in self._going:
             raise InternalError(f"run {run} has left and wants something trained")
         call = _Call(key, requests)
+        self._wait(run, call)
+        if call.error is not None:
+            raise call.error
+        return call.results
+
+    def in_turn(self, run: int, ask: Callable[[], int | None]) -> int | None:
+        """Ask when all the others wait: who gets which answer does not depend on how fast the threads are."""
+        turn = _Turn(ask)
+        self._wait(run, turn)
+        return turn.answer
+
+    def _wait(self, run: int, call: _Call | _Turn) -> None:
         with self._changed:
             self._waiting[run] = call
             self._train_if_all_wait()
-            self._changed.wait_for(lambda: call.results is not None or call.error is not None)
-        if call.error is not None:
-            raise call.error
-        assert call.results is not None
-        return call.results
+            self._changed.wait_for(lambda: call.done)
 
     def compile(self, key: Hashable, room: int, jobs: int) -> None:
         self._engines[key].compile(room, jobs)
@@ -73,8 +93,12 @@ class Together:
         """The last to come (or a run that leaves) trains for all; nobody else has anything to do meanwhile."""
         if not self._waiting or set(self._waiting) != self._going:
             return
-        calls = [self._waiting[run] for run in sorted(self._waiting)]
+        waiting = [self._waiting[run] for run in sorted(self._waiting)]
         self._waiting.clear()
+        calls = [call for call in waiting if isinstance(call, _Call)]
+        for turn in waiting:
+            if isinstance(turn, _Turn):
+                turn.answer = turn.ask()
         for key in dict.fromkeys(call.key for call in calls):
             mine = [call for call in calls if call.key == key]
             try:
@@ -84,6 +108,8 @@ class Together:
             except BaseException as error:
                 for call in mine:
                     call.error = error
+        for one in waiting:
+            one.done = True
         self._changed.notify_all()
 
 

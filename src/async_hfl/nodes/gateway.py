@@ -22,7 +22,7 @@ from async_hfl.core.plain import Plain, from_plain, to_plain
 from async_hfl.core.policies import SelectionPolicy
 from async_hfl.core.projection import PcaProjection
 from async_hfl.core.records import JobEnd, JobRecord, LifeRecord, UploadEnd, UploadRecord
-from async_hfl.core.weights import Weights
+from async_hfl.core.weights import Weights, frozen
 from async_hfl.nodes import accounts, presence, rights, silence, uploads
 from async_hfl.nodes.dispatching import dispatch, trigger
 from async_hfl.nodes.gateway_aggregation import GatewayAggregation
@@ -200,7 +200,7 @@ class GatewayNode:
                 gradient = flight.sent[trained] - update.weights[trained]
                 gradient /= np.float32(self.rules.learning_rate * update.steps)
         if _finite(gradient):
-            roster.learn(slot, gradient, update.compressed)
+            roster.learn(slot, gradient if gradient is update.gradient else frozen(gradient), update.compressed)
 
     def _job_dropped(self, event: Received, dropped: m.JobDropped) -> None:
         at = event.at

@@ -93,6 +93,8 @@ class Session:
                 raise RunDirectoryError(f"{directory.events}: changed since its checkpoint; the run cannot go on")
             self.simulator.restore(saved)
         self._due = False
+        self._pausing = False
+        self._pause: Callable[[], bool] | None = None
         self._on_epoch: Callable[[Progress], None] | None = None
         self._began = 0.0
         self._began_updates = 0
@@ -144,12 +146,20 @@ class Session:
             self._on_epoch(
                 Progress(record.at, record.epoch, record.metric, updates, ledger.total, speed, record.target_reached)
             )
+        if self._pause is not None and self._pause():
+            self._pausing = True
+            self.request_checkpoint()
 
     # Running -----------------------------------------------------------------------------------------------------
 
-    def run(self, on_epoch: Callable[[Progress], None] | None = None) -> dict[str, Any]:
-        """To the end; returns the result as the summary file holds it, less what only the caller knows."""
-        self._on_epoch = on_epoch
+    def run(
+        self, on_epoch: Callable[[Progress], None] | None = None, pause: Callable[[], bool] | None = None
+    ) -> dict[str, Any] | None:
+        """To the end; returns the result as the summary file holds it, less what only the caller knows.
+
+        `pause` is asked after every evaluation; where it says yes, a checkpoint is saved and the answer is None.
+        """
+        self._on_epoch, self._pause = on_epoch, pause
         self._began, self._began_updates = time.perf_counter(), self.simulator.updates
         wall_before = self.tally.wall_s
         if not self._resumed:
@@ -161,6 +171,8 @@ class Session:
                 if not self._due:
                     break
                 self._save()
+                if self._pausing:
+                    return None
         digest, order_digest = self.events.digests()
         self.events.sync()
         self.epochs.sync()

@@ -176,3 +176,24 @@ def test_a_manifest_of_another_version_is_told() -> None:
     table["gateway"]["colour"] = "blue"
     with pytest.raises(SettingsError, match=r"unknown setting gateway\.colour in the manifest"):
         settings_from(table)
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides", "expected"),
+    [
+        ("tight", [], 600),
+        ("tight", ["task.devices=184"], 600),
+        ("tight", ["task.devices=100"], "all"),
+        ("tight", ["task.devices=100", "task.samples_per_device=600"], 600),
+    ],
+)
+def test_another_number_of_devices_is_dealt_the_whole_set(
+    preset: str, overrides: list[str], expected: int | str
+) -> None:
+    settings = compose(task="mnist", preset=preset, overrides=overrides).settings
+    assert settings.task.samples_per_device == expected
+
+
+def test_a_preset_that_says_both_is_taken_at_its_word() -> None:
+    task = compose(task="cifar10", preset="authors").settings.task
+    assert (task.devices, task.samples_per_device) == (100, 600)

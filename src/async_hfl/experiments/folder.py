@@ -1,0 +1,97 @@
+"""The folder of a sweep: what is done, what was cut off, what failed and why. Nothing else remembers anything.
+
+runs/ID/          a run directory
+claims/ID         locked by the process that works on that run; a lock ends with its process, however it ends
+failures/ID.json  every failed attempt with its reason
+broken/ID-N/      what could neither be finished nor resumed, out of the way
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from async_hfl.core.errors import RunDirectoryError, UserError
+from async_hfl.journal.run_directory import RUN_FILES, RunDirectory
+
+State = Literal["done", "cut", "missing"]
+
+
+class SweepFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def make(self) -> None:
+        try:
+            for name in ("runs", "claims", "failures"):
+                (self.path / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunDirectoryError(f"{self.path}: cannot be made ({error.strerror}); give another --out") from error
+
+    def run(self, run: str) -> Path:
+        return self.path / "runs" / run
+
+    def state(self, run: str) -> State:
+        directory = RunDirectory(self.run(run))
+        if directory.summary.is_file():
+            return "done"
+        return "cut" if directory.manifest.is_file() else "missing"
+
+    @contextmanager
+    def claimed(self, run: str) -> Iterator[bool]:
+        """Is the run ours? No, where another process has claimed it."""
+        handle = os.open(self.path / "claims" / run, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+        finally:
+            os.close(handle)
+
+    def clear(self, run: str) -> None:
+        """What a process left that was killed before it had written a manifest."""
+        path = self.run(run)
+        if not path.is_dir():
+            return
+        strangers = [entry.name for entry in path.iterdir() if entry.name not in RUN_FILES]
+        if strangers:
+            raise RunDirectoryError(f"{path}: holds other things ({', '.join(strangers[:3])}); give another --out")
+        for entry in path.iterdir():
+            entry.unlink()
+
+    def set_aside(self, run: str) -> None:
+        """Begin anew next time."""
+        aside = self.path / "broken"
+        aside.mkdir(exist_ok=True)
+        number = 1
+        while (aside / f"{run}-{number}").exists():
+            number += 1
+        if self.run(run).exists():
+            self.run(run).rename(aside / f"{run}-{number}")
+
+    def failures(self, run: str) -> list[dict[str, Any]]:
+        path = self._failures(run)
+        try:
+            found: list[dict[str, Any]] = json.loads(path.read_bytes()) if path.is_file() else []
+        except ValueError as error:
+            raise UserError(f"{path}: not JSON ({error}); remove it, it only tells what failed") from error
+        return found
+
+    def failed(self, run: str, reason: str) -> None:
+        path = self._failures(run)
+        at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        beside = path.with_suffix(f".{os.getpid()}.part")
+        beside.write_text(json.dumps([*self.failures(run), {"at": at, "reason": reason}], indent=1) + "\n")
+        beside.replace(path)
+
+    def _failures(self, run: str) -> Path:
+        return self.path / "failures" / f"{run}.json"
