@@ -2,6 +2,7 @@
 
     python benchmarks/transport.py --clients 50 --sizes 0.285,1.6,43 --json
     python benchmarks/transport.py --clients 50 --sizes 1.6 --tls
+    python benchmarks/transport.py --clients 50 --sizes 1.6 --bare
 
 The server is one process, as a gateway is; the clients are spread over a few processes, which share the machine with
 it. A transfer counts from the sending to the moment that its receiver has the whole, checked and decoded; the server's
@@ -27,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+import transport_bare
 from async_hfl.core.identifiers import Address, JobId, gateway_address
 from async_hfl.core.messages import Train, Update
 from async_hfl.deployment.identity.authority import Authority
@@ -95,10 +97,13 @@ async def serve(pipe: Connection, folder: Path, credentials: Credentials, encodi
     await server.close()
 
 
-def server_process(pipe: Connection, folder: str, tls: str, half: bool, zstd: bool) -> None:
+def server_process(pipe: Connection, folder: str, tls: str, half: bool, zstd: bool, bare: bool) -> None:
     logging.disable(logging.WARNING)
     credentials = Certified(Path(tls) / "g") if tls else Insecure()
-    asyncio.run(serve(pipe, Path(folder), credentials, Encoding(half, zstd)))
+    if bare:
+        asyncio.run(transport_bare.serve(pipe, credentials))
+    else:
+        asyncio.run(serve(pipe, Path(folder), credentials, Encoding(half, zstd)))
 
 
 class Timing:
@@ -170,11 +175,14 @@ async def dial(
 
 
 def client_process(
-    pipe: Connection, names: list[str], port: int, folder: str, tls: str, half: bool, zstd: bool
+    pipe: Connection, names: list[str], port: int, folder: str, tls: str, half: bool, zstd: bool, bare: bool
 ) -> None:
     logging.disable(logging.WARNING)
     credentials = Certified(Path(tls) / "d") if tls else Insecure()
-    asyncio.run(dial(pipe, names, port, Path(folder), credentials, Encoding(half, zstd)))
+    if bare:
+        asyncio.run(transport_bare.dial(pipe, len(names), port, credentials))
+    else:
+        asyncio.run(dial(pipe, names, port, Path(folder), credentials, Encoding(half, zstd)))
 
 
 def measure(options: argparse.Namespace, sizes: list[float]) -> list[dict[str, Any]]:
@@ -188,7 +196,7 @@ def measure(options: argparse.Namespace, sizes: list[float]) -> list[dict[str, A
             authority = Authority.create(Path(folder) / "ca", "bench")
             authority.bundle("gateway", ["g"], Path(folder) / "g")
             authority.bundle("device", names, Path(folder) / "d")
-        coding = (options.half, options.zstd)
+        coding = (options.half, options.zstd, options.bare)
         for size in sizes:  # a fresh server for each size, so that its memory is that size's
             ours, theirs = context.Pipe()
             server = context.Process(target=server_process, args=(theirs, f"{folder}/spool", tls, *coding))
@@ -230,12 +238,14 @@ def measure(options: argparse.Namespace, sizes: list[float]) -> list[dict[str, A
                     "tls": options.tls,
                     "half": options.half,
                     "zstd": options.zstd,
+                    "bare": options.bare,
                     "MB_per_s": round(moved / wall, 1),
                     "p50_s": round(statistics.median(took), 3),
                     "p99_s": round(float(np.quantile(took, 0.99)), 3),
                     "server_memory_MB": round(memory),
                     "server_memory_before_MB": round(memory_before),
                     "server_cpu_s": round(cpu - cpu_before, 2),
+                    "MB_per_server_cpu_s": round(moved / (cpu - cpu_before)),
                     "wall_s": round(wall, 2),
                 }
             )
@@ -252,6 +262,7 @@ def main() -> None:
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--half", action="store_true")
     parser.add_argument("--zstd", action="store_true")
+    parser.add_argument("--bare", action="store_true", help="only gRPC and chunks: what the rest costs")
     parser.add_argument("--folder", help="for the spools (default: the system's folder for temporary files)")
     options = parser.parse_args()
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")

@@ -97,13 +97,12 @@ class Incoming:
 
     async def flush(self) -> None:
         if self.waiting:
-            data = b"".join(self.waiting)
-            self.waiting.clear()
-            self.waiting_bytes = 0
+            pieces = self.waiting
+            self.waiting, self.waiting_bytes = [], 0
             if self.part.length <= _KEPT_BY_CACHE:
-                self.part.append(data)
+                self.part.append(*pieces)
             else:
-                await asyncio.to_thread(self.part.append, data)
+                await asyncio.to_thread(self.part.append, *pieces)
 
     @property
     def arrived(self) -> int:

@@ -65,15 +65,16 @@ class Part:
             self.held += len(data)
         os.ftruncate(self._file, self.held)
 
-    def append(self, data: bytes) -> None:
+    def append(self, *pieces: bytes) -> None:
         with self._lock:
-            self._append(data)
+            if not self.active:
+                raise Superseded(_ELSEWHERE)
+            if self.held + sum(map(len, pieces)) > self.length:
+                raise PeerError(f"a transfer of {self.length} bytes goes on after its end")
+            for data in pieces:
+                self._append(data)
 
     def _append(self, data: bytes) -> None:
-        if not self.active:
-            raise Superseded(_ELSEWHERE)
-        if self.held + len(data) > self.length:
-            raise PeerError(f"a transfer of {self.length} bytes goes on after its end")
         view = memoryview(data)
         at = self.held
         while view:

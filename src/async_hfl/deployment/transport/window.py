@@ -2,7 +2,7 @@
 
 gRPC, the kernel and the boxes between take megabytes off a sender's hands. On a link of 20 kB/s that is minutes in
 which nobody knows whether anything moves, and heartbeats wait behind it. So the receiver says what has arrived, and the
-sender keeps about `_QUEUE_S` of the link's rate under way beyond what the round trip itself needs.
+sender keeps about `_QUEUE_S` of what the link carries under way beyond what the round trip itself needs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ FIRST = 64 * 1024
 _LEAST, _MOST = 16 * 1024, 8 * 2**20
 _QUEUE_S = 0.25
 _LEAST_CHUNK, _MOST_CHUNK = 8 * 1024, 512 * 1024
+_FORGET = 0.9
 
 
 class Window:
@@ -21,30 +22,36 @@ class Window:
         """`start`: the offset that the transfer goes on from; `size`: what the last one to that peer ended with."""
         self.size = size
         self.arrived = start
-        self._flight: deque[tuple[int, float]] = deque()
+        self._flight: deque[tuple[int, int, float]] = deque()
+        """Of each chunk under way: where it ends, what had arrived when it was sent, and when that was."""
         self._quickest_s = inf
-        self._shrunk_until = start
+        self._rate = 0.0
 
     def room(self, sent: int) -> int:
-        """How many bytes may go now, after so many."""
-        return min(self.size - (sent - self.arrived), max(self.size // 4, _LEAST_CHUNK), _MOST_CHUNK)
+        """How many bytes may go now, after so many. No crumbs: a chunk waits until there is room for all of it."""
+        chunk = min(max(self.size // 4, _LEAST_CHUNK), _MOST_CHUNK)
+        under_way = sent - self.arrived
+        return chunk if under_way <= 0 or self.size - under_way >= chunk else 0
 
     def sent(self, upto: int, now: float) -> None:
-        self._flight.append((upto, now))
+        self._flight.append((upto, self.arrived, now))
 
     def acknowledged(self, upto: int, now: float) -> None:
         fresh = upto - self.arrived
-        took_s = 0.0
-        while self._flight and self._flight[0][0] <= upto:
-            took_s = now - self._flight.popleft()[1]
         if fresh <= 0:
             return
+        before, sent_at = self.arrived, now
+        while self._flight and self._flight[0][0] <= upto:
+            _, before, sent_at = self._flight.popleft()
         self.arrived = upto
+        took_s = now - sent_at
+        if took_s > 0:
+            # What the link carried from the sending of that chunk to the word of its arrival.
+            self._rate = max((upto - before) / took_s, _FORGET * self._rate)
         self._quickest_s = min(self._quickest_s, took_s)
         queued_s = took_s - self._quickest_s
         if queued_s < _QUEUE_S:
             self.size = min(self.size + fresh, _MOST)
-        elif queued_s > 2 * _QUEUE_S and upto > self._shrunk_until:
-            # Once for all that is under way: it was sent before anybody knew.
-            self._shrunk_until = self._flight[-1][0] if self._flight else upto
-            self.size = max(self.size // 2, _LEAST)
+        elif queued_s > 2 * _QUEUE_S:
+            enough = int(self._rate * (self._quickest_s + _QUEUE_S))
+            self.size = min(self.size, max(enough, _LEAST))
