@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import shutil
 import signal
 import time
+from glob import glob
 from pathlib import Path
 
 import pytest
@@ -279,43 +279,38 @@ def test_a_third_of_the_devices_flaps_for_five_minutes(tmp_path: Path) -> None:
 
 
 def test_a_restart_with_a_clock_set_back(tmp_path: Path) -> None:
-    """The gateway comes back as after a reboot: its monotonic clock an hour behind, its wall clock a day."""
+    """The gateway comes back as after a reboot with an empty battery: its monotonic clock an hour behind and, where
+    there is faketime, its wall clock twelve."""
     if shutil.which("unshare") is None:
         pytest.skip("needs unshare (util-linux)")
 
     async def play() -> None:
-        shifted = tmp_path / "shifted"
-        shifted.mkdir()
-        (shifted / "sitecustomize.py").write_text(
-            "import time\n_now = time.time\ntime.time = lambda: _now() - 86400.0\n"
-        )
         behind = ["unshare", "-rT", "--monotonic=-3600", "--boottime=-3600", "--"]
         probe = await asyncio.create_subprocess_exec(*behind, "true")
         if await probe.wait() != 0:
-            pytest.skip("setting a clock back needs a user and time namespace")
+            pytest.skip("setting a clock back needs a user and time namespace, and an hour since the machine started")
+        faketime = sorted(glob("/usr/lib/*/faketime/libfaketime.so.1"))
+        if faketime:  # preloaded: the program of that name would stand between a process and its parent
+            behind += ["env", f"LD_PRELOAD={faketime[0]}", "FAKETIME=-12h", "FAKETIME_DONT_FAKE_MONOTONIC=1"]
         async with scene(tmp_path) as stage:
             gateway = await stage.mid_upload("device-1")
             last = max(s.fields["at"] for s in stage.since(0.0, gateway, "sent"))
             killed = await stage.kill(gateway)
             noticed = await stage.until_seen(killed, "cloud", "PeerLost")
             node = stage.node(gateway)
-            node.arguments = [
-                *behind,
-                "env",
-                f"PYTHONPATH={shifted}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
-                *node.arguments,
-            ]
+            node.arguments = [*behind, *node.arguments]
             await node.start()
             back = await stage.aggregated(noticed, gateway=gateway)
-            later = [s.fields["at"] for s in stage.since(back, gateway, "job")]
+            later = [s.fields["at"] for s in stage.since(noticed, gateway, "job")]
             assert min(later) >= last  # its own time went on, and nowhere else
             assert max(later) < last + 60
             await stage.drain()
         found = stage.audit()
         assert_nothing_lost(found)
+        wall = " and its wall clock twelve" if faketime else ""
         write_row(
             "clock_set_back",
-            "gateway killed and started again with its monotonic clock an hour and its wall clock a day behind",
+            f"gateway killed and started again with its monotonic clock an hour{wall} behind",
             found,
             (noticed - killed, "the cloud"),
             (back - killed, "it mixes an update"),
