@@ -338,13 +338,15 @@ def cluster(
     choice = composed.choice
     check_seed(choice.seed)
     where = _place(out, choice, "cluster")
-    manifest = {**local.manifest_of(composed, options), "user_files": {}, "versions": versions()}
+    files = user_files(composed.settings)
+    manifest = {**local.manifest_of(composed, options), "user_files": files, "versions": versions()}
     made = Run(RunDirectory.create(where, manifest))
     if on_start is not None:
         on_start(made, composed.settings, usual)
     arguments = [*([] if asked is None else [str(asked.resolve())]), *local.arguments(composed, sets)]
     with made.directory.locked():
         result = local.run_cluster(options, made.directory, composed, arguments, on_progress)
+        made.directory.amend_manifest(metric=local.metric_of(made.path))
         named = {key: manifest[key] for key in ("method", "task", "network", "preset", "seed")}
         made.directory.write_summary({"run": str(made.path), **named, **result})
     return made

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from async_hfl.assembly.collecting import collect
+from async_hfl.assembly.deployed_nodes import TaskFacts
 from async_hfl.assembly.device_classes import DeviceClass
 from async_hfl.assembly.loading import Composed, as_table, compose, parse_override
+from async_hfl.assembly.user_code import is_user_code
 from async_hfl.core.errors import SettingsError
+from async_hfl.deployment.identity_card import IDENTITY, IdentityCard
 from async_hfl.deployment.listening import read_address
 from async_hfl.deployment.local_cluster import ClusterPlan, LocalCluster
 from async_hfl.deployment.main_loop import run_to_end
-from async_hfl.deployment.node_journal import is_node, read_lines
+from async_hfl.deployment.node_journal import is_node, read_fact, read_lines
 from async_hfl.deployment.proxy import Shape
 from async_hfl.journal.run_directory import RunDirectory
 
@@ -86,6 +89,7 @@ def run_cluster(
         proxies=options.proxies or any(kind.shaped for kind in options.classes),
         shape=partial(_shape, options.classes),
         slowdowns=tuple(kind.slowdown for kind in options.classes),
+        device_arguments=("--task", composed.choice.task) if is_user_code(composed.choice.task) else (),
     )
     cluster = LocalCluster(directory.path, COMMAND, plan)
     began = time.monotonic()
@@ -103,6 +107,12 @@ def run_cluster(
     states = [cluster.state_of(name) for name in ("cloud", *cluster.gateway_names, *cluster.device_names)]
     result = collect(directory, states, states[0], composed.settings)
     return {**result, "wall_s": time.monotonic() - began}
+
+
+def metric_of(run: Path) -> dict[str, Any]:
+    """How good a model is measured, as the cloud was told by its task."""
+    target = TaskFacts.of(IdentityCard(**read_fact(run / "nodes" / "cloud", IDENTITY))).target
+    return {"name": target.metric, "direction": target.direction, "window": target.window}
 
 
 def _shape(classes: Sequence[DeviceClass], device: int, gateway: int) -> tuple[Shape, Shape]:

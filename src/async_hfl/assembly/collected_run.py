@@ -37,6 +37,7 @@ def collected_run(out: Path, states: Sequence[Path], versions: dict[str, str]) -
     manifest = {
         **named,
         "preset": "tight",
+        "metric": {"name": facts.metric, "direction": facts.direction, "window": facts.target.window},
         "settings": as_table(settings),
         "devices": settings.task.devices,
         "gateways": settings.network.gateways,

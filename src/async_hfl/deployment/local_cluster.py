@@ -44,6 +44,8 @@ class ClusterPlan:
     """With proxies: (up, down) of the link between that device and that gateway, both from 0."""
     slowdowns: Sequence[float] = ()
     """How many times as long each device takes; none: they are what this machine is."""
+    device_arguments: Sequence[str] = ()
+    """More for the command line of every process of devices."""
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -130,7 +132,7 @@ class LocalCluster:
             mine = devices[start : start + each]
             parts = ",".join(f"{start + place + 1}/{len(devices)}" for place in range(len(mine)))
             gateways = ";".join(self._gateways_of(name) for name in mine)
-            arguments = ["device", "--gateways", gateways, "--shard", parts]
+            arguments = ["device", "--gateways", gateways, "--shard", parts, *plan.device_arguments]
             slow = plan.slowdowns[start : start + each]
             if any(factor > 1 for factor in slow):
                 arguments += ["--slowdown", ",".join(map(repr, slow))]
