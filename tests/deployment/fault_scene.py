@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +119,12 @@ class Scene:
         now = time.monotonic()
         for name in names:
             await self.node(name).wait()
+            self.dead(name, now)
         return now
+
+    def dead(self, name: str, at: float) -> None:
+        """Whatever is on its disk now was there before it died."""
+        self.sights += [replace(sight, seen_at=at - 1e-6) for sight in self.watches[name].look()]
 
     # What is to be seen ------------------------------------------------------------------------------------------
 
