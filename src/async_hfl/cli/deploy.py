@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -70,18 +71,18 @@ def _add_process(parser: argparse.ArgumentParser, role: str) -> None:
         "--insecure-beyond-loopback", action="store_true", help="... even on addresses that others can reach"
     )
     parser.add_argument("--log", default="info", choices=["debug", "info", "warning"], help="how much it says")
+    parser.add_argument("--log-format", default="text", choices=["text", "json"], help="json: one object a line")
+    parser.add_argument("--metrics", metavar="[HOST:]PORT", help="serve numbers for Prometheus (loopback unless told)")
 
 
 def _begin(options: argparse.Namespace, role: Any, *names: str) -> Any:
     """Logs, lifetime, credentials."""
     from async_hfl.deployment.identity.credentials import Certified, Insecure
     from async_hfl.deployment.lifetime import die_with_whoever_started_us
+    from async_hfl.deployment.logs import set_up_logs
 
     die_with_whoever_started_us()
-    logging.basicConfig(
-        level=options.log.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("jax").setLevel(logging.WARNING)
+    set_up_logs(options.log, options.log_format, role, ",".join(names))
     if options.insecure:
         return Insecure(beyond_loopback=options.insecure_beyond_loopback)
     if options.certificates is None:
@@ -94,13 +95,22 @@ def _begin(options: argparse.Namespace, role: Any, *names: str) -> Any:
     return credentials
 
 
-def _ended(main: Any) -> int:
+def _ended(options: argparse.Namespace, role: str, process: Callable[[Callable[[Any], None]], Any]) -> int:
+    """Run a process to its end; it is given whom to tell of every record."""
     from async_hfl.deployment.main_loop import Interrupted, run_to_end
 
-    try:
-        run_to_end(main)
-    except Interrupted as interrupted:
-        return interrupted.code
+    with ExitStack() as closing:
+        wrote: Callable[[Any], None] = lambda record: None  # noqa: E731
+        if options.metrics is not None:
+            from async_hfl.deployment.metrics import Metrics
+
+            metrics = Metrics(role, options.name)
+            closing.callback(metrics.serve(options.metrics))
+            wrote = metrics.wrote
+        try:
+            run_to_end(process(wrote).run())
+        except Interrupted as interrupted:
+            return interrupted.code
     return 0
 
 
@@ -120,7 +130,7 @@ def _cloud(options: argparse.Namespace) -> int:
     )
     plan = cloud_plan(options.name, composed.choice, composed.settings)
     state = options.state or Path("state") / options.name
-    return _ended(CloudProcess(plan, state, options.listen, credentials).run())
+    return _ended(options, "cloud", lambda wrote: CloudProcess(plan, state, options.listen, credentials, wrote=wrote))
 
 
 def _gateway(options: argparse.Namespace) -> int:
@@ -129,8 +139,12 @@ def _gateway(options: argparse.Namespace) -> int:
     from async_hfl.deployment.gateway_process import GatewayProcess
 
     state = options.state or Path("state") / options.name
-    process = GatewayProcess(gateway_plan(options.name), state, options.cloud, options.listen, credentials)
-    return _ended(process.run())
+    plan = gateway_plan(options.name)
+    return _ended(
+        options,
+        "gateway",
+        lambda wrote: GatewayProcess(plan, state, options.cloud, options.listen, credentials, wrote=wrote),
+    )
 
 
 def _device(options: argparse.Namespace) -> int:
@@ -152,7 +166,7 @@ def _device(options: argparse.Namespace) -> int:
     if len(reached) != len(names):
         raise UserError(f"--gateways has {len(reached)} lists (parted by ;) for {len(names)} devices")
     plan = device_plan(names, local, _slowdowns(options.slowdown, len(names)))
-    return _ended(DeviceProcess(plan, states, reached, credentials).run())
+    return _ended(options, "device", lambda wrote: DeviceProcess(plan, states, reached, credentials, wrote=wrote))
 
 
 def _slowdowns(text: str | None, devices: int) -> list[float]:
