@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := $(BIN)/async-hfl
 WORKERS ?= 2
 
-.PHONY: protocol demo test test-long bench check clean
+.PHONY: protocol demo test test-long faults bench check clean
 
 demo: .venv/.ready
 	$(RUN) demo
@@ -13,9 +13,16 @@ test: check
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not long"
 	$(RUN) fuzz-faults --seeds 200
 
+# Cut off, it goes on where it was: what has passed since the sources last changed stands in build/.
 test-long: check
-	$(BIN)/python -m pytest -q
-	$(RUN) fuzz-faults --seeds 10000
+	$(BIN)/python -m pytest -q --resume build/test-long.txt
+	$(RUN) fuzz-faults --seeds 10000 --resume build/fuzz-faults.json
+	rm -f build/test-long.txt build/fuzz-faults.json
+
+# Every fault with real processes, measured; docs/results/faults.md is made of what they write to build/faults.
+faults: .venv/.ready
+	$(BIN)/python -m pytest -q tests/deployment/test_fault_rows*.py
+	$(BIN)/python tests/deployment/make_fault_table.py
 
 bench: .venv/.ready
 	$(RUN) bench events

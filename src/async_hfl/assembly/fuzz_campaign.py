@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import multiprocessing
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+import async_hfl
 from async_hfl.assembly.fuzzing import fuzz
 from async_hfl.simulation.faults import Outcome
 
 _CHUNK = 10
+_PIECE = 500
+"""Seeds after which a long campaign notes how far it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,38 @@ def campaign(first_seed: int, seeds: int, processes: int | None = None) -> Campa
         sum(o.updates_lost for o in outcomes),
         time.perf_counter() - began,
     )
+
+
+def resumed(file: Path, first_seed: int, seeds: int, processes: int | None = None) -> Campaign:
+    """The same in pieces: what is done stands in the file, and is not done again while the program stays the same."""
+    key = {"program": _program_digest(), "first_seed": first_seed, "seeds": seeds}
+    whole: Campaign | None = None
+    if file.is_file():
+        known = json.loads(file.read_text())
+        if known.pop("key") == key:
+            whole = Campaign(**known)
+    while whole is None or whole.seeds < seeds:
+        done = 0 if whole is None else whole.seeds
+        piece = campaign(first_seed + done, min(_PIECE, seeds - done), processes)
+        whole = piece if whole is None else _together(whole, piece)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_suffix(".part")
+        beside.write_text(json.dumps({"key": key, **whole.as_json()}))
+        beside.replace(file)
+    return whole
+
+
+def _together(one: Campaign, other: Campaign) -> Campaign:
+    sums = {name: getattr(one, name) + getattr(other, name) for name in one.as_json() if name != "first_seed"}
+    return Campaign(first_seed=one.first_seed, **sums)
+
+
+def _program_digest() -> str:
+    digest = hashlib.sha256()
+    root = Path(async_hfl.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _scenarios(seeds: range) -> tuple[list[Outcome], list[tuple[int, str]]]:
