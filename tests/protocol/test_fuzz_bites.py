@@ -13,7 +13,7 @@ import async_hfl
 
 SOURCE = Path(async_hfl.__file__).parent
 SEEDS = 25
-FIRST = {"keep the upload of a lost gateway": 40}
+FIRST = {"keep the upload of a lost gateway": 40, "forget that a transfer broke off": 15}
 """Seeds before which a breakage does not show, so that they need not be run."""
 BREAKAGES = {
     "count an upload twice": (
