@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import socket
 from asyncio.subprocess import Process
@@ -25,6 +26,7 @@ from async_hfl.deployment.proxy import LinkProxy, Shape
 _LOOPBACK = "127.0.0.1"
 _LEAVING_S = 10.0
 _TOLD_LINES = 12
+_FIRST_PORT, _LAST_PORT = 15_000, 32_000
 
 
 class NodeFailed(UserError):
@@ -213,12 +215,13 @@ class LocalCluster:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Each held until all are known, so that they differ; the processes take them a moment later."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind((_LOOPBACK, 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
+    """Below those that the system gives to whoever asks for any: the processes take them a moment later, and until then
+    nobody (a proxy of ours, say) may be given one of them."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((_LOOPBACK, port))
+            if port not in ports:
+                ports.append(port)
+    return ports
