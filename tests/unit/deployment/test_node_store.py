@@ -19,6 +19,7 @@ import store_writer
 from async_hfl.core.records import LifeRecord
 from async_hfl.deployment.store.errors import EXIT_DISK_FAILED, StateDirectoryError
 from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.store.stored_node import StoredNode
 from async_hfl.journal.events_file import header_line, read_events
 
 MODEL_BYTES = 200_000
@@ -172,6 +173,34 @@ def test_a_payload_that_recovery_needs_and_is_gone_is_named(tmp_path: Path) -> N
         store.read()
 
 
+def test_a_damaged_database_is_named(tmp_path: Path) -> None:
+    with NodeStore.open(tmp_path) as store:
+        for number in range(200):
+            store.append({"text": "x" * 1000, "number": number})
+        store.commit()
+    with (tmp_path / "node.db").open("r+b") as file:
+        file.seek(60_000)
+        file.write(b"\xff" * 20_000)
+    with NodeStore.open(tmp_path) as store, pytest.raises(StateDirectoryError, match="damaged"):
+        store.read()
+
+
+def test_a_reader_sees_one_moment_whatever_is_written_meanwhile(tmp_path: Path) -> None:
+    with NodeStore.open(tmp_path / "a state?#%") as store:
+        store.append({"number": 1})
+        store.replace({"number": 1})
+        with StoredNode(store.path) as reader:
+            assert reader.snapshots() == [1]
+            for number in (2, 3):
+                store.append({"number": number})
+                store.replace({"number": number})
+            assert reader.snapshots() == [1]
+            assert reader.snapshot(1) == {"number": 1}
+            assert [event.number for event in reader.events()] == [1]
+        with StoredNode(store.path) as reader:
+            assert reader.snapshots() == [3]
+
+
 def start_writer(folder: Path, budget: int) -> subprocess.Popen[str]:
     program = str(Path(store_writer.__file__))
     return subprocess.Popen([sys.executable, program, str(folder), str(budget)], stdout=subprocess.PIPE, text=True)
@@ -289,6 +318,7 @@ from pathlib import Path
 import numpy as np
 from async_hfl.deployment.store.errors import DiskFull
 from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.store.stored_node import StoredNode
 folder = Path(sys.argv[1])
 rng = np.random.default_rng(0)
 with NodeStore.open(folder) as store:

@@ -132,10 +132,10 @@ class NodeStore:
             snapshot = None if row is None else self._encoding.decode(row[0])
             rows = self._database.execute("SELECT event FROM log WHERE number > ? ORDER BY number", (self._snapshot,))
             events = [self._encoding.decode(event) for (event,) in rows]
-        except MissingPayload as missing:
+        except (MissingPayload, sqlite3.DatabaseError, msgspec.DecodeError) as damage:
             raise StateDirectoryError(
-                f"{self.path}: damaged: {missing}, and recovery needs it; delete the directory to join as a new node"
-            ) from missing
+                f"{self.path}: damaged: {damage}, and recovery needs it; delete the directory to join as a new node"
+            ) from damage
         return snapshot, events, self.get(_RECORDS) or 0
 
     # Beyond it ---------------------------------------------------------------------------------------------------

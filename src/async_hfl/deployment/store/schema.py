@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from urllib.parse import quote
 
 from async_hfl.deployment.store.errors import StateDirectoryError
 
@@ -40,10 +41,26 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
+    """As it is now, whatever is written meanwhile; also from a directory where we may not write."""
     if not path.is_file():
         raise StateDirectoryError(f"{path.parent}: not a node's state directory (no {path.name})")
-    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
-    _check(database, path)
+    try:
+        return _reading(path, "mode=ro")
+    except sqlite3.OperationalError:
+        if path.with_name(f"{path.name}-wal").exists():
+            raise
+        # Nobody is writing, and SQLite may not make the files by which it would see that somebody is.
+        return _reading(path, "mode=ro&immutable=1")
+
+
+def _reading(path: Path, mode: str) -> sqlite3.Connection:
+    database = sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, isolation_level=None)
+    try:
+        database.execute("BEGIN")
+        _check(database, path)
+    except BaseException:
+        database.close()
+        raise
     return database
 
 
