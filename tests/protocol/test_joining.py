@@ -243,6 +243,53 @@ def test_after_its_own_restart_the_cloud_waits_for_its_gateways() -> None:
     assert [member.live for member in cloud.state.members] == [True, False]
 
 
+def test_who_stays_away_loses_its_devices_and_nothing_else() -> None:
+    cloud = running_cloud(lost_patience=600.0)
+    says(cloud, 0, upload(1, 0), 50.0)
+    cloud.handle(PeerLost(100.0, gateway_address(0)))
+    joins(cloud, 0, 1, 101.0)
+    effects = cloud.handle(TimerFired(110.0, "gone"))
+    assert SetTimer("gone", 710.0) in effects
+    told = solved(cloud, effects, [1, -1], 110.5)
+    ((gateway, assignment),) = sent(told, m.Assignment)
+    assert (gateway, assignment.devices) == (1, (0,))
+    # It comes back with an upload of before, which counts, and hears what was taken from it.
+    effects = says(cloud, 0, upload(2, 1), 300.0)
+    ((_, revoked),) = sent(effects, m.Revoked)
+    assert revoked.incarnation == 5
+    assert [(grant.device, grant.number) for grant in revoked.grants] == [(0, 1), (1, 1)]
+    assert cloud.state.epoch == 2
+    assert cloud.state.members[0].live
+    assert cloud.handle(TimerFired(710.0, "gone")) == []
+
+
+def test_who_stays_away_for_good_is_lost() -> None:
+    cloud = running_cloud(lost_patience=600.0)
+    cloud.handle(PeerLost(100.0, gateway_address(0)))
+    cloud.handle(TimerFired(110.0, "gone"))
+    cloud.handle(TimerFired(710.0, "gone"))
+    assert sent(says(cloud, 0, m.Hello(5), 800.0), m.Fenced) == [(0, m.Fenced(5))]
+
+
+def test_another_incarnation_ends_the_wait_for_the_old_one() -> None:
+    cloud = running_cloud(lost_patience=600.0)
+    cloud.handle(PeerLost(100.0, gateway_address(0)))
+    cloud.handle(TimerFired(110.0, "gone"))
+    says(cloud, 0, m.Hello(6000), 120.0)
+    assert cloud.state.members[0].live
+    assert cloud.state.accounts[0, 5].lost
+    assert sent(says(cloud, 0, m.Hello(5), 130.0), m.Fenced) == [(0, m.Fenced(5))]
+
+
+def test_a_run_that_ends_waits_for_nobody() -> None:
+    cloud = running_cloud(lost_patience=600.0)
+    cloud.handle(PeerLost(100.0, gateway_address(0)))
+    cloud.handle(TimerFired(110.0, "gone"))
+    cloud.handle(DrainAsked(120.0))
+    assert cloud.state.accounts[0, 5].lost
+    assert [gateway for gateway, _ in sent(says(cloud, 0, m.Hello(5), 130.0), m.Finish)] == [0]
+
+
 def test_a_person_may_end_the_run() -> None:
     cloud = running_cloud()
     effects = cloud.handle(DrainAsked(60.0))
@@ -345,6 +392,39 @@ def test_nor_is_a_slow_upload() -> None:
     effects = gateway.handle(TimerFired(130.0, "reply"))
     assert effects == [SetTimer("reply", 220.0)]
     assert len(sent(gateway.handle(TimerFired(220.0, "reply")), m.Upload)) == 1
+
+
+def test_a_gateway_that_lost_its_rights_brings_what_it_has() -> None:
+    gateway = new_gateway()
+    hears(gateway, m.GlobalModel(0, vector(0.0, 0.0)), 2.0)
+    update = m.Update(JobId(0, 5, 1), vector(1.0, 1.0), 10, 5, 0.5, 0.3, None, 1.0, 1.0)
+    gateway.handle(Received(3.0, device_address(0), update))  # one of two that a cycle takes
+    dropped = m.JobDropped(JobId(0, 5, 2), "superseded", 1)
+    gateway.handle(PeerLost(4.0, device_address(0)))
+    gateway.handle(PeerLost(4.0, device_address(1)))
+    gateway.handle(Received(5.0, device_address(1), dropped))
+    gateway.state.flights.clear()  # the job that followed the update ended likewise
+    gateway.state.active = 0
+    effects = hears(gateway, m.Revoked(5, (m.Grant(0, 1, 1), m.Grant(1, 1, 1))), 100.0)
+    ((_, early),) = sent(effects, m.Upload)
+    assert (early.updates, early.early) == (1, True)
+    assert gateway.state.roster.grant.tolist() == [0, 0]
+    # Of rights given since then it does not speak.
+    again = new_gateway()
+    newer = (m.Grant(0, 7, 2),)
+    hears(again, m.Assignment(5, 2, (0,), newer, (m.DeviceKnowledge(0, 1.0, False, 9, np.nan, np.nan),)), 3.0)
+    hears(again, m.Revoked(5, (m.Grant(0, 1, 1), m.Grant(1, 1, 1))), 4.0)
+    assert again.state.roster.grant.tolist() == [7, 0]
+    assert hears(again, m.Revoked(4, (m.Grant(0, 9, 1),)), 5.0) == []
+
+
+def test_what_waited_for_an_answer_is_sent_again() -> None:
+    gateway = new_gateway(epochs=1)
+    hears(gateway, m.GlobalModel(0, vector(0.0, 0.0)), 2.0)
+    update = m.Update(JobId(0, 5, 1), vector(1.0, 1.0), 10, 5, 0.5, 0.3, None, 1.0, 1.0)
+    ((_, first),) = sent(gateway.handle(Received(3.0, device_address(0), update)), m.Upload)
+    hears(gateway, m.UploadHeld(first.upload), 4.0)
+    assert sent(hears(gateway, m.Revoked(5, ()), 50.0), m.Upload) == [(0, first)]
 
 
 def test_a_bandwidth_fixed_by_warm_up_binds_from_the_first_model_on() -> None:

@@ -82,6 +82,7 @@ def deployed_cloud(card: IdentityCard, weights: Weights) -> CloudNode:
         start.patience,
         settings.cloud.gateway_patience,
         0.0 if share is None else share,
+        settings.cloud.lost_patience,
         settings.evaluation.devices if settings.evaluation.where == "devices" else 0,
     )
     return cloud_node(

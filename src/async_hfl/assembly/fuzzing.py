@@ -232,5 +232,6 @@ def _rules(
         sketch=sketch,
         components=2 if compression == "pca" else 0,
         gateway_patience=20.0 if sessions and rng.random() < 0.5 else 0.0,
+        lost_patience=float(rng.choice([0.0, 60.0, 600.0])),
     )
     return gateway, cloud

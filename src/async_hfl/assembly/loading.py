@@ -56,6 +56,7 @@ _DEPLOYED = (
     "cloud.start",
     "cloud.gateway_patience",
     "cloud.linger",
+    "cloud.lost_patience",
     "gateway.cloud_patience",
 )
 _SIMULATED = ("life.", "simulation.", "radio.")

@@ -60,6 +60,7 @@ class Living:
     gateway_patience: float
     bandwidth_share: float
     """0: the settings say bytes per second."""
+    lost_patience: float = 0.0
     assessors: int = 0
     """Devices asked to evaluate; 0: the cloud does."""
 
@@ -215,6 +216,7 @@ def cloud_node(
         start_gateways=0 if living is None else living.start_gateways,
         start_patience=0.0 if living is None else living.start_patience,
         gateway_patience=0.0 if living is None else living.gateway_patience,
+        lost_patience=0.0 if living is None else living.lost_patience,
         bandwidth_share=0.0 if living is None else living.bandwidth_share,
     )
     aggregation = CLOUD_AGGREGATION[cloud.aggregation]()

@@ -149,6 +149,8 @@ class CloudSection(Section, frozen=True):
     start: StartSection = StartSection()
     gateway_patience: Positive = 10.0
     """Deployed: seconds that a gateway whose session broke may stay away before its devices are given to others."""
+    lost_patience: NotNegative = 600.0
+    """Deployed: seconds from there on in which it may still bring what it has mixed; then it is held for lost."""
     linger: NotNegative = 30.0
     """Deployed: seconds that the cloud waits at the end for gateways that have not heard of it."""
 

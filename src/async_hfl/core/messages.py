@@ -1,6 +1,7 @@
 """What nodes say to each other. All frozen, all plain data, none of it Python objects that need unpickling.
 
-cloud -> gateway   WarmUp, GlobalModel, Answer, UploadHeld, Assignment, Granted, Finish, Fenced, Refused, Noted, Assess
+cloud -> gateway   WarmUp, GlobalModel, Answer, UploadHeld, Assignment, Granted, Finish, Fenced, Revoked, Refused,
+                   Noted, Assess
 gateway -> cloud   Hello, Upload, Released, Report, Unsettled, Assessed
 gateway -> device  Train, Probe, Noted, Assess
 device -> gateway  Update, JobDropped, Alive, Unsettled, Assessed
@@ -152,6 +153,16 @@ class Fenced:
 
     incarnation: int
     outcomes: tuple[tuple[int, Outcome], ...] = ()
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """A gateway stayed away for a while and is back: these rights were given to others meanwhile. What it holds and has
+    mixed is as good as ever."""
+
+    incarnation: int
+    grants: tuple[Grant, ...]
 
 
 @plain
@@ -321,7 +332,18 @@ class Assessed:
 
 
 CloudMessage = (
-    WarmUp | GlobalModel | Answer | UploadHeld | Assignment | Granted | Finish | Fenced | Refused | Noted | Assess
+    WarmUp
+    | GlobalModel
+    | Answer
+    | UploadHeld
+    | Assignment
+    | Granted
+    | Finish
+    | Fenced
+    | Revoked
+    | Refused
+    | Noted
+    | Assess
 )
 GatewayMessage = Hello | Upload | Released | Report | Train | Probe
 DeviceMessage = Update | JobDropped | Alive | Unsettled | Assessed

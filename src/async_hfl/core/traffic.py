@@ -91,6 +91,10 @@ def _update(message: m.Update, model_bytes: int) -> Traffic:
     return Traffic(model_bytes, message.gradient.nbytes, 0, HEADER_BYTES)
 
 
+def _revoked(message: m.Revoked, model_bytes: int) -> Traffic:
+    return Traffic(0, 0, 0, HEADER_BYTES + 12 * len(message.grants))
+
+
 def _assess(message: m.Assess, model_bytes: int) -> Traffic:
     return Traffic(model_bytes, 0, 0, HEADER_BYTES + 4 * len(message.devices))
 
@@ -104,6 +108,7 @@ _SIZES: dict[type, Callable[[Any, int], Traffic]] = {
     m.Granted: _one_device,
     m.Finish: _control,
     m.Fenced: _control,
+    m.Revoked: _revoked,
     m.Refused: _control,
     m.Noted: _account,
     m.Assess: _assess,

@@ -30,6 +30,7 @@ _MAY_SAY: dict[tuple[int, int], frozenset[type]] = {
             m.Granted,
             m.Finish,
             m.Fenced,
+            m.Revoked,
             m.Refused,
             m.Noted,
             m.Assess,

@@ -166,6 +166,8 @@ class CloudNode:
     def _upload(self, event: Received, upload: m.Upload) -> None:
         state, gateway = self.state, upload.upload.gateway
         member = state.members[gateway]
+        if member.suspended and upload.upload.incarnation == member.incarnation:
+            joining.reinstate(self, gateway, event.at)
         if upload.upload.incarnation != member.incarnation or not member.live:
             self._send_fenced(gateway, upload.upload.incarnation)
             return
@@ -250,6 +252,8 @@ class CloudNode:
 
     def _finish(self, at: float) -> None:
         state = self.state
+        for gateway in sorted(state.suspended):
+            joining.hold_for_lost(self, gateway, at)
         state.phase = "over"
         self.emit(Write(LifeRecord(at, "finished", "cloud", f"epoch {state.epoch}")))
         for gateway, member in enumerate(state.members):
@@ -309,6 +313,8 @@ class CloudNode:
             if report.incarnation in state.members[gateway].fenced:
                 return
             self._hello(event, m.Hello(report.incarnation))  # which it has overtaken
+        elif state.members[gateway].suspended:
+            joining.reinstate(self, gateway, event.at)
         for known in report.answered_warmup:
             self.registry.absorb(directory, known, gateway)
         if report.answered_warmup:
@@ -362,11 +368,16 @@ class CloudNode:
         member = state.members[gateway]
         if not member.live or state.phase == "over":
             return
-        member.live = False
         member.fenced.add(member.incarnation)
         member.begun = False
-        self.emit(Write(LifeRecord(at, "gateway_lost", f"g{gateway}")))
         accounts.lose(self, gateway, member.incarnation, at)
+        self.take_away(gateway, at)
+
+    def take_away(self, gateway: int, at: float) -> None:
+        """Its devices are for others to trigger from now on."""
+        state = self.state
+        state.members[gateway].live = False
+        self.emit(Write(LifeRecord(at, "gateway_lost", f"g{gateway}")))
         devices = self.registry.lose(state.directory, gateway)
         self.aggregation.lost(self, gateway, at)
         if state.phase == "warmup":
@@ -383,6 +394,11 @@ class CloudNode:
             return
         if hello.incarnation == member.incarnation and member.live:
             return  # it restarted with its disk: nothing was lost
+        if member.suspended:
+            if hello.incarnation == member.incarnation:
+                joining.reinstate(self, gateway, event.at)
+                return
+            joining.hold_for_lost(self, gateway, event.at)
         if member.live:
             self.lose(gateway, event.at)  # another incarnation: the old one came to its end unnoticed
         state.members[gateway] = Membership(hello.incarnation, fenced=member.fenced)

@@ -212,6 +212,10 @@ class Registry:
         directory.usable[own] = self.rules.start_devices == 0
         directory.reported = {link: number for link, number in directory.reported.items() if not own[link]}
 
+    def rights_of(self, directory: Directory, gateway: int) -> tuple[m.Grant, ...]:
+        held = np.flatnonzero(directory.holder == gateway).tolist()
+        return tuple(m.Grant(device, int(directory.grant[device]), directory.version) for device in held)
+
     def lose(self, directory: Directory, gateway: int) -> list[int]:
         """Take back the rights of a lost gateway."""
         held = np.flatnonzero(directory.holder == gateway)

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from async_hfl.core.effects import SetTimer
+from async_hfl.core import messages as m
+from async_hfl.core.effects import SetTimer, Write
 from async_hfl.core.events import DeviceJoined
+from async_hfl.core.records import LifeRecord
 from async_hfl.core.topology import nearest_load, with_link
+from async_hfl.nodes import accounts
 from async_hfl.nodes.cloud_state import Directory, Membership
 
 if TYPE_CHECKING:
@@ -122,13 +125,57 @@ def sessions_gone(node: CloudNode, at: float) -> None:
 
 
 def give_up_gateways(node: CloudNode, at: float) -> None:
-    for gateway, due in sorted(node.state.gone.items()):
+    """One at a time, the timer being due again at once for the next: the loss of one may be what others waited for."""
+    state = node.state
+    for gateway, due in sorted(state.gone.items()):
         if due <= at:
-            del node.state.gone[gateway]
-            node.lose(gateway, at)
+            del state.gone[gateway]
+            _give_up(node, gateway, at)
+            _arm(node)
+            return
+    for gateway, due in sorted(state.suspended.items()):
+        if due <= at:
+            hold_for_lost(node, gateway, at)
     _arm(node)
 
 
+def _give_up(node: CloudNode, gateway: int, at: float) -> None:
+    """Its devices are needed elsewhere. It may yet come back with what it has, for a while."""
+    state, member = node.state, node.state.members[gateway]
+    if node.rules.lost_patience == 0.0 or not member.live or state.phase == "over":
+        node.lose(gateway, at)
+        return
+    member.suspended = True
+    member.revoked = node.registry.rights_of(state.directory, gateway)
+    member.pending.clear()  # what the aggregation held of it is void: it will be sent again
+    state.suspended[gateway] = at + node.rules.lost_patience
+    node.take_away(gateway, at)
+
+
+def reinstate(node: CloudNode, gateway: int, at: float) -> None:
+    """It is back with its state: nothing is lost but the rights to its devices."""
+    state, member = node.state, node.state.members[gateway]
+    state.suspended.pop(gateway, None)
+    member.suspended, member.live = False, True
+    node.emit(Write(LifeRecord(at, "gateway_joined", f"g{gateway}", "with what it had")))
+    node.send(gateway, m.Revoked(member.incarnation, member.revoked))
+    member.revoked = ()
+    if state.phase == "running":
+        node.send(gateway, node.registry.full_assignment(state.directory, state.members, gateway))
+        node.solve()
+    begin_if_due(node, at)
+
+
+def hold_for_lost(node: CloudNode, gateway: int, at: float) -> None:
+    """It will not come back as it was: what it had acknowledged and not brought is lost."""
+    member = node.state.members[gateway]
+    node.state.suspended.pop(gateway, None)
+    member.suspended, member.begun = False, False
+    member.fenced.add(member.incarnation)
+    accounts.lose(node, gateway, member.incarnation, at)
+
+
 def _arm(node: CloudNode) -> None:
-    if node.state.gone:
-        node.emit(SetTimer(GONE_TIMER, min(node.state.gone.values())))
+    due = [*node.state.gone.values(), *node.state.suspended.values()]
+    if due:
+        node.emit(SetTimer(GONE_TIMER, min(due)))

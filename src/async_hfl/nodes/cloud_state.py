@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.learner import Evaluation
-from async_hfl.core.messages import Outcome
+from async_hfl.core.messages import Grant, Outcome
 from async_hfl.core.plain import plain
 from async_hfl.core.policies import Floats, Ints
 from async_hfl.core.projection import CountSketch, PcaProjection
@@ -29,6 +29,10 @@ class Membership:
 
     incarnation: int
     live: bool = True
+    suspended: bool = False
+    """It stayed away for so long that its devices were given to others; what it has is still welcome."""
+    revoked: tuple[Grant, ...] = ()
+    """The rights that it does not know to have lost."""
     away: bool = False
     """Its session is broken; it may be back in a moment."""
     fenced: set[int] = field(default_factory=set)
@@ -131,4 +135,6 @@ class CloudState:
     assessments: dict[int, Assessment] = field(default_factory=dict)
     """By cloud epoch."""
     gone: dict[int, float] = field(default_factory=dict)
-    """Gateways without a session, and when each is held for lost."""
+    """Gateways without a session, and when each is suspended."""
+    suspended: dict[int, float] = field(default_factory=dict)
+    """Gateways that are, and when each is held for lost."""

@@ -65,6 +65,7 @@ class GatewayNode:
             m.Granted: self._granted,
             m.Finish: self._finish,
             m.Fenced: self._fenced,
+            m.Revoked: self._revoked,
             m.Refused: self._refused,
         }
         self._timers: dict[str, Callable[[GatewayNode, float], None]] = {
@@ -334,6 +335,20 @@ class GatewayNode:
             self._rejoin(event)
             for device in sorted(present):
                 presence.device_joined(self, device, event.at)
+
+    def _revoked(self, event: Received, revoked: m.Revoked) -> None:
+        """We stayed away for too long, and our devices were given to others. What we have goes up at once."""
+        state, roster = self.state, self.state.roster
+        if revoked.incarnation != state.incarnation:
+            return
+        for grant in revoked.grants:
+            slot = roster.slot_of.get(grant.device)
+            if slot is not None and 0 < roster.grant[slot] <= grant.number:
+                roster.grant[slot] = 0
+                roster.refresh(slot)
+        uploads.send_again(self, event.at)
+        if state.phase == "open" and not state.active and self.aggregation.waits(self):
+            self.aggregation.idle(self, event.at)
 
     def _close(self, reason: JobEnd, at: float, outcomes: tuple[tuple[int, m.Outcome], ...] = ()) -> None:
         """End what is open. `outcomes` are of uploads whose end the cloud has written, though we have not heard it."""

@@ -114,7 +114,9 @@ class CloudRules:
     start_patience: float = 0.0
     """After so many seconds it begins with whoever is there."""
     gateway_patience: float = 0.0
-    """Seconds that a gateway whose session broke may stay away before it is held for lost."""
+    """Seconds that a gateway whose session broke may stay away before its devices are given to others."""
+    lost_patience: float = 0.0
+    """Seconds from there on in which it may still bring what it has; then it is held for lost."""
     bandwidth_share: float = 0.0
     """B_j as a share of the demand that the warm-up showed; 0: `bandwidth` says it."""
 

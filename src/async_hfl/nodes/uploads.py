@@ -70,6 +70,17 @@ def resend(node: GatewayNode, at: float) -> None:
         node.emit(SetTimer("reply", node.state.resend_at))
 
 
+def send_again(node: GatewayNode, at: float) -> None:
+    """The cloud may have let go of what it held of us."""
+    for waiting in node.state.outstanding.values():
+        waiting.held = False
+        waiting.resend_at = at + _patience(node, waiting.attempts)
+        node.emit(Send(CLOUD, waiting.message))
+        if waiting.resend_at < node.state.resend_at:
+            node.state.resend_at = waiting.resend_at
+            node.emit(SetTimer("reply", waiting.resend_at))
+
+
 def moving(node: GatewayNode, at: float) -> None:
     """An upload or its answer is under way: it is not sent again before nothing has moved for the patience."""
     for waiting in node.state.outstanding.values():

@@ -195,10 +195,10 @@ MESSAGES: list[tuple[m.Message, Traffic]] = [
     (m.Granted(1, GRANT, KNOWN), Traffic(0, 8, 0, HEADER + EACH)),
     (m.Finish(3), Traffic(0, 0, 0, HEADER)),
     (m.Fenced(2), Traffic(0, 0, 0, HEADER)),
+    (m.Revoked(1, (m.Grant(4, 2, 1),)), Traffic(0, 0, 0, HEADER + 12)),
     (m.Refused("no"), Traffic(0, 0, 0, HEADER)),
     (m.Noted(4, (JOB_ID, JOB_ID)), Traffic(0, 0, 0, HEADER + 48)),
     (m.Assess(3, WEIGHTS, (4, 5)), Traffic(MODEL, 0, 0, HEADER + 8)),
-    (m.Assessed(3, 0.9, 0.3, 4), Traffic(0, 0, 0, HEADER)),
     (m.Hello(2), Traffic(0, 0, 0, HEADER)),
     (m.Upload(UPLOAD_ID, WEIGHTS, 3, 20, 600, False, 1, (KNOWN,), (7, 9)), Traffic(MODEL, 8, 0, HEADER + EACH + 16)),
     (m.Released(GRANT, HEARD_NOTHING, False), Traffic(0, 0, 0, HEADER + EACH)),
@@ -209,6 +209,7 @@ MESSAGES: list[tuple[m.Message, Traffic]] = [
     (m.JobDropped(JOB_ID, "superseded", 7), Traffic(0, 0, 0, HEADER)),
     (m.Alive(), Traffic(0, 0, 0, HEADER)),
     (m.Unsettled(4, (JOB_ID,)), Traffic(0, 0, 0, HEADER + 24)),
+    (m.Assessed(3, 0.9, 0.3, 4), Traffic(0, 0, 0, HEADER)),
 ]
 
 
