@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := $(BIN)/async-hfl
 WORKERS ?= 2
 
-.PHONY: demo test test-long bench check browser clean
+.PHONY: protocol demo test test-long faults bench check browser clean
 
 demo: .venv/.ready
 	$(RUN) demo
@@ -13,10 +13,17 @@ test: check browser
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not long"
 	$(RUN) fuzz-faults --seeds 200
 
+# Cut off, it goes on where it was: what has passed since the sources last changed stands in build/.
 test-long: check browser
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,ray]"
-	$(BIN)/python -m pytest -q
-	$(RUN) fuzz-faults --seeds 10000
+	$(BIN)/python -m pytest -q --resume build/test-long.txt
+	$(RUN) fuzz-faults --seeds 10000 --resume build/fuzz-faults.json
+	rm -f build/test-long.txt build/fuzz-faults.json
+
+# Every fault with real processes, measured; docs/results/faults.md is made of what they write to build/faults.
+faults: .venv/.ready
+	$(BIN)/python -m pytest -q tests/deployment/test_fault_rows*.py
+	$(BIN)/python tests/deployment/make_fault_table.py
 
 bench: .venv/.ready
 	$(RUN) bench events
@@ -42,6 +49,13 @@ browser:
 	$(PYTHON) -m venv .venv
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	@touch $@
+
+# The code of an old compiler runs with old and new protobuf libraries, not the other way round.
+protocol:
+	$(PYTHON) -m venv .venv-protoc
+	.venv-protoc/bin/python -m pip install --quiet --disable-pip-version-check grpcio-tools==1.76.0
+	cd src/async_hfl/deployment/protocol && ../../../../.venv-protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. wire.proto
+	rm -rf .venv-protoc
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

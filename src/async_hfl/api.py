@@ -18,7 +18,7 @@ from typing import Any
 from async_hfl.assembly import deciding
 from async_hfl.assembly.build import Share, build
 from async_hfl.assembly.loading import as_table, compose, settings_from
-from async_hfl.assembly.settings import Settings
+from async_hfl.assembly.settings import RunChoice, Settings
 from async_hfl.assembly.user_code import file_of, fingerprint, is_user_code
 from async_hfl.core.errors import RunDirectoryError, UserError
 from async_hfl.core.holdings import Holdings
@@ -202,10 +202,7 @@ def _prepare(
     start = None if start_from is None else Path(start_from)
     built = build(settings, choice.seed, None if start is None else _starter(start), share)
     target = built.world.learner.target
-    task_name = Path(file_of(choice.task)).stem if is_user_code(choice.task) else choice.task
-    where = (
-        Path(out) if out is not None else _fresh_path(f"{task_name}-{choice.method}-{choice.network}-s{choice.seed}")
-    )
+    where = _place(out, choice, choice.network)
     directory = RunDirectory.create(
         where,
         {
@@ -341,6 +338,65 @@ def run_together(
     return [outcomes[number] for number in range(len(runs))]
 
 
+def cluster(
+    file: str | Path | None = None,
+    *,
+    gateways: int = 2,
+    devices: int | None = None,
+    devices_per_process: int = 4,
+    task: str | None = None,
+    method: str | None = None,
+    seed: int | None = None,
+    overrides: Sequence[str] = (),
+    out: str | Path | None = None,
+    insecure: bool = False,
+    proxies: bool = False,
+    classes: Sequence[str] = (),
+    on_start: Callable[[Run, Settings, Sequence[str]], None] | None = None,
+    on_progress: Callable[[Any], None] | None = None,
+) -> Run:
+    """A real deployment on this machine: processes, sockets, certificates, state on disk; into a new run directory.
+
+    `classes`: kinds of devices, "COUNT:SLOWDOWN[:BYTES/S[:DELAY_S]]". `on_start` is also told which settings were
+    chosen for so small a network.
+    """
+    from async_hfl.assembly import cluster as local
+    from async_hfl.assembly.device_classes import device_classes
+
+    kinds = device_classes(classes, devices)
+    options = local.ClusterOptions(gateways, len(kinds), devices_per_process, insecure, proxies, kinds)
+    asked = None if file is None else Path(file)
+    composed, sets, usual = local.composed_for(options, asked, task, method, seed, list(overrides))
+    choice = composed.choice
+    check_seed(choice.seed)
+    where = _place(out, choice, "cluster")
+    files = user_files(composed.settings)
+    manifest = {**local.manifest_of(composed, options), "user_files": files, "versions": versions()}
+    made = Run(RunDirectory.create(where, manifest))
+    if on_start is not None:
+        on_start(made, composed.settings, usual)
+    arguments = [*([] if asked is None else [str(asked.resolve())]), *local.arguments(composed, sets)]
+    with made.directory.locked():
+        result = local.run_cluster(options, made.directory, composed, arguments, on_progress)
+        made.directory.amend_manifest(metric=local.metric_of(made.path))
+        named = {key: manifest[key] for key in ("method", "task", "network", "preset", "seed")}
+        made.directory.write_summary({"run": str(made.path), **named, **result})
+    return made
+
+
+def collect(out: str | Path, sources: Sequence[str | Path]) -> Run:
+    """The journals of a deployment's nodes (state directories, or folders of them) as one run directory."""
+    from async_hfl.assembly.collected_run import collected_run, states_under
+
+    states = []
+    for source in map(Path, sources):
+        found = states_under(source)
+        if not found:
+            raise UserError(f"{source}: neither a node's state directory nor a folder of such")
+        states += found
+    return Run(collected_run(Path(out), states, versions()))
+
+
 def resume(
     path: str | Path,
     *,
@@ -465,6 +521,13 @@ def _fresh_path(name: str) -> Path:
         number += 1
         path = path.with_name(f"{name}-{stamp}-{number}")
     return path
+
+
+def _place(out: str | Path | None, choice: RunChoice, network: str) -> Path:
+    if out is not None:
+        return Path(out)
+    task = Path(file_of(choice.task)).stem if is_user_code(choice.task) else choice.task
+    return _fresh_path(f"{task}-{choice.method}-{network}-s{choice.seed}")
 
 
 def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:

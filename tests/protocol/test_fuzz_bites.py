@@ -1,4 +1,4 @@
-"""The fault simulation is worth something only if it finds faults: break the protocol in eleven ways; it must tell."""
+"""The fault simulation is worth something only if it finds faults: break the protocol in many ways; it must tell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import async_hfl
 
 SOURCE = Path(async_hfl.__file__).parent
 SEEDS = 25
-FIRST = {"keep the upload of a lost gateway": 40}
+FIRST = {"keep the upload of a lost gateway": 40, "forget that a transfer broke off": 15}
 """Seeds before which a breakage does not show, so that they need not be run."""
 BREAKAGES = {
     "count an upload twice": (
@@ -87,6 +87,69 @@ BREAKAGES = {
         "nodes/cloud_averaging.py",
         "        self.state.held.pop(gateway, None)\n",
         "",
+    ),
+    "let effects leave before the event is durable": (  # a torn record
+        "mix",
+        "simulation/faults.py",
+        '        if doom == "torn":\n',
+        '        if doom == "torn":\n            self._perform(index, effects)\n',
+    ),
+    "pass a message on twice": (  # an acknowledgement lost after the commit
+        "mix",
+        "nodes/delivery.py",
+        "        if not seen.add(content.number):\n            return [receipt]\n",
+        "        seen.add(content.number)\n",
+    ),
+    "acknowledge a repeat no more": (
+        "mix",
+        "nodes/delivery.py",
+        "        if not seen.add(content.number):\n            return [receipt]\n",
+        "        if not seen.add(content.number):\n            return []\n",
+    ),
+    "forget that a transfer broke off": (  # resumed transfers
+        "mix",
+        "nodes/delivery.py",
+        "        parcel.resend_at = event.at + _patience(parcel)\n"
+        "        if parcel.resend_at >= self.state.resend_at:\n",
+        "        if parcel.resend_at >= self.state.resend_at:\n",
+    ),
+    "send something else under the same number": (
+        "mix",
+        "nodes/delivery.py",
+        "self.state.incarnation, number, parcel.message))\n",
+        "self.state.incarnation, number - (parcel.attempts > 1), parcel.message))\n",
+    ),
+    "come back without a disk under the old incarnation": (
+        "mix",
+        "simulation/faults.py",
+        "        self._incarnation += 1_000_000\n",
+        "",
+    ),
+    "forget what a lost gateway had acknowledged": (  # a lost disk
+        "mix",
+        "nodes/accounts.py",
+        "        node.emit(Write(LostRecord(at, JobId(gateway, incarnation, number), device)))\n",
+        "",
+    ),
+    "forget which jobs an upload held": (
+        "mix",
+        "nodes/accounts.py",
+        "    for number in upload.jobs:\n"
+        "        account.decided.add(number)\n"
+        "        account.claims.pop(number, None)\n",
+        "",
+    ),
+    "say nothing when a link is back": (  # a link outage with a live device
+        "mix",
+        "nodes/delivery.py",
+        "            return self._all_to({event.peer})\n",
+        "",
+    ),
+    "forget devices that were there before a restart": (
+        "mix",
+        "nodes/presence.py",
+        "        node.emit(SetTimer(PRESENCE_TIMER, at + node.rules.presence_patience))\n",
+        "        pass\n",
     ),
 }
 PROGRAM = """

@@ -18,7 +18,7 @@ from async_hfl.nodes.gateway_periods import Periods
 from async_hfl.nodes.gateway_relaying import Relay
 from async_hfl.nodes.gateway_rounds import Rounds
 from async_hfl.nodes.recovery import DurableNode
-from async_hfl.simulation.faults import MemoryDisk
+from async_hfl.simulation.memory_disk import MemoryDisk
 
 GRADIENTS: dict[str, Any] = {"gradient": "update"}
 
@@ -162,12 +162,14 @@ def test_the_same_events_have_the_same_effects_wherever_a_node_was_interrupted(s
 def test_a_crash_loses_nothing_that_was_logged(story: str, name: str, checkpoint_every: int) -> None:
     """The machine dies after every single event, before anything of it has left."""
     stage = STORIES[story]()
-    node = DurableNode(lambda: ReliableNode(stage.make()[name], run=5), MemoryDisk())
+    disk = MemoryDisk()
+    node = DurableNode(lambda: ReliableNode(stage.make()[name], run=5), disk)
     timers: dict[str, float] = {}
     requests: dict[Any, Solve | Evaluate] = {}
     own = [(event, effects) for who, event, effects in stage.log if who == name]
     for count, (event, effects) in enumerate(own, start=1):
         node.handle(event)
+        disk.commit()
         before = comparable(node.node.snapshot())
         recovered = node.recover()
         # The state is there, and what the event was to bring about is to be done (perhaps again).
@@ -190,6 +192,7 @@ def test_a_crash_loses_nothing_that_was_logged(story: str, name: str, checkpoint
         asked = [*every(recovered, Solve), *every(recovered, Evaluate)]
         assert sorted(map(str, plainly(asked))) == sorted(map(str, plainly(list(requests.values()))))
         node.written(len(every(recovered, Write)))
+        disk.commit()
         if count % checkpoint_every == 0:
             node.checkpoint()
     # Nothing is left to write, and the node is the one that never crashed.

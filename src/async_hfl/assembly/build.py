@@ -12,17 +12,23 @@ import msgspec
 
 from async_hfl.assembly.fleet import build_fleet
 from async_hfl.assembly.life_building import build_life
-from async_hfl.assembly.loading import bandwidth_share
+from async_hfl.assembly.loading import bandwidth_share, bytes_per_second
 from async_hfl.assembly.network_building import build_network
+from async_hfl.assembly.node_building import (
+    check_sketch,
+    cloud_node,
+    device_node,
+    gateway_node,
+    method_of,
+    rated_model_bytes,
+)
 from async_hfl.assembly.own_learner import own_learner
 from async_hfl.assembly.settings import AssociationSection, SelectionSection, Settings
 from async_hfl.assembly.user_code import is_user_code, load_function
+from async_hfl.assembly.wire import on_the_wire
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.learner import Learner
-from async_hfl.core.policies import AssociationPolicy, SelectionPolicy, needs_gradients
-from async_hfl.core.projection import CountSketch
-from async_hfl.core.randomness import stream_seed
-from async_hfl.core.staleness import StalenessDiscount
+from async_hfl.core.policies import AssociationPolicy, SelectionPolicy
 from async_hfl.core.weights import Weights
 from async_hfl.decisions.association.balanced_utility import BalancedUtility
 from async_hfl.decisions.association.even import Even
@@ -47,18 +53,7 @@ from async_hfl.learning.tasks import TaskOptions, build_task
 from async_hfl.learning.trainer import EngineOptions, Trainer
 from async_hfl.network.bandwidth import share_of_demand
 from async_hfl.network.description import NetworkDescription
-from async_hfl.nodes.cloud import CloudNode
-from async_hfl.nodes.cloud_aggregation import CloudAggregation
-from async_hfl.nodes.cloud_averaging import AverageUploads
-from async_hfl.nodes.cloud_mixing import MixUploads
-from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.gateway import GatewayNode
-from async_hfl.nodes.gateway_aggregation import GatewayAggregation
-from async_hfl.nodes.gateway_mixing import MixOnArrival
-from async_hfl.nodes.gateway_periods import Periods
-from async_hfl.nodes.gateway_relaying import Relay
-from async_hfl.nodes.gateway_rounds import Rounds
-from async_hfl.nodes.rules import CloudRules, GatewayRules, GradientKind
+from async_hfl.nodes.rules import GradientKind
 from async_hfl.simulation.world import World
 
 SELECTION: dict[str, Callable[[SelectionSection], SelectionPolicy]] = {
@@ -83,13 +78,6 @@ ASSOCIATION: dict[str, Callable[[AssociationSection], AssociationPolicy]] = {
 }
 _RECLUSTERED = 10
 """Cloud epochs between two clusterings, unless `association.period` says otherwise."""
-GATEWAY_AGGREGATION: dict[str, Callable[[], GatewayAggregation]] = {
-    "mix": MixOnArrival,
-    "relay": Relay,
-    "periods": Periods,
-    "rounds": Rounds,
-}
-CLOUD_AGGREGATION: dict[str, Callable[[], CloudAggregation]] = {"mix": MixUploads, "average": AverageUploads}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,65 +95,39 @@ def build(
     share: Share | None = None,
 ) -> Built:
     """`start_from` gives the initial model where it is not drawn by the seed; `share` lets runs share an engine."""
-    selection = selection_policy(settings)
-    association = association_policy(settings)
-    wanted = needs_gradients(selection.needs | association.needs)
-    gradient: GradientKind = settings.utility.gradient if wanted else "none"
-    pca = wanted and settings.utility.compression == "pca"
-    shared = pca or needs_gradients(association.needs)  # the cloud fits the basis
-    sketch = None
-    if wanted and settings.utility.compression == "sketch":
-        sketch = CountSketch(stream_seed(seed, "sketch"), settings.utility.sketch_size)
-    learner = build_learner(settings, seed, gradient, share)
-    if sketch is not None and sketch.size >= learner.gradient_size:
-        raise SettingsError(
-            f"utility.sketch_size = {sketch.size}: a gradient has only {learner.gradient_size} numbers; take fewer, or "
-            "utility.compression = 'none'"
-        )
-    network = build_network(settings, learner.model_bytes, seed)
+    method = method_of(settings, seed, selection_policy(settings), association_policy(settings))
+    association = method.association
+    times = DecisionTimes()
+    timed = replace(method, selection=TimedSelection(method.selection, times.selection))
+    learner = build_learner(settings, seed, method.gradient, share)
+    check_sketch(method, learner)
+    weights = start_from(learner) if start_from is not None else learner.initial_weights(seed)
+    wire = on_the_wire(settings, learner, weights)
+    network = build_network(settings, wire.model_bytes, seed)
     if isinstance(association, FixedAssociation):
         association.check(network.links.devices, network.links.gateways)
-    times = DecisionTimes()
-    weights = start_from(learner) if start_from is not None else learner.initial_weights(seed)
-    bandwidth = _bandwidth(settings, network, _rated(settings, learner))
+    bandwidth = _bandwidth(settings, network, rated_model_bytes(settings, wire))
     gateways = network.links.gateways
-    staleness = StalenessDiscount(
-        settings.staleness.kind,
-        settings.staleness.exponent,
-        settings.staleness.slope,
-        settings.staleness.offset,
-        settings.staleness.rate,
-    )
-    cloud = CloudNode(
-        replace(
-            _cloud_rules(settings, network, learner, bandwidth, staleness, gradient if shared else "none", seed),
-            sketch=sketch,
-            components=settings.utility.components if pca else 0,
-        ),
+    cloud = cloud_node(
+        settings,
+        method,
+        wire,
+        learner.target,
         network.links,
         learner.samples,
         weights,
-        CLOUD_AGGREGATION[settings.cloud.aggregation](),
-        revisits=association.revisits,
+        (bandwidth,) * gateways,
+        seed,
     )
-    nodes = [
-        GatewayNode(
-            replace(
-                _gateway_rules(settings, number, learner, bandwidth, staleness, gradient, shared, seed), sketch=sketch
-            ),
-            TimedSelection(selection, times.selection),
-            GATEWAY_AGGREGATION[settings.gateway.aggregation](),
-        )
-        for number in range(gateways)
-    ]
+    nodes = [gateway_node(settings, timed, wire, number, bandwidth, seed) for number in range(gateways)]
     world = World(
         cloud,
         nodes,
-        [DeviceNode(sketch) for _ in range(network.links.devices)],
+        [device_node(method) for _ in range(network.links.devices)],
         learner,
         network.delays,
         TimedAssociation(association, times.association),
-        learner.model_bytes,
+        wire.model_bytes,
         seed,
         settings.simulation.batching == "on",
         settings.simulation.charge_solver,
@@ -173,6 +135,8 @@ def build(
         build_life(settings.life, network.links, seed),
         build_fleet(settings, network.links.devices, seed),
         times,
+        wire.encoding,
+        wire.share,
     )
     return Built(world, network, bandwidth)
 
@@ -266,104 +230,8 @@ def engine_options(settings: Settings) -> EngineOptions:
     return EngineOptions(memory=settings.engine.memory, precision=settings.engine.precision)
 
 
-def _rated(settings: Settings, learner: Learner) -> int:
-    rated = settings.gateway.rated_model_bytes
-    return learner.model_bytes if rated == "auto" else rated
-
-
 def _bandwidth(settings: Settings, network: NetworkDescription, model_bytes: int) -> float:
     share = bandwidth_share(settings.gateway.bandwidth)
     if share is None:
-        return float(settings.gateway.bandwidth)
+        return bytes_per_second(settings.gateway.bandwidth)
     return share_of_demand(network.links, model_bytes, share)
-
-
-def _gateway_rules(
-    settings: Settings,
-    number: int,
-    learner: Learner,
-    bandwidth: float,
-    staleness: StalenessDiscount,
-    gradient: GradientKind,
-    shared: bool,
-    seed: int,
-) -> GatewayRules:
-    gateway, selection = settings.gateway, settings.selection
-    return GatewayRules(
-        number=number,
-        bandwidth=bandwidth,
-        epochs=gateway.epochs,
-        period=gateway.period,
-        round_patience=gateway.round_patience,
-        mixing_weight=gateway.mixing_weight,
-        drag=gateway.drag,
-        staleness=staleness,
-        max_staleness=None if gateway.max_staleness == "auto" else gateway.max_staleness,
-        in_flight=gateway.in_flight,
-        carry_staleness=gateway.carry_staleness,
-        patience_floor=gateway.patience_floor,
-        patience_factor=gateway.patience_factor,
-        cycle_patience=gateway.cycle_patience,
-        reply_patience=gateway.reply_patience,
-        model_bytes=_rated(settings, learner),
-        latency_exponent=selection.latency_exponent,
-        utility_scale=selection.utility_scale,
-        utility_floor=selection.utility_floor,
-        min_participation=selection.min_participation,
-        gradient=gradient,
-        gradient_size=learner.gradient_size,
-        share_gradients=shared,
-        learning_rate=learner.learning_rate,
-        seed=stream_seed(seed, "selection", number),
-    )
-
-
-def _cloud_rules(
-    settings: Settings,
-    network: NetworkDescription,
-    learner: Learner,
-    bandwidth: float,
-    staleness: StalenessDiscount,
-    gradient: GradientKind,
-    seed: int,
-) -> CloudRules:
-    cloud, association, warmup = settings.cloud, settings.association, settings.warmup
-    gateways, devices = network.links.gateways, network.links.devices
-    if cloud.max_staleness != "auto":
-        limit = cloud.max_staleness
-    elif settings.gateway.aggregation == "relay":
-        limit = 100 * devices
-    else:
-        limit = max(50, 10 * gateways)
-    return CloudRules(
-        gateways=gateways,
-        epochs=cloud.epochs,
-        epochs_after_target=cloud.epochs_after_target,
-        mixing_weight=cloud.mixing_weight,
-        staleness=staleness,
-        max_staleness=limit,
-        delivery=cloud.delivery,
-        evaluate_every=cloud.evaluate_every,
-        warmup=warmup.enabled,
-        warmup_quorum=_quorum(settings) if warmup.quorum == "auto" else warmup.quorum,
-        warmup_patience=warmup.patience,
-        warmup_limit=warmup.limit,
-        association_period=gateways if association.period == "auto" else association.period,
-        association_patience=association.patience,
-        load_penalty=association.load_penalty,
-        every_device=association.every_device,
-        switching_cost=association.switching_cost,
-        utility_scale=association.utility_scale,
-        link_stretch=association.link_stretch,
-        bandwidth=(bandwidth,) * gateways,
-        model_bytes=_rated(settings, learner),
-        gradient=gradient,
-        gradient_size=learner.gradient_size,
-        target=learner.target,
-        seed=stream_seed(seed, "association"),
-    )
-
-
-def _quorum(settings: Settings) -> float:
-    """The basis is fitted once, to what warm-up brought: better to have heard everybody."""
-    return 1.0 if settings.utility.compression == "pca" else 0.5

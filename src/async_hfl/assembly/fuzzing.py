@@ -9,9 +9,10 @@ from typing import final
 
 import numpy as np
 
-from async_hfl.assembly.build import ASSOCIATION, CLOUD_AGGREGATION, GATEWAY_AGGREGATION, SELECTION
+from async_hfl.assembly.build import ASSOCIATION, SELECTION
+from async_hfl.assembly.node_building import CLOUD_AGGREGATION, GATEWAY_AGGREGATION
 from async_hfl.assembly.settings import AssociationSection, SelectionSection
-from async_hfl.core.identifiers import CLOUD, Address, device_address, gateway_address
+from async_hfl.core.identifiers import CLOUD, DEVICE_TIER, Address, device_address, gateway_address
 from async_hfl.core.learner import Learner, TrainingJob, TrainingResult
 from async_hfl.core.policies import AssociationPolicy, SelectionPolicy, needs_gradients
 from async_hfl.core.projection import CountSketch
@@ -23,9 +24,9 @@ from async_hfl.nodes.cloud import CloudNode
 from async_hfl.nodes.delivery import Node, ReliableNode
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway import GatewayNode
-from async_hfl.nodes.recovery import DurableNode
 from async_hfl.nodes.rules import CloudRules, GatewayRules, GradientKind
-from async_hfl.simulation.faults import FaultSimulator, Host, MemoryDisk, Outcome, Weather
+from async_hfl.simulation.faults import FaultSimulator, Host, Outcome
+from async_hfl.simulation.weather import Weather
 
 MODEL_SIZE = 3
 NEED_A_FILE = {"fixed"}
@@ -56,7 +57,7 @@ def fuzz(seed: int, gateway: str | None = None) -> Outcome:
     compression = "none" if gradient == "none" else str(rng.choice(["none", "pca", "sketch"], p=[0.5, 0.3, 0.2]))
     learner = UnevenLearner(NullLearner(devices, MODEL_SIZE, gradient=gradient == "last"))
     links = _links(rng, devices, gateways, weather)
-    gateway_rules, cloud_rules = _rules(rng, learner, links, seed, method, gradient, compression)
+    gateway_rules, cloud_rules = _rules(rng, learner, links, seed, method, gradient, compression, weather.sessions)
     weights = learner.initial_weights(seed)
     association = method.association
 
@@ -64,14 +65,30 @@ def fuzz(seed: int, gateway: str | None = None) -> Outcome:
         aggregation = CLOUD_AGGREGATION[method.cloud]()
         return CloudNode(cloud_rules, links, learner.samples, weights, aggregation, revisits=association.revisits)
 
-    def gateway_node(number: int) -> Node:
+    def gateway_node(number: int, incarnation: int) -> Node:
         rules = replace(gateway_rules, number=number, seed=stream_seed(seed, "selection", number))
-        return GatewayNode(rules, method.selection, GATEWAY_AGGREGATION[method.gateway]())
+        return GatewayNode(rules, method.selection, GATEWAY_AGGREGATION[method.gateway](), incarnation)
 
-    hosts = [_host(CLOUD, cloud, seed)]
-    hosts += [_host(gateway_address(j), partial(gateway_node, j), seed) for j in range(gateways)]
-    hosts += [_host(device_address(i), partial(DeviceNode, gateway_rules.sketch), seed) for i in range(devices)]
-    return FaultSimulator(hosts, learner, association, weather).run()
+    def host(address: Address, make: Callable[[int], Node]) -> Host:
+        def wrapped(incarnation: int) -> ReliableNode:
+            node = make(incarnation)
+            sessions = weather.sessions
+            return ReliableNode(
+                node, seed, incarnation, watched=sessions, sessions=sessions, confirms=accounts(address)
+            )
+
+        return Host(address, wrapped)
+
+    hosts = [host(CLOUD, lambda _: cloud())]
+    hosts += [host(gateway_address(j), partial(gateway_node, j)) for j in range(gateways)]
+    hosts += [host(device_address(i), lambda _: DeviceNode(gateway_rules.sketch)) for i in range(devices)]
+    pairs = list(zip(links.link_device.tolist(), links.link_gateway.tolist(), strict=True))
+    return FaultSimulator(hosts, learner, association, weather, pairs).run()
+
+
+def accounts(address: Address) -> bool:
+    """Devices want to know what was acknowledged."""
+    return address.tier == DEVICE_TIER
 
 
 def _method(rng: np.random.Generator, fixed: str | None) -> Method:
@@ -110,10 +127,6 @@ class UnevenLearner:
         return [replace(result, samples=int(self.samples[job.device])) for job, result in results]
 
 
-def _host(address: Address, make: Callable[[], Node], run: int) -> Host:
-    return Host(address, DurableNode(lambda: ReliableNode(make(), run), MemoryDisk()))
-
-
 def _weather(seed: int, rng: np.random.Generator) -> Weather:
     return Weather(
         seed=seed,
@@ -127,6 +140,10 @@ def _weather(seed: int, rng: np.random.Generator) -> Weather:
         detection_s=float(rng.choice([20.0, 90.0])),
         calm_after=float(rng.uniform(300.0, 1200.0)),
         snapshot_every=int(rng.integers(3, 60)),
+        sessions=bool(rng.random() < 0.5),
+        outage_every_s=float(rng.choice([150.0, 600.0, 1e9], p=[0.3, 0.4, 0.3])),
+        mean_outage_s=float(rng.choice([2.0, 30.0, 200.0])),
+        disk_loss=float(rng.choice([0.0, 0.1, 0.4], p=[0.5, 0.3, 0.2])),
     )
 
 
@@ -146,6 +163,7 @@ def _rules(
     method: Method,
     gradient: GradientKind,
     compression: str,
+    sessions: bool,
 ) -> tuple[GatewayRules, CloudRules]:
     demand = float((learner.model_bytes / links.expected_latency).sum()) / links.gateways
     bandwidth = demand * float(rng.choice([0.1, 0.5, 2.0]))
@@ -182,6 +200,8 @@ def _rules(
         round_patience=float(rng.choice([1.0, 3.0, np.inf])),
         min_participation=float(rng.choice([0.0, 0.3])),
         sketch=sketch,
+        cloud_patience=60.0 if sessions and rng.random() < 0.5 else np.inf,
+        accounts=True,
     )
     evaluate_every = 5 if method.gateway == "relay" else 1
     cloud = CloudRules(
@@ -211,5 +231,7 @@ def _rules(
         seed=stream_seed(seed, "association"),
         sketch=sketch,
         components=2 if compression == "pca" else 0,
+        gateway_patience=20.0 if sessions and rng.random() < 0.5 else 0.0,
+        lost_patience=float(rng.choice([0.0, 60.0, 600.0])),
     )
     return gateway, cloud

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from async_hfl.assembly.expectations import expected
-from async_hfl.assembly.network_kinds import BY_RADIO, READ_BY, devices_of_file, network_kind
+from async_hfl.assembly.network_kinds import BY_RADIO, DEPLOYED, READ_BY, devices_of_file, network_kind
 from async_hfl.assembly.own_learner import own_settings
 from async_hfl.assembly.settings import LifeSection, RadioSection, RunChoice, Section, Settings
 from async_hfl.assembly.user_code import is_user_code
@@ -52,6 +52,18 @@ _READ_BY = {
 }
 """Settings that only some choices read: which choice, and which of its values do."""
 _known_fields: dict[type[Any], tuple[msgspec.structs.FieldInfo, ...]] = {}
+_DEPLOYED = (
+    "evaluation.",
+    "journal.",
+    "cloud.start",
+    "cloud.gateway_patience",
+    "cloud.linger",
+    "cloud.lost_patience",
+    "gateway.cloud_patience",
+)
+_SIMULATED = ("life.", "simulation.", "radio.")
+UNLIMITED = "unlimited"
+_NO_LIMIT = 1e15
 KINDS = {"task": "tasks", "network": "networks", "preset": "presets", "method": "methods"}
 
 
@@ -159,18 +171,20 @@ def parse_override(text: str) -> Table:
     """`a.b=c` as a table; c is read as TOML where it is TOML, else taken as a string."""
     key, separator, value = text.partition("=")
     path = key.strip().split(".")
-    if not separator or not all(path) or len(path) != 2:
+    if not separator or not all(path) or not 2 <= len(path) <= 3:
         raise SettingsError(f"--set {text}: write it as section.key=value, for example --set gateway.epochs=10")
     try:
         parsed = tomllib.loads(f"x = {value.strip()}")["x"]
     except tomllib.TOMLDecodeError:
         parsed = value.strip()
+    if len(path) == 3:
+        parsed = {path[2]: parsed}
     return {path[0]: {path[1]: parsed}}
 
 
 def bandwidth_share(value: float | str) -> float | None:
-    """0.5 of "50%"; None for a number of bytes per second."""
-    if not isinstance(value, str):
+    """0.5 of "50%"; None for a number of bytes per second, or for no limit at all."""
+    if not isinstance(value, str) or value == UNLIMITED:
         return None
     try:
         share = float(value.removesuffix("%")) / 100 if value.endswith("%") else float("nan")
@@ -178,9 +192,15 @@ def bandwidth_share(value: float | str) -> float | None:
         share = float("nan")
     if not 0 < share < float("inf"):
         raise SettingsError(
-            f"gateway.bandwidth: {value!r} is neither bytes per second (20000) nor a share of the demand ('50%')"
+            f"gateway.bandwidth: {value!r} is neither bytes per second (20000) nor a share of the demand ('50%') nor "
+            f"'{UNLIMITED}'"
         )
     return share
+
+
+def bytes_per_second(value: float | str) -> float:
+    """B_j where it is no share; without a limit, more than any network carries."""
+    return _NO_LIMIT if value == UNLIMITED else float(value)
 
 
 def _check(settings: Settings, origin: Mapping[str, str]) -> None:
@@ -248,6 +268,7 @@ def _check_read(settings: Settings, origin: Mapping[str, str]) -> None:
         chosen = getattr(getattr(settings, section), key)
         if path in origin and not origin[path].startswith(_PACKAGED) and chosen not in values:
             raise SettingsError(f"{path} ({origin[path]}): with {decider} = {chosen!r} nobody reads it; leave it out")
+    _check_shell(settings, origin)
     for section, keys, what in (
         ("task", read | {"name", "devices", "target"}, f"the task {task.name}{dealt_by}"),
         ("network", READ_BY[kind] | {"name"}, f"the network {kind}"),
@@ -265,6 +286,16 @@ def _files(kind: str) -> dict[str, Table]:
     folder = files("async_hfl.assembly") / KINDS[kind]
     names = sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
     return {name: tomllib.loads((folder / f"{name}.toml").read_text()) for name in names}
+
+
+def _check_shell(settings: Settings, origin: Mapping[str, str]) -> None:
+    """Some settings are for simulated runs alone, some for deployed ones."""
+    deployed = settings.network.name == DEPLOYED
+    others = _SIMULATED if deployed else _DEPLOYED
+    told = "the run is deployed" if deployed else "the run is simulated"
+    for path, source in origin.items():
+        if path.startswith(others) and not source.startswith(_PACKAGED):
+            raise SettingsError(f"{path} ({source}): {told}, and nobody reads it; leave it out")
 
 
 def _packaged(kind: str, name: str) -> Table:
@@ -301,9 +332,15 @@ def _merge(into: Table, table: Mapping[str, Any], origin: dict[str, str], source
             raise SettingsError(f"{section} in {source} must be a table of settings, not {values!r}")
         target = into.setdefault(section, {})
         _check_keys(values, known[section].type, section, source)
+        inner = {field.name: field.type for field in msgspec.structs.fields(known[section].type)}
         for key, value in values.items():
-            target[key] = value
             origin[f"{section}.{key}"] = source
+            if isinstance(value, dict) and isinstance(inner[key], type) and issubclass(inner[key], Section):
+                _check_keys(value, inner[key], f"{section}.{key}", source)
+                target.setdefault(key, {}).update(value)
+                origin.update({f"{section}.{key}.{name}": source for name in value})
+            else:
+                target[key] = value
 
 
 def _check_keys(values: Mapping[str, Any], kind: type[Any], section: str, source: str) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from async_hfl.assembly.fleet import build_fleet
-from async_hfl.assembly.network_kinds import BY_RADIO, READ_BY, network_kind
+from async_hfl.assembly.network_kinds import BY_RADIO, DEPLOYED, READ_BY, network_kind
 from async_hfl.assembly.settings import Settings
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.policies import Floats
@@ -63,6 +63,8 @@ def _spread(settings: Settings) -> NoiseSpread:
 def _quiet_network(settings: Settings, model_bytes: int, seed: int) -> NetworkDescription:
     """As it is on average; its latencies are what policies expect, noise or not."""
     network, devices = settings.network, settings.task.devices
+    if network.name == DEPLOYED:
+        raise SettingsError("the network `deployed` is real: `async-hfl cluster` starts its processes, `run` simulates")
     if network.name == "nycmesh-paper":
         return nycmesh_paper(devices, network.gateways, network.compute)
     if network.name == "uniform":

@@ -19,6 +19,8 @@ _WIRE = frozenset({"link_latency", "backhaul_rate", "backhaul_latency"}) | {
     "contention",
 }
 _RADIO = frozenset({"least_rate", "links_per_device", "fleet"}) | _WIRE
+DEPLOYED = "deployed"
+"""No network of ours: real links between real processes."""
 SITES, DELAYS, TRACE = "file (sites)", "file (delays)", "file (trace)"
 
 READ_BY: dict[str, frozenset[str]] = {
@@ -31,6 +33,7 @@ READ_BY: dict[str, frozenset[str]] = {
     SITES: frozenset({"path"}) | _RADIO,
     DELAYS: frozenset({"path", "download_path", "measured_bytes", "fleet"}) | _WIRE,
     TRACE: frozenset({"path", "replay", "backhaul_rate", "backhaul_latency"}),
+    DEPLOYED: frozenset({"gateways"}),
     "file": frozenset({"path", "download_path", "measured_bytes", "replay"}) | _RADIO,
 }
 """Without a path nobody knows which kind a `file` is; building it will ask for the path."""

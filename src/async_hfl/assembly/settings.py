@@ -124,6 +124,17 @@ class RadioSection(Section, frozen=True):
     width_mhz: Literal[20, 40] = 20
 
 
+class StartSection(Section, frozen=True):
+    """Deployed: when a run begins. Who comes later is a late device."""
+
+    devices: Count | Auto = "auto"
+    """So many must be there; auto: as many as the task has."""
+    gateways: Count | Auto = "auto"
+    """auto: as many as the network has."""
+    patience: Positive = 300.0
+    """After so many seconds it begins with whoever is there, if anybody is."""
+
+
 class CloudSection(Section, frozen=True):
     aggregation: Literal["mix", "average"] = "mix"
     """mix: an upload at once; average: when all gateways have reported."""
@@ -135,6 +146,13 @@ class CloudSection(Section, frozen=True):
     max_staleness: Count | Auto = "auto"
     delivery: Literal["reply", "broadcast"] = "reply"
     evaluate_every: Count = 1
+    start: StartSection = StartSection()
+    gateway_patience: Positive = 10.0
+    """Deployed: seconds that a gateway whose session broke may stay away before its devices are given to others."""
+    lost_patience: NotNegative = 600.0
+    """Deployed: seconds from there on in which it may still bring what it has mixed; then it is held for lost."""
+    linger: NotNegative = 30.0
+    """Deployed: seconds that the cloud waits at the end for gateways that have not heard of it."""
 
 
 class GatewaySection(Section, frozen=True):
@@ -149,7 +167,7 @@ class GatewaySection(Section, frozen=True):
     """beta."""
     drag: Share = 1.0
     bandwidth: Positive | str = "50%"
-    """B_j in bytes per second, or a share of the demand ("50%")."""
+    """B_j in bytes per second, or a share of the demand ("50%"; deployed: of what warm-up shows), or "unlimited"."""
     rated_model_bytes: Count | Auto = "auto"
     """M in R_ij = M / tau_ij; auto: what a model weighs. Bytes sent are always counted as they are."""
     max_staleness: Count | Auto = "auto"
@@ -159,6 +177,8 @@ class GatewaySection(Section, frozen=True):
     patience_factor: Annotated[float, Meta(ge=1)] = 5.0
     cycle_patience: Positive = 600.0
     reply_patience: Positive = 120.0
+    cloud_patience: Positive = 60.0
+    """Deployed: seconds without the cloud after which a gateway triggers nothing new."""
 
 
 class DeviceSection(Section, frozen=True):
@@ -211,8 +231,9 @@ class AssociationSection(Section, frozen=True):
     """phi."""
     period: Count | Auto = "auto"
     """Cloud epochs between solutions; auto: the number of gateways."""
-    patience: NotNegative = 60.0
-    """Seconds that a device without a working gateway waits for a solution: who loses its own meanwhile is in it."""
+    patience: NotNegative | Auto = "auto"
+    """Seconds that a device without a working gateway waits for a solution: who loses its own meanwhile is in it.
+    auto: a minute simulated, half a second deployed."""
     every_device: bool = True
     switching_cost: NotNegative = 0.0
     utility_scale: Literal["mean", "raw"] = "mean"
@@ -283,6 +304,34 @@ class LifeSection(Section, frozen=True):
     """... from that second on."""
 
 
+class TransferSection(Section, frozen=True):
+    """How models travel. A simulation rounds and counts likewise."""
+
+    half: bool = False
+    """float32 as float16: half the bytes, 11 bits of each number."""
+    zstd: bool = False
+    """Compressed without loss; about a tenth less, for some work at both ends."""
+
+
+class EvaluationSection(Section, frozen=True):
+    """Deployed, where the cloud has no test set: devices that have one are asked."""
+
+    where: Literal["cloud", "devices"] = "cloud"
+    period: Count = 1
+    """Cloud epochs from one evaluation to the next."""
+    devices: Count = 10
+    """Most devices asked each time, drawn at random."""
+    patience: Positive = 60.0
+    """Seconds after which an evaluation closes with the answers that came (else with 80 % of them)."""
+
+
+class JournalSection(Section, frozen=True):
+    """Deployed: what a node keeps on its disk."""
+
+    payload_budget: Annotated[int, Meta(ge=0)] = 2_000_000_000
+    """Bytes of models kept for replay; what recovery needs is kept besides, records are kept for ever."""
+
+
 class SimulationSection(Section, frozen=True):
     batching: Literal["on", "off"] = "on"
     checkpoint_epochs: Count | Auto = "auto"
@@ -305,6 +354,9 @@ class Settings(Section, frozen=True):
     warmup: WarmUpSection = WarmUpSection()
     engine: EngineSection = EngineSection()
     life: LifeSection = LifeSection()
+    transfer: TransferSection = TransferSection()
+    evaluation: EvaluationSection = EvaluationSection()
+    journal: JournalSection = JournalSection()
     simulation: SimulationSection = SimulationSection()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from async_hfl.cli.common import Commands, finish, print_json
 from async_hfl.core.errors import UserError
@@ -19,6 +20,7 @@ def add_commands(commands: Commands) -> None:
     fuzz.add_argument("--seeds", type=int, default=200, metavar="N", help="how many scenarios (200)")
     fuzz.add_argument("--first-seed", type=int, default=0, metavar="S")
     fuzz.add_argument("--processes", type=int, default=None, metavar="P", help="default: one per core")
+    fuzz.add_argument("--resume", type=Path, metavar="FILE", help="note there how far it is, and go on from there")
     finish(fuzz, _fuzz)
 
 
@@ -32,13 +34,16 @@ def _bench_events(options: argparse.Namespace) -> int:
 
 
 def _fuzz(options: argparse.Namespace) -> int:
-    from async_hfl.assembly.fuzz_campaign import campaign
+    from async_hfl.assembly.fuzz_campaign import campaign, resumed
 
     if options.seeds < 1 or options.first_seed < 0:
         raise UserError("fuzz-faults: --seeds must be at least 1 and --first-seed at least 0")
     if options.processes is not None and options.processes < 1:
         raise UserError("fuzz-faults: --processes must be at least 1")
-    result = campaign(options.first_seed, options.seeds, options.processes)
+    if options.resume is None:
+        result = campaign(options.first_seed, options.seeds, options.processes)
+    else:
+        result = resumed(options.resume, options.first_seed, options.seeds, options.processes)
     for seed, what in result.failures[:20]:
         print(f"seed {seed}: {what}\n  replay: async-hfl fuzz-faults --first-seed {seed} --seeds 1 --processes 1")
     if options.json:

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from async_hfl.cli import checks, data, decide, experiments, network, reports, runs
+from async_hfl.cli import certs, checks, data, decide, deploy, experiments, network, operate, replay, reports, runs
 from async_hfl.cli.common import complain
 from async_hfl.core.errors import AsyncHflError, UserError
 
-_FAMILIES = (runs, experiments, reports, data, decide, network, checks)
+_FAMILIES = (runs, experiments, reports, deploy, operate, replay, data, decide, network, certs, checks)
 """In the order in which `async-hfl --help` lists them."""
 
 

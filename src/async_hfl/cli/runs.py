@@ -90,7 +90,7 @@ def _run(options: argparse.Namespace) -> int:
             )
     finally:
         follower.ended(None if made is None else made.directory)
-    return _print_run(made, options.json)
+    return print_run(made, options.json)
 
 
 def _central(options: argparse.Namespace) -> int:
@@ -121,16 +121,16 @@ def _resume(options: argparse.Namespace) -> int:
 
     with RunView(quiet=options.json) as view:
         made = api.resume(options.run, on_start=view.started, on_epoch=view.epoch)
-    return _print_run(made, options.json)
+    return print_run(made, options.json)
 
 
 def _show(options: argparse.Namespace) -> int:
     from async_hfl import api
 
-    return _print_run(api.load_run(options.run), options.json)
+    return print_run(api.load_run(options.run), options.json)
 
 
-def _print_run(made: Any, as_json: bool) -> int:
+def print_run(made: Any, as_json: bool) -> int:
     from async_hfl.api import RESULT_FIELDS
     from async_hfl.reports.terminal import print_summary
 

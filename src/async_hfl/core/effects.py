@@ -37,6 +37,8 @@ class StartTraining:
 
     job: JobId
     weights: Weights
+    generation: int = 0
+    """How many jobs the device began before."""
 
 
 @plain

@@ -6,7 +6,9 @@
     │   ├── DataError             a file is missing, truncated or malformed
     │   ├── PolicyError           a policy from the user's file raised or broke its contract
     │   ├── TaskError             a task from the user's file raised or broke its contract
+    │   ├── IdentityError         a certificate, key or name is missing, wrong, expired or revoked
     │   └── RunDirectoryError     a run directory is missing, incomplete or of another version
+    ├── PeerError                 another process sent what the protocol forbids: refuse it and go on
     └── InternalError             our mistake; exit code 1
         ├── InvariantViolation    the protocol broke one of its promises
         └── SolverError           a solver returned no usable answer
@@ -43,6 +45,14 @@ class TaskError(UserError):
 
 class RunDirectoryError(UserError):
     """A run directory is missing, incomplete or written by another version."""
+
+
+class IdentityError(UserError):
+    """A certificate, key or name is missing, wrong, expired or revoked."""
+
+
+class PeerError(AsyncHflError):
+    """Another process sent what the protocol forbids: broken, hostile or of another version. Refuse it and go on."""
 
 
 class InternalError(AsyncHflError):

@@ -48,6 +48,15 @@ class Trained:
 
 @plain
 @dataclass(frozen=True, slots=True)
+class TrainingBroke:
+    """There will be no result: training failed, or what trained was ended."""
+
+    at: float
+    job: JobId
+
+
+@plain
+@dataclass(frozen=True, slots=True)
 class Solved:
     at: float
     number: int
@@ -73,10 +82,74 @@ class PeerLost:
 
 @plain
 @dataclass(frozen=True, slots=True)
+class PeerJoined:
+    """A session with a peer is up: it can be spoken to."""
+
+    at: float
+    peer: Address
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """A large transfer with a peer is moving: slow is not silent."""
+
+    at: float
+    peer: Address
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class DeviceJoined:
+    """To the cloud: a device can be reached through a gateway, for the first time or with other facts than before."""
+
+    at: float
+    device: int
+    gateway: int
+    samples: int
+    expected_latency: float
+    """The prior of the link: seconds for download, compute and upload."""
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class DrainAsked:
+    """To the cloud: a person wants the run to end now."""
+
+    at: float
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A peer has a message of ours, durably. Only told to nodes that ask for it."""
+
+    at: float
+    peer: Address
+    message: Message
+
+
+@plain
+@dataclass(frozen=True, slots=True)
 class Returned:
     """This node is back after an outage; what it was computing is gone, its state is not."""
 
     at: float
 
 
-Event = Started | Received | TimerFired | Trained | Solved | Evaluated | PeerLost | Returned
+Event = (
+    Started
+    | Received
+    | TimerFired
+    | Trained
+    | TrainingBroke
+    | Solved
+    | Evaluated
+    | PeerLost
+    | PeerJoined
+    | Progressed
+    | DeviceJoined
+    | DrainAsked
+    | Acknowledged
+    | Returned
+)

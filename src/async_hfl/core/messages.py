@@ -1,9 +1,10 @@
 """What nodes say to each other. All frozen, all plain data, none of it Python objects that need unpickling.
 
-cloud -> gateway   WarmUp, GlobalModel, Answer, UploadHeld, Assignment, Granted, Finish, Fenced, Refused
-gateway -> cloud   Hello, Upload, Released, Report
-gateway -> device  Train, Probe
-device -> gateway  Update, JobDropped, Alive
+cloud -> gateway   WarmUp, GlobalModel, Answer, UploadHeld, Assignment, Granted, Finish, Fenced, Revoked, Refused,
+                   Noted, Assess
+gateway -> cloud   Hello, Upload, Released, Report, Unsettled, Assessed
+gateway -> device  Train, Probe, Noted, Assess
+device -> gateway  Update, JobDropped, Alive, Unsettled, Assessed
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ class GlobalModel:
     weights: Weights
     basis: Basis | None = None
     """With the first one: what gradients are projected with from now on (compression = pca)."""
+    bandwidth: float = 0.0
+    """With the first one: B_j, where it was fixed by what warm-up showed; 0: as the gateway was told before."""
 
 
 @plain
@@ -139,6 +142,8 @@ class Finish:
     epoch: int
     outcomes: tuple[tuple[int, Outcome], ...] = ()
     """Of the gateway's uploads that were decided, by number: their answers may not have arrived."""
+    model: str = ""
+    """Digest of the final model: who comes back later is told it."""
 
 
 @plain
@@ -148,6 +153,16 @@ class Fenced:
 
     incarnation: int
     outcomes: tuple[tuple[int, Outcome], ...] = ()
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """A gateway stayed away for a while and is back: these rights were given to others meanwhile. What it holds and has
+    mixed is as good as ever."""
+
+    incarnation: int
+    grants: tuple[Grant, ...]
 
 
 @plain
@@ -181,6 +196,8 @@ class Upload:
     answered_below: int
     """Every upload of this incarnation with a lower number has been answered: the cloud may forget them."""
     knowledge: tuple[DeviceKnowledge, ...]
+    jobs: tuple[int, ...] = ()
+    """Where accounts are kept: jobs of this incarnation whose updates are over with this upload."""
 
 
 @plain
@@ -222,6 +239,10 @@ class Train:
     """Association that the gateway acts on; a device obeys the highest it has seen."""
     basis: Basis | None = None
     """For a device that sends its gradient and has not been given the basis yet."""
+    warmup: bool = False
+    """The weights that come back will not be mixed."""
+    settled: tuple[int, ...] = ()
+    """Earlier jobs of this device at this gateway whose updates the cloud has decided on."""
 
 
 @plain
@@ -246,6 +267,7 @@ class Update:
     training_s: float
     compressed: bool = False
     """The gradient is projected."""
+    warmup: bool = False
 
 
 @plain
@@ -266,7 +288,63 @@ class Alive:
     """A device answers a probe, or says by itself that it is back."""
 
 
-CloudMessage = WarmUp | GlobalModel | Answer | UploadHeld | Assignment | Granted | Finish | Fenced | Refused
+@plain
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """A device's updates that were acknowledged and that it does not know to be decided on at the cloud."""
+
+    device: int | None
+    """Filled in by the gateway that passes it on, which knows who spoke."""
+    jobs: tuple[JobId, ...]
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """To a device: the cloud looks after these."""
+
+    device: int
+    jobs: tuple[JobId, ...]
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Assess:
+    """How good is this model on samples that these devices hold? Gateways pass it on to each of theirs."""
+
+    epoch: int
+    weights: Weights
+    devices: tuple[int, ...] = ()
+    """Whom to ask; empty on the way to a device."""
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class Assessed:
+    """A device's answer, and a gateway's who passes it on."""
+
+    epoch: int
+    metric: float
+    """NaN where it has nothing to judge by, like loss."""
+    loss: float
+    device: int | None = None
+    """Who it was; None on the way to a gateway, which knows."""
+
+
+CloudMessage = (
+    WarmUp
+    | GlobalModel
+    | Answer
+    | UploadHeld
+    | Assignment
+    | Granted
+    | Finish
+    | Fenced
+    | Revoked
+    | Refused
+    | Noted
+    | Assess
+)
 GatewayMessage = Hello | Upload | Released | Report | Train | Probe
-DeviceMessage = Update | JobDropped | Alive
+DeviceMessage = Update | JobDropped | Alive | Unsettled | Assessed
 Message = CloudMessage | GatewayMessage | DeviceMessage

@@ -171,6 +171,19 @@ class SentRecord:
     control: int
 
 
+@plain
+@dataclass(frozen=True, slots=True)
+class LostRecord:
+    """An update that a gateway had acknowledged is in no model and never will be: the gateway's state is gone."""
+
+    KIND: ClassVar[str] = "lost"
+    LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
+
+    at: float
+    job: JobId
+    device: int
+
+
 RECORD_TYPES: tuple[type, ...] = (
     JobRecord,
     SelectionRecord,
@@ -179,5 +192,8 @@ RECORD_TYPES: tuple[type, ...] = (
     AssociationRecord,
     LifeRecord,
     SentRecord,
+    LostRecord,
 )
-Record = JobRecord | SelectionRecord | UploadRecord | EpochRecord | AssociationRecord | LifeRecord | SentRecord
+Record = (
+    JobRecord | SelectionRecord | UploadRecord | EpochRecord | AssociationRecord | LifeRecord | SentRecord | LostRecord
+)

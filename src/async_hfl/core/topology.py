@@ -65,6 +65,33 @@ def feasible_links(devices: int, gateways: int, device: Ints, gateway: Ints, lat
     )
 
 
+def no_links() -> FeasibleLinks:
+    """A network that nobody has joined yet."""
+    none = np.zeros(0, np.int64)
+    return FeasibleLinks(0, 0, none, none, np.zeros(0), np.zeros(1, np.int64))
+
+
+def with_link(links: FeasibleLinks, device: int, gateway: int, latency: float) -> tuple[FeasibleLinks, int]:
+    """The same with one link more, and the place that it has; devices and gateways up to its own come with it."""
+    devices, gateways = max(links.devices, device + 1), max(links.gateways, gateway + 1)
+    grown = feasible_links(
+        devices,
+        gateways,
+        np.append(links.link_device, device),
+        np.append(links.link_gateway, gateway),
+        np.append(links.expected_latency, latency),
+    )
+    return grown, grown.find(device, gateway)
+
+
+def nearest_load(links: FeasibleLinks, usable: Bools, latency: Floats, model_bytes: int) -> Floats:
+    """Bytes per second at each gateway with every device in flight on its usable link of least latency."""
+    best = nearest_gateway(links, usable, latency)
+    used = usable & (best[links.link_device] == links.link_gateway)
+    load: Floats = np.bincount(links.link_gateway[used], model_bytes / latency[used], links.gateways).astype(np.float64)
+    return load
+
+
 def nearest_gateway(links: FeasibleLinks, usable: Bools, latency: Floats) -> Ints:
     """For each device the usable link of least latency (ties: the lower gateway); -1 without one."""
     best = np.full(links.devices, -1, np.int64)

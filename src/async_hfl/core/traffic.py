@@ -73,7 +73,11 @@ def _one_device(message: m.Granted | m.Released, model_bytes: int) -> Traffic:
 
 def _upload(message: m.Upload, model_bytes: int) -> Traffic:
     gradient, control = _knowledge(message.knowledge)
-    return Traffic(model_bytes, gradient, 0, HEADER_BYTES + control)
+    return Traffic(model_bytes, gradient, 0, HEADER_BYTES + control + 8 * len(message.jobs))
+
+
+def _account(message: m.Unsettled | m.Noted, model_bytes: int) -> Traffic:
+    return Traffic(0, 0, 0, HEADER_BYTES + 24 * len(message.jobs))
 
 
 def _report(message: m.Report, model_bytes: int) -> Traffic:
@@ -87,6 +91,14 @@ def _update(message: m.Update, model_bytes: int) -> Traffic:
     return Traffic(model_bytes, message.gradient.nbytes, 0, HEADER_BYTES)
 
 
+def _revoked(message: m.Revoked, model_bytes: int) -> Traffic:
+    return Traffic(0, 0, 0, HEADER_BYTES + 12 * len(message.grants))
+
+
+def _assess(message: m.Assess, model_bytes: int) -> Traffic:
+    return Traffic(model_bytes, 0, 0, HEADER_BYTES + 4 * len(message.devices))
+
+
 _SIZES: dict[type, Callable[[Any, int], Traffic]] = {
     m.WarmUp: _warm_up,
     m.GlobalModel: _model_with_basis,
@@ -96,7 +108,11 @@ _SIZES: dict[type, Callable[[Any, int], Traffic]] = {
     m.Granted: _one_device,
     m.Finish: _control,
     m.Fenced: _control,
+    m.Revoked: _revoked,
     m.Refused: _control,
+    m.Noted: _account,
+    m.Assess: _assess,
+    m.Assessed: _control,
     m.Hello: _control,
     m.Upload: _upload,
     m.Released: _one_device,
@@ -106,9 +122,14 @@ _SIZES: dict[type, Callable[[Any, int], Traffic]] = {
     m.Update: _update,
     m.JobDropped: _control,
     m.Alive: _control,
+    m.Unsettled: _account,
 }
 
 
-def traffic(message: m.Message, model_bytes: int) -> Traffic:
-    """Bytes of one message by kind."""
-    return _SIZES[type(message)](message, model_bytes)
+def traffic(message: m.Message, model_bytes: int, share: float = 1.0) -> Traffic:
+    """Bytes of one message by kind, a model weighing `model_bytes` on the wire. `share`: what gradients and the basis
+    weigh there, of their four bytes a number."""
+    size = _SIZES[type(message)](message, model_bytes)
+    if share == 1.0:
+        return size
+    return size._replace(gradient=round(share * size.gradient), basis=round(share * size.basis))

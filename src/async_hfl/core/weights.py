@@ -5,6 +5,7 @@ Flat vectors make mixing three numpy calls whatever the model, and stack into on
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -22,6 +23,11 @@ def frozen(weights: npt.NDArray[np.float32]) -> Weights:
     """Mark as read-only: a model that was sent is shared by many jobs and must never change under them."""
     weights.flags.writeable = False
     return weights
+
+
+def digest(weights: Weights) -> str:
+    """SHA-256 of the numbers."""
+    return hashlib.sha256(np.ascontiguousarray(weights).data).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

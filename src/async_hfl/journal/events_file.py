@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,6 +50,31 @@ def columns() -> Columns:
     return found
 
 
+@cache
+def _shapes() -> dict[type, _Shape]:
+    names = columns()
+    return {
+        cls: _Shape(
+            b'["' + cls.KIND.encode() + b'",',  # type: ignore[attr-defined]
+            _getter(names[cls.KIND][0]),  # type: ignore[attr-defined]
+            _getter(names[cls.KIND][1]) if names[cls.KIND][1] else None,  # type: ignore[attr-defined]
+        )
+        for cls in RECORD_TYPES
+    }
+
+
+def header_line() -> bytes:
+    """The first line of every events file."""
+    return msgspec.json.encode(["columns", columns()]) + b"\n"
+
+
+def record_line(record: Record) -> bytes:
+    """One line of an events file, for who keeps records elsewhere first."""
+    shape = _shapes()[type(record)]
+    learnt = b"" if shape.learnt is None else b"," + msgspec.json.encode(shape.learnt(record))
+    return shape.head + msgspec.json.encode(shape.order(record)) + learnt + b"]\n"
+
+
 class EventsWriter:
     def __init__(self, path: Path) -> None:
         """Begin a new file, or go on at the end of one that `truncate` cut."""
@@ -58,15 +84,7 @@ class EventsWriter:
         self._order_lines: list[bytes] = []
         self._digest = hashlib.sha256()
         self._order_digest = hashlib.sha256()
-        names = columns()
-        self._shapes = {
-            cls: _Shape(
-                b'["' + cls.KIND.encode() + b'",',  # type: ignore[attr-defined]
-                _getter(names[cls.KIND][0]),  # type: ignore[attr-defined]
-                _getter(names[cls.KIND][1]) if names[cls.KIND][1] else None,  # type: ignore[attr-defined]
-            )
-            for cls in RECORD_TYPES
-        }
+        self._shapes = _shapes()
         if path.exists():
             with path.open("rb") as written:
                 for number, line in enumerate(written, 1):
@@ -75,7 +93,7 @@ class EventsWriter:
             self._file = path.open("ab", buffering=_BUFFER)
         else:
             self._file = path.open("wb", buffering=_BUFFER)
-            header = self._encode(["columns", names]) + b"\n"
+            header = header_line()
             self._lines.append(header)
             self._order_lines.append(header)
 

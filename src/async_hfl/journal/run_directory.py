@@ -95,6 +95,10 @@ class RunDirectory:
     def read_manifest(self) -> dict[str, Any]:
         return _read_json(self.manifest)
 
+    def amend_manifest(self, **facts: Any) -> None:
+        """What is known only later."""
+        _write_json(self.manifest, {**self.read_manifest(), **facts})
+
     def read_summary(self) -> dict[str, Any] | None:
         return _read_json(self.summary) if self.summary.is_file() else None
 

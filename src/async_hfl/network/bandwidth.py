@@ -13,7 +13,7 @@ import numpy as np
 
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.policies import Floats
-from async_hfl.core.topology import FeasibleLinks, nearest_gateway
+from async_hfl.core.topology import FeasibleLinks, nearest_load
 
 TIGHT = 0.5
 """The share of the `tight` preset: on average a gateway has room for half of its load."""
@@ -23,11 +23,7 @@ def gateway_load(links: FeasibleLinks, model_bytes: int) -> Floats:
     """Bytes per second at each gateway with every device in flight."""
     if model_bytes < 1:
         raise SettingsError(f"bandwidth: a model of {model_bytes} bytes; at least one")
-    best = nearest_gateway(links, np.ones(len(links.link_device), np.bool_), links.expected_latency)
-    used = best[links.link_device] == links.link_gateway
-    rate = model_bytes / links.expected_latency[used]
-    load: Floats = np.bincount(links.link_gateway[used], rate, links.gateways).astype(np.float64)
-    return load
+    return nearest_load(links, np.ones(len(links.link_device), np.bool_), links.expected_latency, model_bytes)
 
 
 def demand(links: FeasibleLinks, model_bytes: int) -> float:

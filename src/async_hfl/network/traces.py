@@ -69,7 +69,8 @@ def trace_rows(records: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[Tra
     """Rows from journal records, (kind, fields); not yet in order, since a job is written when it ends."""
     for kind, fields in records:
         if kind == "sent":
-            yield _transfer(fields)
+            if fields["transfer_s"] > 0:  # else nobody measured it
+                yield _transfer(fields)
         elif kind == "job" and fields["download_s"] > 0:  # else nothing came back, and nobody knows how long it took
             gateway = int(fields["job"][0]) if not isinstance(fields["job"], str) else _number(fields["job"])
             began = fields["sent_at"] + fields["download_s"]
@@ -100,8 +101,8 @@ def _transfer(fields: Mapping[str, Any]) -> TraceRow:
 
 
 def _number(node: str) -> int:
-    """3 of "g3", "d3" and "g3.1.27"."""
-    return int(node[1:].partition(".")[0])
+    """3 of "g3", "d3", "g3.1.27" and "g3: no session"."""
+    return int(node[1:].partition(":")[0].partition(".")[0])
 
 
 def write_trace(file: TextIO, rows: Iterable[TraceRow]) -> dict[str, int]:

@@ -15,7 +15,20 @@ import numpy as np
 
 from async_hfl.core import messages as m
 from async_hfl.core.effects import Effect, Evaluate, Send, SetTimer, Solve, Stop, Write
-from async_hfl.core.events import Evaluated, Event, PeerLost, Received, Returned, Solved, Started, TimerFired
+from async_hfl.core.events import (
+    DeviceJoined,
+    DrainAsked,
+    Evaluated,
+    Event,
+    PeerJoined,
+    PeerLost,
+    Progressed,
+    Received,
+    Returned,
+    Solved,
+    Started,
+    TimerFired,
+)
 from async_hfl.core.identifiers import GATEWAY_TIER, gateway_address
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.plain import Plain, from_plain, to_plain
@@ -23,7 +36,10 @@ from async_hfl.core.policies import Ints
 from async_hfl.core.projection import PcaProjection
 from async_hfl.core.records import AssociationRecord, EpochRecord, LifeRecord, UploadRecord
 from async_hfl.core.topology import FeasibleLinks
-from async_hfl.core.weights import Weights
+from async_hfl.core.weights import Weights, digest
+from async_hfl.nodes import accounts
+from async_hfl.nodes import cloud_assessment as assessment
+from async_hfl.nodes import cloud_joining as joining
 from async_hfl.nodes import cloud_warmup as warmup
 from async_hfl.nodes.cloud_aggregation import CloudAggregation
 from async_hfl.nodes.cloud_directory import Registry, new_directory
@@ -47,6 +63,7 @@ class CloudNode:
         incarnation: int = 1,
     ) -> None:
         self.rules = rules
+        self._built_links = links
         self.registry = Registry(links, rules)
         self.aggregation = aggregation
         self.revisits = revisits
@@ -60,13 +77,19 @@ class CloudNode:
             Solved: self._solved,
             Evaluated: self._evaluated,
             PeerLost: self._peer_lost,
-            Returned: self._nothing,
+            PeerJoined: self._peer_joined,
+            Progressed: self._nothing,
+            DeviceJoined: self._device_joined,
+            DrainAsked: self._drain,
+            Returned: self._returned,
         }
         self._messages: dict[type, Callable[[Any, Any], None]] = {
             m.Upload: self._upload,
             m.Released: self._released,
             m.Report: self._report,
             m.Hello: self._hello,
+            m.Assessed: self._assessed,
+            m.Unsettled: self._unsettled,
         }
 
     def handle(self, event: Event) -> list[Effect]:
@@ -79,6 +102,7 @@ class CloudNode:
 
     def restore(self, data: Plain) -> None:
         self.state = from_plain(data["state"])
+        self.registry.links = self._built_links if self.state.links is None else self.state.links
         self.aggregation.restore(data["aggregation"])
 
     # What the parts of the cloud share --------------------------------------------------------------------------------
@@ -92,6 +116,7 @@ class CloudNode:
         member = self.state.members[number]
         member.pending.discard(upload.upload.number)
         member.outcomes[upload.upload.number] = outcome
+        accounts.decide(self, upload)
         self.emit(
             Write(
                 UploadRecord(
@@ -125,9 +150,12 @@ class CloudNode:
             for gateway, member in enumerate(state.members):
                 if member.live and gateway not in answered:
                     self.send_global(gateway)
-        if state.epoch % rules.evaluate_every == 0:
+        if state.epoch % rules.evaluate_every == 0 and assessment.is_due(self):
             state.awaiting[state.epoch] = (state.updates, at)
-            self.emit(Evaluate(state.epoch, weights))
+            if rules.assessors:
+                assessment.begin(self, at)
+            else:
+                self.emit(Evaluate(state.epoch, weights))
         if self.revisits and state.epoch - state.revisited_epoch >= rules.association_period:
             # Counted apart from the solutions that a lost gateway asks for: those do not put the next one off.
             state.revisited_epoch = state.epoch
@@ -138,6 +166,8 @@ class CloudNode:
     def _upload(self, event: Received, upload: m.Upload) -> None:
         state, gateway = self.state, upload.upload.gateway
         member = state.members[gateway]
+        if member.suspended and upload.upload.incarnation == member.incarnation:
+            joining.reinstate(self, gateway, event.at)
         if upload.upload.incarnation != member.incarnation or not member.live:
             self._send_fenced(gateway, upload.upload.incarnation)
             return
@@ -182,16 +212,22 @@ class CloudNode:
     # Evaluation and the end --------------------------------------------------------------------------------------
 
     def _evaluated(self, event: Evaluated) -> None:
+        self.evaluated(event.epoch, event.evaluation, event.at)
+
+    def evaluated(self, number: int, evaluation: Evaluation, at: float) -> None:
         """Evaluations count in the order of their epochs and at the time the model was made, however long they took."""
         state = self.state
-        if state.phase == "over" or event.epoch not in state.awaiting:
+        if state.phase == "over" or number not in state.awaiting:
             return
-        state.evaluated[event.epoch] = event.evaluation
+        state.evaluated[number] = evaluation
         while state.awaiting and (epoch := min(state.awaiting)) in state.evaluated:
             updates, made_at = state.awaiting.pop(epoch)
             if self._counted(epoch, updates, made_at, state.evaluated.pop(epoch)):
-                self._finish(event.at)
+                self._finish(at)
                 return
+
+    def _assessed(self, event: Received, answer: m.Assessed) -> None:
+        assessment.answered(self, answer, event.at)
 
     def _counted(self, epoch: int, updates: int, made_at: float, evaluation: Evaluation) -> bool:
         """Note one evaluation; is the run over with it?"""
@@ -216,6 +252,8 @@ class CloudNode:
 
     def _finish(self, at: float) -> None:
         state = self.state
+        for gateway in sorted(state.suspended):
+            joining.hold_for_lost(self, gateway, at)
         state.phase = "over"
         self.emit(Write(LifeRecord(at, "finished", "cloud", f"epoch {state.epoch}")))
         for gateway, member in enumerate(state.members):
@@ -270,8 +308,13 @@ class CloudNode:
 
     def _report(self, event: Received, report: m.Report) -> None:
         state, gateway, directory = self.state, event.sender.number, self.state.directory
+        joining.room_for_gateway(self, gateway)
         if report.incarnation != state.members[gateway].incarnation:
-            return
+            if report.incarnation in state.members[gateway].fenced:
+                return
+            self._hello(event, m.Hello(report.incarnation))  # which it has overtaken
+        elif state.members[gateway].suspended:
+            joining.reinstate(self, gateway, event.at)
         for known in report.answered_warmup:
             self.registry.absorb(directory, known, gateway)
         if report.answered_warmup:
@@ -283,6 +326,11 @@ class CloudNode:
             self.aggregation.changed(self, event.at)
         if state.phase == "running" and any(self._stranded(device) for device in (*report.lost, *report.heard)):
             self._solve_soon(event.at)
+        if report.heard:
+            joining.begin_if_due(self, event.at)
+
+    def _unsettled(self, event: Received, unsettled: m.Unsettled) -> None:
+        accounts.reported(self, event.sender.number, unsettled, event.at)
 
     def _solve_soon(self, at: float) -> None:
         """Devices are rarely lost alone: one solution for all that are, not one for each."""
@@ -303,61 +351,99 @@ class CloudNode:
 
     def _peer_lost(self, event: PeerLost) -> None:
         if event.peer.tier == GATEWAY_TIER:
-            self._lose(event.peer.number, event.at)
+            joining.gateway_gone(self, event.peer.number, event.at)
 
-    def _lose(self, gateway: int, at: float) -> None:
+    def _peer_joined(self, event: PeerJoined) -> None:
+        joining.gateway_back(self, event.peer.number)
+
+    def _returned(self, event: Returned) -> None:
+        joining.sessions_gone(self, event.at)
+
+    def _device_joined(self, event: DeviceJoined) -> None:
+        if self.state.phase != "over":
+            joining.device_joined(self, event)
+
+    def lose(self, gateway: int, at: float) -> None:
         state = self.state
         member = state.members[gateway]
         if not member.live or state.phase == "over":
             return
-        member.live = False
         member.fenced.add(member.incarnation)
         member.begun = False
+        accounts.lose(self, gateway, member.incarnation, at)
+        self.take_away(gateway, at)
+
+    def take_away(self, gateway: int, at: float) -> None:
+        """Its devices are for others to trigger from now on."""
+        state = self.state
+        state.members[gateway].live = False
         self.emit(Write(LifeRecord(at, "gateway_lost", f"g{gateway}")))
         devices = self.registry.lose(state.directory, gateway)
         self.aggregation.lost(self, gateway, at)
         if state.phase == "warmup":
             warmup.counted(self, devices, at, answered=False)
-        else:
+        elif state.phase == "running":
             self.solve()
 
     def _hello(self, event: Received, hello: m.Hello) -> None:
         state, gateway = self.state, event.sender.number
+        joining.room_for_gateway(self, gateway)
         member = state.members[gateway]
         if hello.incarnation in member.fenced:
             self._send_fenced(gateway, hello.incarnation)
             return
         if hello.incarnation == member.incarnation and member.live:
             return  # it restarted with its disk: nothing was lost
+        if member.suspended:
+            if hello.incarnation == member.incarnation:
+                joining.reinstate(self, gateway, event.at)
+                return
+            joining.hold_for_lost(self, gateway, event.at)
         if member.live:
-            self._lose(gateway, event.at)  # another incarnation: the old one came to its end unnoticed
+            self.lose(gateway, event.at)  # another incarnation: the old one came to its end unnoticed
         state.members[gateway] = Membership(hello.incarnation, fenced=member.fenced)
         self.registry.joined(state.directory, gateway)
         self.emit(Write(LifeRecord(event.at, "gateway_joined", f"g{gateway}")))
         if state.phase == "running":
             self.send(gateway, self.registry.full_assignment(state.directory, state.members, gateway))
             self.solve()
+        joining.begin_if_due(self, event.at)
 
     # The rest ------------------------------------------------------------------------------------------------
 
     def _received(self, event: Received) -> None:
         if self.state.phase == "over":
             if type(event.message) in (m.Upload, m.Hello):
+                joining.room_for_gateway(self, event.sender.number)
                 self._send_finish(event.sender.number)
             return
         self._messages[type(event.message)](event, event.message)
 
     def _started(self, event: Started) -> None:
-        if self.state.phase != "new":
-            return
+        if self.state.phase == "new":
+            joining.started(self, event.at)
+
+    def begin(self, at: float) -> None:
         if self.rules.warmup:
-            warmup.begin(self, event.at)
+            warmup.begin(self, at)
         else:
             self.state.phase = "running"
+            joining.fix_bandwidth(self)
             self.solve()
 
+    def _drain(self, event: DrainAsked) -> None:
+        if self.state.phase != "over":
+            self._finish(event.at)
+
     def _timer(self, event: TimerFired) -> None:
-        if event.key in ("warmup_patience", "warmup_limit"):
+        if event.key == joining.START_TIMER:
+            self.state.start_due = True
+            joining.begin_if_due(self, event.at)
+        elif event.key == assessment.TIMER:
+            assessment.close_due(self, event.at)
+        elif event.key == joining.GONE_TIMER:
+            joining.give_up_gateways(self, event.at)
+        elif event.key in ("warmup_patience", "warmup_limit"):
             warmup.end_if_due(self, event.at)
         elif event.key == ASSOCIATION_TIMER and event.at >= self.state.solve_at and self.state.phase == "running":
             self.solve()
@@ -371,16 +457,17 @@ class CloudNode:
         projection = state.directory.projection if basis else None
         components = projection.components if isinstance(projection, PcaProjection) else None
         state.members[gateway].newest_sent = state.epoch
-        self.send(gateway, m.GlobalModel(state.epoch, state.weights, components))
+        bandwidth = state.directory.bandwidth if basis else 0.0
+        self.send(gateway, m.GlobalModel(state.epoch, state.weights, components, bandwidth))
 
     def _send_finish(self, gateway: int) -> None:
         outcomes = tuple(self.state.members[gateway].outcomes.items())
-        self.send(gateway, m.Finish(self.state.epoch, outcomes))
+        self.send(gateway, m.Finish(self.state.epoch, outcomes, digest(self.state.weights)))
 
     def _send_fenced(self, gateway: int, incarnation: int) -> None:
         member = self.state.members[gateway]
         outcomes = tuple(member.outcomes.items()) if member.incarnation == incarnation else ()
         self.send(gateway, m.Fenced(incarnation, outcomes))
 
-    def _nothing(self, event: Event) -> None:
+    def _nothing(self, _: Event) -> None:
         return

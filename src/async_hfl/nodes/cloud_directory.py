@@ -43,7 +43,7 @@ def new_directory(links: FeasibleLinks, rules: CloudRules, samples: Ints) -> Dir
 
 
 class Registry:
-    """Works on a Directory; the links themselves never change, only what is known of them."""
+    """Works on a Directory. Only where devices join at run time do the links themselves change."""
 
     def __init__(self, links: FeasibleLinks, rules: CloudRules) -> None:
         self.links = links
@@ -86,11 +86,12 @@ class Registry:
         self, directory: Directory, members: list[Membership], memory: dict[str, object], number: int, epoch: int
     ) -> AssociationProblem:
         links, rules = self.links, self.rules
-        kept = near_best(links.link_device, self.usable(directory, members), directory.latency, rules.link_stretch)
+        usable = self._in_touch(self.usable(directory, members), members)
+        kept = near_best(links.link_device, usable, directory.latency, rules.link_stretch)
         latency = directory.latency[kept]
         return AssociationProblem(
             self._utility(directory),
-            np.array(rules.bandwidth),
+            self.bandwidth(directory, len(members)),
             links.link_device[kept],
             links.link_gateway[kept],
             rules.model_bytes / latency,
@@ -105,11 +106,29 @@ class Registry:
             epoch,
         )
 
+    def bandwidth(self, directory: Directory, gateways: int) -> Floats:
+        """B_j of every gateway."""
+        if directory.bandwidth > 0:
+            return np.full(gateways, directory.bandwidth)
+        known = self.rules.bandwidth
+        return np.full(gateways, known[0]) if len(known) == 1 else np.array(known)
+
     def usable(self, directory: Directory, members: list[Membership]) -> npt.NDArray[np.bool_]:
         """Links that work and lead to a live gateway."""
-        live = np.array([member.live for member in members])
+        live = np.array([member.live for member in members], bool)
         usable: npt.NDArray[np.bool_] = directory.usable & live[self.links.link_gateway]
         return usable
+
+    def _in_touch(self, usable: npt.NDArray[np.bool_], members: list[Membership]) -> npt.NDArray[np.bool_]:
+        """Leave out gateways that are away just now, where a device has another."""
+        away = np.array([member.away for member in members], bool)
+        if not away.any():
+            return usable
+        here = usable & ~away[self.links.link_gateway]
+        has_other = np.zeros(self.links.devices, bool)
+        has_other[self.links.link_device[here]] = True
+        found: npt.NDArray[np.bool_] = usable & (here | ~has_other[self.links.link_device])
+        return found
 
     def _utility(self, directory: Directory) -> Floats:
         """u_i over all devices; who has no gradient yet counts as the mean; phi needs a scale, so divide by it."""
@@ -128,6 +147,8 @@ class Registry:
     ) -> tuple[list[tuple[int, int]], dict[int, m.Assignment]]:
         """Make it the association of a new version. Returns who moved, and what each gateway concerned is told."""
         new = association.gateway_of
+        if len(new) < self.links.devices:  # somebody joined while it was being solved
+            new = np.append(new, np.full(self.links.devices - len(new), -1, new.dtype))
         check_association(self.links, np.ones(len(self.links.link_device), bool), new)
         old = directory.gateway_of
         moved = np.flatnonzero(new != old)
@@ -179,16 +200,21 @@ class Registry:
         """Links lost and heard again, unless something newer is known of them."""
         for devices, works in ((report.lost, False), (report.heard, True)):
             for device in devices:
-                link = self.links.find(device, gateway)
+                link = self.links.find(device, gateway) if device < self.links.devices else -1
                 if link >= 0 and report.number > directory.reported.get(link, 0):
                     directory.reported[link] = report.number
                     directory.usable[link] = works
 
     def joined(self, directory: Directory, gateway: int) -> None:
-        """A new incarnation finds out by itself which of its links work."""
+        """A new incarnation finds out by itself which of its links work. Where devices join by themselves they have to
+        do so again, else a link works until it is found not to."""
         own = self.links.link_gateway == gateway
-        directory.usable[own] = True
+        directory.usable[own] = self.rules.start_devices == 0
         directory.reported = {link: number for link, number in directory.reported.items() if not own[link]}
+
+    def rights_of(self, directory: Directory, gateway: int) -> tuple[m.Grant, ...]:
+        held = np.flatnonzero(directory.holder == gateway).tolist()
+        return tuple(m.Grant(device, int(directory.grant[device]), directory.version) for device in held)
 
     def lose(self, directory: Directory, gateway: int) -> list[int]:
         """Take back the rights of a lost gateway."""

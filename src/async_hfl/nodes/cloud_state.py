@@ -10,12 +10,14 @@ import numpy.typing as npt
 
 from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.learner import Evaluation
-from async_hfl.core.messages import Outcome
+from async_hfl.core.messages import Grant, Outcome
 from async_hfl.core.plain import plain
 from async_hfl.core.policies import Floats, Ints
 from async_hfl.core.projection import CountSketch, PcaProjection
 from async_hfl.core.targets import TargetProgress
+from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights
+from async_hfl.nodes.accounts import Account
 
 CloudPhase = Literal["new", "warmup", "running", "over"]
 
@@ -27,6 +29,12 @@ class Membership:
 
     incarnation: int
     live: bool = True
+    suspended: bool = False
+    """It stayed away for so long that its devices were given to others; what it has is still welcome."""
+    revoked: tuple[Grant, ...] = ()
+    """The rights that it does not know to have lost."""
+    away: bool = False
+    """Its session is broken; it may be back in a moment."""
     fenced: set[int] = field(default_factory=set)
     """Incarnations that were declared lost: whoever still speaks as one of them is told to begin anew."""
     begun: bool = False
@@ -67,6 +75,8 @@ class Directory:
     reported: dict[int, int] = field(default_factory=dict)
     """By link: number of the newest report on it."""
     version: int = 0
+    bandwidth: float = 0.0
+    """B_j of all gateways, once it is fixed as a share of the demand seen; 0: the rules say it."""
 
 
 @plain
@@ -77,6 +87,17 @@ class WarmUpState:
     answered: int = 0
     total: int = 0
     given_up: int = 0
+
+
+@plain
+@dataclass(slots=True)
+class Assessment:
+    """An evaluation by devices that is not closed yet."""
+
+    asked: set[int]
+    due: float
+    answers: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """By device: metric and loss; NaN from one that has nothing to judge by."""
 
 
 @plain
@@ -105,3 +126,15 @@ class CloudState:
     """When to solve for those without a working gateway."""
     revisited_epoch: int = 0
     memory: dict[str, Any] = field(default_factory=dict)
+    accounts: dict[tuple[int, int], Account] = field(default_factory=dict)
+    """By (gateway, incarnation), where accounts are kept."""
+    links: FeasibleLinks | None = None
+    """Where devices join at run time: the links so far; None: as the node was made."""
+    start_due: bool = False
+    """The patience to wait for more devices is over."""
+    assessments: dict[int, Assessment] = field(default_factory=dict)
+    """By cloud epoch."""
+    gone: dict[int, float] = field(default_factory=dict)
+    """Gateways without a session, and when each is suspended."""
+    suspended: dict[int, float] = field(default_factory=dict)
+    """Gateways that are, and when each is held for lost."""

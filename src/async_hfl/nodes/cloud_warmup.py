@@ -15,6 +15,7 @@ from async_hfl.core.effects import SetTimer, Write
 from async_hfl.core.projection import fit_pca
 from async_hfl.core.records import LifeRecord
 from async_hfl.core.topology import nearest_gateway
+from async_hfl.nodes import cloud_joining as joining
 
 if TYPE_CHECKING:
     from async_hfl.nodes.cloud import CloudNode
@@ -65,7 +66,10 @@ def end_if_due(node: CloudNode, at: float) -> None:
     ):
         state.phase = "running"
         _fit_basis(node)
+        joining.fix_bandwidth(node)
         detail = f"{warmup.answered} of {warmup.total} answered, {warmup.given_up} given up"
+        if state.directory.bandwidth > 0:
+            detail += f"; B_j = {state.directory.bandwidth:.6g} bytes/s"
         node.emit(Write(LifeRecord(at, "warmup_ended", "cloud", detail)))
         node.solve()
 

@@ -5,7 +5,8 @@ until its receipt comes; a receiver acknowledges everything and passes on each n
 refused. What is unacknowledged is part of the node's state, so it survives a crash.
 
 A model may be under way for minutes. A shell that watches its transfers says when one is over (`TransferOver`), and
-patience counts from there; without such a shell it counts from the sending.
+patience counts from there; without such a shell it counts from the sending. A shell that holds sessions says who is
+there (`PeerJoined`, `PeerLost`): what is meant for somebody away waits, and leaves the moment that peer is back.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from async_hfl.core.effects import Effect, Send, SetTimer
-from async_hfl.core.events import Event, Received, TimerFired
+from async_hfl.core.events import Acknowledged, Event, PeerJoined, PeerLost, Received, Returned, TimerFired
 from async_hfl.core.identifiers import Address
 from async_hfl.core.messages import Message
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
+from async_hfl.nodes.number_set import NumberSet
 
 RESEND = "delivery.resend"
 RESEND_FIRST_S = 5.0
@@ -84,32 +86,18 @@ class Parcel:
 
 @plain
 @dataclass(slots=True)
-class Seen:
-    """Numbers of one peer's incarnation that were passed on: all up to `floor`, and these above it."""
-
-    floor: int = 0
-    above: set[int] = field(default_factory=set)
-
-    def first_time(self, number: int) -> bool:
-        if number <= self.floor or number in self.above:
-            return False
-        self.above.add(number)
-        while self.floor + 1 in self.above:
-            self.floor += 1
-            self.above.discard(self.floor)
-        return True
-
-
-@plain
-@dataclass(slots=True)
 class DeliveryState:
     run: int
     incarnation: int
     sent: dict[Address, int] = field(default_factory=dict)
     """The last number used towards each peer: each peer sees them without gaps, so it need not remember them all."""
     unacknowledged: dict[tuple[Address, int], Parcel] = field(default_factory=dict)
-    seen: dict[tuple[Address, int], Seen] = field(default_factory=dict)
+    seen: dict[tuple[Address, int], NumberSet] = field(default_factory=dict)
+    """By peer and its incarnation: numbers that were passed on. Without gaps it is one range, and also where we lost
+    our disk and a peer goes on from a number that we have not seen."""
     resend_at: float = _NEVER
+    present: set[Address] = field(default_factory=set)
+    """Peers with a session, where there are sessions."""
 
 
 class Node(Protocol):
@@ -121,11 +109,23 @@ class Node(Protocol):
 
 
 class ReliableNode:
-    def __init__(self, node: Node, run: int, incarnation: int = 1, *, watched: bool = False) -> None:
-        """`watched`: the shell says when a transfer is over."""
+    def __init__(
+        self,
+        node: Node,
+        run: int,
+        incarnation: int = 1,
+        *,
+        watched: bool = False,
+        sessions: bool = False,
+        confirms: bool = False,
+    ) -> None:
+        """`watched`: the shell says when a transfer is over. `sessions`: it says who is there, too. `confirms`: the
+        node is told what was acknowledged."""
         self.node = node
         self.state = DeliveryState(run, incarnation)
         self._watched = watched
+        self._sessions = sessions
+        self._confirms = confirms
 
     def snapshot(self) -> Plain:
         return {"delivery": to_plain(self.state), "node": self.node.snapshot()}
@@ -141,11 +141,35 @@ class ReliableNode:
             return self._transfer_over(event)
         if isinstance(event, TimerFired) and event.key == RESEND:
             return self._resend(event.at)
-        return self._wrap(self.node.handle(event), event.at)
+        again: list[Transmit] = []
+        if self._sessions:
+            again = self._session_changed(event)
+        return [*again, *self._wrap(self.node.handle(event), event.at)]
+
+    def _session_changed(self, event: Event) -> list[Transmit]:
+        state = self.state
+        if isinstance(event, PeerLost):
+            state.present.discard(event.peer)
+        elif isinstance(event, Returned):
+            state.present.clear()
+        elif isinstance(event, PeerJoined):
+            state.present.add(event.peer)
+            return self._all_to({event.peer})
+        return []
 
     def unacknowledged(self) -> list[Transmit]:
-        """Everything that may not have left before a crash."""
-        return [self._transmit(number, parcel) for (_, number), parcel in self.state.unacknowledged.items()]
+        """Everything that may not have left before a crash. Where there are sessions they are gone, too: nothing can
+        leave before one is up again."""
+        return [] if self._sessions else self._all_to(None)
+
+    def _all_to(self, peers: set[Address] | None) -> list[Transmit]:
+        found = []
+        for (to, number), parcel in self.state.unacknowledged.items():
+            if peers is None or to in peers:
+                if self._sessions:
+                    parcel.resend_at = _NEVER
+                found.append(self._transmit(number, parcel))
+        return found
 
     def send_again(self) -> list[Transmit]:
         """After an outage: nothing of what is unacknowledged is under way any more."""
@@ -159,12 +183,16 @@ class ReliableNode:
         if content.run != state.run:
             return []  # a node of another run: nothing it says concerns us
         if isinstance(content, Receipt):
-            if content.incarnation == state.incarnation:
-                state.unacknowledged.pop((event.sender, content.number), None)
-            return []
+            if content.incarnation != state.incarnation:
+                return []
+            parcel = state.unacknowledged.pop((event.sender, content.number), None)
+            if parcel is None or not self._confirms:
+                return []
+            acknowledged = Acknowledged(event.at, event.sender, parcel.message)
+            return self._wrap(self.node.handle(acknowledged), event.at)
         receipt = Transmit(event.sender, Receipt(content.run, content.incarnation, content.number))
-        seen = state.seen.setdefault((event.sender, content.incarnation), Seen())
-        if not seen.first_time(content.number):
+        seen = state.seen.setdefault((event.sender, content.incarnation), NumberSet())
+        if not seen.add(content.number):
             return [receipt]
         received = Received(event.at, event.sender, content.message, event.transfer_s)
         return [receipt, *self._wrap(self.node.handle(received), event.at)]
@@ -180,6 +208,9 @@ class ReliableNode:
             number = state.sent.get(effect.to, 0) + 1
             state.sent[effect.to] = number
             state.unacknowledged[effect.to, number] = parcel
+            if self._sessions and effect.to not in state.present:
+                parcel.resend_at = _NEVER
+                continue
             wrapped.append(self._transmit(number, parcel))
             if parcel.resend_at < state.resend_at:
                 state.resend_at = parcel.resend_at
@@ -190,7 +221,9 @@ class ReliableNode:
         state = self.state
         effects: list[Effect | Transmit] = []
         for (_, number), parcel in state.unacknowledged.items():
-            if parcel.resend_at <= at:
+            if parcel.resend_at <= at and self._sessions and parcel.to not in state.present:
+                parcel.resend_at = _NEVER
+            elif parcel.resend_at <= at:
                 effects.append(self._transmit(number, parcel))
                 parcel.attempts += 1
                 parcel.resend_at = _NEVER if self._watched else at + _patience(parcel)
@@ -201,7 +234,7 @@ class ReliableNode:
 
     def _transfer_over(self, event: TransferOver) -> list[Effect | Transmit]:
         parcel = self.state.unacknowledged.get((event.to, event.number))
-        if parcel is None:
+        if parcel is None or (self._sessions and event.to not in self.state.present):
             return []
         parcel.resend_at = event.at + _patience(parcel)
         if parcel.resend_at >= self.state.resend_at:

@@ -14,13 +14,37 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from async_hfl.core.effects import Effect, Send, StartTraining, StopTraining
+from async_hfl.core.effects import Effect, Evaluate, Send, StartTraining, StopTraining
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.core.events import Event, Received, Returned, Started, Trained
+from async_hfl.core.events import (
+    Acknowledged,
+    Evaluated,
+    Event,
+    PeerJoined,
+    PeerLost,
+    Progressed,
+    Received,
+    Returned,
+    Started,
+    Trained,
+    TrainingBroke,
+)
 from async_hfl.core.identifiers import Address, JobId, gateway_address
-from async_hfl.core.messages import Alive, DropReason, Gradient, JobDropped, Probe, Train, Update
+from async_hfl.core.messages import (
+    Alive,
+    Assess,
+    Assessed,
+    DropReason,
+    Gradient,
+    JobDropped,
+    Noted,
+    Probe,
+    Train,
+    Update,
+)
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 from async_hfl.core.projection import CountSketch, PcaProjection
+from async_hfl.nodes.accounts import still_unsettled, to_report
 
 
 @plain
@@ -37,6 +61,14 @@ class DeviceState:
     """The gateway that spoke last: where a returning device says that it is back."""
     projection: PcaProjection | CountSketch | None = None
     """What the gradient is compressed with before it is sent."""
+    accepted: int = 0
+    """Jobs begun."""
+    assessing: tuple[tuple[int, int], ...] = ()
+    """Evaluations asked for: the cloud epoch of the model, and the gateway that asked."""
+    warmup: bool = False
+    """The job is a warm-up job."""
+    unsettled: tuple[JobId, ...] = ()
+    """Updates acknowledged and not known to be decided on at the cloud, where accounts are kept."""
 
     def newest_of(self, gateway: int) -> JobId | None:
         """The newest job accepted from that gateway."""
@@ -70,19 +102,35 @@ class DeviceNode:
             if type(message) is Probe:
                 self.state.gateway = event.sender.number
                 return [Send(event.sender, Alive())]
+            if type(message) is Noted:
+                self.state.unsettled = tuple(job for job in self.state.unsettled if job not in message.jobs)
+                return []
+            if type(message) is Assess:
+                self.state.assessing += ((message.epoch, event.sender.number),)
+                return [Evaluate(message.epoch, message.weights)]
             raise InvariantViolation(f"a device was sent {type(message).__name__}")
         if type(event) is Trained:
             return self._trained(event)
+        if type(event) is TrainingBroke:
+            return self._broke(event)
+        if type(event) is Evaluated:
+            return self._evaluated(event)
+        if type(event) is Acknowledged:
+            if type(event.message) is Update and not event.message.warmup:
+                self.state.unsettled += (event.message.job,)
+            return []
         if type(event) is Returned:
             return self._returned()
-        if type(event) is Started:
-            return []
+        if type(event) in (Started, PeerJoined, PeerLost, Progressed):
+            return []  # delivery keeps what is meant for a gateway that is away
         raise InvariantViolation(f"a device got {type(event).__name__}")
 
     def _train(self, event: Received, train: Train) -> list[Effect]:
         state, job = self.state, train.job
         if train.basis is not None:
             state.projection = PcaProjection(train.basis)
+        if train.settled:
+            state.unsettled = still_unsettled(state.unsettled, train)
         newest = state.newest_of(job.gateway)
         if newest is not None and newest.incarnation == job.incarnation and newest.number >= job.number:
             # A repeat of the newest was handled when it first came; anything older must still find its end.
@@ -96,9 +144,13 @@ class DeviceNode:
         state.job = job
         state.accept(job)
         state.version = train.version
+        state.warmup = train.warmup
+        if state.unsettled:
+            effects.extend(to_report(state.unsettled, train, event.sender))
         state.gateway = job.gateway
         state.download_s = event.transfer_s
-        effects.append(StartTraining(job, train.weights))
+        effects.append(StartTraining(job, train.weights, state.accepted))
+        state.accepted += 1
         return effects
 
     def _trained(self, event: Trained) -> list[Effect]:
@@ -121,8 +173,23 @@ class DeviceNode:
             state.download_s,
             event.training_s,
             compressed,
+            state.warmup,
         )
         return [Send(gateway_address(event.job.gateway), update)]
+
+    def _broke(self, event: TrainingBroke) -> list[Effect]:
+        job = self.state.job
+        if event.job != job:
+            return []
+        self.state.job = None
+        return [self._dropped(gateway_address(job.gateway), job, "device_lost")]
+
+    def _evaluated(self, event: Evaluated) -> list[Effect]:
+        """Through the gateway that asked; NaN where there is nothing to judge by."""
+        state, found = self.state, event.evaluation
+        asked = [gateway for epoch, gateway in state.assessing if epoch == event.epoch]
+        state.assessing = tuple(one for one in state.assessing if one[0] != event.epoch)
+        return [Send(gateway_address(gateway), Assessed(event.epoch, found.metric, found.loss)) for gateway in asked]
 
     def _returned(self) -> list[Effect]:
         state = self.state

@@ -22,6 +22,7 @@ from async_hfl.core.projection import PcaProjection
 from async_hfl.core.randomness import scramble
 from async_hfl.core.records import SelectionRecord
 from async_hfl.core.utility import scaled
+from async_hfl.nodes import accounts
 from async_hfl.nodes.gateway_state import NEVER, Flight
 from async_hfl.nodes.participation import due_first
 
@@ -34,7 +35,7 @@ _ROUNDING = 1e-9
 def dispatch(node: GatewayNode, at: float) -> None:
     """Select among the idle devices and trigger those chosen."""
     state, rules, roster = node.state, node.rules, node.state.roster
-    if state.phase != "open" or not node.aggregation.dispatches(node):
+    if state.phase != "open" or state.cut_off or not node.aggregation.dispatches(node):
         return
     slots = roster.candidate.nonzero()[0]
     if len(slots) == 0:
@@ -61,10 +62,10 @@ def dispatch(node: GatewayNode, at: float) -> None:
         if slot < 0 or not roster.candidate[slot]:
             raise PolicyError(f"selection at gateway {rules.number}: device {device} was chosen and is no candidate")
         trigger(node, slot, data_rate(rules.model_bytes, float(roster.round_latency[slot])), at)
-    if chosen and not lone and state.load > rules.bandwidth * (1 + _ROUNDING):
+    if chosen and not lone and state.load > state.bandwidth * (1 + _ROUNDING):
         raise PolicyError(
             f"selection at gateway {rules.number}: what was chosen takes the load to {state.load:.6g} bytes/s, "
-            f"beyond the bandwidth of {rules.bandwidth:.6g}"
+            f"beyond the bandwidth of {state.bandwidth:.6g}"
         )
     limited = len(chosen) < len(slots) and _limited(node, slots)
     node.emit(Write(SelectionRecord(at, rules.number, len(slots), chosen, limited, lone, gap)))
@@ -75,16 +76,19 @@ def dispatch(node: GatewayNode, at: float) -> None:
 def _limited(node: GatewayNode, slots: Ints) -> bool:
     """Is there a candidate left out that what is left of the bandwidth could not take?"""
     state, roster = node.state, node.state.roster
-    latency = roster.round_latency[slots[roster.candidate[slots]]]
+    left = slots[roster.candidate[slots]]
+    if len(left) == 0:
+        return False
+    latency = roster.round_latency[left]
     quickest = float(latency[latency.argmin()])  # min() takes seven times as long for so few
-    return data_rate(node.rules.model_bytes, quickest) > node.rules.bandwidth - state.load
+    return data_rate(node.rules.model_bytes, quickest) > state.bandwidth - state.load
 
 
 def _due(node: GatewayNode, slots: Ints, at: float) -> tuple[Ints, Ints, int]:
     """Slots that go first, the others, and the one that all must wait for (-1: none)."""
     roster = node.state.roster
     latency = roster.round_latency[slots]
-    free = node.rules.bandwidth - node.state.load
+    free = node.state.bandwidth - node.state.load
     waited = at - roster.idle_since[slots]
     places, awaited = due_first(waited, latency, node.rules.model_bytes / latency, free, node.rules.min_participation)
     return slots[places], np.delete(slots, places), int(slots[awaited]) if awaited >= 0 else -1
@@ -120,7 +124,7 @@ def _problem(node: GatewayNode, slots: Ints, taken: float, at: float) -> Selecti
         roster.samples[slots],
         roster.idle_since[slots],
         roster.last_selected[slots],
-        rules.bandwidth - state.load - taken,
+        state.bandwidth - state.load - taken,
         rules.latency_exponent,
         state.gateway_epoch,
         at,
@@ -183,7 +187,16 @@ def trigger(node: GatewayNode, slot: int, rate: float, at: float, warm_up: m.War
     roster.candidate[slot] = False
     job = JobId(rules.number, state.incarnation, number)
     basis = _basis(node, slot) if rules.gradient == "last" else None
-    train = m.Train(job, weights, state.gateway_epoch, base, state.version, basis)
+    train = m.Train(
+        job,
+        weights,
+        state.gateway_epoch,
+        base,
+        state.version,
+        basis,
+        warm_up is not None,
+        accounts.take_settled(node, slot),
+    )
     node.emit(Send(device_address(int(roster.devices[slot])), train))
     if deadline < state.deadline:
         state.deadline = deadline

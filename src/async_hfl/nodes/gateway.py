@@ -16,14 +16,14 @@ import numpy as np
 
 from async_hfl.core import messages as m
 from async_hfl.core.effects import Effect, Send, SetTimer, Stop, Write
-from async_hfl.core.events import Event, PeerLost, Received, Returned, Started, TimerFired
-from async_hfl.core.identifiers import CLOUD, JobId
+from async_hfl.core.events import Event, PeerJoined, PeerLost, Progressed, Received, Returned, Started, TimerFired
+from async_hfl.core.identifiers import CLOUD, JobId, device_address
 from async_hfl.core.plain import Plain, from_plain, to_plain
 from async_hfl.core.policies import SelectionPolicy
 from async_hfl.core.projection import PcaProjection
 from async_hfl.core.records import JobEnd, JobRecord, LifeRecord, UploadEnd, UploadRecord
 from async_hfl.core.weights import Weights, frozen
-from async_hfl.nodes import rights, silence, uploads
+from async_hfl.nodes import accounts, presence, rights, silence, uploads
 from async_hfl.nodes.dispatching import dispatch, trigger
 from async_hfl.nodes.gateway_aggregation import GatewayAggregation
 from async_hfl.nodes.gateway_state import AGGREGATION_TIMER, NEVER, Flight, GatewayState
@@ -44,13 +44,19 @@ class GatewayNode:
             Received: self._received,
             TimerFired: self._timer,
             Started: self._nothing,
-            Returned: self._rejoin,
+            Returned: self._returned,
             PeerLost: self._peer_lost,
+            PeerJoined: self._peer_joined,
+            Progressed: self._progressed,
         }
         self._messages: dict[type, Callable[[Any, Any], None]] = {
             m.Update: self._update,
             m.JobDropped: self._job_dropped,
             m.Alive: self._alive,
+            m.Unsettled: self._unsettled,
+            m.Noted: self._noted,
+            m.Assess: self._assess,
+            m.Assessed: self._assessed,
             m.Answer: self._answer,
             m.UploadHeld: self._upload_held,
             m.GlobalModel: self._global_model,
@@ -59,6 +65,7 @@ class GatewayNode:
             m.Granted: self._granted,
             m.Finish: self._finish,
             m.Fenced: self._fenced,
+            m.Revoked: self._revoked,
             m.Refused: self._refused,
         }
         self._timers: dict[str, Callable[[GatewayNode, float], None]] = {
@@ -66,6 +73,8 @@ class GatewayNode:
             "probe": silence.probe,
             "reply": uploads.resend,
             "idle": GatewayNode._idle,
+            presence.PRESENCE_TIMER: presence.give_up_awaited,
+            presence.CLOUD_TIMER: presence.cloud_stayed_away,
             AGGREGATION_TIMER: GatewayNode._aggregation_timer,
         }
 
@@ -155,11 +164,13 @@ class GatewayNode:
         silence.heard(self, event.sender.number, at)
         flight = self._landed(job, at)
         if flight is None:
-            dispatch(self, at)  # ended before (a repeat, or discarded), but the device may be heard again
+            self._landed_too_late(event.sender.number, job)
+            dispatch(self, at)  # ended before (discarded, say), but the device may be heard again
             return
         roster, slot = state.roster, flight.slot
         roster.measure(slot, at - flight.sent_at)
         if not _finite(update.weights):
+            accounts.landed(self, job.number, slot)
             self.end_job(job.number, flight, "refused", at, update)
             self.aggregation.ended(self, (job.number,), at)
             self._after_landing(slot, at, warmup=False)
@@ -206,6 +217,28 @@ class GatewayNode:
         self.aggregation.ended(self, (dropped.job.number,), at)
         self._after_landing(flight.slot, at, warmup=False)
 
+    def _landed_too_late(self, device: int, job: JobId) -> None:
+        """Its job has ended, which is on record; so its update is over, too."""
+        slot = self.state.roster.slot_of.get(device)
+        if slot is not None and job.incarnation == self.state.incarnation:
+            accounts.landed(self, job.number, slot)
+
+    def _unsettled(self, event: Received, unsettled: m.Unsettled) -> None:
+        accounts.pass_on_report(self, event.sender.number, unsettled)
+
+    def _assess(self, _: Received, assess: m.Assess) -> None:
+        """Ask those that can be asked now; the cloud does not wait for the others for ever."""
+        for device in assess.devices:
+            if device in self.state.present:
+                self.emit(Send(device_address(device), m.Assess(assess.epoch, assess.weights)))
+
+    def _assessed(self, event: Received, assessed: m.Assessed) -> None:
+        device = event.sender.number
+        self.emit(Send(CLOUD, m.Assessed(assessed.epoch, assessed.metric, assessed.loss, device)))
+
+    def _noted(self, _: Received, noted: m.Noted) -> None:
+        accounts.pass_on_note(self, noted)
+
     def _alive(self, event: Received, _: m.Alive) -> None:
         silence.heard(self, event.sender.number, event.at)
         dispatch(self, event.at)
@@ -240,6 +273,8 @@ class GatewayNode:
 
     def _global_model(self, event: Received, model: m.GlobalModel) -> None:
         state = self.state
+        if model.bandwidth > 0:
+            state.bandwidth = model.bandwidth
         if model.basis is not None:
             state.roster.project_with(PcaProjection(model.basis))
         if state.phase == "waiting":
@@ -282,6 +317,7 @@ class GatewayNode:
 
     def _finish(self, event: Received, finish: m.Finish) -> None:
         self._close("run_ended", event.at, finish.outcomes)
+        self.state.final_model = finish.model
         self.emit(Stop())
 
     def _refused(self, event: Received, refused: m.Refused) -> None:
@@ -294,8 +330,25 @@ class GatewayNode:
         incarnation = self.state.incarnation
         if fenced.incarnation == incarnation:
             self._close("gateway_lost", event.at, fenced.outcomes)
+            present = self.state.present
             self.state = self._fresh(incarnation + 1)
             self._rejoin(event)
+            for device in sorted(present):
+                presence.device_joined(self, device, event.at)
+
+    def _revoked(self, event: Received, revoked: m.Revoked) -> None:
+        """We stayed away for too long, and our devices were given to others. What we have goes up at once."""
+        state, roster = self.state, self.state.roster
+        if revoked.incarnation != state.incarnation:
+            return
+        for grant in revoked.grants:
+            slot = roster.slot_of.get(grant.device)
+            if slot is not None and 0 < roster.grant[slot] <= grant.number:
+                roster.grant[slot] = 0
+                roster.refresh(slot)
+        uploads.send_again(self, event.at)
+        if state.phase == "open" and not state.active and self.aggregation.waits(self):
+            self.aggregation.idle(self, event.at)
 
     def _close(self, reason: JobEnd, at: float, outcomes: tuple[tuple[int, m.Outcome], ...] = ()) -> None:
         """End what is open. `outcomes` are of uploads whose end the cloud has written, though we have not heard it."""
@@ -345,6 +398,26 @@ class GatewayNode:
     def _peer_lost(self, event: PeerLost) -> None:
         if event.peer == CLOUD:
             self._rejoin(event)
+            presence.cloud_lost(self, event.at)
+        elif self.state.phase != "over":
+            presence.device_lost(self, event.peer.number, event.at)
+
+    def _peer_joined(self, event: PeerJoined) -> None:
+        if event.peer == CLOUD:
+            presence.cloud_joined(self, event.at)
+            self._rejoin(event)
+        elif self.state.phase != "over":
+            presence.device_joined(self, event.peer.number, event.at)
+
+    def _progressed(self, event: Progressed) -> None:
+        if event.peer == CLOUD:
+            uploads.moving(self, event.at)
+        else:
+            silence.moving(self, event.peer.number, event.at)
+
+    def _returned(self, event: Returned) -> None:
+        self._rejoin(event)
+        presence.sessions_gone(self, event.at)
 
     def _rejoin(self, _: Event) -> None:
         """After an outage of ours or of the session: the cloud may have declared us lost meanwhile."""
@@ -357,7 +430,7 @@ class GatewayNode:
         roster = Roster(share_gradients=self.rules.share_gradients, projection=self.rules.sketch)
         if self.rules.gradient != "none":
             roster.gradients = self.rules.gradient_table(0)
-        return GatewayState(incarnation, roster=roster)
+        return GatewayState(incarnation, roster=roster, bandwidth=self.rules.bandwidth)
 
 
 def _finite(weights: Weights) -> bool:

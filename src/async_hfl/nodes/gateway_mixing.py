@@ -14,7 +14,7 @@ from async_hfl.core.aggregation import mix_with_drag
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 from async_hfl.core.records import JobEnd
-from async_hfl.nodes import cycles
+from async_hfl.nodes import accounts, cycles
 from async_hfl.nodes.dispatching import dispatch
 from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.gateway_aggregation import HeldUpdate
@@ -110,6 +110,7 @@ class MixOnArrival:
             staleness += state.base_epoch - flight.base_epoch
         if staleness < 1:
             raise InvariantViolation(f"job {number} of gateway {rules.number} has staleness {staleness}")
+        accounts.landed(node, number, flight.slot)
         if staleness > node.max_staleness():
             node.end_job(number, flight, "stale", at, update, staleness)
             return

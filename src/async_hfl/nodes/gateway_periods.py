@@ -20,7 +20,7 @@ from async_hfl.core.effects import SetTimer
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 from async_hfl.core.records import JobEnd
-from async_hfl.nodes import cycles
+from async_hfl.nodes import accounts, cycles
 from async_hfl.nodes.dispatching import dispatch
 from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.gateway_aggregation import HeldUpdate
@@ -126,6 +126,7 @@ class Periods:
             age = state.gateway_epoch - held.flight.gateway_epoch
             if age < 0:
                 raise InvariantViolation(f"job {held.number} of gateway {rules.number} is {age} periods old")
+            accounts.landed(node, held.number, held.flight.slot)
             if age > node.max_staleness():
                 node.end_job(held.number, held.flight, "stale", at, held.update, age)
             else:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from async_hfl.core import messages as m
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 from async_hfl.core.records import JobEnd
+from async_hfl.nodes import accounts
 from async_hfl.nodes.dispatching import dispatch
 from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.gateway_aggregation import HeldUpdate
@@ -62,6 +63,7 @@ class Relay:
         self._adopt(node, model.epoch, model, at)
 
     def received(self, node: GatewayNode, number: int, flight: Flight, update: m.Update, at: float) -> None:
+        accounts.landed(node, number, flight.slot)
         sent = upload(node, update.weights, flight.base_epoch, 1, update.samples, at)
         self.state.relayed[sent] = HeldUpdate(number, flight, update)
 

@@ -18,7 +18,7 @@ from async_hfl.core.aggregation import average, shares
 from async_hfl.core.effects import SetTimer
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 from async_hfl.core.records import JobEnd
-from async_hfl.nodes import cycles
+from async_hfl.nodes import accounts, cycles
 from async_hfl.nodes.dispatching import dispatch
 from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.gateway_aggregation import HeldUpdate
@@ -65,6 +65,7 @@ class Rounds:
 
     def received(self, node: GatewayNode, number: int, flight: Flight, update: m.Update, at: float) -> None:
         if number not in self.state.members:
+            accounts.landed(node, number, flight.slot)
             node.end_job(number, flight, "round_closed", at, update)
             dispatch(node, at)  # its bandwidth is free: a round that could not begin may begin now
             return
@@ -132,6 +133,7 @@ class Rounds:
             node.state.gateway_epoch += 1
             for held, weight in zip(arrived, weights, strict=True):
                 # Staleness as everywhere: the epoch being made minus the one that it started from.
+                accounts.landed(node, held.number, held.flight.slot)
                 node.end_job(held.number, held.flight, "aggregated", at, held.update, 1, weight)
             state.rounds += 1
             state.updates += len(arrived)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from async_hfl.core.messages import GlobalModel, Upload
 from async_hfl.core.plain import plain
 from async_hfl.core.weights import Weights
+from async_hfl.nodes.number_set import NumberSet
 from async_hfl.nodes.roster import Roster
 
 NEVER = float("inf")
@@ -45,6 +46,8 @@ class OutstandingUpload:
     attempts: int
     held: bool = False
     """The cloud has it and waits for others: there is nothing to send again."""
+    landed: tuple[tuple[int, int], ...] = ()
+    """(job number, slot) of the updates that are over with it."""
 
 
 @plain
@@ -78,3 +81,21 @@ class GatewayState:
     probe_at: float = NEVER
     resend_at: float = NEVER
     idle_upload_at: float = NEVER
+    bandwidth: float = 0.0
+    """B_j in force."""
+    landed: list[tuple[int, int]] = field(default_factory=list)
+    """(job number, slot) of updates that came to their end since the last upload, where accounts are kept."""
+    over: NumberSet = field(default_factory=NumberSet)
+    """Jobs that stood there."""
+    settled: dict[int, list[int]] = field(default_factory=dict)
+    """By slot: jobs that the cloud has decided on, and the device does not know it."""
+    present: set[int] = field(default_factory=set)
+    """Devices with a session, where there are sessions."""
+    awaited: set[int] = field(default_factory=set)
+    """Devices that had one before a restart and have not come back."""
+    cut_off_at: float = NEVER
+    """When the cloud will have been away for too long."""
+    final_model: str = ""
+    """Digest of the model that the run ended with."""
+    cut_off: bool = False
+    """It has been: nothing new is triggered."""

@@ -13,13 +13,13 @@ from typing import Protocol
 from async_hfl.core.effects import Effect, Evaluate, SetTimer, Solve, Stop, Write
 from async_hfl.core.events import Evaluated, Event, Solved, TimerFired
 from async_hfl.core.plain import Plain, from_plain, to_plain
-from async_hfl.nodes.delivery import Arrived, ReliableNode, Transmit
+from async_hfl.nodes.delivery import Arrived, ReliableNode, TransferOver, Transmit
 
 Request = Solve | Evaluate
 
 
 class Disk(Protocol):
-    """What survives. Each call is durable when it returns."""
+    """What survives: whatever came before the last `commit`. A crash tears off the rest."""
 
     def append(self, event: Plain) -> None: ...
 
@@ -27,8 +27,12 @@ class Disk(Protocol):
         """That many records since the last snapshot are in the journal."""
         ...
 
+    def commit(self) -> None:
+        """Durable when it returns. No effect of an event leaves before."""
+        ...
+
     def replace(self, snapshot: Plain) -> None:
-        """A new snapshot; the log and the count of records begin anew."""
+        """A new snapshot, durable when this returns; the log and the count of records begin anew."""
         ...
 
     def read(self) -> tuple[Plain, list[Plain], int]:
@@ -48,7 +52,7 @@ class DurableNode:
         self.stop: Stop | None = None
         self._records = 0
 
-    def handle(self, event: Event | Arrived) -> list[Effect | Transmit]:
+    def handle(self, event: Event | Arrived | TransferOver) -> list[Effect | Transmit]:
         self.disk.append(to_plain(event))
         effects = self.node.handle(event)
         self._note(event, effects)
@@ -94,7 +98,7 @@ class DurableNode:
         stop = [] if self.stop is None else [self.stop]
         return [*records[written:], *self.node.unacknowledged(), *self.requests.values(), *timers, *stop]
 
-    def _note(self, event: Event | Arrived, effects: list[Effect | Transmit]) -> None:
+    def _note(self, event: Event | Arrived | TransferOver, effects: list[Effect | Transmit]) -> None:
         if isinstance(event, TimerFired):
             self.timers.pop(event.key, None)
         elif isinstance(event, Solved):

@@ -55,6 +55,12 @@ class GatewayRules:
     """The least share of its time that a device is to take part; 0: whatever the policy wants."""
     sketch: CountSketch | None = None
     """What gradients are compressed with, where nothing need be learnt for it."""
+    cloud_patience: float = float("inf")
+    """Seconds without a session to the cloud after which nothing new is triggered."""
+    presence_patience: float = 15.0
+    """Seconds after a restart within which the devices must be back that were there before."""
+    accounts: bool = False
+    """Tell cloud and devices which updates are over, so that losses are known by name (see accounts.py)."""
 
     def gradient_table(self, slots: int) -> GradientTable:
         return _table(slots, self.gradient_size, self.sketch)
@@ -85,6 +91,7 @@ class CloudRules:
     utility_scale: Literal["mean", "raw"]
     link_stretch: float
     bandwidth: tuple[float, ...]
+    """B_j of every gateway; one number: of any that joins."""
     model_bytes: int
     gradient: GradientKind
     gradient_size: int
@@ -95,6 +102,23 @@ class CloudRules:
     """Of the projection that is fitted to the warm-up gradients; 0: none is."""
     association_patience: float = 60.0
     """Seconds from the first device without a working gateway to the solution that finds all such ones another."""
+    assessors: int = 0
+    """Devices asked how good a model is, where the cloud cannot judge by itself; 0: it can."""
+    assessment_period: int = 1
+    """Evaluations that are due between two that devices are asked for."""
+    assessment_patience: float = 60.0
+    start_devices: int = 0
+    """So many must have joined, through ..."""
+    start_gateways: int = 0
+    """... so many gateways, before the run begins; 0: everybody is there from the beginning."""
+    start_patience: float = 0.0
+    """After so many seconds it begins with whoever is there."""
+    gateway_patience: float = 0.0
+    """Seconds that a gateway whose session broke may stay away before its devices are given to others."""
+    lost_patience: float = 0.0
+    """Seconds from there on in which it may still bring what it has; then it is held for lost."""
+    bandwidth_share: float = 0.0
+    """B_j as a share of the demand that the warm-up showed; 0: `bandwidth` says it."""
 
     def gradient_table(self, slots: int) -> GradientTable:
         return _table(slots, self.gradient_size, self.sketch)

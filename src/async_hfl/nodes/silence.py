@@ -14,6 +14,7 @@ import numpy as np
 from async_hfl.core import messages as m
 from async_hfl.core.effects import Send, SetTimer, Write
 from async_hfl.core.identifiers import device_address
+from async_hfl.core.latency import patience
 from async_hfl.core.records import LifeRecord
 from async_hfl.nodes import rights
 from async_hfl.nodes.dispatching import dispatch
@@ -60,6 +61,19 @@ def give_up(node: GatewayNode, at: float) -> None:
     if given_up:
         node.aggregation.ended(node, tuple(given_up), at)
         dispatch(node, at)
+
+
+def moving(node: GatewayNode, device: int, at: float) -> None:
+    """A transfer with it is under way: patience runs from its last progress. The timer finds the new deadline."""
+    state, roster = node.state, node.state.roster
+    slot = roster.slot_of.get(device)
+    if slot is None:
+        return
+    rules = node.rules
+    wait = patience(float(roster.round_latency[slot]), rules.patience_floor, rules.patience_factor)
+    for flight in state.flights.values():
+        if flight.slot == slot and not flight.overdue:
+            flight.deadline = max(flight.deadline, at + wait * 2.0 ** int(roster.given_up[slot]))
 
 
 def probe(node: GatewayNode, at: float) -> None:

@@ -8,6 +8,7 @@ from async_hfl.core import messages as m
 from async_hfl.core.effects import Send, SetTimer
 from async_hfl.core.identifiers import CLOUD, UploadId
 from async_hfl.core.weights import Weights
+from async_hfl.nodes import accounts
 from async_hfl.nodes.gateway_state import NEVER, OutstandingUpload
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def upload(
     state = node.state
     number = state.next_upload
     state.next_upload += 1
+    landed = accounts.take_landed(node)
     message = m.Upload(
         UploadId(node.rules.number, state.incarnation, number),
         weights,
@@ -39,9 +41,10 @@ def upload(
         early,
         next(iter(state.outstanding), number),  # numbers go in rising order, so the first is the least
         state.roster.news(),
+        tuple(job for job, _ in landed),
     )
     resend_at = at + _patience(node, 1)
-    state.outstanding[number] = OutstandingUpload(message, at, resend_at, 1)
+    state.outstanding[number] = OutstandingUpload(message, at, resend_at, 1, landed=landed)
     node.emit(Send(CLOUD, message))
     if resend_at < state.resend_at:
         state.resend_at = resend_at
@@ -67,6 +70,23 @@ def resend(node: GatewayNode, at: float) -> None:
         node.emit(SetTimer("reply", node.state.resend_at))
 
 
+def send_again(node: GatewayNode, at: float) -> None:
+    """The cloud may have let go of what it held of us."""
+    for waiting in node.state.outstanding.values():
+        waiting.held = False
+        waiting.resend_at = at + _patience(node, waiting.attempts)
+        node.emit(Send(CLOUD, waiting.message))
+        if waiting.resend_at < node.state.resend_at:
+            node.state.resend_at = waiting.resend_at
+            node.emit(SetTimer("reply", waiting.resend_at))
+
+
+def moving(node: GatewayNode, at: float) -> None:
+    """An upload or its answer is under way: it is not sent again before nothing has moved for the patience."""
+    for waiting in node.state.outstanding.values():
+        waiting.resend_at = max(waiting.resend_at, at + _patience(node, waiting.attempts))
+
+
 def held(node: GatewayNode, upload: UploadId, at: float) -> None:
     """The cloud has an upload and waits for others before it answers: resending it would only cost bytes."""
     waiting = node.state.outstanding.get(upload.number) if upload.incarnation == node.state.incarnation else None
@@ -83,6 +103,7 @@ def answered(node: GatewayNode, answer: m.Answer, at: float) -> bool:
     waiting = node.state.outstanding.pop(answer.upload.number, None)
     if waiting is None:
         return False
+    accounts.settled(node, waiting.landed)
     if not waiting.held:  # how long the cloud waited for others says nothing about the link
         node.state.reply_s = max(node.state.reply_s, at - waiting.sent_at)
     return True

@@ -1,98 +1,83 @@
 """Deterministic fault simulation: the same nodes on a network and machines that misbehave, all drawn from one seed.
 
-Messages are lost, repeated, delayed and overtaken. Devices, gateways and the cloud crash at any moment (also between
-logging an event and letting its effects leave) and come back with their disk. Gateways are declared lost, rightly and
-wrongly. After `calm_after` seconds the faults cease, so that a run which then does not end has stalled. All invariants
-are checked after every event.
+Messages are lost, repeated, delayed and overtaken. Devices, gateways and the cloud crash at any moment: before an event
+is in the log (its record is torn), between logging it and letting its effects leave, after some of them have left (so
+acknowledgements get lost after the commit). They come back with their disk, gateways and devices also without it, as
+another incarnation. Gateways are declared lost, rightly and wrongly. With sessions (`fault_sessions`) links fail while
+both ends live, transfers break off and are carried on. After `calm_after` seconds the faults cease, so that a run which
+then does not end, or leaves something unsaid, has stalled. All invariants are checked after every event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Literal
 
 from async_hfl.core.effects import Effect, Evaluate, SetTimer, Solve, StartTraining, Stop, StopTraining, Write
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.core.events import Evaluated, Event, PeerLost, Returned, Solved, Started, TimerFired, Trained
+from async_hfl.core.events import Evaluated, PeerLost, Returned, Solved, Started, TimerFired, Trained
 from async_hfl.core.identifiers import CLOUD, DEVICE_TIER, GATEWAY_TIER, Address, JobId
 from async_hfl.core.learner import Learner, TrainingJob
-from async_hfl.core.plain import Plain
+from async_hfl.core.messages import Update
 from async_hfl.core.policies import AssociationPolicy
 from async_hfl.core.randomness import scramble, stream
-from async_hfl.nodes.delivery import Arrived, ReliableNode, Transmit
+from async_hfl.nodes.delivery import Arrived, Receipt, ReliableNode, Transmit
+from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.recovery import DurableNode
+from async_hfl.simulation.fault_sessions import Happening, Pair, Sessions
 from async_hfl.simulation.invariants import Invariants
+from async_hfl.simulation.memory_disk import MemoryDisk
+from async_hfl.simulation.weather import Weather
 
 TIME_LIMIT_S = 3e5
 EVENT_LIMIT = 300_000
+Doom = Literal["torn", "logged", "partly"]
+"""How a node dies over its next event: before it is in the log; when it is, and nothing else; when its records are, and
+some of its effects have left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Weather:
-    """How bad it is."""
-
-    seed: int
-    loss: float
-    duplication: float
-    mean_delay_s: float
-    mean_compute_s: float
-    crash_every_s: float
-    """Mean time between crashes of one node."""
-    mean_downtime_s: float
-    false_alarms: float
-    """Share of gateway crashes beside which a healthy gateway is declared lost, too."""
-    detection_s: float
-    """A gateway that stays down longer is declared lost."""
-    calm_after: float
-    snapshot_every: int
-
-
-@dataclass(slots=True)
-class MemoryDisk:
-    """A disk that never fails; what is on it is copied, so nothing leaks between lives."""
-
-    snapshot: Plain = None
-    log: list[Plain] = field(default_factory=list)
-    records: int = 0
-
-    def append(self, event: Plain) -> None:
-        self.log.append(event)
-
-    def wrote(self, records: int) -> None:
-        self.records = records
-
-    def replace(self, snapshot: Plain) -> None:
-        self.snapshot, self.log, self.records = snapshot, [], 0
-
-    def read(self) -> tuple[Plain, list[Plain], int]:
-        return self.snapshot, list(self.log), self.records
-
-
-@dataclass(slots=True)
 class Host:
     """A machine with one node on it."""
 
-    address: Address
-    node: DurableNode
-    up: bool = True
-    life: int = 0
-    """Grows with every crash: what a former life had under way is gone."""
-    doomed: bool = False
-    """Crashes after logging its next event, before any effect leaves."""
-    handled: int = 0
-    stopped: bool = False
+    def __init__(self, address: Address, make: Callable[[int], ReliableNode]) -> None:
+        """`make` is given the incarnation."""
+        self.address = address
+        self.up = True
+        self.life = 0
+        """Grows with every crash: what a former life had under way is gone."""
+        self.doom: Doom | None = None
+        self.handled = 0
+        self.stopped = False
+        self.disk_lost = False
+        self._make = make
+        self._incarnation = 1
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """With an empty disk."""
+        incarnation = self._incarnation
+        # A gateway that is told to begin anew counts on from its own: a drawn one must be far from all of those.
+        self._incarnation += 1_000_000
+        self.disk = MemoryDisk()
+        self.node = DurableNode(lambda: self._make(incarnation), self.disk)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     events: int
     crashes: int
+    torn: int
+    disks_lost: int
     lost: int
+    outages: int
+    resumed: int
     declared_lost: int
     jobs: int
     uploads: int
+    acknowledged: int
+    updates_lost: int
     virtual_s: float
 
 
@@ -119,7 +104,6 @@ class _Volatile:
 
     life: int
     what: Any
-    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +114,14 @@ class _Training:
 
 class FaultSimulator:
     def __init__(
-        self, hosts: Sequence[Host], learner: Learner, association: AssociationPolicy, weather: Weather
+        self,
+        hosts: Sequence[Host],
+        learner: Learner,
+        association: AssociationPolicy,
+        weather: Weather,
+        links: Sequence[tuple[int, int]],
     ) -> None:
+        """`links`: (device, gateway)."""
         self.hosts = hosts
         self.learner = learner
         self.association = association
@@ -139,50 +129,95 @@ class FaultSimulator:
         self.rng = stream(weather.seed, "faults")
         self.index = {host.address: index for index, host in enumerate(hosts)}
         self.gateways = [i for i, host in enumerate(hosts) if host.address.tier == GATEWAY_TIER]
-        devices = [i for i, host in enumerate(hosts) if host.address.tier == DEVICE_TIER]
-        self.invariants = Invariants(self.index[CLOUD], self.gateways, devices)
+        self.devices = [i for i, host in enumerate(hosts) if host.address.tier == DEVICE_TIER]
+        self.invariants = Invariants(self.index[CLOUD], self.gateways, self.devices)
         self.at = 0.0
+        pairs = self._pairs(links) if weather.sessions else []
+        self.sessions = Sessions(self, pairs, weather, self.rng, lambda: self.at < weather.calm_after)
         self._heap: list[tuple[float, int, int, Any]] = []
         self._sequence = 0
         self._timers: dict[tuple[int, str], int] = {}
         self._stopped_jobs: set[JobId] = set()
-        self._crashes = self._lost = self._declared = 0
+        self._crashes = self._torn = self._disks_lost = self._lost = self._declared = 0
+
+    def _pairs(self, links: Sequence[tuple[int, int]]) -> list[Pair]:
+        cloud = self.index[CLOUD]
+        pairs = [(cloud, gateway) for gateway in self.gateways]
+        return pairs + [(self.gateways[gateway], self.devices[device]) for device, gateway in links]
 
     def run(self) -> Outcome:
         for index in range(len(self.hosts)):
             self._push(0.0, index, Started(0.0))
         self._schedule_crashes()
+        self.sessions.begin()
         events = 0
-        while not all(self.hosts[i].stopped for i in (self.index[CLOUD], *self.gateways)):
+        while not self._over():
             if not self._heap or self.at > TIME_LIMIT_S or events > EVENT_LIMIT:
                 raise InvariantViolation(f"the run stalled: {self._picture()}")
             self.at, sequence, index, what = heappop(self._heap)
             events += 1
             self._happen(index, what, sequence)
-        self.invariants.at_end([host.node.node for host in self.hosts])
+        losses = self.invariants.at_end([host.node.node for host in self.hosts])
         witness = self.invariants.witness
         return Outcome(
-            events, self._crashes, self._lost, self._declared, len(witness.sent), len(witness.upload_ends), self.at
+            events,
+            self._crashes,
+            self._torn,
+            self._disks_lost,
+            self._lost + self.sessions.broken,
+            self.sessions.outages,
+            self.sessions.resumed,
+            self._declared,
+            len(witness.sent),
+            len(witness.upload_ends),
+            len(witness.losses.acknowledged),
+            losses,
+            self.at,
         )
+
+    def _over(self) -> bool:
+        """Everybody has stopped, and nothing that was said is left unheard."""
+        if not all(self.hosts[i].stopped for i in (self.index[CLOUD], *self.gateways)):
+            return False
+        return all(host.up and not host.node.node.state.unacknowledged for host in self.hosts)
 
     def _picture(self) -> str:
         running = [str(h.address) for h in self.hosts if not h.stopped and h.address.tier != DEVICE_TIER]
-        return f"at {self.at:.0f} s {', '.join(running)} had not stopped"
+        if running:
+            return f"at {self.at:.0f} s {', '.join(running)} had not stopped"
+        unheard = [str(h.address) for h in self.hosts if h.node.node.state.unacknowledged]
+        return f"at {self.at:.0f} s {', '.join(unheard)} waited for receipts"
+
+    # What sessions see of the machines ---------------------------------------------------------------------------
+
+    def is_up(self, index: int) -> bool:
+        return self.hosts[index].up
+
+    def address(self, index: int) -> Address:
+        return self.hosts[index].address
+
+    def deliver(self, index: int, event: Any) -> None:
+        if self.hosts[index].up:
+            self._handle(index, event)
+
+    def push(self, at: float, what: Happening) -> None:
+        self._push(at, -1, what)
 
     # What happens ------------------------------------------------------------------------------------------------
 
     def _happen(self, index: int, what: Any, sequence: int) -> None:
-        host = self.hosts[index]
-        if isinstance(what, _Crash):
+        if isinstance(what, Happening):
+            self.sessions.happen(what)
+        elif isinstance(what, _Crash):
             self._crash(index, what.downtime_s)
         elif isinstance(what, _Return):
             self._return(index)
         elif isinstance(what, _DeclareLost):
             self._declare_lost(what)
-        elif not host.up:
+        elif not self.hosts[index].up:
             pass  # a packet for a machine that is down is lost; a timer of its former life, too
         elif isinstance(what, _Volatile):
-            if what.life == host.life:
+            if what.life == self.hosts[index].life:
                 self._volatile(index, what.what, sequence)
         else:
             self._handle(index, what)
@@ -196,28 +231,62 @@ class FaultSimulator:
             what = Trained(self.at, what.job.job, self.learner.train_many([what.job])[0], what.seconds)
         self._handle(index, what)
 
-    def _handle(self, index: int, event: Event | Arrived) -> None:
+    def _handle(self, index: int, event: Any) -> None:
         host = self.hosts[index]
+        told = self._acknowledged_by(host, event)
         effects = host.node.handle(event)
         host.handled += 1
-        if host.doomed:
-            host.doomed = False
-            self._crash(index, float(self.rng.exponential(self.weather.mean_downtime_s)), restart=True)
+        doom, host.doom = host.doom, None
+        if doom == "torn":
+            self._torn += 1
+            self._die(index)
             return
-        self._perform_all(index, effects)
-        if host.handled % self.weather.snapshot_every == 0:
-            host.node.checkpoint()
-        self._check(index)
+        if doom != "logged":
+            self._write(index, effects)
+        host.disk.commit()
+        if told is not None:
+            self.invariants.witness.losses.acknowledge(told, host.address.number)
+        if doom == "logged":
+            self._die(index)
+            return
+        if doom == "partly":
+            effects = effects[: int(self.rng.integers(0, len(effects) + 1))]
+        life = host.life
+        self._perform(index, effects)
+        if doom == "partly":
+            self._die(index)
+        elif host.life == life:
+            if host.handled % self.weather.snapshot_every == 0:
+                host.node.checkpoint()
+            self._check(index)
 
-    def _perform_all(self, index: int, effects: Sequence[Effect | Transmit]) -> None:
+    @staticmethod
+    def _acknowledged_by(host: Host, event: Any) -> JobId | None:
+        """The job whose update a device learns to have arrived."""
+        if host.address.tier != DEVICE_TIER or not isinstance(event, Arrived) or not isinstance(event.content, Receipt):
+            return None
+        delivery = host.node.node.state
+        parcel = delivery.unacknowledged.get((event.sender, event.content.number))
+        if parcel is None or event.content.incarnation != delivery.incarnation:
+            return None
+        message = parcel.message
+        return message.job if isinstance(message, Update) and not message.warmup else None
+
+    def _write(self, index: int, effects: Sequence[Effect | Transmit]) -> None:
         host = self.hosts[index]
         for effect in effects:
-            self.invariants.witness.effect(effect)
-            if isinstance(effect, Transmit):
-                self._transmit(index, effect)
-            elif isinstance(effect, Write):
+            if isinstance(effect, Write):
+                self.invariants.witness.record(effect.record)
                 self.invariants.record(effect.record, host.node.node.node)  # type: ignore[arg-type]
                 host.node.written(1)
+
+    def _perform(self, index: int, effects: Sequence[Effect | Transmit]) -> None:
+        """All but the records."""
+        host = self.hosts[index]
+        for effect in effects:
+            if isinstance(effect, Transmit):
+                self.invariants.witness.transmitted(effect)
+                self._transmit(index, effect)
             elif isinstance(effect, SetTimer):
                 at = max(effect.at, self.at)
                 timer = _Volatile(host.life, TimerFired(at, effect.key))
@@ -230,14 +299,13 @@ class FaultSimulator:
             elif isinstance(effect, StopTraining):
                 self._stopped_jobs.add(effect.job)
             elif isinstance(effect, Solve):
-                answer = self.association.solve(effect.problem)
                 delay = float(self.rng.exponential(1.0))
-                event: Event = Solved(self.at + delay, effect.number, answer)
-                self._later(index, delay, _Volatile(host.life, event))
+                solved = Solved(self.at + delay, effect.number, self.association.solve(effect.problem))
+                self._later(index, delay, _Volatile(host.life, solved))
             elif isinstance(effect, Evaluate):
                 delay = float(self.rng.exponential(1.0))
-                event = Evaluated(self.at + delay, effect.epoch, self.learner.evaluate(effect.weights))
-                self._later(index, delay, _Volatile(host.life, event))
+                evaluated = Evaluated(self.at + delay, effect.epoch, self.learner.evaluate(effect.weights))
+                self._later(index, delay, _Volatile(host.life, evaluated))
             elif isinstance(effect, Stop):
                 if effect.reason:
                     raise InvariantViolation(f"{host.address} stopped: {effect.reason}")
@@ -251,6 +319,10 @@ class FaultSimulator:
 
     def _transmit(self, index: int, transmit: Transmit) -> None:
         weather, stormy = self.weather, self.at < self.weather.calm_after
+        target = self.index[transmit.to]
+        if weather.sessions:
+            self.sessions.transmit(index, target, transmit)
+            return
         copies = 1
         if stormy:
             if self.rng.random() < weather.loss:
@@ -258,7 +330,6 @@ class FaultSimulator:
                 self._lost += 1
             elif self.rng.random() < weather.duplication:
                 copies = 2
-        target = self.index[transmit.to]
         for _ in range(copies):
             delay = float(self.rng.exponential(weather.mean_delay_s))
             if stormy and self.rng.random() < 0.02:
@@ -275,31 +346,66 @@ class FaultSimulator:
             while at < weather.calm_after:
                 downtime = float(self.rng.exponential(weather.mean_downtime_s))
                 self._push(at, index, _Crash(downtime))
-                if host.address.tier == GATEWAY_TIER and self.rng.random() < weather.false_alarms:
+                alarm = host.address.tier == GATEWAY_TIER and not weather.sessions
+                if alarm and self.rng.random() < weather.false_alarms:
                     victim = int(self.rng.choice(self.gateways))
                     self._push(at, victim, _DeclareLost(victim, None))
                 at += downtime + float(self.rng.exponential(weather.crash_every_s))
 
-    def _crash(self, index: int, downtime_s: float, *, restart: bool = False) -> None:
+    def _crash(self, index: int, downtime_s: float) -> None:
         host = self.hosts[index]
         if not host.up:
             return
-        if not restart and self.rng.random() < 0.5:
-            host.doomed = True  # in the middle of its next event instead
+        if self.rng.random() < 0.6:
+            dooms: tuple[Doom, ...] = ("torn", "logged", "partly")
+            host.doom = dooms[int(self.rng.integers(3))]  # over its next event instead
             return
+        self._die(index, downtime_s)
+
+    def _die(self, index: int, downtime_s: float | None = None) -> None:
+        host = self.hosts[index]
         self._crashes += 1
         host.up = False
         host.life += 1
-        self._later(index, downtime_s, _Return())
-        if host.address.tier == GATEWAY_TIER:
+        host.disk.tear()
+        host.disk_lost = (
+            host.address != CLOUD
+            and not host.stopped
+            and self.at < self.weather.calm_after
+            and bool(self.rng.random() < self.weather.disk_loss)
+        )
+        downtime = float(self.rng.exponential(self.weather.mean_downtime_s)) if downtime_s is None else downtime_s
+        self._later(index, downtime, _Return())
+        if host.address.tier == GATEWAY_TIER and not self.weather.sessions:
             self._later(index, self.weather.detection_s, _DeclareLost(index, host.life))
+        self.sessions.went_down(index, disk_lost=host.disk_lost)
 
     def _return(self, index: int) -> None:
         host = self.hosts[index]
         host.up = True
-        effects = host.node.recover()
-        self._perform_all(index, effects)
-        self._handle(index, Returned(self.at))
+        if host.disk_lost:
+            self._start_anew(index)
+        else:
+            effects = host.node.recover()
+            self._write(index, effects)
+            host.disk.commit()
+            self._perform(index, effects)
+            self._handle(index, Returned(self.at))
+        if host.up:
+            self.sessions.came_back(index)
+
+    def _start_anew(self, index: int) -> None:
+        host = self.hosts[index]
+        self._disks_lost += 1
+        former = host.node.node.node
+        if isinstance(former, GatewayNode):
+            self.invariants.witness.gone.add((former.rules.number, former.state.incarnation))
+        else:
+            self.invariants.witness.losses.forget(host.address.number)
+        host.start_anew()
+        self._handle(index, Started(self.at))
+        if host.up and not self.weather.sessions:
+            self._handle(index, Returned(self.at))  # says hello, as it does when a session is up
 
     def _declare_lost(self, declared: _DeclareLost) -> None:
         host, cloud = self.hosts[declared.gateway], self.hosts[self.index[CLOUD]]

@@ -13,7 +13,7 @@ import numpy as np
 from async_hfl.core.effects import Effect, Write
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId, UploadId
-from async_hfl.core.records import JobRecord, Record, UploadRecord
+from async_hfl.core.records import JobRecord, LostRecord, Record, UploadRecord
 from async_hfl.core.staleness import StalenessDiscount
 from async_hfl.nodes.cloud import ASSOCIATION_TIMER, CloudNode
 from async_hfl.nodes.cloud_averaging import AverageUploads
@@ -25,6 +25,8 @@ from async_hfl.nodes.gateway_periods import Periods
 from async_hfl.nodes.gateway_relaying import Relay
 from async_hfl.nodes.gateway_rounds import Rounds
 from async_hfl.nodes.gateway_state import AGGREGATION_TIMER, NEVER, Flight
+from async_hfl.nodes.presence import PRESENCE_TIMER
+from async_hfl.simulation.loss_accounts import LossAccounts
 from async_hfl.simulation.shadow import Shadow
 
 _SLACK = 1e-6
@@ -48,22 +50,31 @@ class Witness:
         self.epochs: dict[tuple[int, int], set[int]] = {}
         """Gateway epochs of those."""
         self.ended: dict[tuple[int, int], int] = {}
+        self.losses = LossAccounts()
+        self.gone: set[tuple[int, int]] = set()
+        """Incarnations of gateways whose disk was lost: of what they had open nobody can write the end."""
         self.mixed_uploads = 0
         self.mixed_updates = 0
         self.mixed_bases: dict[int, dict[int, UploadRecord]] = {}
         """By the epoch that they began from, and by gateway."""
 
     def effect(self, effect: Effect | Transmit) -> None:
-        if isinstance(effect, Transmit) and isinstance(effect.content, Packet):
-            self.shadow.sent(effect.content.message)
+        if isinstance(effect, Transmit):
+            self.transmitted(effect)
         elif isinstance(effect, Write):
             self.record(effect.record)
+
+    def transmitted(self, transmit: Transmit) -> None:
+        if isinstance(transmit.content, Packet):
+            self.shadow.sent(transmit.content.message)
 
     def record(self, record: Record) -> None:
         if isinstance(record, JobRecord):
             self._job_ended(record)
         elif isinstance(record, UploadRecord):
             self._upload_ended(record)
+        elif isinstance(record, LostRecord):
+            self.losses.list_lost(record)
 
     def _job_ended(self, record: JobRecord) -> None:
         job = record.job
@@ -134,8 +145,8 @@ class Invariants:
         _demand(abs(load - state.load) <= _SLACK * max(1.0, load), f"{name}: load {state.load}, really {load}")
         paying = [f for f in active if f.rate > 0]
         _demand(
-            load <= rules.bandwidth * (1 + _SLACK) or len(paying) == 1,
-            f"{name}: load {load} beyond its bandwidth {rules.bandwidth} with {len(paying)} in flight",
+            load <= state.bandwidth * (1 + _SLACK) or len(paying) == 1,
+            f"{name}: load {load} beyond its bandwidth {state.bandwidth} with {len(paying)} in flight",
         )
         held = list(gateway.aggregation.held())
         owner = (rules.number, state.incarnation)
@@ -192,10 +203,14 @@ class Invariants:
             or state.active > 0
             or bool(state.outstanding)  # a relay selects when the answer comes
             or (due < NEVER and not gateway.aggregation.dispatches(gateway))  # ... and periods when the next begins
+            or state.cut_off  # by the cloud: it triggers nothing new
             or not state.roster.candidate.any(),
             f"{name}: nothing is in flight, somebody could be triggered, and nobody is",
         )
-        waiting = state.phase == "open" and state.active == 0 and gateway.aggregation.waits(gateway)
+        _demand(not state.awaited or PRESENCE_TIMER in timers, f"{name}: waits for devices for ever")
+        waiting = (
+            state.phase == "open" and not state.cut_off and state.active == 0 and gateway.aggregation.waits(gateway)
+        )
         if waiting and not state.roster.candidate.any():
             _demand("idle" in timers, f"{name}: has updates, nobody to trigger, and waits for ever")
 
@@ -301,19 +316,27 @@ class Invariants:
         _demand(record.staleness == staleness, f"{record}: it was overtaken {staleness} times")
         _demand(record.weight == weight * discount(staleness), f"{record}: mixed with the wrong weight")
 
-    def at_end(self, nodes: Sequence[ReliableNode]) -> None:
-        """When everybody has stopped: every job sent has an end, every update mixed is in one upload that has one."""
-        open_jobs = [job for job in self.witness.sent if job not in self.witness.job_ends]
+    def at_end(self, nodes: Sequence[ReliableNode]) -> int:
+        """When everybody has stopped: every job sent has an end, every update mixed is in one upload that has one, and
+        what is lost is known. Returns how many acknowledged updates are lost."""
+        witness = self.witness
+        open_jobs = [job for job in witness.sent if job not in witness.job_ends and job[:2] not in witness.gone]
         _demand(not open_jobs, f"jobs without an end: {[str(job) for job in open_jobs[:5]]}")
         first = nodes[self.gateways[0]].node
         assert isinstance(first, GatewayNode)
         if not isinstance(first.aggregation, Relay):
-            uploaded: dict[tuple[int, int], int] = {}
-            for upload, record in self.witness.upload_ends.items():
-                owner = (upload.gateway, upload.incarnation)
-                uploaded[owner] = uploaded.get(owner, 0) + record.updates
-            for owner, count in self.witness.aggregated.items():
-                _demand(
-                    uploaded.get(owner, 0) == count,
-                    f"gateway {owner[0]} mixed {count} updates, its uploads account for {uploaded.get(owner, 0)}",
-                )
+            self._all_uploaded()
+        cloud = nodes[self.cloud].node
+        assert isinstance(cloud, CloudNode)
+        devices = {place: nodes[index].node for place, index in enumerate(self.devices)}
+        return witness.losses.at_end(witness.shadow.uploads, witness.upload_ends, cloud, devices)  # type: ignore[arg-type]
+
+    def _all_uploaded(self) -> None:
+        uploaded: dict[tuple[int, int], int] = {}
+        for upload, record in self.witness.upload_ends.items():
+            owner = (upload.gateway, upload.incarnation)
+            uploaded[owner] = uploaded.get(owner, 0) + record.updates
+        for owner, count in self.witness.aggregated.items():
+            found = uploaded.get(owner, 0)
+            known = found == count or (found < count and owner in self.witness.gone)
+            _demand(known, f"gateway {owner[0]} mixed {count} updates, its uploads account for {found}")

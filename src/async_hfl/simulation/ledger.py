@@ -41,6 +41,10 @@ class Ledger:
         self.models_up = 0
         """As in `Spent`."""
 
+    def spent(self) -> Spent:
+        """What has been booked so far."""
+        return Spent(self.total, self.models_up)
+
     def add(self, sender: Address, receiver: Address, traffic: Traffic) -> int:
         """Book one message; returns its bytes."""
         sender_tier, sender_number = sender

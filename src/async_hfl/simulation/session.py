@@ -14,15 +14,10 @@ import numpy as np
 
 from async_hfl.core.errors import RunDirectoryError, UserError
 from async_hfl.core.plain import Plain, from_plain, to_plain
-from async_hfl.core.policies import relative_gap
 from async_hfl.core.records import (
-    AssociationRecord,
     EpochRecord,
     JobRecord,
-    LifeRecord,
     Record,
-    SelectionRecord,
-    UploadRecord,
 )
 from async_hfl.journal import checkpoint
 from async_hfl.journal.events_file import EventsWriter, truncate
@@ -30,7 +25,7 @@ from async_hfl.journal.model_file import save_model
 from async_hfl.journal.run_directory import EpochsWriter, RunDirectory
 from async_hfl.simulation.device_times import energy
 from async_hfl.simulation.ledger import Spent
-from async_hfl.simulation.result import HAPPENINGS, Tally, result_of
+from async_hfl.simulation.result import Tally, result_of, whole
 from async_hfl.simulation.simulator import Simulator
 from async_hfl.simulation.world import World
 
@@ -117,38 +112,12 @@ class Session:
 
     def write(self, record: Record) -> None:
         self.events.write(record)
-        tally = self.tally
-        if isinstance(record, JobRecord):
-            tally.ends[record.reason] = tally.ends.get(record.reason, 0) + 1
-            if record.reason == "aggregated":
-                tally.refused_in_a_row = 0
-                if record.staleness > tally.gateway_staleness:
-                    tally.gateway_staleness = record.staleness
-            elif record.reason == "refused":
-                self._refused()
-        elif isinstance(record, SelectionRecord):
-            tally.selections += 1
-            tally.bound += record.bound
-            tally.lone += record.lone
-            if record.gap is not None:
-                tally.selection_gap = max(tally.selection_gap or 0.0, record.gap)
-        elif isinstance(record, UploadRecord):
-            if record.reason == "mixed":
-                tally.cloud_staleness = max(tally.cloud_staleness, record.staleness)
-        elif isinstance(record, AssociationRecord):
-            if record.bound is not None:
-                tally.gap = max(tally.gap or 0.0, relative_gap(record.objective, record.bound))
-        elif isinstance(record, LifeRecord) and record.what in HAPPENINGS:
-            who = "link" if "-" in record.node else "device" if record.node.startswith("d") else "gateway"
-            name = f"{who}_{record.what}"
-            tally.happenings[name] = tally.happenings.get(name, 0) + 1
-        elif isinstance(record, LifeRecord) and record.what == "warmup_ended":
-            tally.warmup_s = record.at
-            tally.warmup_bytes, tally.warmup_models_up = self.simulator.spent()
+        self.tally.note(record, self.simulator.spent)
+        if self.tally.refused_in_a_row and isinstance(record, JobRecord):
+            self._check_refused()
 
-    def _refused(self) -> None:
+    def _check_refused(self) -> None:
         """One device may diverge; when all of them do, going on is of no use to anybody."""
-        self.tally.refused_in_a_row += 1
         if self.tally.refused_in_a_row >= max(100, 5 * len(self.world.devices)):
             raise UserError(
                 f"training diverges: the last {self.tally.refused_in_a_row} device updates held NaN or infinite "
@@ -169,11 +138,7 @@ class Session:
                 spent.models_up,
             )
         )
-        if record.target_reached and tally.reached is None:
-            tally.reached = record
-            tally.reached_bytes = spent.total
-            tally.reached_models_up = spent.models_up
-        tally.last = record
+        tally.note_epoch(record, spent)
         updates = self.simulator.updates
         if self._is_far(record.epoch - tally.checkpoint_epoch, updates - tally.checkpoint_updates):
             self._due = True
@@ -230,7 +195,7 @@ class Session:
                 {"decisions": self.world.decision_times.summary(), "wall_s": self.tally.wall_s}
             )
         return {
-            **result_of(self.simulator, self.tally),
+            **result_of(whole(self.simulator), self.tally),
             **self._energy(),
             "digest": digest,
             "order_digest": order_digest,

@@ -37,6 +37,7 @@ from async_hfl.core.randomness import scramble, stream_seed
 from async_hfl.core.records import EpochRecord
 from async_hfl.core.traffic import traffic
 from async_hfl.core.weights import Weights
+from async_hfl.encoding.rounding import Rounding
 from async_hfl.nodes.cloud import CloudNode
 from async_hfl.nodes.delivery import ReliableNode, Transmit
 from async_hfl.nodes.device import DeviceNode
@@ -111,6 +112,21 @@ class Simulator:
                 self.life = Life(world.life, self, self.queue, carriage.transfers, self.times, wrapped, links)
                 carriage.life = self.life
                 self._perform[Transmit] = carriage.transmit
+        if world.encoding.half:
+            self._round(Rounding(world.encoding))
+
+    def _round(self, rounding: Rounding) -> None:
+        """What leaves a node is what its receiver will have."""
+        send, transmit = self._perform[Send], self._perform.get(Transmit)
+
+        def send_rounded(index: int, effect: Send) -> None:
+            send(index, Send(effect.to, rounding.received(effect.message)))
+
+        def transmit_rounded(index: int, effect: Transmit) -> None:
+            assert transmit is not None
+            transmit(index, Transmit(effect.to, rounding.received(effect.content)))
+
+        self._perform |= {Send: send_rounded, Transmit: transmit_rounded}
 
     def _watched_transfers(self) -> Transfers:
         world = self.world
@@ -126,6 +142,7 @@ class Simulator:
             self.journal.write_sent,
             loss,
             stream_seed(world.seed, "life", "transfers"),
+            world.share,
         )
 
     def start(self) -> None:
@@ -217,7 +234,7 @@ class Simulator:
         message, to = send.message, send.to
         world, at = self.world, self.at
         delays = world.delays
-        size = traffic(message, world.model_bytes)
+        size = traffic(message, world.model_bytes, world.share)
         sender = self.address(index)
         total = self.ledger.add(sender, to, size)
         tier, number = to  # unpacked: half the price of two attributes, a million times
@@ -261,7 +278,7 @@ class Simulator:
         """What has been booked, and as much of the watched transfers under way as has gone so far."""
         ledger = self.ledger
         if self.carriage is None:
-            return Spent(ledger.total, ledger.models_up)
+            return ledger.spent()
         total, models_up = self.carriage.transfers.sent_so_far(self.at)
         return Spent(ledger.total + round(total), ledger.models_up + round(models_up))
 

@@ -76,10 +76,11 @@ class Transfers:
         write_sent: Callable[..., None],
         loss: float = 0.0,
         seed: int = 0,
+        share: float = 1.0,
     ) -> None:
         self.queue, self.delays, self.air = queue, delays, air
         self.model_bytes, self.ledger, self.times, self.write_sent = model_bytes, ledger, times, write_sent
-        self.loss, self.seed = loss, seed
+        self.loss, self.seed, self.share = loss, seed, share
         self._number = 0
         self._underway: dict[int, Transfer] = {}
         self._touching: dict[Address, dict[int, None]] = {}
@@ -95,7 +96,7 @@ class Transfers:
     def start(
         self, at: float, sender: Address, to: Address, message: m.Message, wrapping: tuple[int, ...] = ()
     ) -> None:
-        size = traffic(message, self.model_bytes).total
+        size = traffic(message, self.model_bytes, self.share).total
         alone_s = self.delay(sender, to, size)
         self._number = number = self._number + 1
         share = 1.0
@@ -209,7 +210,7 @@ class Transfers:
             del touching[number]
             if not touching:
                 del self._touching[end]
-        size = traffic(message, self.model_bytes)
+        size = traffic(message, self.model_bytes, self.share)
         if share < 1.0:
             size = Traffic(*(int(share * part) for part in size))
         self.ledger.add(sender, to, size)

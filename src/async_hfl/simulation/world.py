@@ -10,6 +10,7 @@ from async_hfl.core.learner import Learner
 from async_hfl.core.policies import AssociationPolicy
 from async_hfl.core.records import EpochRecord, Record
 from async_hfl.decisions.timing import DecisionTimes
+from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 from async_hfl.network.description import DelayModel, SharedAir
 from async_hfl.network.device_profiles import Fleet
 from async_hfl.network.life import LifePlan
@@ -53,3 +54,7 @@ class World:
     """What devices draw while they work; None: nobody asked."""
     decision_times: DecisionTimes | None = None
     """What the policies took; None: nobody asked."""
+    encoding: Encoding = AS_IT_IS
+    """How messages travel; `model_bytes` is what a model weighs so."""
+    share: float = 1.0
+    """What gradients weigh so, of their four bytes a number."""

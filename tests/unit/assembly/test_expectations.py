@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from async_hfl.assembly.expectations import expected
-from async_hfl.assembly.settings import RunChoice, Settings
+from async_hfl.assembly.settings import RunChoice, Settings, StartSection
 
 
 @pytest.mark.parametrize(
@@ -41,5 +41,7 @@ def test_a_field_that_is_not_there() -> None:
 def test_there_are_words_for_every_setting() -> None:
     for section in msgspec.structs.fields(Settings):
         for field in msgspec.structs.fields(section.type):
-            words = expected(Settings, [section.name, field.name])
-            assert words not in (None, "a table of settings"), f"{section.name}.{field.name}"
+            inner = msgspec.structs.fields(field.type) if field.type is StartSection else ()
+            paths = [[section.name, field.name, one.name] for one in inner] or [[section.name, field.name]]
+            for path in paths:
+                assert expected(Settings, path) not in (None, "a table of settings"), path

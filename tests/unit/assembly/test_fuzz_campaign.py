@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
+from async_hfl.assembly import fuzz_campaign
 from async_hfl.assembly.fuzz_campaign import Campaign, campaign
 from async_hfl.assembly.fuzzing import fuzz
 
@@ -21,8 +27,25 @@ def test_a_campaign_adds_up() -> None:
 
 
 def test_the_summary_says_so_when_seeds_fail() -> None:
-    failed = Campaign(200, 0, [(17, "InvariantViolation: twice")], 1, 2, 3, 4, 5, 6, 0.5)
+    failed = Campaign(200, 0, [(17, "InvariantViolation: twice")], 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0.5)
     assert failed.line() == (
-        "fuzz-faults: 200 seeds from 0: 1 SEEDS FAILED; 1 events, 2 crashes, 3 messages lost, "
-        "4 gateways declared lost, 5 jobs, 6 uploads, 0.5 s"
+        "fuzz-faults: 200 seeds from 0: 1 SEEDS FAILED; 1 events, 2 crashes (3 tore a record, 4 cost a disk), "
+        "5 messages lost, 6 link outages, 7 transfers resumed, 8 gateways declared lost, 9 jobs, 10 uploads; "
+        "of 11 acknowledged updates 12 lost, all known by name; 0.5 s"
     )
+
+
+def test_a_campaign_goes_on_where_it_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz_campaign, "_PIECE", 2)
+    file = tmp_path / "how far"
+    whole = fuzz_campaign.resumed(file, 3, 3, processes=1)
+    known = json.loads(file.read_text())
+    # As it was after the first piece.
+    first = campaign(3, 2, processes=1)
+    file.write_text(json.dumps({"key": known["key"], **first.as_json()}))
+    again = fuzz_campaign.resumed(file, 3, 3, processes=1)
+    assert (again.seeds, again.events, again.jobs, again.failures) == (3, whole.events, whole.jobs, [])
+    assert again.wall_s != whole.wall_s
+    # Of another program nothing counts.
+    file.write_text(json.dumps({"key": {}, **first.as_json()}))
+    assert fuzz_campaign.resumed(file, 3, 3, processes=1).events == whole.events

@@ -150,7 +150,7 @@ def test_values_given_with_set(text: str, value: Any) -> None:
     assert parse_override(f"gateway.key={text}") == {"gateway": {"key": value}}
 
 
-@pytest.mark.parametrize("text", ["", "=", "a.b", "a=1", ".b=1", "a.=1", "a.b.c=1"])
+@pytest.mark.parametrize("text", ["", "=", "a.b", "a=1", ".b=1", "a.=1", "a.b.c.d=1"])
 def test_what_set_does_not_understand(text: str) -> None:
     with pytest.raises(SettingsError, match=r"write it as section\.key=value"):
         parse_override(text)

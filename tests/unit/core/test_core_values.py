@@ -195,9 +195,12 @@ MESSAGES: list[tuple[m.Message, Traffic]] = [
     (m.Granted(1, GRANT, KNOWN), Traffic(0, 8, 0, HEADER + EACH)),
     (m.Finish(3), Traffic(0, 0, 0, HEADER)),
     (m.Fenced(2), Traffic(0, 0, 0, HEADER)),
+    (m.Revoked(1, (m.Grant(4, 2, 1),)), Traffic(0, 0, 0, HEADER + 12)),
     (m.Refused("no"), Traffic(0, 0, 0, HEADER)),
+    (m.Noted(4, (JOB_ID, JOB_ID)), Traffic(0, 0, 0, HEADER + 48)),
+    (m.Assess(3, WEIGHTS, (4, 5)), Traffic(MODEL, 0, 0, HEADER + 8)),
     (m.Hello(2), Traffic(0, 0, 0, HEADER)),
-    (m.Upload(UPLOAD_ID, WEIGHTS, 3, 20, 600, False, 1, (KNOWN,)), Traffic(MODEL, 8, 0, HEADER + EACH)),
+    (m.Upload(UPLOAD_ID, WEIGHTS, 3, 20, 600, False, 1, (KNOWN,), (7, 9)), Traffic(MODEL, 8, 0, HEADER + EACH + 16)),
     (m.Released(GRANT, HEARD_NOTHING, False), Traffic(0, 0, 0, HEADER + EACH)),
     (m.Report(2, 1, (KNOWN,), (4,), (5, 6)), Traffic(0, 8, 0, HEADER + EACH + 12)),
     (m.Train(JOB_ID, WEIGHTS, 5, 3, 7), Traffic(MODEL, 0, 0, HEADER)),
@@ -205,6 +208,8 @@ MESSAGES: list[tuple[m.Message, Traffic]] = [
     (m.Update(JOB_ID, WEIGHTS, 60, 5, 0.5, 0.3, GRADIENT, 1.0, 2.0), Traffic(MODEL, 8, 0, HEADER)),
     (m.JobDropped(JOB_ID, "superseded", 7), Traffic(0, 0, 0, HEADER)),
     (m.Alive(), Traffic(0, 0, 0, HEADER)),
+    (m.Unsettled(4, (JOB_ID,)), Traffic(0, 0, 0, HEADER + 24)),
+    (m.Assessed(3, 0.9, 0.3, 4), Traffic(0, 0, 0, HEADER)),
 ]
 
 

@@ -18,6 +18,7 @@ from async_hfl.core.records import (
     EpochRecord,
     JobRecord,
     LifeRecord,
+    LostRecord,
     Record,
     SelectionRecord,
     SentRecord,
@@ -36,6 +37,7 @@ RECORDS: list[Record] = [
     AssociationRecord(4.0, 2, 1.25, None, ((0, 3), (7, -1))),
     LifeRecord(5.0, "gateway_lost", "g3"),
     SentRecord(6.0, gateway_address(3), CLOUD, "Upload", "u3.1.2", 0.0, 0, 0, 0, 0),
+    LostRecord(60.0, JobId(1, 2, 9), 4),
 ]
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 from async_hfl.core.effects import Effect, Send, SetTimer
-from async_hfl.core.events import Event, Received, Started, TimerFired
+from async_hfl.core.events import Event, PeerJoined, PeerLost, Received, Returned, Started, TimerFired
 from async_hfl.core.identifiers import CLOUD, gateway_address
 from async_hfl.core.messages import Alive, Hello, Report
 from async_hfl.core.plain import Plain
-from async_hfl.nodes.delivery import RESEND, Arrived, Packet, Receipt, ReliableNode, Transmit
+from async_hfl.nodes.delivery import RESEND, Arrived, Packet, Receipt, ReliableNode, TransferOver, Transmit
 
 PEER = gateway_address(1)
 RUN = 77
@@ -51,7 +51,7 @@ def test_everything_is_acknowledged_and_passed_on_once_in_any_order() -> None:
         assert arrives(node, number) == [receipt(number)]
     assert [report.number for report in talker.heard] == [2, 5, 1, 3, 4]  # type: ignore[attr-defined]
     seen = node.state.seen[PEER, 1]
-    assert (seen.floor, seen.above) == (5, set())
+    assert (seen.firsts, seen.lasts) == ([1], [5])
 
 
 def test_the_node_is_told_sender_and_transfer() -> None:
@@ -130,3 +130,48 @@ def test_what_is_not_acknowledged_survives_a_crash() -> None:
     assert restored.unacknowledged() == [Transmit(CLOUD, Packet(RUN, 1, 2, Alive()))]
     assert arrives(restored, 3) == [receipt(3)]
     assert len(talker.heard) == 1  # as the snapshot says: it is not passed on again
+
+
+# Where there are sessions --------------------------------------------------------------------------------------------
+
+
+class Chatty(Talker):
+    """Says something to its peer whenever anything happens."""
+
+    def handle(self, event: Event) -> list[Effect]:
+        return [Send(PEER, Alive())]
+
+
+def numbers(effects: list[object]) -> list[int]:
+    return [effect.content.number for effect in effects if isinstance(effect, Transmit)]
+
+
+def test_nothing_leaves_before_there_is_a_session_and_all_of_it_then() -> None:
+    node = ReliableNode(Chatty(), RUN, watched=True, sessions=True)
+    assert numbers(list(node.handle(Started(0.0)))) == []
+    assert numbers(list(node.handle(TimerFired(1.0, "own")))) == []
+    assert numbers(list(node.handle(PeerJoined(2.0, PEER)))) == [1, 2, 3]
+    assert node.handle(Arrived(3.0, PEER, Receipt(RUN, 1, 2))) == []
+    assert numbers(list(node.handle(PeerLost(4.0, PEER)))) == []
+    assert numbers(list(node.handle(PeerJoined(5.0, PEER)))) == [1, 3, 4, 5]
+
+
+def test_patience_begins_when_a_transfer_is_over_and_ends_with_the_session() -> None:
+    node = ReliableNode(Chatty(), RUN, watched=True, sessions=True)
+    node.handle(PeerJoined(0.0, PEER))
+    assert node.handle(TransferOver(10.0, PEER, 1)) == [SetTimer(RESEND, 15.0)]
+    assert numbers(list(node.handle(TimerFired(15.0, RESEND)))) == [1]
+    node.handle(TransferOver(20.0, PEER, 1))
+    node.handle(PeerLost(21.0, PEER))
+    assert numbers(list(node.handle(TimerFired(30.0, RESEND)))) == []
+    assert node.handle(TransferOver(31.0, PEER, 1)) == []
+
+
+def test_after_a_restart_sessions_are_gone() -> None:
+    node = ReliableNode(Chatty(), RUN, watched=True, sessions=True)
+    node.handle(PeerJoined(0.0, PEER))
+    again = ReliableNode(Chatty(), RUN, watched=True, sessions=True)
+    again.restore(node.snapshot())
+    assert again.unacknowledged() == []
+    assert numbers(list(again.handle(Returned(1.0)))) == []
+    assert numbers(list(again.handle(PeerJoined(2.0, PEER)))) == [1, 2, 3]

@@ -47,7 +47,7 @@ def test_a_newer_job_supersedes() -> None:
     device = DeviceNode()
     old, new = JobId(0, 1, 1), JobId(0, 1, 2)
     train(device, old)
-    assert train(device, new) == [StopTraining(old), dropped(old), StartTraining(new, WEIGHTS)]
+    assert train(device, new) == [StopTraining(old), dropped(old), StartTraining(new, WEIGHTS, 1)]
     # The old one was finishing just then: nobody waits for it.
     assert device.handle(Trained(5.0, old, RESULT)) == []
     assert len(device.handle(Trained(6.0, new, RESULT))) == 1
@@ -57,7 +57,7 @@ def test_between_gateways_the_later_arrival_is_the_newer() -> None:
     device = DeviceNode()
     first, second = JobId(0, 1, 9), JobId(1, 1, 1)
     train(device, first)
-    assert train(device, second) == [StopTraining(first), dropped(first), StartTraining(second, WEIGHTS)]
+    assert train(device, second) == [StopTraining(first), dropped(first), StartTraining(second, WEIGHTS, 1)]
 
 
 def test_a_repeat_is_handled_once() -> None:
@@ -91,7 +91,7 @@ def test_numbers_begin_anew_with_an_incarnation() -> None:
     assert train(device, JobId(0, 2, 1)) == [
         StopTraining(JobId(0, 1, 50)),
         dropped(JobId(0, 1, 50)),
-        StartTraining(JobId(0, 2, 1), WEIGHTS),
+        StartTraining(JobId(0, 2, 1), WEIGHTS, 1),
     ]
 
 

@@ -1,0 +1,257 @@
+"""A deployment: cloud, gateways and devices as processes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from async_hfl.cli.common import Commands, add_settings, finish, print_json
+from async_hfl.core.errors import UserError
+
+
+def add_commands(commands: Commands) -> None:
+    cloud = commands.add_parser("cloud", help="be the cloud of a deployment")
+    cloud.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a run file (TOML)")
+    cloud.add_argument("--task", help="what is learnt (`async-hfl tasks`)")
+    cloud.add_argument("--method", help="how (`async-hfl methods`)")
+    add_settings(cloud)
+    cloud.add_argument("--listen", default="0.0.0.0:7100", metavar="HOST:PORT")
+    _add_process(cloud, "cloud")
+    finish(cloud, _cloud)
+
+    gateway = commands.add_parser("gateway", help="be a gateway of a deployment")
+    gateway.add_argument("--cloud", required=True, metavar="HOST:PORT", help="where the cloud listens")
+    gateway.add_argument("--listen", default="0.0.0.0:7200", metavar="HOST:PORT")
+    _add_process(gateway, "gateway")
+    finish(gateway, _gateway)
+
+    device = commands.add_parser("device", help="be a device of a deployment, or several")
+    device.add_argument("--gateways", metavar="HOST:PORT,...", help="those it can reach")
+    device.add_argument("--data", metavar="PATH", help="its own samples: .npz, .csv, or a folder of them")
+    device.add_argument("--shard", metavar="3/8,...", help="that part of a built-in data set instead")
+    device.add_argument("--task", help="the task as it is installed here (FILE.py:NAME), if the cloud's is a file")
+    device.add_argument("--slowdown", metavar="FACTOR,...", help="take so many times as long to train as it could")
+    device.add_argument("--check", action="store_true", help="load, train once, say how that went, and end")
+    _add_process(device, "device")
+    finish(device, _device)
+
+    cluster = commands.add_parser("cluster", help="a whole deployment on this machine, with real processes")
+    cluster.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a run file (TOML)")
+    cluster.add_argument("--gateways", type=int, default=2)
+    cluster.add_argument("--devices", type=int, help="8, or as many as the classes have")
+    cluster.add_argument("--devices-per-process", type=int, default=4, help="how many devices share a process (4)")
+    cluster.add_argument("--task", help="what is learnt (`async-hfl tasks`)")
+    cluster.add_argument("--method", help="how (`async-hfl methods`)")
+    add_settings(cluster)
+    cluster.add_argument("--insecure", action="store_true", help="without certificates")
+    cluster.add_argument(
+        "--class",
+        action="append",
+        default=[],
+        dest="classes",
+        metavar="COUNT:SLOWDOWN[:BYTES/S[:DELAY_S]]",
+        help="so many devices of that kind: training slowed down, links shaped by proxies; again for another kind",
+    )
+    cluster.add_argument("--proxies", action="store_true", help="a proxy on every link between device and gateway")
+    cluster.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: a new one under runs/)")
+    finish(cluster, _cluster)
+
+
+def _add_process(parser: argparse.ArgumentParser, role: str) -> None:
+    several = " (several, with commas: so many devices)" if role == "device" else ""
+    parser.add_argument("--name", default=role, help=f"as in its certificate{several}")
+    parser.add_argument("--state", type=Path, metavar="DIR", help="what it must not forget (default: state/NAME)")
+    parser.add_argument("--certificates", type=Path, metavar="DIR", help="key, certificate and authority of this node")
+    parser.add_argument("--insecure", action="store_true", help="no certificates: for a lab")
+    parser.add_argument(
+        "--insecure-beyond-loopback", action="store_true", help="... even on addresses that others can reach"
+    )
+    parser.add_argument("--log", default="info", choices=["debug", "info", "warning"], help="how much it says")
+    parser.add_argument("--log-format", default="text", choices=["text", "json"], help="json: one object a line")
+    parser.add_argument("--metrics", metavar="[HOST:]PORT", help="serve numbers for Prometheus (loopback unless told)")
+
+
+def _begin(options: argparse.Namespace, role: Any, *names: str) -> Any:
+    """Logs, lifetime, credentials."""
+    from async_hfl.deployment.identity.credentials import Certified, Insecure
+    from async_hfl.deployment.lifetime import die_with_whoever_started_us
+    from async_hfl.deployment.logs import set_up_logs
+
+    die_with_whoever_started_us()
+    set_up_logs(options.log, options.log_format, role, ",".join(names))
+    if options.insecure:
+        return Insecure(beyond_loopback=options.insecure_beyond_loopback)
+    if options.certificates is None:
+        raise UserError(
+            "who is this node? Give its --certificates DIR (made by `async-hfl certs`), or --insecure in a lab"
+        )
+    credentials = Certified(options.certificates)
+    for name in names:
+        credentials.check_own_name(role, name)
+    return credentials
+
+
+def _ended(options: argparse.Namespace, role: str, process: Callable[[Callable[[Any], None]], Any]) -> int:
+    """Run a process to its end; it is given whom to tell of every record."""
+    from async_hfl.deployment.main_loop import Interrupted, run_to_end
+
+    with ExitStack() as closing:
+        wrote: Callable[[Any], None] = lambda record: None  # noqa: E731
+        if options.metrics is not None:
+            from async_hfl.deployment.metrics import Metrics
+
+            metrics = Metrics(role, options.name)
+            closing.callback(metrics.serve(options.metrics))
+            wrote = metrics.wrote
+        try:
+            run_to_end(process(wrote).run())
+        except Interrupted as interrupted:
+            return interrupted.code
+    return 0
+
+
+def _cloud(options: argparse.Namespace) -> int:
+    credentials = _begin(options, "cloud", options.name)
+    from async_hfl.assembly.deploying import cloud_plan
+    from async_hfl.assembly.loading import compose
+    from async_hfl.deployment.cloud_process import CloudProcess
+
+    composed = compose(
+        options.file,
+        task=options.task,
+        method=options.method,
+        network="deployed",
+        seed=options.seed,
+        overrides=options.overrides,
+    )
+    plan = cloud_plan(options.name, composed.choice, composed.settings)
+    state = options.state or Path("state") / options.name
+    return _ended(options, "cloud", lambda wrote: CloudProcess(plan, state, options.listen, credentials, wrote=wrote))
+
+
+def _gateway(options: argparse.Namespace) -> int:
+    credentials = _begin(options, "gateway", options.name)
+    from async_hfl.assembly.deploying import gateway_plan
+    from async_hfl.deployment.gateway_process import GatewayProcess
+
+    state = options.state or Path("state") / options.name
+    plan = gateway_plan(options.name)
+    return _ended(
+        options,
+        "gateway",
+        lambda wrote: GatewayProcess(plan, state, options.cloud, options.listen, credentials, wrote=wrote),
+    )
+
+
+def _device(options: argparse.Namespace) -> int:
+    names = options.name.split(",")
+    local = _local(options, names)
+    if options.check:
+        return _check(options, local)
+    if not options.gateways:
+        raise UserError("whom is this device to join? --gateways HOST:PORT,...")
+    credentials = _begin(options, "device", *names)
+    from async_hfl.assembly.deploying import device_plan
+    from async_hfl.deployment.device_process import DeviceProcess
+
+    state = options.state or Path("state")
+    states = [state] if options.state is not None and len(names) == 1 else [state / name for name in names]
+    reached = [text.split(",") for text in options.gateways.split(";")]
+    if len(reached) == 1:
+        reached *= len(names)
+    if len(reached) != len(names):
+        raise UserError(f"--gateways has {len(reached)} lists (parted by ;) for {len(names)} devices")
+    plan = device_plan(names, local, _slowdowns(options.slowdown, len(names)))
+    return _ended(options, "device", lambda wrote: DeviceProcess(plan, states, reached, credentials, wrote=wrote))
+
+
+def _slowdowns(text: str | None, devices: int) -> list[float]:
+    if text is None:
+        return []
+    try:
+        factors = [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise UserError(f"--slowdown {text}: write it as 8, or 1,8,8 for three devices") from error
+    if len(factors) == 1:
+        factors *= devices
+    if len(factors) != devices or not all(1 <= factor < float("inf") for factor in factors):
+        raise UserError(f"--slowdown {text}: a factor of at least 1 for each of {devices} devices")
+    return factors
+
+
+def _local(options: argparse.Namespace, names: list[str]) -> Any:
+    """What the device trains on."""
+    from async_hfl.assembly.local_learning import Files, Local
+
+    if (options.shard is None) == (options.data is None):
+        raise UserError(
+            "what is this device to train on? Either --data PATH, or --shard 3/8 of a built-in data set; not both"
+        )
+    texts = (options.data if options.shard is None else options.shard).split(",")
+    if len(texts) != len(names):
+        raise UserError(f"{len(texts)} parts of data for {len(names)} devices (--name); give each device one")
+    sources = [_part(text) if options.data is None else Files(Path(text).resolve()) for text in texts]
+    return Local(tuple(sources), options.task or "")
+
+
+def _check(options: argparse.Namespace, local: Any) -> int:
+    from async_hfl.assembly.device_check import check_device
+
+    found = check_device(options.task, local)
+    if options.json:
+        print_json(found)
+    else:
+        for samples, seconds in zip(found["samples"], found["compute_s"], strict=True):
+            print(f"{found['task']}: {samples} samples, one training takes {seconds:.3f} s")
+    return 0
+
+
+def _part(text: str) -> Any:
+    from async_hfl.assembly.local_learning import Part
+
+    place, _, of = text.partition("/")
+    if not (place.isdigit() and of.isdigit() and 1 <= int(place) <= int(of)):
+        raise UserError(f"--shard {text}: write it as 3/8, the third of eight")
+    return Part(int(place) - 1, int(of))
+
+
+def _cluster(options: argparse.Namespace) -> int:
+    from async_hfl import api
+    from async_hfl.cli.runs import print_run
+    from async_hfl.deployment.main_loop import Interrupted
+    from async_hfl.reports.terminal import RunView
+
+    for name in ("gateways", "devices", "devices_per_process"):
+        if (number := getattr(options, name)) is not None and number < 1:
+            raise UserError(f"--{name.replace('_', '-')} {number}: at least 1")
+    with RunView(quiet=options.json) as view:
+
+        def started(run: Any, settings: Any, usual: Any) -> None:
+            view.started(run, settings)
+            if usual and not options.json:
+                print(f"set for so few devices: {', '.join(usual)}", file=sys.stderr)
+
+        try:
+            made = api.cluster(
+                options.file,
+                gateways=options.gateways,
+                devices=options.devices,
+                devices_per_process=options.devices_per_process,
+                task=options.task,
+                method=options.method,
+                seed=options.seed,
+                overrides=options.overrides,
+                out=options.out,
+                insecure=options.insecure,
+                proxies=options.proxies,
+                classes=options.classes,
+                on_start=started,
+                on_progress=None if options.json else view.epoch,
+            )
+        except Interrupted as interrupted:
+            return interrupted.code
+    return print_run(made, options.json)

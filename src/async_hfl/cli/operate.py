@@ -1,0 +1,142 @@
+"""The operator of a deployment: look, end, gather."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from async_hfl.cli.common import Commands, finish, print_json
+from async_hfl.core.errors import UserError
+
+
+def add_commands(commands: Commands) -> None:
+    status = commands.add_parser("status", help="what a deployment is doing")
+    _add_cloud(status)
+    status.add_argument("--watch", type=float, metavar="SECONDS", help="again and again, until the run is over")
+    finish(status, _status)
+
+    drain = commands.add_parser("drain", help="end a deployment's run now, in good order")
+    _add_cloud(drain)
+    finish(drain, _drain)
+
+    collect = commands.add_parser("collect", help="gather the journals of a deployment into a run directory")
+    collect.add_argument("out", type=Path, metavar="OUT", help="run directory to make")
+    collect.add_argument("states", nargs="*", type=Path, metavar="DIR", help="state directories, or folders of them")
+    collect.add_argument("--cloud", metavar="HOST:PORT", help="fetch the journal of a cloud that runs")
+    collect.add_argument("--gateways", default="", metavar="HOST:PORT,...", help="fetch those of gateways that run")
+    _add_trust(collect)
+    finish(collect, _collect)
+
+
+def _add_cloud(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("cloud", metavar="HOST:PORT|RUN", help="where the cloud listens, or a cluster's run directory")
+    _add_trust(parser)
+
+
+def _add_trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--certificates", type=Path, metavar="DIR", help="of an operator")
+    parser.add_argument("--insecure", action="store_true", help="the deployment runs without certificates")
+
+
+def _trust(options: argparse.Namespace) -> Any:
+    from async_hfl.deployment.identity.credentials import Certified, Insecure
+
+    if options.insecure:
+        return Insecure()
+    if options.certificates is None:
+        raise UserError("whose word is it? Give an operator's --certificates DIR, or --insecure in a lab")
+    return Certified(options.certificates)
+
+
+def _cloud_of(options: argparse.Namespace) -> tuple[str, Any]:
+    """Address and credentials. A cluster's run directory knows both."""
+    run = Path(options.cloud)
+    if not run.is_dir():
+        return options.cloud, _trust(options)
+    from async_hfl.deployment.listening import read_address
+
+    address = read_address(run / "nodes" / "cloud")
+    if address is None:
+        raise UserError(f"{run}: no cloud of a cluster has listened here yet")
+    if options.certificates is None and (run / "certificates" / "operator").is_dir():
+        options.certificates = run / "certificates" / "operator"
+    elif options.certificates is None:
+        options.insecure = True
+    return address, _trust(options)
+
+
+def _status(options: argparse.Namespace) -> int:
+    from async_hfl.deployment.operators import ask_status
+
+    address, credentials = _cloud_of(options)
+    while True:
+        found = ask_status(address, credentials)
+        if options.json:
+            print_json(found)
+        else:
+            _show(found)
+        if not options.watch or found["phase"] == "over":
+            return 0
+        time.sleep(options.watch)
+
+
+def _show(found: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from async_hfl.reports.units import duration
+
+    console = Console()
+    metric = "none yet" if found["metric"] is None else f"{found['metric']:.4f}"
+    console.print(
+        f"[bold]{found['task']} · {found['method']}[/bold]  run {found['run']}  {found['phase']} for "
+        f"{duration(found['at'])}: epoch {found['cloud_epoch']}, {found['device_updates']} updates, metric {metric} "
+        f"(target {found['target']:g})"
+    )
+    gateways = Table("gateway", "state", "devices", "holds", "in flight", "epoch", "phase")
+    for one in found["gateways"]:
+        told = [str(one.get(key, "")) for key in ("in_flight", "gateway_epoch", "phase")]
+        gateways.add_row(one["name"], one["state"], str(one["devices"]), str(one["holds"]), *told)
+    console.print(gateways)
+    devices = Table("device", "gateway", "reaches", "samples", "latency", "loss")
+    for one in found["devices"]:
+        latency = "" if one["round_latency_s"] is None else f"{one['round_latency_s']:.3f} s"
+        loss = "" if one["loss"] is None else f"{one['loss']:.3f}"
+        reaches = ", ".join(one["reaches"])
+        devices.add_row(one["name"], one["gateway"] or "", reaches, str(one["samples"]), latency, loss)
+    console.print(devices)
+
+
+def _drain(options: argparse.Namespace) -> int:
+    from async_hfl.deployment.operators import DRAIN, ask
+
+    address, credentials = _cloud_of(options)
+    ask(address, "cloud", credentials, DRAIN)
+    if options.json:
+        print_json({"draining": True, "cloud": address})
+    else:
+        print(f"{address}: ends its run; gateways and devices are told")
+    return 0
+
+
+def _collect(options: argparse.Namespace) -> int:
+    from async_hfl import api
+    from async_hfl.deployment.operators import fetch_journal
+
+    with tempfile.TemporaryDirectory() as folder:
+        fetched = []
+        if options.cloud or options.gateways:
+            credentials = _trust(options)
+            wanted: list[tuple[str, Any]] = [(options.cloud, "cloud")] if options.cloud else []
+            wanted += [(target, "gateway") for target in options.gateways.split(",") if target]
+            fetched = [fetch_journal(target, role, credentials, Path(folder)) for target, role in wanted]
+        made = api.collect(options.out, [*options.states, *fetched])
+    if options.json:
+        print_json({"run": str(made.path), "complete": made.complete, "nodes": made.manifest["nodes"]})
+    else:
+        state = "complete" if made.complete else "of a run that is not over"
+        print(f"{made.path}: journals of {len(made.manifest['nodes'])} nodes, {state}")
+    return 0

@@ -1,0 +1,192 @@
+"""Devices as a process: one or several, each a node with its own disk and sessions; one child trains for all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from async_hfl.core.errors import UserError
+from async_hfl.core.identifiers import device_address
+from async_hfl.core.records import Record
+from async_hfl.deployment.gateway_process import Refused, ask_to_join
+from async_hfl.deployment.identity.credentials import Credentials
+from async_hfl.deployment.identity_card import IdentityCard, draw_incarnation, keep_card, note_clock, read_card
+from async_hfl.deployment.inbox import Inbox
+from async_hfl.deployment.membership import Joining, Refusal
+from async_hfl.deployment.shell import Shell
+from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.training_child import LocalLearner, Ready
+from async_hfl.deployment.training_service import Trainee, TrainingService
+from async_hfl.deployment.transport.link import Link
+from async_hfl.deployment.transport.transport import Transport
+from async_hfl.deployment.vetting import Facts, vetting
+from async_hfl.deployment.wrapping import wrapped
+from async_hfl.encoding.rounding import Encoding
+from async_hfl.nodes.delivery import ReliableNode
+from async_hfl.nodes.device import DeviceNode
+from async_hfl.nodes.recovery import DurableNode
+
+log = logging.getLogger("async_hfl.device")
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePlan:
+    names: Sequence[str]
+    make: Callable[[IdentityCard], DeviceNode]
+    child: Callable[[IdentityCard], Callable[[], tuple[LocalLearner, Ready]]]
+    """Given what the cloud said: what the training process is to make. Raises UserError where it cannot be."""
+    payload_budget: Callable[[IdentityCard], int]
+    slowdowns: Sequence[float] = ()
+    """How many times as long each is to take as this machine does."""
+
+
+class _Device:
+    """One node of the process."""
+
+    def __init__(self, store: NodeStore, card: IdentityCard, inbox: Inbox) -> None:
+        self.store = store
+        self.card = card
+        self.inbox = inbox
+        self.links: list[Link] = []
+
+
+class DeviceProcess:
+    """`gateways`: for each device those that it can reach."""
+
+    def __init__(
+        self,
+        plan: DevicePlan,
+        states: Sequence[Path],
+        gateways: Sequence[Sequence[str]],
+        credentials: Credentials,
+        wrote: Callable[[Record], None] = lambda record: None,
+    ) -> None:
+        self.plan = plan
+        self._states = states
+        self._gateways = [list(reached) for reached in gateways]
+        self._credentials = credentials
+        self._wrote = wrote
+        self._told: Refusal | None = None
+
+    async def run(self) -> None:
+        """Until the run is over. Raises where it is not for us."""
+        self._over = asyncio.Event()
+        stores = [NodeStore.open(state) for state in self._states]
+        try:
+            devices = []
+            for name, store, reached in zip(self.plan.names, stores, self._gateways, strict=True):
+                card = await self._card(name, store, reached)
+                if card is None:
+                    return  # the run is over
+                devices.append(_Device(store, card, Inbox()))
+            await self._work(devices)
+        finally:
+            for store in stores:
+                store.close()
+
+    async def _card(self, name: str, store: NodeStore, reached: list[str]) -> IdentityCard | None:
+        card = read_card(store, "device", name)
+        if card is not None:
+            return card
+        asked = Joining("device", name, draw_incarnation(), ready=False)
+        answer = await ask_to_join(reached, "gateway", self._credentials, asked)
+        if isinstance(answer, Refusal):
+            if answer.kind == "finished":
+                return None
+            raise Refused(f"device {name} is refused: {answer.reason}")
+        card = IdentityCard(
+            "device",
+            name,
+            answer.run,
+            answer.number,
+            asked.incarnation,
+            answer.settings,
+            answer.settings_digest,
+            dict(answer.facts),
+            answer.at,
+        )
+        keep_card(store, card)
+        return card
+
+    async def _work(self, devices: list[_Device]) -> None:
+        if len({(device.card.run, device.card.settings_digest) for device in devices}) > 1:
+            raise UserError("the devices of this process belong to different runs; give them new state directories")
+        loop = asyncio.get_running_loop()
+        inboxes = [device.inbox for device in devices]
+        service = TrainingService(self.plan.child(devices[0].card), inboxes, self.plan.slowdowns)
+        tasks: list[asyncio.Future[Any]] = []
+        try:
+            self._ready = await service.start()
+            log.info("ready: samples %s, seconds a training %s", self._ready.samples, self._ready.compute_s)
+            tasks = [loop.create_task(self._live(place, device, service)) for place, device in enumerate(devices)]
+            over = loop.create_task(self._over.wait())
+            tasks += [over, service.failed]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {over}:
+                task.result()  # a node does not end by itself: raises what went wrong
+            if self._told is not None and self._told.kind == "refused":
+                raise Refused(f"refused: {self._told.reason}")
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*(link.close() for device in devices for link in device.links))
+            await service.close()
+
+    async def _live(self, place: int, device: _Device, service: TrainingService) -> None:
+        card, store, inbox = device.card, device.store, device.inbox
+        transport = Transport(
+            inbox,
+            store.spool,
+            encoding=Encoding(bool(card.facts["half"]), bool(card.facts["zstd"])),
+            vet=vetting(device_address(card.number), Facts(int(card.facts["model_size"]))),
+            is_known=lambda *packet: shell.is_known(*packet),
+        )
+
+        def make() -> ReliableNode:
+            return wrapped(card, self.plan.make(card))
+
+        hands = Trainee(place, int(card.facts["seed"]), service)
+        shell = Shell(
+            device_address(card.number),
+            DurableNode(make, store),
+            store,
+            inbox,
+            transport,
+            hands,
+            int(card.facts["model_bytes"]),
+            began_at=card.began_at,
+            share=float(card.facts["share"]),
+            wrote=self._wrote,
+        )
+        samples, compute_s = self._ready.samples[place], self._ready.compute_s[place]
+        for target in self._gateways[place]:
+            link = Link(
+                transport,
+                target,
+                "gateway",
+                self._credentials,
+                joining=lambda: Joining(
+                    "device",
+                    card.name,
+                    card.incarnation,
+                    card.run,
+                    settings_digest=card.settings_digest,
+                    samples=samples,
+                    compute_s=compute_s,
+                ),
+                admitted=lambda admission: note_clock(store, shell.clock.now(), admission.at),
+                refused=self._refused,
+            )
+            device.links.append(link)
+            link.start()
+        await shell.run()
+
+    def _refused(self, refusal: Refusal) -> None:
+        if self._told is None:
+            self._told = refusal
+            self._over.set()

@@ -1,0 +1,269 @@
+"""A gateway as a process: joins the cloud, is joined by devices, and passes their names on to the cloud."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from async_hfl.core.errors import PeerError, UserError
+from async_hfl.core.identifiers import CLOUD, gateway_address
+from async_hfl.core.records import Record
+from async_hfl.deployment.identity.credentials import Credentials
+from async_hfl.deployment.identity_card import IdentityCard, draw_incarnation, keep_card, note_clock, read_card
+from async_hfl.deployment.inbox import Inbox
+from async_hfl.deployment.listening import Listening
+from async_hfl.deployment.membership import Admission, Joining, Refusal
+from async_hfl.deployment.operators import JOURNAL, answer_journal
+from async_hfl.deployment.progress import watch_progress
+from async_hfl.deployment.shell import Ended, NoHands, Shell
+from async_hfl.deployment.status import gateway_digest
+from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.telemetry import WATCHED, Telemetry
+from async_hfl.deployment.transport.link import Link, LinkError, enlist
+from async_hfl.deployment.transport.server import Server
+from async_hfl.deployment.transport.transport import Transport
+from async_hfl.deployment.vetting import Facts, vetting
+from async_hfl.deployment.wrapping import wrapped
+from async_hfl.encoding.rounding import Encoding
+from async_hfl.nodes.delivery import ReliableNode
+from async_hfl.nodes.gateway import GatewayNode
+from async_hfl.nodes.recovery import DurableNode
+
+log = logging.getLogger("async_hfl.gateway")
+_ASK_AGAIN_S = 1.0
+_GOODBYE_S = 5.0
+_LATECOMERS_S = 15.0
+_LOOK_S = 0.1
+_NO_LIMIT = 1e15
+
+
+class Refused(UserError):
+    """The cloud does not want this node."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayPlan:
+    name: str
+    make: Callable[[IdentityCard], GatewayNode]
+    payload_budget: Callable[[IdentityCard], int]
+
+
+async def ask_to_join(
+    targets: list[str], server: str, credentials: Credentials, joining: Joining
+) -> Admission | Refusal:
+    """Whoever answers first; not yet and nobody there mean: later."""
+    told = ""
+    while True:
+        for target in targets:
+            try:
+                answer = await enlist(target, server, credentials, joining)  # type: ignore[arg-type]
+            except LinkError as error:
+                why = f"{target}: {error}"
+            else:
+                if isinstance(answer, Admission) or answer.kind != "not_yet":
+                    return answer
+                why = f"{target}: {answer.reason}"
+            if why != told:
+                log.info("waiting for an answer: %s", why)
+                told = why
+        await asyncio.sleep(_ASK_AGAIN_S)
+
+
+class GatewayProcess:
+    def __init__(
+        self,
+        plan: GatewayPlan,
+        state: Path,
+        cloud: str,
+        listen: str,
+        credentials: Credentials,
+        wrote: Callable[[Record], None] = lambda record: None,
+    ) -> None:
+        self.plan = plan
+        self.state = state
+        self._cloud = cloud
+        self._listen = listen
+        self._credentials = credentials
+        self._wrote = wrote
+        self._finished: Refusal | None = None
+        self._refused: Refusal | None = None
+        self._admitted: dict[str, Admission] = {}
+        self._seen: set[str] = set()
+        """Names of devices that asked to join, and ..."""
+        self._told_devices: set[str] = set()
+        """... that know that the run is over."""
+
+    async def run(self) -> Ended:
+        with NodeStore.open(self.state) as self.store:
+            card = read_card(self.store, "gateway", self.plan.name)
+            if card is None:
+                asked = Joining("gateway", self.plan.name, draw_incarnation())
+                answer = await ask_to_join([self._cloud], "cloud", self._credentials, asked)
+                if isinstance(answer, Refusal):
+                    if answer.kind == "finished":
+                        return Ended("")
+                    raise Refused(f"the cloud at {self._cloud} refuses gateway {self.plan.name}: {answer.reason}")
+                card = IdentityCard(
+                    "gateway",
+                    self.plan.name,
+                    answer.run,
+                    answer.number,
+                    asked.incarnation,
+                    answer.settings,
+                    answer.settings_digest,
+                    dict(answer.facts),
+                    answer.at,
+                )
+                keep_card(self.store, card)
+            self.card = card
+            return await self._run(card)
+
+    async def _run(self, card: IdentityCard) -> Ended:
+        inbox = Inbox()
+        self._address = gateway_address(card.number)
+        transport = Transport(
+            inbox,
+            self.store.spool,
+            encoding=Encoding(bool(card.facts["half"]), bool(card.facts["zstd"])),
+            vet=vetting(self._address, Facts(int(card.facts["model_size"]))),
+            is_known=lambda *packet: shell.is_known(*packet),
+            digests=lambda sender, data: telemetry.watched() if data == WATCHED else None,
+        )
+
+        def make() -> ReliableNode:
+            return wrapped(card, self.plan.make(card))
+
+        node = DurableNode(make, self.store)
+        self._node = node
+        self._server = server = Server(
+            transport,
+            (listening := Listening(self.store, self.state, self._listen)).wanted,
+            self._admit,
+            self._credentials,
+            serves=frozenset({"device"}),
+            operate=self._operate,
+        )
+        telemetry = Telemetry(
+            lambda: gateway_digest(self._gateway, _total(transport)), lambda data: transport.send_digest(CLOUD, data)
+        )
+        shell = Shell(
+            self._address,
+            node,
+            self.store,
+            inbox,
+            transport,
+            NoHands(),
+            int(card.facts["model_bytes"]),
+            began_at=card.began_at,
+            share=float(card.facts["share"]),
+            wrote=self._wrote,
+            handled=self._pace,
+        )
+        running = asyncio.get_running_loop().create_task(shell.run())
+        await asyncio.sleep(0)
+        self._pace()
+        link = Link(
+            transport,
+            self._cloud,
+            "cloud",
+            self._credentials,
+            joining=lambda: Joining(
+                "gateway", card.name, card.incarnation, card.run, settings_digest=card.settings_digest
+            ),
+            admitted=lambda admission: note_clock(self.store, shell.clock.now(), admission.at),
+            refused=self._told,
+        )
+        self._over = asyncio.Event()
+        over = asyncio.get_running_loop().create_task(self._over.wait())
+        moving = asyncio.get_running_loop().create_task(watch_progress(transport, inbox))
+        try:
+            listening.announce(await server.start())
+            link.start()
+            await asyncio.wait([running, over], return_when=asyncio.FIRST_COMPLETED)
+            if self._refused is not None and self._refused.kind == "refused":
+                raise Refused(f"the cloud refuses gateway {card.name}: {self._refused.reason}")
+            ended = await running if running.done() else Ended("")
+            self._finished = self._refused or Refusal("finished", "the run is over", self._gateway.state.final_model)
+            if not ended.reason:
+                self._told_devices |= self._present()
+                await server.goodbye(self._finished)
+                # The cloud says goodbye when it has our receipt; leaving before would cut that off on its way.
+                await asyncio.wait([over], timeout=_GOODBYE_S)
+                await self._tell_latecomers()
+            return ended
+        finally:
+            telemetry.close()
+            for task in (running, over, moving):
+                task.cancel()
+            await link.close()
+            await server.close()
+
+    @property
+    def _gateway(self) -> GatewayNode:
+        node = self._node.node.node
+        assert isinstance(node, GatewayNode)
+        return node
+
+    async def _tell_latecomers(self) -> None:
+        """Devices that asked to join and are not in touch just now would dial for ever: stay to tell them."""
+        untold = self._seen - self._told_devices
+        waited = 0.0
+        while untold and waited < _LATECOMERS_S:
+            await asyncio.sleep(_LOOK_S)
+            waited += _LOOK_S
+            untold = self._seen - self._told_devices
+
+    async def _operate(self, kind: str, payload: bytes) -> bytes:
+        if kind == JOURNAL:
+            return await answer_journal(self.state)
+        raise PeerError(f"a gateway does not know the operation {kind!r}; the cloud may")
+
+    def _told(self, refusal: Refusal) -> None:
+        self._refused = refusal
+        self._over.set()
+
+    def _pace(self) -> None:
+        bandwidth = self._gateway.state.bandwidth
+        rate = math.inf if bandwidth >= _NO_LIMIT else bandwidth
+        if self._server.pacing.down.rate != rate:
+            self._server.pacing.down.rate = self._server.pacing.up.rate = rate
+
+    async def _admit(self, joining: Joining, probe_s: float) -> Admission | Refusal:
+        """A device: the cloud decides. Without it, one that was here before may come back."""
+        if joining.role != "device":
+            return Refusal("refused", f"a {joining.role} does not join a gateway; give it the cloud's address")
+        self._seen.add(joining.name)
+        if self._finished is not None:
+            self._told_devices.add(joining.name)
+            return self._finished
+        if joining.run not in (0, self.card.run):
+            return Refusal(
+                "refused",
+                f"device {joining.name} belongs to run {joining.run:x}, this is run {self.card.run:x}: start it with a "
+                "new state directory",
+            )
+        try:
+            passed_on = replace(joining, via=self._address)
+            answer = await enlist(self._cloud, "cloud", self._credentials, passed_on, probe_s)
+        except PeerError as error:
+            known = self._admitted.get(joining.name)
+            if known is not None:
+                return known
+            return Refusal("not_yet", f"the gateway cannot reach the cloud ({error})")
+        if isinstance(answer, Admission) and joining.ready:
+            self._admitted[joining.name] = answer
+        return answer
+
+    def _present(self) -> set[str]:
+        present = self._gateway.state.present
+        return {name for name, admission in self._admitted.items() if admission.number in present}
+
+
+def _total(transport: Transport) -> tuple[int, int]:
+    """Bytes sent and received."""
+    counted = transport.traffic().values()
+    return sum(one.sent for one in counted), sum(one.received for one in counted)

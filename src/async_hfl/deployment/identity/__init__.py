@@ -1,0 +1,1 @@
+"""Who is who: names, certificates, and the check that every call passes."""

@@ -1,0 +1,259 @@
+"""A federation's certificate authority: a folder on a machine that needs no network.
+
+ca.key        its private key; whoever has it can be anybody
+ca.pem        its certificate: what every node trusts
+issued/       every certificate it ever issued, by serial number
+revoked.pem   a signed list of those that are no longer good; servers keep a copy and read it again when it changes
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from async_hfl.core.errors import IdentityError
+from async_hfl.deployment.identity import files
+from async_hfl.deployment.identity.contents import Contents, contents, now, requested
+from async_hfl.deployment.identity.names import Identity, federation_name, identity, listed, server_host
+
+_CA_KEY = "ca.key"
+_ISSUED = "issued"
+_SKEW = timedelta(days=1)
+"""Certificates begin a day early: a gateway's clock may be behind."""
+_LIST_LASTS = timedelta(days=3650)
+_SERVERS = ("cloud", "gateway")
+
+
+def request(folder: Path, federation: str, role: str, names: list[str]) -> frozenset[Identity]:
+    """A key that stays here, and a request to take to the authority."""
+    wanted = frozenset(identity(federation, role, name) for name in names)
+    if not wanted:
+        raise IdentityError("a certificate has at least one name")
+    key_path = folder / files.KEY
+    if key_path.exists():  # asking again with the same key, for a renewal or another name
+        key = files.read_key(key_path)
+    else:
+        key = files.new_key()
+        files.write_key(key_path, key)
+    builder = (
+        x509.CertificateSigningRequestBuilder().subject_name(_subject(wanted)).add_extension(_names(wanted), False)
+    )
+    files.write(folder / files.REQUEST, files.pem(builder.sign(key, hashes.SHA256())), replace=True)
+    return wanted
+
+
+def is_authority(folder: Path) -> bool:
+    return (folder / _CA_KEY).exists()
+
+
+class Authority:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        if not is_authority(folder):
+            raise IdentityError(f"{folder}: no certificate authority; `async-hfl certs init {folder}` makes one")
+        self._key = files.read_key(folder / _CA_KEY)
+        self._certificate = files.read_certificate(folder / files.CA_CERTIFICATE)
+        self.federation = federation_of(self._certificate, str(folder / files.CA_CERTIFICATE))
+
+    @classmethod
+    def create(cls, folder: Path, federation: str, days: int = 3650) -> Authority:
+        federation_name(federation)
+        if is_authority(folder):
+            raise IdentityError(f"{folder}: holds a certificate authority already; it is left as it is")
+        key = files.new_key()
+        subject = x509.Name(
+            [
+                x509.NameAttribute(NameOID.ORGANIZATION_NAME, federation),
+                x509.NameAttribute(NameOID.COMMON_NAME, f"async-hfl {federation}"),
+            ]
+        )
+        begins = now()
+        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(begins - _SKEW)
+            .not_valid_after(begins + timedelta(days=days))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        files.write_key(folder / _CA_KEY, key)
+        files.write(folder / files.CA_CERTIFICATE, files.pem(certificate))
+        made = cls(folder)
+        made._write_revoked([])
+        return made
+
+    def issue(self, request_path: Path, out: Path, days: int = 365, role: str = "device") -> Contents:
+        """Certify what a request asks for; certificate, the authority's own and the revocation list go to `out`.
+
+        Whoever wrote the request chose its names, so more than a device must be meant by whoever issues it, and a name
+        that somebody holds is not given to another."""
+        asked = files.read_request(request_path)
+        if not asked.is_signature_valid:
+            raise IdentityError(f"{request_path}: its signature is wrong; it was damaged on the way")
+        key = asked.public_key()
+        if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+            raise IdentityError(f"{request_path}: not an ECDSA P-256 key; `async-hfl certs request` makes one")
+        names = requested(asked, str(request_path))
+        asks_for = next(iter(names)).role
+        if asks_for != role:
+            raise IdentityError(
+                f"{request_path}: asks for the names {listed(names)}; add --role {asks_for} if it is to have them"
+            )
+        self._refuse_taken(names, key)
+        return self._certify(names, key, out, days, str(request_path))
+
+    def bundle(self, role: str, names: list[str], out: Path, days: int = 365) -> Contents:
+        """For a lab: make the key here, too. It then travels."""
+        request(out, self.federation, role, names)
+        return self.issue(out / files.REQUEST, out, days, role)
+
+    def revoke(self, which: str) -> list[Contents]:
+        """By serial number, or ROLE/NAME: every certificate that has that name."""
+        role, _, name = which.partition("/")
+        found = []
+        for certificate in self._all_issued():
+            said = contents(certificate, "an issued certificate")
+            named = any((one.role, one.name) == (role, name) for one in said.identities)
+            if named or f"{said.serial:x}" == which.lower():
+                found.append(said)
+        if not found:
+            raise IdentityError(f"{which}: no certificate of that serial number or ROLE/NAME was issued here")
+        listed_before = list(self._revocations())
+        known = {entry.serial_number for entry in listed_before}
+        fresh = [
+            x509.RevokedCertificateBuilder().serial_number(one.serial).revocation_date(now()).build()
+            for one in found
+            if one.serial not in known
+        ]
+        self._write_revoked([*listed_before, *fresh])
+        return found
+
+    def issued(self) -> list[tuple[Contents, bool]]:
+        """Every certificate, and whether it is revoked."""
+        revoked = {entry.serial_number for entry in self._revocations()}
+        every = [contents(certificate, "an issued certificate") for certificate in self._all_issued()]
+        return [(one, one.serial in revoked) for one in sorted(every, key=lambda one: one.begins)]
+
+    def _refuse_taken(self, names: frozenset[Identity], key: ec.EllipticCurvePublicKey) -> None:
+        revoked = {entry.serial_number for entry in self._revocations()}
+        for certificate in self._all_issued():
+            said = contents(certificate, "an issued certificate")
+            taken = said.identities & names
+            if taken and said.serial not in revoked and said.ends > now() and certificate.public_key() != key:
+                one = min(taken)
+                raise IdentityError(
+                    f"{one} has a certificate already, with another key, good until {said.ends:%Y-%m-%d}: "
+                    f"if its key is lost, revoke it first (`async-hfl certs revoke CA {one.role}/{one.name}`)"
+                )
+
+    def _certify(
+        self, names: frozenset[Identity], key: ec.EllipticCurvePublicKey, out: Path, days: int, where: str
+    ) -> Contents:
+        some = next(iter(names))
+        if some.federation != self.federation:
+            raise IdentityError(
+                f"{where}: asks for federation {some.federation!r}; this authority is {self.federation!r}'s"
+            )
+        if days < 1:
+            raise IdentityError(f"--days {days}: a certificate is good for a day at least")
+        begins = now()
+        ends = min(begins + timedelta(days=days), self._certificate.not_valid_after_utc)
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        if some.role in _SERVERS:
+            usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
+        usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
+        authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(_subject(names))
+            .issuer_name(self._certificate.subject)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(begins - _SKEW)
+            .not_valid_after(ends)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .add_extension(_names(names), critical=False)
+            .add_extension(authority_key, critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        said = contents(certificate, where)
+        files.write(self._folder / _ISSUED / f"{said.serial:x}.pem", files.pem(certificate))
+        files.write(out / files.CERTIFICATE, files.pem(certificate), replace=True)
+        files.write(out / files.CA_CERTIFICATE, files.pem(self._certificate), replace=True)
+        files.write(out / files.REVOKED, files.read(self._folder / files.REVOKED, "a revocation list"), replace=True)
+        return said
+
+    def _all_issued(self) -> list[x509.Certificate]:
+        return [files.read_certificate(path) for path in sorted((self._folder / _ISSUED).glob("*.pem"))]
+
+    def _revocations(self) -> x509.CertificateRevocationList:
+        return read_revoked(self._folder / files.REVOKED, self._certificate)
+
+    def _write_revoked(self, entries: list[x509.RevokedCertificate]) -> None:
+        begins = now()
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self._certificate.subject)
+            .last_update(begins)
+            .next_update(begins + _LIST_LASTS)
+        )
+        for entry in entries:
+            builder = builder.add_revoked_certificate(entry)
+        files.write(self._folder / files.REVOKED, files.pem(builder.sign(self._key, hashes.SHA256())), replace=True)
+
+
+def federation_of(certificate: x509.Certificate, where: str) -> str:
+    named = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    if len(named) != 1:
+        raise IdentityError(f"{where}: not the certificate of an async-hfl authority")
+    return federation_name(str(named[0].value))
+
+
+def read_revoked(path: Path, authority: x509.Certificate) -> x509.CertificateRevocationList:
+    """The list, if this authority signed it."""
+    found = files.read_revocations(path)
+    key = authority.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not found.is_signature_valid(key):
+        raise IdentityError(
+            f"{path}: not signed by this federation's authority; take `revoked.pem` from its folder again"
+        )
+    return found
+
+
+def check_issued(certificate: x509.Certificate, authority: x509.Certificate, where: str) -> None:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise IdentityError(f"{where}: not issued by the authority in {files.CA_CERTIFICATE} beside it") from error
+
+
+def _subject(names: frozenset[Identity]) -> x509.Name:
+    some = next(iter(names))
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, some.federation),
+            x509.NameAttribute(NameOID.COMMON_NAME, listed(names)[:64]),
+        ]
+    )
+
+
+def _names(names: frozenset[Identity]) -> x509.SubjectAlternativeName:
+    some = next(iter(names))
+    every: list[x509.GeneralName] = [x509.UniformResourceIdentifier(str(one)) for one in sorted(names)]
+    if some.role in _SERVERS:
+        every.append(x509.DNSName(server_host(some.federation, some.role)))
+    return x509.SubjectAlternativeName(every)

@@ -1,0 +1,79 @@
+"""What a certificate says: names, serial number, how long it is good."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+
+from async_hfl.core.errors import IdentityError
+from async_hfl.deployment.identity.names import Identity, parse
+
+WARN_AHEAD = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    identities: frozenset[Identity]
+    serial: int
+    begins: datetime
+    ends: datetime
+    fingerprint: str
+    """SHA-256 of the certificate, to compare by telephone."""
+
+    @property
+    def federation(self) -> str:
+        return next(iter(self.identities)).federation
+
+    def days_left(self, now: datetime) -> int:
+        return (self.ends - now).days
+
+    def check_time(self, now: datetime, where: str) -> None:
+        if now >= self.ends:
+            raise IdentityError(
+                f"{where}: expired on {self.ends:%Y-%m-%d}; "
+                "request a new one (`async-hfl certs request`) and have it issued"
+            )
+        if now < self.begins:
+            raise IdentityError(
+                f"{where}: good only from {self.begins:%Y-%m-%d %H:%M} UTC on; "
+                f"this machine's clock says {now:%Y-%m-%d %H:%M} UTC: is it right?"
+            )
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def identities_of(names: x509.SubjectAlternativeName, where: str) -> frozenset[Identity]:
+    found = frozenset(parse(uri) for uri in names.get_values_for_type(x509.UniformResourceIdentifier))
+    if not found:
+        raise IdentityError(f"{where}: has no name of the form async-hfl://FEDERATION/ROLE/NAME")
+    if len({(one.federation, one.role) for one in found}) != 1:
+        raise IdentityError(f"{where}: its names are of several federations or roles")
+    return found
+
+
+def contents(certificate: x509.Certificate, where: str) -> Contents:
+    return Contents(
+        identities_of(_alternative_names(certificate, where), where),
+        certificate.serial_number,
+        certificate.not_valid_before_utc,
+        certificate.not_valid_after_utc,
+        certificate.fingerprint(hashes.SHA256()).hex(":"),
+    )
+
+
+def _alternative_names(
+    thing: x509.Certificate | x509.CertificateSigningRequest, where: str
+) -> x509.SubjectAlternativeName:
+    try:
+        return thing.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError) as error:
+        raise IdentityError(f"{where}: has no names that can be read") from error
+
+
+def requested(request: x509.CertificateSigningRequest, where: str) -> frozenset[Identity]:
+    return identities_of(_alternative_names(request, where), where)

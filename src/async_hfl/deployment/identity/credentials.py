@@ -1,0 +1,226 @@
+"""What a process shows to others and asks of them: a certificate (`Certified`), or nothing (`Insecure`, for a lab)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from async_hfl.core.errors import IdentityError, SettingsError
+from async_hfl.deployment.identity import files
+from async_hfl.deployment.identity.authority import check_issued, read_revoked
+from async_hfl.deployment.identity.contents import WARN_AHEAD, Contents, contents, now
+from async_hfl.deployment.identity.explaining import explain
+from async_hfl.deployment.identity.names import Caller, Identity, listed, server_host
+from async_hfl.deployment.membership import Role
+
+log = logging.getLogger("async_hfl.identity")
+Options = Sequence[tuple[str, Any]]
+
+
+class Credentials(Protocol):
+    def channel(self, target: str, role: Role, options: Options) -> Any:
+        """A grpc.aio channel to a server that must have this role."""
+        ...
+
+    def bind(self, server: Any, address: str) -> int:
+        """Let the server listen there; returns the port."""
+        ...
+
+    def caller(self, context: Any) -> Caller:
+        """Who calls. Raises IdentityError for whom we do not serve."""
+        ...
+
+    def recheck(self, caller: Caller) -> None:
+        """Raises IdentityError when a caller that was served must not be served any longer."""
+        ...
+
+    def check_own_name(self, role: Role, name: str) -> None:
+        """Raises IdentityError if we could not prove to be this."""
+        ...
+
+    def explain(self, target: str, role: Role) -> str:
+        """Why a connection there does not come about, as far as names and certificates are concerned. Blocks."""
+        ...
+
+
+class Insecure:
+    """Nobody is asked who he is, and everybody on the way can read and change everything. For a lab."""
+
+    def __init__(self, *, beyond_loopback: bool = False) -> None:
+        self._beyond_loopback = beyond_loopback
+        log.warning("INSECURE: no certificates; whoever can reach this process can read and change everything")
+
+    def channel(self, target: str, role: Role, options: Options) -> Any:
+        return grpc.aio.insecure_channel(target, options=options)
+
+    def bind(self, server: Any, address: str) -> int:
+        host = address.rpartition(":")[0].strip("[]")
+        if not self._beyond_loopback and not is_loopback(host):
+            raise SettingsError(
+                f"--insecure listens on this machine only, and {host or 'every address'} is beyond it: "
+                "use certificates (`async-hfl certs init`), or add --insecure-beyond-loopback "
+                "if everybody on that network may do anything"
+            )
+        return int(server.add_insecure_port(address))
+
+    def caller(self, context: Any) -> Caller:
+        return Caller(None, context.peer())
+
+    def recheck(self, caller: Caller) -> None:
+        return
+
+    def check_own_name(self, role: Role, name: str) -> None:
+        return
+
+    def explain(self, target: str, role: Role) -> str:
+        return ""
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Certified:
+    """A folder with key.pem, certificate.pem and ca.pem, and on servers revoked.pem. They are read again for every new
+    connection, so neither a renewed certificate nor a longer list of revoked ones needs a restart."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._revoked: frozenset[int] = frozenset()
+        self._revoked_stamp: tuple[int, int] | None = None
+        self._known: dict[bytes, Contents] = {}
+        self._warned_at = -1
+        self._key_warned = False
+        self._authority = files.read_certificate(folder / files.CA_CERTIFICATE)
+        self._load()
+        self._read_revoked()
+
+    @property
+    def identities(self) -> frozenset[Identity]:
+        return self._own.identities
+
+    def check_own_name(self, role: Role, name: str) -> None:
+        if not Caller(self._own.identities).has(role, name):
+            raise IdentityError(
+                f"{role}/{name} is not among the names of {self._folder / files.CERTIFICATE}: "
+                f"{listed(self._own.identities)}; state one of these, or request a certificate with that name"
+            )
+
+    def explain(self, target: str, role: Role) -> str:
+        return explain(target, role, self._own.federation, self._authority)
+
+    def _load(self) -> None:
+        path = self._folder / files.CERTIFICATE
+        certificate = files.read_certificate(path)
+        key = files.read_key(self._folder / files.KEY)
+        self._warn_of_readers()
+        if _public(key.public_key()) != _public(certificate.public_key()):
+            raise IdentityError(f"{path}: does not belong to {files.KEY} beside it; have the request issued again")
+        check_issued(certificate, self._authority, str(path))
+        self._own = contents(certificate, str(path))
+        self._own.check_time(now(), str(path))
+        left = self._own.ends - now()
+        if left < WARN_AHEAD and self._warned_at != left.days:  # once a day
+            self._warned_at = left.days
+            log.warning("%s expires in %d days, on %s: renew it", path, left.days, f"{self._own.ends:%Y-%m-%d}")
+        self._pems = (
+            files.read(self._folder / files.KEY, "a key"),
+            files.pem(certificate),
+            files.pem(self._authority),
+        )
+
+    def _warn_of_readers(self) -> None:
+        path = self._folder / files.KEY
+        if path.stat().st_mode & 0o077 and not self._key_warned:
+            self._key_warned = True
+            log.warning("%s can be read by others on this machine, who could then be this node: chmod 600 it", path)
+
+    def channel(self, target: str, role: Role, options: Options) -> Any:
+        self._load()
+        key, certificate, authority = self._pems
+        host = server_host(self._own.federation, role)
+        return grpc.aio.secure_channel(
+            target,
+            grpc.ssl_channel_credentials(authority, key, certificate),
+            options=[*options, ("grpc.ssl_target_name_override", host)],
+        )
+
+    def bind(self, server: Any, address: str) -> int:
+        made = grpc.dynamic_ssl_server_credentials(
+            self._server_configuration(), self._renewed, require_client_authentication=True
+        )
+        return int(server.add_secure_port(address, made))
+
+    def _server_configuration(self) -> Any:
+        key, certificate, authority = self._pems
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
+
+    def _renewed(self) -> Any:
+        """Asked by gRPC, from a thread of its own, before each handshake; None: as before."""
+        try:
+            before = self._pems
+            self._load()
+            return None if self._pems == before else self._server_configuration()
+        except IdentityError as error:  # half copied, or expired: go on with what we have, and say so
+            log.error("the certificate on disk is not taken: %s", error)
+            return None
+
+    def caller(self, context: Any) -> Caller:
+        shown = context.auth_context().get("x509_pem_cert")
+        if not shown:
+            raise IdentityError("no certificate was shown")
+        caller = self._known.get(shown[0])
+        if caller is None:
+            if len(self._known) > 10_000:
+                self._known.clear()
+            caller = contents(x509.load_pem_x509_certificate(shown[0]), "the caller's certificate")
+            self._known[shown[0]] = caller
+        found = Caller(caller.identities, context.peer(), caller.serial, caller.ends)
+        self.recheck(found)
+        return found
+
+    def recheck(self, caller: Caller) -> None:
+        self._read_revoked()
+        if caller.identities is None or any(one.federation != self._own.federation for one in caller.identities):
+            raise IdentityError(f"of another federation: {caller.names()}")
+        if caller.serial in self._revoked:
+            raise IdentityError(f"the certificate of {caller.names()} (serial {caller.serial:x}) was revoked")
+        if caller.ends is not None and now() >= caller.ends:
+            raise IdentityError(f"the certificate of {caller.names()} expired on {caller.ends:%Y-%m-%d}")
+
+    def _read_revoked(self) -> None:
+        """Where the list changed. One that cannot be read leaves the older one in force, and is told loudly."""
+        path = self._folder / files.REVOKED
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return
+        stamp = (status.st_mtime_ns, status.st_size)
+        if stamp == self._revoked_stamp:
+            return
+        first = self._revoked_stamp is None
+        self._revoked_stamp = stamp
+        try:
+            fresh = frozenset(entry.serial_number for entry in read_revoked(path, self._authority))
+        except IdentityError as error:
+            if first:
+                raise
+            log.error("the revocation list is not taken, the older one holds: %s", error)
+            return
+        self._revoked |= fresh  # what was revoked once stays so while this process lives
+        log.info("%d revoked certificates are refused", len(self._revoked))
+
+
+def _public(key: Any) -> bytes:
+    data: bytes = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return data

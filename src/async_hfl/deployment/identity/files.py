@@ -1,0 +1,98 @@
+"""Keys and certificates as files. A key is readable by its owner alone, and nothing is written halfway."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from async_hfl.core.errors import IdentityError
+
+KEY, CERTIFICATE, REQUEST, CA_CERTIFICATE, REVOKED = (
+    "key.pem",
+    "certificate.pem",
+    "request.pem",
+    "ca.pem",
+    "revoked.pem",
+)
+_MOST_BYTES = 16 * 2**20
+Key = ec.EllipticCurvePrivateKey
+
+
+def new_key() -> Key:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def write(path: Path, data: bytes, *, secret: bool = False, replace: bool = False) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not replace:
+        raise IdentityError(f"{path} exists already; move it away first, it may be in use")
+    beside = path.with_name(path.name + ".new")
+    beside.unlink(missing_ok=True)
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def read(path: Path, what: str) -> bytes:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise IdentityError(f"{path}: far too large to be {what}")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise IdentityError(f"{path}: no such file; {what} is expected there") from None
+    except OSError as error:
+        raise IdentityError(f"{path}: cannot read {what}: {error.strerror}") from error
+
+
+def write_key(path: Path, key: Key) -> None:
+    data = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    write(path, data, secret=True)
+
+
+def read_key(path: Path) -> Key:
+    try:
+        key = serialization.load_pem_private_key(read(path, "a private key"), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise IdentityError(f"{path}: not a private key in PEM form without a password") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise IdentityError(f"{path}: not an ECDSA P-256 key; `async-hfl certs request` makes one")
+    return key
+
+
+def pem(thing: x509.Certificate | x509.CertificateSigningRequest | x509.CertificateRevocationList) -> bytes:
+    return thing.public_bytes(serialization.Encoding.PEM)
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    return parse_certificate(read(path, "a certificate"), str(path))
+
+
+def parse_certificate(data: bytes, where: str) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(data)
+    except ValueError as error:
+        raise IdentityError(f"{where}: not a certificate in PEM form") from error
+
+
+def read_request(path: Path) -> x509.CertificateSigningRequest:
+    try:
+        return x509.load_pem_x509_csr(read(path, "a certificate request"))
+    except ValueError as error:
+        raise IdentityError(f"{path}: not a certificate request in PEM form") from error
+
+
+def read_revocations(path: Path) -> x509.CertificateRevocationList:
+    try:
+        return x509.load_pem_x509_crl(read(path, "a list of revoked certificates"))
+    except ValueError as error:
+        raise IdentityError(f"{path}: not a revocation list in PEM form") from error

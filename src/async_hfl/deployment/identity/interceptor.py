@@ -1,0 +1,73 @@
+"""Every call passes here before it reaches a handler: who calls, and may this role call that?
+
+grpc.aio tells an interceptor neither the certificate nor the address, so it wraps the handler and looks there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+import grpc
+
+from async_hfl.core.errors import IdentityError
+from async_hfl.deployment.identity.credentials import Credentials
+from async_hfl.deployment.identity.names import Caller
+from async_hfl.deployment.membership import Role
+
+log = logging.getLogger("async_hfl.identity")
+_caller: ContextVar[Caller] = ContextVar("caller")
+_KINDS = {
+    (False, False): "unary_unary",
+    (False, True): "unary_stream",
+    (True, False): "stream_unary",
+    (True, True): "stream_stream",
+}
+
+
+def caller() -> Caller:
+    """Who called the handler that is running."""
+    return _caller.get()
+
+
+class CheckEveryCall(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no types
+    def __init__(self, credentials: Credentials, allowed: Mapping[str, frozenset[Role]]) -> None:
+        """`allowed`: for each method's full name the roles that may call it. A method that is not there is refused."""
+        self._credentials = credentials
+        self._allowed = allowed
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        inner = await continuation(details)
+        if inner is None:
+            return None
+        method: str = details.method
+        kind = _KINDS[inner.request_streaming, inner.response_streaming]
+        behaviour = getattr(inner, kind)
+
+        async def answered(request: Any, context: Any) -> Any:
+            await self._check(method, context)
+            return await behaviour(request, context)
+
+        async def streamed(request: Any, context: Any) -> AsyncIterator[Any]:
+            await self._check(method, context)
+            async for message in behaviour(request, context):
+                yield message
+
+        # A session reads and writes its stream itself, so it is a plain coroutine though it answers by a stream.
+        by_iteration = kind == "unary_stream"
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        return make(streamed if by_iteration else answered, inner.request_deserializer, inner.response_serializer)
+
+    async def _check(self, method: str, context: Any) -> None:
+        try:
+            found = self._credentials.caller(context)
+            roles = self._allowed.get(method, frozenset())
+            if not any(found.has(role) for role in roles):
+                raise IdentityError(f"{found.names()} may not call {method.rpartition('/')[2]}")
+        except IdentityError as error:
+            log.warning("refused a call from %s: %s", context.peer(), error)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+            return
+        _caller.set(found)

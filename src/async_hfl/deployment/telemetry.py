@@ -1,0 +1,54 @@
+"""Digests from gateways to the cloud: a few numbers, at most once a second, and only while somebody watches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from async_hfl.core.errors import PeerError
+
+WATCHED = b"watched"
+"""What the cloud says when an operator has asked for the state of things."""
+_EVERY_S = 1.0
+_WATCHED_S = 15.0
+_MOST_BYTES = 4096
+
+
+class Telemetry:
+    """The gateway's side. `tell` sends what `digest` gives."""
+
+    def __init__(self, digest: Callable[[], dict[str, Any]], tell: Callable[[bytes], None]) -> None:
+        self._digest = digest
+        self._tell = tell
+        self._until = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def watched(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._until = loop.time() + _WATCHED_S
+        if self._task is None or self._task.done():
+            self._task = loop.create_task(self._send())
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _send(self) -> None:
+        loop = asyncio.get_running_loop()
+        while loop.time() < self._until:
+            self._tell(msgspec.json.encode(self._digest()))
+            await asyncio.sleep(_EVERY_S)
+
+
+def read_digest(data: bytes) -> dict[str, Any]:
+    """Checked: it comes from a peer, and an operator's terminal shows it."""
+    if len(data) > _MOST_BYTES:
+        raise PeerError(f"a digest of {len(data)} bytes")
+    try:
+        found = msgspec.json.decode(data, type=dict[str, int | float | bool | str | None])
+    except msgspec.DecodeError as error:
+        raise PeerError(f"a digest that is none ({error})") from error
+    return dict(found)

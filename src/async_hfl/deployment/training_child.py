@@ -1,0 +1,241 @@
+"""Training in a process of its own: a parent that computes would miss its heartbeats.
+
+The child is spawned (never forked: gRPC and JAX have threads), lives exactly as long as its parent (it reads the end of
+its pipe, and the kernel ends it besides) and does one thing after the other. Jobs and results cross the pipe as
+MessagePack and raw arrays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from async_hfl.core.errors import AsyncHflError, UserError
+from async_hfl.core.identifiers import JobId
+from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
+from async_hfl.core.weights import Weights, frozen
+from async_hfl.deployment.lifetime import die_with_parent
+
+_READY, _FAILED, _TRAINED, _BROKE, _EVALUATED = "ready", "failed", "trained", "broke", "evaluated"
+_TRAIN, _STOP, _EVALUATE, _LEAVE = "train", "stop", "evaluate", "leave"
+_LEAVING_S = 5.0
+
+
+class LocalLearner(Protocol):
+    """The devices of a process, made trainable; they are counted from 0."""
+
+    def train(self, job: TrainingJob) -> TrainingResult: ...
+
+    def evaluate(self, device: int, weights: Weights) -> Evaluation | None:
+        """On samples of the device's own; None where it has none to judge by."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a child says when it has loaded and compiled everything."""
+
+    samples: tuple[int, ...]
+    """By device."""
+    compute_s: tuple[float, ...]
+    """One training each, timed."""
+
+
+class TrainingFailed(UserError):
+    """The child could not begin, or is gone."""
+
+
+class Listener(Protocol):
+    """Who hears what a child has done. Called on a thread."""
+
+    def trained(self, device: int, job: JobId, result: TrainingResult, seconds: float) -> None: ...
+
+    def broke(self, device: int, job: JobId, why: str) -> None:
+        """Training raised an error; the child goes on."""
+        ...
+
+    def evaluated(self, device: int, epoch: int, evaluation: Evaluation | None) -> None: ...
+
+    def gone(self) -> None:
+        """The child ended unasked."""
+        ...
+
+
+class TrainingChild:
+    def __init__(self, make: Callable[[], tuple[LocalLearner, Ready]], listener: Listener) -> None:
+        """`make` is called in the child."""
+        self._make = make
+        self._listener = listener
+        self._closing = False
+        self._process: Any = None
+        self._pipe: Connection | None = None
+
+    def start(self) -> Ready:
+        """Blocks until everything is compiled; raises what went wrong there."""
+        ready: Future[Ready] = Future()
+        threading.Thread(target=self._live, args=(ready,), name="trainer", daemon=True).start()
+        try:
+            return ready.result()
+        except TrainingFailed:
+            self.close()
+            raise
+
+    def _live(self, ready: Future[Ready]) -> None:
+        """One thread for the child's whole life: the kernel would end it with the thread that it came from."""
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, self._make), name="async-hfl trainer", daemon=True)
+        self._process.start()
+        theirs.close()
+        self._pipe = ours
+        try:
+            kind, *rest = msgspec.msgpack.decode(ours.recv_bytes())
+        except (EOFError, OSError):
+            ready.set_exception(TrainingFailed("the training process ended before it was ready; see its words above"))
+            return
+        if kind == _FAILED:
+            ready.set_exception(TrainingFailed(rest[0]))
+            return
+        ready.set_result(Ready(tuple(rest[0]), tuple(rest[1])))
+        self._listen(ours)
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def train(self, job: TrainingJob) -> None:
+        self._say([_TRAIN, job.device, list(job.job), job.seed, job.generation], job.weights)
+
+    def stop(self, job: JobId) -> None:
+        self._say([_STOP, list(job)])
+
+    def evaluate(self, device: int, epoch: int, weights: Weights) -> None:
+        self._say([_EVALUATE, device, epoch], weights)
+
+    def close(self) -> None:
+        self._closing = True
+        if self._pipe is not None:
+            # A thread of ours is reading: closing our end would not reach the child before that thread has let go.
+            self._say([_LEAVE])
+        if self._process is not None:
+            self._process.join(_LEAVING_S)
+            if self._process.is_alive():
+                self._process.kill()
+                self._process.join()
+
+    def _say(self, head: list[Any], weights: Weights | None = None) -> None:
+        assert self._pipe is not None
+        with contextlib.suppress(OSError):  # gone: the listener tells
+            self._pipe.send_bytes(msgspec.msgpack.encode(head))
+            if weights is not None:
+                self._pipe.send_bytes(np.ascontiguousarray(weights).data)
+
+    def _listen(self, pipe: Connection) -> None:
+        heard = self._listener
+        try:
+            while True:
+                kind, device, *rest = msgspec.msgpack.decode(pipe.recv_bytes())
+                if kind == _BROKE:
+                    heard.broke(device, JobId(*rest[0]), rest[1])
+                elif kind == _EVALUATED:
+                    epoch, found = rest
+                    heard.evaluated(device, epoch, None if found is None else Evaluation(*found))
+                else:
+                    job, samples, steps, loss, squared_loss, has_gradient, seconds = rest
+                    weights = _array(pipe)
+                    gradient = _array(pipe) if has_gradient else None
+                    result = TrainingResult(weights, samples, steps, loss, squared_loss, gradient)
+                    heard.trained(device, JobId(*job), result, seconds)
+        except (EOFError, OSError):
+            if not self._closing:
+                heard.gone()
+
+
+def _array(pipe: Connection) -> Weights:
+    return frozen(np.frombuffer(pipe.recv_bytes(), np.float32))
+
+
+# In the child ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluation:
+    device: int
+    epoch: int
+    weights: Weights
+
+
+_Work = TrainingJob | _Evaluation
+
+
+def _serve(pipe: Connection, make: Callable[[], tuple[LocalLearner, Ready]]) -> None:
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        learner, ready = make()
+    except AsyncHflError as error:
+        pipe.send_bytes(msgspec.msgpack.encode([_FAILED, str(error)]))
+        return
+    pipe.send_bytes(msgspec.msgpack.encode([_READY, ready.samples, ready.compute_s]))
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        _work_for_ever(pipe, learner)
+
+
+def _work_for_ever(pipe: Connection, learner: LocalLearner) -> None:
+    waiting: list[_Work] = []
+    while True:
+        while not waiting or pipe.poll():
+            _take(pipe, waiting)
+        work = waiting.pop(0)
+        if isinstance(work, TrainingJob):
+            _train(pipe, learner, work)
+        else:
+            found = learner.evaluate(work.device, work.weights)
+            told = None if found is None else [found.metric, found.loss, dict(found.details)]
+            _answer(pipe, [_EVALUATED, work.device, work.epoch, told])
+
+
+def _train(pipe: Connection, learner: LocalLearner, job: TrainingJob) -> None:
+    begun = time.perf_counter()
+    try:
+        result = learner.train(job)
+    except Exception as error:  # the task may be the user's own
+        _answer(pipe, [_BROKE, job.device, list(job.job), f"{type(error).__name__}: {error}"])
+        return
+    seconds = time.perf_counter() - begun
+    arrays = [result.weights] if result.gradient is None else [result.weights, result.gradient]
+    numbers = [result.samples, result.steps, result.loss, result.squared_loss, result.gradient is not None, seconds]
+    _answer(pipe, [_TRAINED, job.device, list(job.job), *numbers], arrays)
+
+
+def _take(pipe: Connection, waiting: list[_Work]) -> None:
+    kind, *rest = msgspec.msgpack.decode(pipe.recv_bytes())
+    if kind == _LEAVE:
+        raise EOFError
+    if kind == _STOP:
+        stopped = JobId(*rest[0])
+        waiting[:] = [work for work in waiting if not (isinstance(work, TrainingJob) and work.job == stopped)]
+    elif kind == _EVALUATE:
+        device, epoch = rest
+        waiting.append(_Evaluation(device, epoch, _array(pipe)))
+    else:
+        device, job, seed, generation = rest
+        waiting.append(TrainingJob(JobId(*job), device, _array(pipe), seed, generation))
+
+
+def _answer(pipe: Connection, head: list[Any], arrays: Sequence[Any] = ()) -> None:
+    pipe.send_bytes(msgspec.msgpack.encode(head))
+    for array in arrays:
+        pipe.send_bytes(np.ascontiguousarray(array, np.float32).data)

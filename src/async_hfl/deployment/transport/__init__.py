@@ -1,0 +1,1 @@
+"""Packets between processes over gRPC: sessions, resumable transfers, both sides. The only place that knows gRPC."""

@@ -1,0 +1,85 @@
+"""The calls of wire.proto for grpc.aio: method names, how messages become bytes, the options of every connection."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import grpc
+
+from async_hfl.deployment.protocol import wire_pb2 as wire
+
+# Its own words on every failed handshake would stand between ours, which say more. Set the variable to hear them.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+SERVICE = "async_hfl.wire.Link"
+_FRAME_BYTES = 4 * 2**20
+"""Nothing on the wire is larger: chunks and inline parcels are far below, a joining or admission has to be."""
+
+
+class Method(NamedTuple):
+    name: str
+    kind: str
+    request: Any
+    answer: Any
+
+    @property
+    def path(self) -> str:
+        return f"/{SERVICE}/{self.name}"
+
+
+SESSION = Method("Session", "stream_stream", wire.Frame, wire.Frame)
+PUSH = Method("Push", "stream_unary", wire.Chunk, wire.Held)
+PULL = Method("Pull", "unary_stream", wire.Wanted, wire.Chunk)
+PROBE = Method("Probe", "unary_unary", wire.Chunk, wire.Held)
+ENLIST = Method("Enlist", "unary_unary", wire.Hello, wire.Joined)
+OPERATE = Method("Operate", "unary_stream", wire.Operation, wire.Chunk)
+METHODS = (SESSION, PUSH, PULL, PROBE, ENLIST, OPERATE)
+
+
+def call(channel: Any, method: Method) -> Any:
+    """The method, to be called on this channel."""
+    return getattr(channel, method.kind)(
+        method.path,
+        request_serializer=method.request.SerializeToString,
+        response_deserializer=method.answer.FromString,
+    )
+
+
+def handler(method: Method, behaviour: Any) -> Any:
+    make = getattr(grpc, f"{method.kind}_rpc_method_handler")
+    return make(
+        behaviour,
+        request_deserializer=method.request.FromString,
+        response_serializer=method.answer.SerializeToString,
+    )
+
+
+def options(keepalive_s: float, *, server: bool) -> Sequence[tuple[str, int]]:
+    """Keepalive finds a connection that died silently below a session; sessions have heartbeats of their own, which
+    are quicker, so this may be patient (it also is the time that TCP waits for an acknowledgement)."""
+    milliseconds = int(1000 * keepalive_s)
+    common = [
+        ("grpc.keepalive_time_ms", milliseconds),
+        ("grpc.keepalive_timeout_ms", 2 * milliseconds),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.max_receive_message_length", _FRAME_BYTES),
+        ("grpc.max_send_message_length", _FRAME_BYTES),
+        ("grpc.max_metadata_size", 64 * 1024),
+    ]
+    if server:
+        return [
+            *common,
+            ("grpc.max_concurrent_streams", 256),  # on one connection
+            ("grpc.so_reuseport", 0),  # two servers on one port would each get half of the devices
+            ("grpc.http2.min_ping_interval_without_data_ms", milliseconds // 2),
+            ("grpc.http2.max_ping_strikes", 0),
+        ]
+    return [
+        *common,
+        ("grpc.use_local_subchannel_pool", 1),  # several nodes in one process: each its own connection
+        ("grpc.enable_retries", 0),
+        ("grpc.initial_reconnect_backoff_ms", 500),
+        ("grpc.max_reconnect_backoff_ms", 2000),
+    ]

@@ -1,0 +1,85 @@
+"""Joining, admission and refusal on the wire, and the agreement on a version."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any, TypeVar
+
+import msgspec
+
+from async_hfl.core.errors import IdentityError, PeerError
+from async_hfl.deployment.identity.names import identity
+from async_hfl.deployment.membership import Admission, Joining, Refusal
+from async_hfl.deployment.protocol import wire_pb2 as wire
+from async_hfl.deployment.transport.limits import HIGHEST_VERSION, LOWEST_VERSION
+
+T = TypeVar("T")
+_MOST_TEXT = 1000
+_MOST_PROBE_S = 3600.0
+
+
+def pack(value: Joining | Admission | Refusal) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+def unpack(data: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise PeerError(f"{kind.__name__} unreadable: {error}") from error
+
+
+def hello(joining: Joining, package: str, probe_s: float) -> Any:
+    return wire.Hello(
+        lowest_version=LOWEST_VERSION,
+        highest_version=HIGHEST_VERSION,
+        package=package,
+        joining=pack(joining),
+        probe_s=probe_s,
+    )
+
+
+def stated(hello: Any) -> Joining:
+    """What it says of itself; PeerError for what nobody would say."""
+    found = unpack(hello.joining, Joining)
+    try:
+        identity("any", found.role, found.name)
+    except IdentityError as error:
+        raise PeerError(str(error)) from error
+    counts = (found.incarnation, found.run, found.samples)
+    if not all(0 <= count < 2**63 for count in counts) or not 0 <= found.compute_s < inf:
+        raise PeerError(f"{found.role}/{found.name} joins with numbers that cannot be: {counts}, {found.compute_s}")
+    if max(map(len, (found.package, found.task, found.settings_digest))) > _MOST_TEXT:
+        raise PeerError(f"{found.role}/{found.name} joins with a text of more than {_MOST_TEXT} letters")
+    return found
+
+
+def probe_s(hello: Any) -> float:
+    """0, not measured, for what is no duration."""
+    return float(hello.probe_s) if 0 <= hello.probe_s < _MOST_PROBE_S else 0.0
+
+
+def agreed_version(lowest: int, highest: int) -> int:
+    """The highest that both sides speak; 0: none."""
+    best = min(highest, HIGHEST_VERSION)
+    return best if best >= max(lowest, LOWEST_VERSION) else 0
+
+
+def no_common_version(lowest: int, highest: int, theirs: str, ours: str) -> Refusal:
+    older = "the one that joins" if highest < LOWEST_VERSION else "the one that is joined"
+    return Refusal(
+        "refused",
+        f"no common protocol version: async-hfl {theirs[:40] or 'unknown'} speaks {lowest} to {highest}, "
+        f"async-hfl {ours} here speaks {LOWEST_VERSION} to {HIGHEST_VERSION}; update {older}",
+    )
+
+
+def outcome(joined: Any) -> Admission | Refusal:
+    """What the server said."""
+    if joined.refusal:
+        return unpack(joined.refusal, Refusal)
+    if not LOWEST_VERSION <= joined.version <= HIGHEST_VERSION:
+        raise PeerError(
+            f"the server chose protocol version {joined.version}, offered were {LOWEST_VERSION} to {HIGHEST_VERSION}"
+        )
+    return unpack(joined.admission, Admission)

@@ -1,0 +1,302 @@
+"""The side that dials: a gateway to the cloud, a device to each of its gateways. Dials for ever, with back-off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from async_hfl.core.errors import AsyncHflError, PeerError
+from async_hfl.deployment.identity.credentials import Credentials
+from async_hfl.deployment.membership import Admission, Joining, Refusal, Role
+from async_hfl.deployment.protocol import wire_pb2 as wire
+from async_hfl.deployment.transport import calls, joining
+from async_hfl.deployment.transport.limits import HIGHEST_VERSION, LOWEST_VERSION, PACKAGE, PROBE_BYTES, USUAL, Limits
+from async_hfl.deployment.transport.parts import Incoming, Outgoing
+from async_hfl.deployment.transport.session import Session
+from async_hfl.deployment.transport.transport import Transport
+
+log = logging.getLogger("async_hfl.transport")
+_chance = secrets.SystemRandom()
+_PULL_ATTEMPTS = 3
+_SETTLED_S = 10.0
+_PROBE_AGAIN_S = 3600.0
+_GOODBYE_S = 1.0
+_EXPLAINED = (0, 3, 10)
+"""After these many failures in a row it is worth asking what is wrong with the certificates."""
+
+
+class LinkError(PeerError):
+    """The connection failed or broke."""
+
+
+@asynccontextmanager
+async def _told_plainly() -> AsyncIterator[None]:
+    """What grpc.aio raises when a connection breaks, as one error. It may raise CancelledError though nobody cancelled
+    the task, and InvalidStateError for a write after the end."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise LinkError(f"{error.code().name.lower()}: {error.details()}") from error
+    except (grpc.aio.UsageError, asyncio.InvalidStateError) as error:
+        raise LinkError("the stream is over") from error
+    except TimeoutError as error:
+        raise LinkError("no answer in time") from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise LinkError("the call was cut off") from error
+
+
+class _Stream:
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    async def read(self) -> Any:
+        async with _told_plainly():
+            frame = await self._call.read()
+            if frame is not grpc.aio.EOF:
+                return frame
+            code = await self._call.code()
+            if code != grpc.StatusCode.OK:
+                raise LinkError(f"{code.name.lower()}: {await self._call.details()}")
+            return None
+
+    async def write(self, frame: Any) -> None:
+        async with _told_plainly():
+            await self._call.write(frame)
+
+
+async def _probe(channel: Any, limits: Limits) -> float:
+    """Seconds that 64 KiB take, with connection and TLS already made."""
+    loop = asyncio.get_running_loop()
+    send = calls.call(channel, calls.PROBE)
+    await send(wire.Chunk(), timeout=limits.join_s)
+    begun = loop.time()
+    await send(wire.Chunk(data=bytes(PROBE_BYTES)), timeout=limits.join_s)
+    return loop.time() - begun
+
+
+async def enlist(
+    target: str,
+    server_role: Role,
+    credentials: Credentials,
+    stated: Joining,
+    probe_s: float = 0.0,
+    limits: Limits = USUAL,
+) -> Admission | Refusal:
+    """Ask what a session would be told on joining. Raises LinkError where nobody answers."""
+    async with _channel(target, server_role, credentials, limits) as channel, _told_plainly():
+        request = joining.hello(stated, PACKAGE, probe_s)
+        return joining.outcome(await calls.call(channel, calls.ENLIST)(request, timeout=limits.join_s))
+
+
+async def operate(
+    target: str, server_role: Role, credentials: Credentials, kind: str, payload: bytes = b"", timeout_s: float = 60.0
+) -> bytes:
+    """An operator's call."""
+    request = wire.Operation(lowest_version=LOWEST_VERSION, highest_version=HIGHEST_VERSION, kind=kind, payload=payload)
+    async with _channel(target, server_role, credentials, USUAL) as channel, _told_plainly():
+        answer = calls.call(channel, calls.OPERATE)(request, timeout=timeout_s)
+        return b"".join([chunk.data async for chunk in answer])
+
+
+@asynccontextmanager
+async def _channel(target: str, role: Role, credentials: Credentials, limits: Limits) -> AsyncIterator[Any]:
+    channel = credentials.channel(target, role, calls.options(limits.silence_s, server=False))
+    try:
+        yield channel
+    finally:
+        await channel.close()
+
+
+class Link:
+    def __init__(
+        self,
+        transport: Transport,
+        target: str,
+        server_role: Role,
+        credentials: Credentials,
+        *,
+        joining: Callable[[], Joining],
+        admitted: Callable[[Admission], Awaitable[None] | None],
+        refused: Callable[[Refusal], None],
+    ) -> None:
+        """`joining` is asked anew for every attempt. `refused` is told once, for good; then the link is over."""
+        self.target = target
+        self._transport = transport
+        self._limits = transport.limits
+        self._role: Role = server_role
+        self._credentials = credentials
+        self._joining = joining
+        self._admitted = admitted
+        self._refused = refused
+        self._session: Session | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._final = False
+        self._probed: tuple[float, float] | None = None
+        """Seconds that a probe took, and when that was."""
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._dial_for_ever())
+
+    async def close(self, goodbye: str = "") -> None:
+        self._final = True
+        if self._session is not None and goodbye and self._task is not None:
+            await self._session.goodbye(goodbye)
+            await asyncio.wait([self._task], timeout=2 * _GOODBYE_S)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _dial_for_ever(self) -> None:
+        loop = asyncio.get_running_loop()
+        attempt = 0
+        while True:
+            begun = loop.time()
+            why = await self._attempt(explained=attempt in _EXPLAINED)
+            if self._final:
+                return
+            attempt = 0 if loop.time() - begun > _SETTLED_S else attempt + 1
+            most = min(self._limits.backoff_first_s * 2.0 ** min(attempt, 20), self._limits.backoff_most_s)
+            wait = _chance.uniform(0.5 * most, most)
+            # The first failures are news; of a server that is away for days a word an hour is enough.
+            level = logging.WARNING if attempt < 4 or not attempt % 120 else logging.INFO
+            log.log(level, "%s: %s; dialling again in %.1f s", self.target, why, wait)
+            await asyncio.sleep(wait)
+
+    async def _attempt(self, *, explained: bool) -> str:
+        """One connection, from dialling to its end; says why it ended. Nothing ends the dialling but `close`."""
+        try:
+            async with _channel(self.target, self._role, self._credentials, self._limits) as channel:
+                return await self._once(channel)
+        except LinkError as error:
+            clue = await asyncio.to_thread(self._credentials.explain, self.target, self._role) if explained else ""
+            return f"{error}; {clue}" if clue else str(error)
+        except AsyncHflError as error:  # a peer that breaks the rules, a certificate of ours that expired
+            return str(error)
+        except Exception as error:
+            log.exception("dialling %s failed here", self.target)
+            return f"failed here: {error}"
+
+    async def _once(self, channel: Any) -> str:
+        limits, transport = self._limits, self._transport
+        async with _told_plainly():
+            probe_s = await self._measured(channel)
+        call = calls.call(channel, calls.SESSION)()
+        stream = _Stream(call)
+        await stream.write(wire.Frame(hello=joining.hello(self._joining(), PACKAGE, probe_s)))
+        async with _told_plainly(), asyncio.timeout(limits.join_s):
+            frame = await stream.read()
+        if frame is None or frame.WhichOneof("content") != "joined":
+            raise LinkError("it did not answer our joining")
+        answer = joining.outcome(frame.joined)
+        if isinstance(answer, Refusal):
+            return self._told(answer)
+        if inspect.isawaitable(waiting := self._admitted(answer)):
+            await waiting
+        session = Session(transport, answer.peer, frame.joined.session, _bounded(frame.joined.heartbeat_s, limits))
+        session.push = lambda out, transfer: self._push(channel, session, out, transfer)
+        session.pull = lambda into: self._pull(channel, session, into)
+        session.on_goodbye = self._goodbye
+        self._session = session
+        log.info("in touch with %s at %s", answer.peer, self.target)
+        transport.opened(session)
+        why = "closed here"
+        try:
+            why = await session.run(stream)
+            if session.said_goodbye:
+                await _heard_out(call, stream)
+            return f"lost {answer.peer}: {why}"
+        finally:
+            self._session = None
+            call.cancel()
+            transport.closed(session, why)
+
+    async def _measured(self, channel: Any) -> float:
+        """Once in a while: on a slow link that breaks often, probes would cost more than their news is worth."""
+        now = asyncio.get_running_loop().time()
+        if self._probed is None or now - self._probed[1] > _PROBE_AGAIN_S:
+            self._probed = (await _probe(channel, self._limits), now)
+        return self._probed[0]
+
+    def _told(self, refusal: Refusal) -> str:
+        if refusal.kind != "not_yet":
+            self._final = True
+            self._refused(refusal)
+        return f"{refusal.kind.replace('_', ' ')}: {refusal.reason}"
+
+    def _goodbye(self, goodbye: Any) -> None:
+        if goodbye.refusal:
+            self._told(joining.unpack(goodbye.refusal, Refusal))
+
+    # Transfers -------------------------------------------------------------------------------------------------------
+
+    async def _push(self, channel: Any, session: Session, out: Outgoing, transfer: int) -> None:
+        limits = self._limits
+        call = calls.call(channel, calls.PUSH)()
+        try:
+            async with _told_plainly():
+                while out.sent < out.length:
+                    data = await out.next_chunk(limits.stall_s)
+                    chunk = wire.Chunk(session=session.number, transfer=transfer, offset=out.sent, data=data)
+                    session.sent(out, len(data))  # before: the word that it arrived may be quicker than we are
+                    async with asyncio.timeout(limits.stall_s):
+                        await call.write(chunk)
+                async with asyncio.timeout(limits.stall_s):
+                    await call.done_writing()
+                    held = await call
+        finally:
+            call.cancel()
+        why = "" if held.whole else held.refused or f"only {held.bytes} bytes arrived"
+        session.finish_outgoing(transfer, why)
+
+    async def _pull(self, channel: Any, session: Session, into: Incoming) -> None:
+        """Tries again while bytes come, so that a broken stream costs no more than a round trip."""
+        for attempt in range(_PULL_ATTEMPTS):
+            try:
+                await self._pull_once(channel, session, into)
+            except LinkError:
+                if attempt + 1 == _PULL_ATTEMPTS or session.ended:
+                    raise
+            if into.part.whole:
+                return
+        raise LinkError(f"it broke off after {into.part.held} of {into.part.length} bytes")
+
+    async def _pull_once(self, channel: Any, session: Session, into: Incoming) -> None:
+        wanted = wire.Wanted(session=session.number, transfer=into.transfer, offset=into.part.held)
+        call = calls.call(channel, calls.PULL)(wanted)
+        try:
+            async with _told_plainly():
+                while True:
+                    async with asyncio.timeout(self._limits.stall_s):
+                        chunk = await call.read()
+                    if chunk is grpc.aio.EOF:
+                        break
+                    session.received(into, len(chunk.data))
+                    await into.write(chunk.data)
+        finally:
+            await into.flush()
+            call.cancel()
+
+
+async def _heard_out(call: Any, stream: _Stream) -> None:
+    """Our goodbye is on its way: cutting the stream now could overtake it."""
+    with contextlib.suppress(PeerError, TimeoutError):
+        async with asyncio.timeout(_GOODBYE_S), _told_plainly():
+            await call.done_writing()
+            while await stream.read() is not None:
+                pass
+
+
+def _bounded(heartbeat_s: float, limits: Limits) -> float:
+    """What the server wishes, within reason."""
+    return min(max(heartbeat_s, 0.05), limits.heartbeat_s * 5) if heartbeat_s == heartbeat_s else limits.heartbeat_s

@@ -1,0 +1,122 @@
+"""The two ends of one large transfer: chunks read from a parcel's pieces, chunks written into a spooled part."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sys
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from async_hfl.deployment.transport.spool import Part
+from async_hfl.deployment.transport.window import Window
+from async_hfl.encoding.parcels import Buffer
+
+_HASHED_IN_THREAD = 2**20
+_WRITTEN_AT_ONCE = 1024 * 1024
+_KEPT_BY_CACHE = 512 * 1024
+"""A parcel so small does not wait for the disk: the system takes it at once."""
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A parcel offered to a peer."""
+
+    number: int
+    pieces: Sequence[Buffer]
+    length: int
+    digest: bytes
+    started_at: float
+    progress_at: float
+    sent: int = 0
+    """Up to here it was put on the wire (or is at the peer since earlier)."""
+    window: Window | None = None
+    """While it moves."""
+    ends: list[int] = field(default_factory=list)
+    _acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def arrived(self) -> int:
+        """What the peer says that it has."""
+        return 0 if self.window is None else self.window.arrived
+
+    def begin(self, offset: int, window: int) -> None:
+        self.sent = offset
+        self.window = Window(offset, window)
+
+    def acknowledged(self, upto: int, now: float) -> None:
+        if self.window is not None and upto <= self.sent:
+            self.window.acknowledged(upto, now)
+            self.progress_at = now
+            self._acknowledged.set()
+
+    async def next_chunk(self, stall_s: float, most: int = sys.maxsize) -> bytes:
+        """When there is room for it. TimeoutError: the peer has not said for so long that anything arrived."""
+        assert self.window is not None
+        while (room := self.window.room(self.sent)) <= 0:
+            self._acknowledged.clear()
+            async with asyncio.timeout(stall_s):
+                await self._acknowledged.wait()
+        return self.chunk(self.sent, min(room, most))
+
+    def chunk(self, offset: int, most: int) -> bytes:
+        """Up to so many bytes from there on."""
+        if not self.ends:
+            self.ends = list(accumulate(map(len, self.pieces)))
+        taken: list[Buffer] = []
+        place = bisect_right(self.ends, offset)
+        begin = offset - (self.ends[place - 1] if place else 0)
+        while most > 0 and place < len(self.pieces):
+            part = memoryview(self.pieces[place])[begin : begin + most]
+            taken.append(part)
+            most -= len(part)
+            place, begin = place + 1, 0
+        return b"".join(taken)
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A parcel that a peer offered."""
+
+    transfer: int
+    number: int
+    part: Part
+    started_at: float
+    progress_at: float
+    waiting: list[bytes] = field(default_factory=list)
+    waiting_bytes: int = 0
+
+    async def write(self, data: bytes) -> None:
+        """To disk in larger strokes, by a thread: a slow card must not stop the heartbeats."""
+        self.waiting.append(data)
+        self.waiting_bytes += len(data)
+        if self.waiting_bytes >= _WRITTEN_AT_ONCE and self.arrived < self.part.length:
+            await self.flush()
+
+    async def flush(self) -> None:
+        if self.waiting:
+            pieces = self.waiting
+            self.waiting, self.waiting_bytes = [], 0
+            if self.part.length <= _KEPT_BY_CACHE:
+                self.part.append(*pieces)
+            else:
+                await asyncio.to_thread(self.part.append, *pieces)
+
+    @property
+    def arrived(self) -> int:
+        return self.part.held + self.waiting_bytes
+
+
+async def digest_of(pieces: Sequence[Buffer], length: int) -> bytes:
+    if length < _HASHED_IN_THREAD:
+        return _digest(pieces)
+    return await asyncio.to_thread(_digest, pieces)
+
+
+def _digest(pieces: Sequence[Buffer]) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()

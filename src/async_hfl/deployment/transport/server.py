@@ -1,0 +1,303 @@
+"""The side that is dialled: the cloud for gateways, a gateway for devices."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from async_hfl.core.errors import AsyncHflError, IdentityError, PeerError, SettingsError
+from async_hfl.core.identifiers import DEVICE_TIER, GATEWAY_TIER, Address
+from async_hfl.deployment.identity.credentials import Credentials
+from async_hfl.deployment.identity.interceptor import CheckEveryCall, caller
+from async_hfl.deployment.identity.names import Caller
+from async_hfl.deployment.membership import Admission, Admit, Joining, Refusal, Role
+from async_hfl.deployment.protocol import wire_pb2 as wire
+from async_hfl.deployment.transport import calls, joining
+from async_hfl.deployment.transport.limits import PACKAGE
+from async_hfl.deployment.transport.pacing import Pacing
+from async_hfl.deployment.transport.parts import Incoming
+from async_hfl.deployment.transport.session import Session
+from async_hfl.deployment.transport.transport import Transport
+
+log = logging.getLogger("async_hfl.transport")
+Operate = Callable[[str, bytes], Awaitable[bytes]]
+_TIERS: dict[Role, int] = {"gateway": GATEWAY_TIER, "device": DEVICE_TIER}
+_ANSWER_CHUNK = 256 * 1024
+
+
+async def _operates_nothing(kind: str, payload: bytes) -> bytes:
+    raise PeerError("this node takes no operator's calls")
+
+
+class _Stream:
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    async def read(self) -> Any:
+        frame = await self._context.read()
+        return None if frame is grpc.aio.EOF else frame
+
+    async def write(self, frame: Any) -> None:
+        await self._context.write(frame)
+
+
+class Server:
+    def __init__(
+        self,
+        transport: Transport,
+        listen: str,
+        admit: Admit,
+        credentials: Credentials,
+        *,
+        pacing: Pacing | None = None,
+        operate: Operate = _operates_nothing,
+        serves: frozenset[Role] = frozenset(_TIERS),
+    ) -> None:
+        """`listen`: host:port, port 0 takes a free one; `start()` returns the port. `serves`: the roles that may join
+        (the cloud's gateways, a gateway's devices)."""
+        self.pacing = pacing if pacing is not None else Pacing()
+        self._transport = transport
+        self._limits = transport.limits
+        self._listen = listen
+        self._admit = admit
+        self._credentials = credentials
+        self._operate = operate
+        self._serves = serves
+        self._sessions: dict[int, tuple[Session, Caller, Joining]] = {}
+        self._gateways: dict[str, Address] = {}
+        """The numbers of gateways that were admitted, by name: who may pass on a device's joining."""
+        self._closing: Refusal | None = None
+        self._server: Any = None
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> int:
+        operators: frozenset[Role] = frozenset({"operator"})
+        allowed = {method.path: self._serves for method in calls.METHODS} | {calls.OPERATE.path: operators}
+        self._server = grpc.aio.server(
+            interceptors=(CheckEveryCall(self._credentials, allowed),),
+            options=calls.options(self._limits.silence_s, server=True),
+        )
+        methods = {
+            calls.SESSION: self._session,
+            calls.PUSH: self._push,
+            calls.PULL: self._pull,
+            calls.PROBE: self._probe,
+            calls.ENLIST: self._enlist,
+            calls.OPERATE: self._operation,
+        }
+        handlers = {method.name: calls.handler(method, does) for method, does in methods.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(calls.SERVICE, handlers),))
+        try:
+            port = self._credentials.bind(self._server, self._listen)
+        except RuntimeError as error:
+            raise SettingsError(f"cannot listen on {self._listen}: {error}; is the port taken?") from error
+        if not port:
+            raise SettingsError(
+                f"cannot listen on {self._listen}: is the port taken, or the address another machine's?"
+            )
+        await self._server.start()
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+        return port
+
+    async def _watch(self) -> None:
+        """A certificate may be revoked, or expire, while its session is up."""
+        while True:
+            await asyncio.sleep(self._limits.heartbeat_s)
+            for session, who, _ in list(self._sessions.values()):
+                try:
+                    self._credentials.recheck(who)
+                except IdentityError as error:
+                    session.end(str(error))
+
+    async def goodbye(self, refusal: Refusal) -> None:
+        """Tell all who are here, and whoever comes from now on."""
+        self._closing = refusal
+        said = [session.goodbye(refusal.reason, joining.pack(refusal)) for session, *_ in self._sessions.values()]
+        await asyncio.gather(*said)
+
+    async def close(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        for session, *_ in list(self._sessions.values()):
+            session.end("this node closes")
+        await self._server.stop(1.0)
+
+    # Calls -----------------------------------------------------------------------------------------------------------
+
+    async def _session(self, _: Any, context: Any) -> None:
+        stream = _Stream(context)
+        try:
+            async with asyncio.timeout(self._limits.join_s):
+                frame = await stream.read()
+        except TimeoutError:
+            frame = None
+        if frame is None or frame.WhichOneof("content") != "hello":
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a session begins with Hello")
+        stated, joined, admission = await self._join(frame.hello, caller())
+        number = secrets.randbits(63) + 1
+        joined.session = number
+        joined.heartbeat_s = self._limits.heartbeat_s
+        await stream.write(wire.Frame(joined=joined))
+        if admission is None or stated is None:
+            return
+        peer = Address(_TIERS[stated.role], admission.number)
+        session = Session(self._transport, peer, number, self._limits.heartbeat_s, self.pacing)
+        self._sessions[number] = (session, caller(), stated)
+        log.info("%s %s joined as %s from %s", stated.role, stated.name, peer, context.peer())
+        self._transport.opened(session)
+        why = "its connection broke"
+        try:
+            why = await session.run(stream)
+        finally:
+            del self._sessions[number]
+            log.info("%s %s (%s) left: %s", stated.role, stated.name, peer, why)
+            self._transport.closed(session, why)
+
+    async def _enlist(self, hello: Any, context: Any) -> Any:
+        _, joined, _ = await self._join(hello, caller())
+        return joined
+
+    async def _join(self, hello: Any, who: Caller) -> tuple[Joining | None, Any, Admission | None]:
+        ours = PACKAGE
+        version = joining.agreed_version(hello.lowest_version, hello.highest_version)
+        stated: Joining | None = None
+        answer: Admission | Refusal
+        if not version:
+            answer = joining.no_common_version(hello.lowest_version, hello.highest_version, hello.package, ours)
+        else:
+            try:
+                stated = joining.stated(hello)
+                answer = (
+                    self._may_say(stated, who) or self._closing or await self._admit(stated, joining.probe_s(hello))
+                )
+            except PeerError as error:
+                answer = Refusal("refused", str(error))
+            except Exception as error:
+                log.exception("admitting %s failed", stated)
+                answer = Refusal("not_yet", f"the node that was asked failed: {type(error).__name__}")
+        if isinstance(answer, Refusal):
+            name = "somebody" if stated is None else f"{stated.role} {stated.name}"
+            log.warning("refused %s from %s: %s", name, who.address, answer.reason)
+            return stated, wire.Joined(version=version, package=ours, refusal=joining.pack(answer)), None
+        assert stated is not None
+        if stated.role == "gateway":
+            self._gateways[stated.name] = Address(GATEWAY_TIER, answer.number)
+        return stated, wire.Joined(version=version, package=ours, admission=joining.pack(answer)), answer
+
+    def _may_say(self, stated: Joining, who: Caller) -> Refusal | None:
+        """Only who holds the name may say it; only a gateway may speak for a device."""
+        if stated.via is None:
+            if stated.role not in self._serves:
+                joiners = " and ".join(sorted(f"{role}s" for role in self._serves))
+                return Refusal("refused", f"a {stated.role} joins elsewhere; here join {joiners}")
+            if who.has(stated.role, stated.name):
+                return None
+            return Refusal(
+                "refused",
+                f"{stated.role}/{stated.name[:80]} is not among the names of its certificate: {who.names()}; "
+                "state one of these, or issue a certificate with that name",
+            )
+        if stated.role != "device" or not who.has("gateway"):
+            return Refusal(
+                "refused", f"only a gateway speaks for others, for devices; the certificate has: {who.names()}"
+            )
+        spokesmen = [name for name, address in self._gateways.items() if address == stated.via]
+        if not any(who.has("gateway", name) for name in spokesmen):
+            return Refusal("not_yet", f"gateway {stated.via} must join before it speaks for devices")
+        return None
+
+    async def _push(self, _: Any, context: Any) -> Any:
+        session, into = None, None
+        try:
+            while True:
+                async with asyncio.timeout(self._limits.stall_s):
+                    chunk = await context.read()
+                if chunk is grpc.aio.EOF:
+                    break
+                if session is None or into is None:
+                    session = self._session_of(chunk.session)
+                    into = self._expected(session, chunk)
+                await session.pacing.up.take(len(chunk.data))
+                session.received(into, len(chunk.data))
+                await into.write(chunk.data)
+            if session is None or into is None:
+                raise PeerError("a push without a chunk")
+            await into.flush()
+            if into.part.whole:
+                held = await session.finish_incoming(into)
+                into = None
+                return held
+            return wire.Held(transfer=into.transfer, bytes=into.part.held)
+        except TimeoutError:
+            return await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no progress")
+        except (AsyncHflError, OSError) as error:
+            log.warning("a push by %s refused: %s", session.peer if session else context.peer(), error)
+            return await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        finally:
+            if session is not None and into is not None:
+                await _keep(session, into)
+
+    async def _pull(self, wanted: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            session = self._session_of(wanted.session)
+            out = session.outgoing.get(wanted.transfer)
+            if out is None or wanted.offset > out.length:
+                raise PeerError(f"transfer {wanted.transfer} is not on offer from {wanted.offset} on")
+        except AsyncHflError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            return
+        out.begin(wanted.offset, session.window)
+        moving = out.window
+        try:
+            # A second pull of the same transfer takes the place of the first.
+            while out.sent < out.length and wanted.transfer in session.outgoing and out.window is moving:
+                data = await out.next_chunk(self._limits.stall_s, session.pacing.down.most_at_once)
+                await session.pacing.down.take(len(data))
+                chunk = wire.Chunk(offset=out.sent, data=data)
+                session.sent(out, len(data))  # before: the word that it arrived may be quicker than we are
+                yield chunk
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no progress")
+
+    async def _probe(self, chunk: Any, context: Any) -> Any:
+        return wire.Held(bytes=len(chunk.data))
+
+    async def _operation(self, operation: Any, context: Any) -> AsyncIterator[Any]:
+        if not joining.agreed_version(operation.lowest_version, operation.highest_version):
+            refusal = joining.no_common_version(operation.lowest_version, operation.highest_version, "", PACKAGE)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal.reason)
+        try:
+            answer = await self._operate(operation.kind, operation.payload)
+        except AsyncHflError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            return
+        for start in range(0, max(len(answer), 1), _ANSWER_CHUNK):
+            yield wire.Chunk(offset=start, data=answer[start : start + _ANSWER_CHUNK])
+
+    def _session_of(self, number: int) -> Session:
+        session, _, stated = self._sessions.get(number, (None, None, None))
+        if session is None or stated is None:
+            raise PeerError("no such session: join first")
+        if not caller().has(stated.role, stated.name):
+            raise IdentityError("this session is another's")
+        return session
+
+    def _expected(self, session: Session, chunk: Any) -> Incoming:
+        into = session.incoming.get(chunk.transfer)
+        if into is None or into.part.held != chunk.offset or into.waiting:
+            raise PeerError(f"transfer {chunk.transfer} is not expected from {chunk.offset} on")
+        return into
+
+
+async def _keep(session: Session, into: Incoming) -> None:
+    """A push broke off: what came stays on disk."""
+    try:
+        await into.flush()
+    except (AsyncHflError, OSError) as error:
+        log.info("the end of a broken transfer is not kept: %s", error)
+    session.drop_incoming(into)

@@ -1,0 +1,169 @@
+"""Transfers on their way in, on disk. A part is named by its sender and the SHA-256 of the whole, so that whoever
+offers the same again, after a break or a restart of either side, goes on where it stopped.
+
+Nothing here is synced: a part that a power cut damaged has the wrong digest, is deleted, and travels again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import mmap
+import os
+import threading
+import time
+from pathlib import Path
+
+from async_hfl.core.errors import PeerError
+from async_hfl.core.identifiers import Address
+
+_MAPPED_FROM = 2**20
+_READ = 2**20
+_SUFFIX = ".part"
+_ELSEWHERE = "this transfer goes on in another connection"
+
+
+class SpoolFull(PeerError):
+    """There is no room for this transfer now."""
+
+
+class Superseded(PeerError):
+    """The same transfer goes on elsewhere: its sender has reconnected."""
+
+
+class Part:
+    """What is here of one parcel."""
+
+    def __init__(self, path: Path, length: int, digest: bytes) -> None:
+        self.path = path
+        self.length = length
+        self.held = 0
+        self._digest = digest
+        self._hash = hashlib.sha256()
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.active = True
+        self._lock = threading.Lock()
+
+    @property
+    def has_leftovers(self) -> bool:
+        return self.held == 0 and os.fstat(self._file).st_size > 0
+
+    def rehash(self) -> None:
+        """Read what an earlier transfer left."""
+        with self._lock:
+            if self.active:
+                self._rehash()
+
+    def _rehash(self) -> None:
+        size = min(os.fstat(self._file).st_size, self.length)
+        while self.held < size:
+            data = os.pread(self._file, min(_READ, size - self.held), self.held)
+            if not data:
+                break
+            self._hash.update(data)
+            self.held += len(data)
+        os.ftruncate(self._file, self.held)
+
+    def append(self, *pieces: bytes) -> None:
+        with self._lock:
+            if not self.active:
+                raise Superseded(_ELSEWHERE)
+            if self.held + sum(map(len, pieces)) > self.length:
+                raise PeerError(f"a transfer of {self.length} bytes goes on after its end")
+            for data in pieces:
+                self._append(data)
+
+    def _append(self, data: bytes) -> None:
+        view = memoryview(data)
+        at = self.held
+        while view:
+            try:
+                written = os.pwrite(self._file, view, at)
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise SpoolFull(f"no room left for transfers in {self.path.parent}") from error
+                raise
+            view, at = view[written:], at + written
+        self._hash.update(data)
+        self.held += len(data)
+
+    @property
+    def whole(self) -> bool:
+        return self.held == self.length
+
+    def matches(self) -> bool:
+        return self._hash.digest() == self._digest
+
+    def take(self) -> memoryview:
+        """The bytes; the file is gone. A large one is mapped, so that its pages are the disk's, not ours."""
+        with self._lock:
+            if not self.active:  # its number may be another file's by now
+                raise Superseded(_ELSEWHERE)
+            if self.length >= _MAPPED_FROM:
+                data = memoryview(mmap.mmap(self._file, self.length, access=mmap.ACCESS_READ))
+            else:
+                data = memoryview(os.pread(self._file, self.length, 0))
+        self.discard()
+        return data
+
+    def discard(self) -> None:
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Leave what is here for another time."""
+        with self._lock:
+            if self.active:
+                self.active = False
+                os.close(self._file)
+
+
+class Spool:
+    def __init__(self, folder: Path, most_bytes: int, keep_s: float) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._most = most_bytes
+        self._keep_s = keep_s
+        self._open: dict[str, Part] = {}
+        self._left: dict[str, tuple[float, int]] = {}
+        """Parts that nobody is working on: when they were written last, and their bytes."""
+        for path in folder.glob(f"*{_SUFFIX}"):
+            self._note_left(path)
+
+    def open(self, sender: Address, length: int, digest: bytes) -> Part:
+        """The part, whatever is here of it; another holder of the same part loses it. Call `rehash` before use."""
+        name = f"{sender}-{digest.hex()}{_SUFFIX}"
+        old = self._open.pop(name, None)
+        if old is not None:
+            old.close()
+        self._left.pop(name, None)
+        self._make_room(length)
+        part = Part(self._folder / name, length, digest)
+        self._open[name] = part
+        return part
+
+    def release(self, part: Part) -> None:
+        part.close()
+        if self._open.get(part.path.name) is part:
+            del self._open[part.path.name]
+            self._note_left(part.path)
+
+    def _note_left(self, path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            self._left[path.name] = (status.st_mtime, status.st_size)
+
+    def _make_room(self, length: int) -> None:
+        promised = sum(part.length for part in self._open.values())
+        if promised + length > self._most:
+            raise SpoolFull(f"{promised} bytes are under way already, at most {self._most} are taken at once")
+        total = sum(size for _, size in self._left.values())
+        # Wall-clock only against the file's own stamp on this machine; a clock set back keeps a part longer.
+        too_old = time.time() - self._keep_s
+        for name, (stamp, size) in sorted(self._left.items(), key=lambda item: item[1]):
+            if stamp >= too_old and promised + length + total <= self._most:
+                return
+            (self._folder / name).unlink(missing_ok=True)
+            del self._left[name]
+            total -= size

@@ -1,0 +1,106 @@
+"""How numbers are shortened for a transfer, and what they weigh then. Both shells use this one function.
+
+`half` sends float32 as IEEE float16: half the bytes, 11 bits of each number. The receiver works with the rounded
+numbers, so a simulation that is to resemble such a deployment rounds likewise.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+M = TypeVar("M")
+_HALF_MOST = np.float32(65504.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """Chosen by the sender; a receiver reads all of them."""
+
+    half: bool = False
+    """float32 arrays travel as float16."""
+    zstd: bool = False
+    """The arrays travel compressed, where that makes them smaller."""
+
+
+AS_IT_IS = Encoding()
+
+
+def to_half(array: Array) -> npt.NDArray[np.float16]:
+    """Nearest float16; finite numbers too large for it become its largest, NaN and infinity stay what they are (they
+    mean that training went wrong, and are refused where they arrive)."""
+    finite = np.where(np.isfinite(array), np.clip(array, -_HALF_MOST, _HALF_MOST), array)
+    return finite.astype(np.float16)
+
+
+def is_shortened(array: Array, encoding: Encoding) -> bool:
+    return encoding.half and array.dtype == np.float32
+
+
+def as_received(array: Array, encoding: Encoding) -> Array:
+    """The array as the other side will have it; read-only, the very same object where nothing changes."""
+    if not is_shortened(array, encoding):
+        return array
+    rounded = to_half(array).astype(np.float32)
+    rounded.flags.writeable = False
+    return rounded
+
+
+def array_bytes(array: Array, encoding: Encoding) -> int:
+    """Before compression."""
+    return array.nbytes // 2 if is_shortened(array, encoding) else array.nbytes
+
+
+def message_as_received(message: M, encoding: Encoding) -> M:
+    """A message with every array in it as the other side will have it."""
+    rounded: M = Rounding(encoding).received(message)
+    return rounded
+
+
+class Rounding:
+    """Messages as the other side will have them. An array that goes to twenty devices is rounded once and stays one."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        self._encoding = encoding
+        self._known: dict[int, tuple[weakref.ref[Array], Array]] = {}
+
+    def received(self, message: Any) -> Any:
+        return _changed(message, self._array) if self._encoding.half else message
+
+    def _array(self, array: Array) -> Array:
+        if not is_shortened(array, self._encoding):
+            return array
+        place = id(array)
+        known = self._known.get(place)
+        if known is not None and known[0]() is array:
+            return known[1]
+        rounded = as_received(array, self._encoding)
+        if not array.flags.writeable:
+            gone = weakref.ref(array, lambda _: self._known.pop(place, None))
+            self._known[place] = (gone, rounded)
+        return rounded
+
+
+def _changed(value: Any, change: Callable[[Array], Array]) -> Any:
+    if isinstance(value, np.ndarray):
+        return change(value)
+    if isinstance(value, tuple):
+        items = [_changed(item, change) for item in value]
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if hasattr(value, "__dataclass_fields__"):
+        changed = {}
+        for field in fields(value):
+            old = getattr(value, field.name)
+            new = _changed(old, change)
+            if new is not old:
+                changed[field.name] = new
+        return replace(value, **changed) if changed else value
+    return value

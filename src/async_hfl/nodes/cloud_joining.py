@@ -1,0 +1,181 @@
+"""Who is there: devices and gateways that join at run time, gateways that stay away, and when a run begins.
+
+A simulated world is complete from the beginning. A deployed one fills up: the run begins when enough devices and
+gateways are there, or the patience to wait for them is over and at least one device can work; who comes later is a late
+device. A link works from the moment its gateway reports to have heard the device.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from async_hfl.core import messages as m
+from async_hfl.core.effects import SetTimer, Write
+from async_hfl.core.events import DeviceJoined
+from async_hfl.core.records import LifeRecord
+from async_hfl.core.topology import nearest_load, with_link
+from async_hfl.nodes import accounts
+from async_hfl.nodes.cloud_state import Directory, Membership
+
+if TYPE_CHECKING:
+    from async_hfl.nodes.cloud import CloudNode
+
+START_TIMER = "start"
+GONE_TIMER = "gone"
+_NOBODY = 0
+"""The incarnation of a gateway that has a number and has not spoken yet; real ones are drawn from 1 up."""
+
+
+def started(node: CloudNode, at: float) -> None:
+    if node.rules.start_devices == 0:
+        node.begin(at)
+        return
+    node.emit(SetTimer(START_TIMER, at + node.rules.start_patience))
+
+
+def begin_if_due(node: CloudNode, at: float) -> None:
+    state, rules = node.state, node.rules
+    if state.phase != "new" or rules.start_devices == 0:
+        return
+    usable = node.registry.usable(state.directory, state.members)
+    devices = len(np.unique(node.registry.links.link_device[usable]))
+    gateways = sum(member.live for member in state.members)
+    if devices and (state.start_due or (devices >= rules.start_devices and gateways >= rules.start_gateways)):
+        node.begin(at)
+
+
+def fix_bandwidth(node: CloudNode) -> None:
+    """B_j as a share of the demand: that of all devices in flight, as it is known now. Fixed once, recorded with the
+    first global model."""
+    state, rules, registry = node.state, node.rules, node.registry
+    if rules.bandwidth_share == 0.0 or state.directory.bandwidth > 0.0:
+        return
+    usable = registry.usable(state.directory, state.members)
+    load = nearest_load(registry.links, usable, state.directory.latency, rules.model_bytes)
+    reached = np.bincount(registry.links.link_gateway[usable], minlength=registry.links.gateways) > 0
+    if reached.any():
+        state.directory.bandwidth = rules.bandwidth_share * float(load[reached].mean())
+
+
+def room_for_gateway(node: CloudNode, gateway: int) -> None:
+    members = node.state.members
+    while len(members) <= gateway:
+        members.append(Membership(_NOBODY, live=False))
+
+
+def device_joined(node: CloudNode, event: DeviceJoined) -> None:
+    state, registry = node.state, node.registry
+    room_for_gateway(node, event.gateway)
+    if event.device < registry.links.devices and (link := registry.links.find(event.device, event.gateway)) >= 0:
+        if not state.directory.measured[link]:
+            state.directory.latency[link] = event.expected_latency
+    else:
+        links, place = with_link(registry.links, event.device, event.gateway, event.expected_latency)
+        _grow(state.directory, links.devices, place, event.expected_latency)
+        state.links = registry.links = links
+    if np.isnan(state.directory.loss[event.device]):
+        state.directory.samples[event.device] = event.samples
+
+
+def _grow(directory: Directory, devices: int, place: int, latency: float) -> None:
+    """A link more, at that place among the others, and room for so many devices."""
+    directory.latency = np.insert(directory.latency, place, latency)
+    directory.measured = np.insert(directory.measured, place, False)
+    directory.usable = np.insert(directory.usable, place, False)
+    directory.reported = {link + (link >= place): number for link, number in directory.reported.items()}
+    extra = devices - len(directory.samples)
+    if extra == 0:
+        return
+    for name, value in (("samples", 0), ("loss", np.nan), ("squared_loss", np.nan), ("gateway_of", -1), ("holder", -1)):
+        old = getattr(directory, name)
+        setattr(directory, name, np.append(old, np.full(extra, value, old.dtype)))
+    directory.grant = np.append(directory.grant, np.zeros(extra, np.int64))
+    directory.has_basis = np.append(directory.has_basis, np.zeros(extra, bool))
+    if directory.gradients is not None:
+        directory.gradients.grow(devices)
+        directory.gradients.counted[-extra:] = True
+
+
+# Gateways whose session broke ----------------------------------------------------------------------------------------
+
+
+def gateway_gone(node: CloudNode, gateway: int, at: float) -> None:
+    state = node.state
+    if node.rules.gateway_patience == 0.0:
+        node.lose(gateway, at)
+    elif gateway < len(state.members) and state.members[gateway].live:
+        state.members[gateway].away = True
+        state.gone[gateway] = at + node.rules.gateway_patience
+        _arm(node)
+
+
+def gateway_back(node: CloudNode, gateway: int) -> None:
+    node.state.gone.pop(gateway, None)
+    if gateway < len(node.state.members):
+        node.state.members[gateway].away = False
+
+
+def sessions_gone(node: CloudNode, at: float) -> None:
+    """After a restart of our own: nobody has a session."""
+    if node.rules.gateway_patience > 0.0:
+        for gateway in range(len(node.state.members)):
+            gateway_gone(node, gateway, at)
+
+
+def give_up_gateways(node: CloudNode, at: float) -> None:
+    """One at a time, the timer being due again at once for the next: the loss of one may be what others waited for."""
+    state = node.state
+    for gateway, due in sorted(state.gone.items()):
+        if due <= at:
+            del state.gone[gateway]
+            _give_up(node, gateway, at)
+            _arm(node)
+            return
+    for gateway, due in sorted(state.suspended.items()):
+        if due <= at:
+            hold_for_lost(node, gateway, at)
+    _arm(node)
+
+
+def _give_up(node: CloudNode, gateway: int, at: float) -> None:
+    """Its devices are needed elsewhere. It may yet come back with what it has, for a while."""
+    state, member = node.state, node.state.members[gateway]
+    if node.rules.lost_patience == 0.0 or not member.live or state.phase == "over":
+        node.lose(gateway, at)
+        return
+    member.suspended = True
+    member.revoked = node.registry.rights_of(state.directory, gateway)
+    member.pending.clear()  # what the aggregation held of it is void: it will be sent again
+    state.suspended[gateway] = at + node.rules.lost_patience
+    node.take_away(gateway, at)
+
+
+def reinstate(node: CloudNode, gateway: int, at: float) -> None:
+    """It is back with its state: nothing is lost but the rights to its devices."""
+    state, member = node.state, node.state.members[gateway]
+    state.suspended.pop(gateway, None)
+    member.suspended, member.live = False, True
+    node.emit(Write(LifeRecord(at, "gateway_joined", f"g{gateway}", "with what it had")))
+    node.send(gateway, m.Revoked(member.incarnation, member.revoked))
+    member.revoked = ()
+    if state.phase == "running":
+        node.send(gateway, node.registry.full_assignment(state.directory, state.members, gateway))
+        node.solve()
+    begin_if_due(node, at)
+
+
+def hold_for_lost(node: CloudNode, gateway: int, at: float) -> None:
+    """It will not come back as it was: what it had acknowledged and not brought is lost."""
+    member = node.state.members[gateway]
+    node.state.suspended.pop(gateway, None)
+    member.suspended, member.begun = False, False
+    member.fenced.add(member.incarnation)
+    accounts.lose(node, gateway, member.incarnation, at)
+
+
+def _arm(node: CloudNode) -> None:
+    due = [*node.state.gone.values(), *node.state.suspended.values()]
+    if due:
+        node.emit(SetTimer(GONE_TIMER, min(due)))

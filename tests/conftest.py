@@ -1,0 +1,60 @@
+"""`pytest --resume FILE`: go on where a run was cut. What passed since the sources last changed is not run again."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+KINDS = ("*.py", "*.toml", "*.proto", "*.csv", "*.npz")
+
+
+def sources_digest() -> str:
+    digest = hashlib.sha256()
+    for folder in ("src", "tests", "examples"):
+        for kind in KINDS:
+            for path in sorted((ROOT / folder).rglob(kind)):
+                digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--resume", metavar="FILE", help="leave out what passed before, as FILE remembers it")
+
+
+class Resuming:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._digest = sources_digest()
+        known = path.read_text().splitlines() if path.is_file() else []
+        self.passed = set(known[1:]) if known[:1] == [self._digest] else set()
+        self._failed: set[str] = set()
+        self.left_out = 0
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        before = [item for item in items if item.nodeid in self.passed]
+        items[:] = [item for item in items if item.nodeid not in self.passed]
+        self.left_out = len(before)
+        config.hook.pytest_deselected(items=before)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._failed.add(report.nodeid)
+        elif report.when == "teardown" and report.nodeid not in self._failed:
+            self.passed.add(report.nodeid)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text("\n".join([self._digest, *sorted(self.passed)]) + "\n")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.left_out:
+            session.exitstatus = pytest.ExitCode.OK  # everything has passed before
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    file = config.getoption("--resume")
+    if file and not hasattr(config, "workerinput"):  # where tests run in several processes the first one remembers
+        config.pluginmanager.register(Resuming(Path(file)), "resuming")

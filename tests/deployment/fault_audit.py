@@ -1,0 +1,172 @@
+"""After a run: what became of every update, worked out from the disks of all nodes and from nothing that they say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from async_hfl.assembly.deployed_nodes import deployed_cloud, deployed_device
+from async_hfl.core.identifiers import JobId, UploadId
+from async_hfl.core.messages import Update, Upload
+from async_hfl.core.plain import from_plain
+from async_hfl.core.weights import frozen
+from async_hfl.deployment.identity_card import IDENTITY, IdentityCard
+from async_hfl.deployment.store.schema import DATABASE, open_for_reading
+from async_hfl.deployment.store.stored_node import StoredNode
+from async_hfl.deployment.wrapping import wrapped
+from async_hfl.journal.events_file import columns
+from async_hfl.nodes.cloud import CloudNode
+from async_hfl.nodes.delivery import Arrived, DeliveryState, Packet, ReliableNode
+from async_hfl.nodes.device import DeviceNode
+from async_hfl.nodes.recovery import DurableNode
+from async_hfl.simulation.memory_disk import MemoryDisk
+
+
+@dataclass
+class Audit:
+    acknowledged: set[JobId] = field(default_factory=set)
+    """Updates that a gateway had on its disk before its receipt left (warm-up left out: it is not mixed)."""
+    decided: set[JobId] = field(default_factory=set)
+    """Named by an upload that the cloud mixed or dropped."""
+    lost: set[JobId] = field(default_factory=set)
+    listed: set[JobId] = field(default_factory=set)
+    """What the cloud wrote down as lost."""
+    with_devices: set[JobId] = field(default_factory=set)
+    """What devices have on their list of things to report."""
+    doubled: set[JobId | UploadId] = field(default_factory=set)
+    unaccounted: list[str] = field(default_factory=list)
+    repeats: int = 0
+    """Packets that reached a node again."""
+    sent_again: int = 0
+    """Models that left again (where the receiver has them already only the offer travels)."""
+
+
+def card_of(state: Path) -> IdentityCard:
+    with StoredNode(state) as stored:
+        return IdentityCard(**stored.get(IDENTITY))
+
+
+def arrivals(state: Path) -> Iterator[tuple[Arrived, bool]]:
+    """What came, in order, and whether it came for the first time; arrays left out."""
+    seen = set()
+    with StoredNode(state) as stored:
+        for logged in stored.events():
+            event = from_plain(stored.decode_without_arrays(logged.body))
+            if isinstance(event, Arrived) and isinstance(event.content, Packet):
+                packet = event.content
+                key = (event.sender, packet.incarnation, packet.number)
+                yield event, key not in seen
+                seen.add(key)
+
+
+def records(state: Path, *kinds: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    names = columns()
+    database = open_for_reading(state / DATABASE)
+    try:
+        for (line,) in database.execute("SELECT line FROM journal ORDER BY number"):
+            kind, order, *learnt = msgspec.json.decode(line)
+            if not kinds or kind in kinds:
+                fields = dict(zip(names[kind][0], order, strict=True))
+                if learnt:
+                    fields.update(zip(names[kind][1], learnt[0], strict=True))
+                yield kind, fields
+    finally:
+        database.close()
+
+
+def reliable_node(state: Path) -> ReliableNode:
+    """The node of a cloud or a device as its disk has it."""
+    card = card_of(state)
+    nothing = frozen(np.zeros(int(card.facts["model_size"]), np.float32))
+    node = wrapped(card, deployed_cloud(card, nothing) if card.role == "cloud" else deployed_device(card))
+    with StoredNode(state) as stored:
+        start = stored.snapshots()[-1]
+        node.restore(stored.snapshot(start)["node"])
+        for logged in stored.events(after=start):
+            node.handle(from_plain(stored.decode(logged.body)))
+    return node
+
+
+def open_requests(state: Path) -> list[str]:
+    """What the cloud has asked its shell for and not heard of, as its disk has it: Solve, Evaluate."""
+    card = card_of(state)
+    nothing = frozen(np.zeros(int(card.facts["model_size"]), np.float32))
+    disk = MemoryDisk()
+    node = DurableNode(lambda: wrapped(card, deployed_cloud(card, nothing)), disk)
+    with StoredNode(state) as stored:
+        start = stored.snapshots()[-1]
+        disk.replace(stored.snapshot(start))
+        for logged in stored.events(after=start):
+            disk.append(stored.decode(logged.body))
+        disk.commit()
+        node.recover()
+    return [type(request).__name__ for request in node.requests.values()]
+
+
+def delivery_of(state: Path) -> DeliveryState:
+    return reliable_node(state).state
+
+
+def audit(cloud: Path, gateways: Sequence[Path], devices: Iterable[Path], dead: Sequence[Path] = ()) -> Audit:
+    """`dead`: disks of gateways that nobody else has any more."""
+    found = Audit()
+    uploads: dict[UploadId, Upload] = {}
+    for event, first in arrivals(cloud):
+        found.repeats += not first
+        if isinstance(event.content.message, Upload):  # type: ignore[union-attr]
+            uploads[event.content.message.upload] = event.content.message  # type: ignore[union-attr]
+    ends: dict[UploadId, str] = {}
+    updates_in: Counter[tuple[int, int]] = Counter()
+    for kind, fields in records(cloud, "upload", "lost"):
+        if kind == "lost":
+            found.listed.add(JobId(*fields["job"]))
+            continue
+        upload = UploadId(*fields["upload"])
+        if upload in ends:
+            found.doubled.add(upload)
+        ends[upload] = fields["reason"]
+        updates_in[upload[:2]] += fields["updates"]
+        for number in uploads[upload].jobs:
+            job = JobId(upload.gateway, upload.incarnation, number)
+            if job in found.decided:
+                found.doubled.add(job)
+            found.decided.add(job)
+    job_ends: dict[JobId, str] = {}
+    for state in (*gateways, *dead):
+        for event, first in arrivals(state):
+            found.repeats += not first
+            message = event.content.message  # type: ignore[union-attr]
+            if first and isinstance(message, Update) and not message.warmup:
+                found.acknowledged.add(message.job)
+        for kind, fields in records(state, "job", "upload"):
+            if kind == "upload":
+                updates_in[tuple(fields["upload"])[:2]] += fields["updates"]
+                continue
+            job = JobId(*fields["job"])
+            if job in job_ends:
+                found.doubled.add(job)
+            job_ends[job] = fields["reason"]
+    node = reliable_node(cloud).node
+    assert isinstance(node, CloudNode)
+    gone = {owner for owner, account in node.state.accounts.items() if account.lost}
+    found.lost = {job for job in found.acknowledged - found.decided if job[:2] in gone}
+    for state in devices:
+        about = [str(fields["about"]) for _, fields in records(state, "sent") if fields["message"] == "Update"]
+        found.sent_again += len(about) - len(set(about))
+        device = reliable_node(state).node
+        assert isinstance(device, DeviceNode)
+        found.with_devices |= set(device.state.unsettled)
+    # Of gateways that are still in the run every update has its end, and what was mixed is in an upload that has one.
+    alive = [job for job in found.acknowledged if job[:2] not in gone]
+    found.unaccounted += [f"{job} was acknowledged and has no end" for job in alive if job not in job_ends]
+    mixed = Counter(job[:2] for job, reason in job_ends.items() if reason == "aggregated" and job[:2] not in gone)
+    for owner, count in mixed.items():
+        if updates_in[owner] != count:
+            found.unaccounted.append(f"gateway {owner} mixed {count} updates, its uploads hold {updates_in[owner]}")
+    return found

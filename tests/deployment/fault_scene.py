@@ -1,0 +1,293 @@
+"""A deployment of real processes, something done to it, and a stopwatch.
+
+Every process is a real one with its own disk and certificates; every link between a device and a gateway is a proxy.
+The test sees what nodes write to their disks, as it is committed, and nothing else. What it measures becomes a row of
+docs/results/faults.md (see fault_rows.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from fault_audit import Audit, audit, delivery_of
+
+from async_hfl.core.identifiers import JobId, gateway_address
+from async_hfl.core.messages import Update
+from async_hfl.core.plain import from_plain
+from async_hfl.deployment.identity.credentials import Certified
+from async_hfl.deployment.local_cluster import ClusterPlan, LocalCluster, Node
+from async_hfl.deployment.proxy import LinkProxy, Shape
+from async_hfl.deployment.store.schema import DATABASE, open_for_reading
+from async_hfl.deployment.transport.link import operate
+from async_hfl.journal.events_file import columns
+
+HANG_GUARD_S = 60.0
+POLL_S = 0.03
+MODEL_NUMBERS = 50_000
+MODEL_BYTES = 4 * MODEL_NUMBERS
+_WITHOUT_ARRAYS: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ext_hook=lambda code, data: None)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Something that a node committed, and when the test saw it."""
+
+    seen_at: float
+    node: str
+    kind: str
+    """Of a journal record; the class name of an event."""
+    fields: dict[str, Any]
+
+
+class Watch:
+    """Follows one node's disk."""
+
+    def __init__(self, name: str, state: Path) -> None:
+        self.name, self.state = name, state
+        self._records = self._events = 0
+
+    def look(self) -> list[Sight]:
+        if not (self.state / DATABASE).is_file():
+            self._records = self._events = 0  # a new disk
+            return []
+        names, now, found = columns(), time.monotonic(), []
+        try:
+            database = open_for_reading(self.state / DATABASE)
+        except Exception:  # it is being made, or taken away
+            return []
+        try:
+            for number, line in database.execute(
+                "SELECT number, line FROM journal WHERE number > ? ORDER BY number", (self._records,)
+            ):
+                kind, order, *learnt = msgspec.json.decode(line)
+                fields = dict(zip(names[kind][0], order, strict=True))
+                if learnt:
+                    fields.update(zip(names[kind][1], learnt[0], strict=True))
+                found.append(Sight(now, self.name, kind, fields))
+                self._records = number
+            for number, body in database.execute(
+                "SELECT number, event FROM log WHERE number > ? ORDER BY number", (self._events,)
+            ):
+                event = from_plain(_WITHOUT_ARRAYS.decode(body))
+                facts = {name: getattr(event, name) for name in ("peer", "sender", "content") if hasattr(event, name)}
+                found.append(Sight(now, self.name, type(event).__name__, facts))
+                self._events = number
+        finally:
+            database.close()
+        return found
+
+
+@dataclass
+class Scene:
+    cluster: LocalCluster
+    sights: list[Sight] = field(default_factory=list)
+    watches: dict[str, Watch] = field(default_factory=dict)
+    facts: dict[str, float] = field(default_factory=dict)
+    """What was measured."""
+
+    # The actors --------------------------------------------------------------------------------------------------
+
+    def node(self, name: str) -> Node:
+        return self.cluster.nodes[name]
+
+    def links_of(self, device: str) -> list[LinkProxy]:
+        return [link for (one, _), link in self.cluster.links.items() if one == device]
+
+    def numbers(self, role: str) -> dict[str, int]:
+        """The number that each name was given."""
+        database = open_for_reading(self.cluster.state_of("cloud") / DATABASE)
+        try:
+            (value,) = database.execute("SELECT value FROM facts WHERE key = 'numbers'").fetchone()
+            return msgspec.msgpack.decode(value)[role]
+        finally:
+            database.close()
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        self.node(name).kill(number)
+
+    async def kill(self, *names: str) -> float:
+        for name in names:
+            self.node(name).kill()
+        now = time.monotonic()
+        for name in names:
+            await self.node(name).wait()
+            self.dead(name, now)
+        return now
+
+    def dead(self, name: str, at: float) -> None:
+        """Whatever is on its disk now was there before it died."""
+        self.sights += [replace(sight, seen_at=at - 1e-6) for sight in self.watches[name].look()]
+
+    # What is to be seen ------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        for watch in self.watches.values():
+            self.sights += watch.look()
+
+    def since(self, at: float, who: str, kind: str, /, **fields: Any) -> list[Sight]:
+        """What that node has committed since then; a field given must be equal."""
+        return [
+            sight
+            for sight in self.sights
+            if sight.seen_at >= at
+            and sight.node == who
+            and sight.kind == kind
+            and all(sight.fields[key] == value for key, value in fields.items())
+        ]
+
+    async def until(self, what: str, holds: Callable[[], bool], guard_s: float = HANG_GUARD_S) -> float:
+        """Wait for it; returns the time. The guard only ends a test that hangs."""
+        end = time.monotonic() + guard_s
+        while True:
+            self.look()
+            if holds():
+                return time.monotonic()
+            if time.monotonic() > end:
+                words = "\n".join(f"== {node.name}\n{node.last_words()}" for node in self.cluster.nodes.values())
+                raise AssertionError(f"never happened: {what}\n{words}")
+            await asyncio.sleep(POLL_S)
+
+    async def until_seen(self, since: float, who: str, kind: str, /, **fields: Any) -> float:
+        return await self.until(f"{kind} {fields} at {who}", lambda: bool(self.since(since, who, kind, **fields)))
+
+    async def aggregated(self, since: float, *, device: int | None = None, gateway: str | None = None) -> float:
+        """An update is mixed again: of that device, at that gateway."""
+        gateways = self.cluster.gateway_names if gateway is None else [gateway]
+        fields: dict[str, Any] = {"reason": "aggregated"} | ({} if device is None else {"device": device})
+        return await self.until(
+            f"an update of {device or 'anybody'} is mixed at {gateways}",
+            lambda: any(self.since(since, name, "job", **fields) for name in gateways),
+        )
+
+    def mixed_and_not_uploaded(self, gateway: str) -> int:
+        """Updates that only that gateway's disk has."""
+        count = 0
+        for sight in self.sights:
+            if sight.node == gateway and sight.kind == "job" and sight.fields["reason"] == "aggregated":
+                count += 1
+            elif sight.node == gateway and sight.kind == "sent" and sight.fields["message"] == "Upload":
+                count = 0
+        return count
+
+    async def mid_upload(self, device: str, share: float = 0.3) -> str:
+        """Wait until an update of that device is partly through; returns the gateway it goes to."""
+        links = {gateway: self.cluster.links[device, gateway] for gateway in self.cluster.gateway_names}
+        while True:
+            before = {gateway: link.up.bytes for gateway, link in links.items()}
+            await asyncio.sleep(0.15)
+            # A burst that begins: wait until a part of a model has gone up and most of it has not.
+            for gateway, link in links.items():
+                if link.up.bytes - before[gateway] > 4000:
+                    begun = before[gateway]
+                    while link.up.bytes - begun < share * MODEL_BYTES:
+                        last = link.up.bytes
+                        await asyncio.sleep(0.02)
+                        if link.up.bytes == last:
+                            await asyncio.sleep(0.2)
+                            if link.up.bytes == last:
+                                break  # something small
+                    else:
+                        if link.up.bytes - begun < 0.9 * MODEL_BYTES:
+                            return gateway
+
+    def unacknowledged(self, gateway: str) -> set[JobId]:
+        """Updates that devices have for that gateway, and no receipt."""
+        number = self.numbers("gateway")[gateway]
+        waiting = set()
+        for name in self.cluster.device_names:
+            for (to, _), parcel in delivery_of(self.cluster.state_of(name)).unacknowledged.items():
+                if to == gateway_address(number) and isinstance(parcel.message, Update):
+                    waiting.add(parcel.message.job)
+        return waiting
+
+    # The end -----------------------------------------------------------------------------------------------------
+
+    async def drain(self) -> None:
+        """An operator ends the run; every process that is there ends well."""
+        credentials = Certified(self.cluster.certificates("operator"))
+        await operate(self.cluster.addresses["cloud"], "cloud", credentials, "drain")
+        await asyncio.wait_for(self._all_gone(), HANG_GUARD_S)
+
+    async def _all_gone(self) -> None:
+        for node in self.cluster.nodes.values():
+            if node.running:
+                code = await node.wait()
+                assert code == 0, f"{node.name} ended with {code}\n{node.last_words()}"
+
+    def audit(self, without: tuple[str, ...] = (), dead: tuple[Path, ...] = ()) -> Audit:
+        """`without`: gateways that are gone for good."""
+        state = self.cluster.state_of
+        gateways = [state(name) for name in self.cluster.gateway_names if name not in without]
+        devices = [state(name) for name in self.cluster.device_names]
+        return audit(state("cloud"), gateways, devices, dead)
+
+
+SLOW_ENOUGH = Shape(rate=150_000)
+"""Of a model of 200 kB: over a second each way, so that a test can meet it on its way."""
+
+
+@asynccontextmanager
+async def scene(
+    folder: Path,
+    *,
+    gateways: int = 2,
+    devices: int = 4,
+    devices_per_process: int = 1,
+    settings: tuple[str, ...] = (),
+    shape: Shape = SLOW_ENOUGH,
+    environment: dict[str, str] | None = None,
+    prepared: Callable[[LocalCluster], None] = lambda cluster: None,
+    running: bool = True,
+) -> AsyncIterator[Scene]:
+    """Started, and (unless told otherwise) through its warm-up, with a global model made by everybody."""
+    chosen = (
+        f"task.devices={devices}",
+        f"network.gateways={gateways}",
+        f"task.model_size={MODEL_NUMBERS}",
+        "cloud.epochs=100000",
+        "cloud.linger=3",
+        "gateway.epochs=4",
+        "gateway.bandwidth=unlimited",
+        *settings,
+    )
+    arguments = ["--task", "null", "--seed", "1", *(part for text in chosen for part in ("--set", text))]
+    plan = ClusterPlan(
+        gateways,
+        devices,
+        devices_per_process,
+        arguments,
+        proxies=True,
+        shape=lambda device, gateway: (shape, shape),
+        environment={"ASYNC_HFL_TRACEBACK": "1", **(environment or {})},
+    )
+    cluster = LocalCluster(folder, (sys.executable, "-m", "async_hfl.cli"), plan)
+    await cluster.prepare()
+    prepared(cluster)
+    stage = Scene(cluster)
+    stage.watches = {
+        name: Watch(name, cluster.state_of(name)) for name in ("cloud", *cluster.gateway_names, *cluster.device_names)
+    }
+    try:
+        await cluster.start()
+        if running:
+            await stage.until("a second cloud epoch", lambda: bool(stage.since(0.0, "cloud", "epoch", epoch=2)))
+        yield stage
+    finally:
+        await cluster.stop()
+
+
+def assert_nothing_lost(found: Audit) -> None:
+    assert found.lost == set()
+    assert found.listed == set()
+    assert found.doubled == set()
+    assert found.unaccounted == []
+    assert len(found.acknowledged) > 5
+    assert found.decided

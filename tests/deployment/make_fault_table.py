@@ -1,0 +1,88 @@
+"""docs/results/faults.md from the rows that the tests wrote: `python tests/deployment/make_fault_table.py`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fault_rows import FOLDER
+
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "faults.md"
+ORDER = (
+    "device_killed",
+    "device_black_holed",
+    "link_160_kbit",
+    "packet_loss",
+    "gateway_killed",
+    "gateway_gone",
+    "gateway_without_disk",
+    "cloud_killed_warming_up",
+    "cloud_killed_aggregating",
+    "cloud_killed_associating",
+    "two_killed",
+    "disk_full",
+    "clock_set_back",
+    "repeats",
+    "old_run",
+    "flapping",
+)
+HEAD = """# Faults
+
+Each row is a test with real processes (cloud, 2 gateways, devices one a process, certificates, state on disk), made by
+`make faults` on {cores} cores with Python {python}, {dates}. Links between devices and gateways are proxies of
+150 kB/s a direction unless the row says otherwise, models have 200 kB, so a transfer takes over a second.
+
+* *noticed*: from the fault to the first time that somebody who has to act wrote down that it knows.
+* *recovered*: from the fault to the moment in the last column but one. Both are seen on the nodes' disks, looked at
+  every 30 ms, and depend on settings: a silent peer is lost after 8 s, a gateway without a session after
+  `cloud.gateway_patience` (10 s).
+* *acknowledged*: updates that a gateway had on its disk before its receipt left. *lost*: of those, how many are in no
+  upload that the cloud has decided on, because their gateway is gone. *double*: counted twice anywhere. All three are
+  counted afterwards from the disks of all nodes, not from what nodes say (`tests/deployment/fault_audit.py`).
+
+| fault | noticed after, by | recovered after | when | acknowledged | lost | double |
+|---|---|---|---|---|---|---|
+"""
+
+
+def main() -> None:
+    rows: list[dict[str, Any]] = []
+    for name in ORDER:
+        path = FOLDER / f"{name}.json"
+        if path.is_file():
+            rows.append(json.loads(path.read_text()))
+    lines = [_line(row) for row in rows]
+    dates = sorted({row["date"] for row in rows})
+    head = HEAD.format(
+        cores=rows[0]["cores"], python=rows[0]["python"], dates=" to ".join(dict.fromkeys((dates[0], dates[-1])))
+    )
+    missing = [name for name in ORDER if not (FOLDER / f"{name}.json").is_file()]
+    tail = f"\nNot measured here: {', '.join(missing)}.\n" if missing else ""
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(head + "\n".join(lines) + "\n" + tail + LOST)
+
+
+def _line(row: dict[str, Any]) -> str:
+    noticed = row["noticed_by"] if row["noticed_s"] is None else f"{_seconds(row['noticed_s'])}, {row['noticed_by']}"
+    recovered = "-" if row["recovered_s"] is None else _seconds(row["recovered_s"])
+    when = row["recovered_when"] + (f"; {row['note']}" if row["note"] else "")
+    counts = f"{row['acknowledged']} | {row['lost']} | {row['double_counted']}"
+    return f"| {row['fault']} | {noticed} | {recovered} | {when} | {counts} |"
+
+
+def _seconds(value: float) -> str:
+    return f"{1000 * value:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
+LOST = """
+Where every process comes back with its disk nothing is lost. A gateway that is gone for good, or comes back without its
+disk, takes with it what it had acknowledged since its last upload: the cloud lists those updates by name (records of
+kind `lost`), and the tests compare the list with the dead gateway's own disk.
+
+The same faults, and many more combinations of them, are drawn by the fault simulation from seeds
+(`async-hfl fuzz-faults`), where all invariants are checked after every single event; see docs/why.md.
+"""
+
+if __name__ == "__main__":
+    main()

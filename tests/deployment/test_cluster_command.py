@@ -1,0 +1,211 @@
+"""`async-hfl cluster` as a user meets it: real processes, sockets, certificates, disks; and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from async_hfl.api import RESULT_FIELDS
+from async_hfl.deployment.node_journal import read_lines
+
+HANG_GUARD_S = 300.0
+"""Not an expectation: what hangs should say so before the day is over."""
+PROGRAM = str(Path(sys.executable).with_name("async-hfl"))
+ENDLESS = ("--task", "null", "--set", "cloud.epochs=1000000", "--gateways", "2", "--devices", "4")
+
+
+def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=HANG_GUARD_S, check=False)
+
+
+def answer(*arguments: str) -> Any:
+    done = call(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def until(what: Callable[[], Any]) -> Any:
+    given_up = time.monotonic() + HANG_GUARD_S
+    while time.monotonic() < given_up:
+        if found := what():
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"{what} was never so")
+
+
+def children_of(pid: int) -> set[int]:
+    """Of all generations."""
+    found: set[int] = set()
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            direct = [int(child) for child in task.read_text().split()]
+        except OSError:
+            continue
+        for child in direct:
+            found |= {child} | children_of(child)
+    return found
+
+
+def alive(pids: set[int]) -> set[int]:
+    def lives(pid: int) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    return {pid for pid in pids if lives(pid)}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    run = tmp_path_factory.mktemp("cluster") / "run"
+    small = ("--gateways", "2", "--devices", "4", "--devices-per-process", "2", "--set", "task.classes_per_device=3")
+    return run, answer("cluster", "--task", "digits", "--seed", "3", *small, "--out", str(run))
+
+
+def test_it_reaches_the_target_and_says_so_as_a_run_does(finished: tuple[Path, dict[str, Any]]) -> None:
+    run, result = finished
+    assert set(result) == set(RESULT_FIELDS)
+    assert result["target_reached"] is True
+    assert result["final_metric"] >= 0.85
+    assert result["network"] == "deployed"
+    assert 0 < result["time_to_target_s"] <= result["virtual_s"]
+    assert result["device_updates"] > result["cloud_epochs"] > 0
+    shown = call("show", str(run))
+    assert shown.returncode == 0
+    assert "async-hfl-plus on digits, deployed" in shown.stdout
+
+
+def test_every_node_has_its_own_disk_and_certificate(finished: tuple[Path, dict[str, Any]]) -> None:
+    run, _ = finished
+    names = ["cloud", "gateway-1", "gateway-2", *(f"device-{number}" for number in range(1, 5))]
+    for name in names:
+        assert any(read_lines(run / "nodes" / name)), name
+    for name in ("cloud", "gateway-1", "devices-1-2", "operator"):
+        assert (run / "certificates" / name / "certificate.pem").is_file()
+
+
+def test_its_replay_shows_no_difference(finished: tuple[Path, dict[str, Any]]) -> None:
+    run, _ = finished
+    replayed = answer("replay", str(run))
+    assert replayed["nodes"] == 7
+    assert replayed["events"] > 100
+    assert (replayed["differences"], replayed["payloads_missing"]) == (0, 0)
+
+
+def test_the_journals_can_be_collected_again(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    run, result = finished
+    collected = answer("collect", str(tmp_path / "again"), str(run / "nodes"))
+    assert collected["complete"] is True
+    assert len(collected["nodes"]) == 7
+    assert answer("show", str(tmp_path / "again"))["digest"] == result["digest"]
+
+
+def test_every_job_ends_once(finished: tuple[Path, dict[str, Any]]) -> None:
+    run, _ = finished
+    sent, ended = set(), []
+    for gateway in ("gateway-1", "gateway-2"):
+        for line in read_lines(run / "nodes" / gateway):
+            if line.kind == "sent" and line.order[3] == "Train":
+                sent.add(tuple(line.order[4]))
+            elif line.kind == "job":
+                ended.append(tuple(line.order[1]))
+    assert len(ended) == len(set(ended))
+    assert set(ended) == sent
+
+
+# A run that only somebody can end ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, set[int]]]:
+    """A cluster at work, and the processes that belong to it."""
+    run = tmp_path / "run"
+    process = subprocess.Popen(
+        [PROGRAM, "cluster", *ENDLESS, "--out", str(run), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+    def works() -> bool:
+        assert process.poll() is None, process.communicate()
+        status = call("status", str(run), "--json")
+        return status.returncode == 0 and json.loads(status.stdout)["cloud_epoch"] > 0
+
+    try:
+        until(works)
+        yield process, run, children_of(process.pid)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_ctrl_c_ends_everybody(endless: tuple[subprocess.Popen[str], Path, set[int]]) -> None:
+    process, _, children = endless
+    assert len(alive(children)) >= 5  # cloud, two gateways, a host of devices and its trainer
+    process.send_signal(signal.SIGINT)
+    assert process.wait(HANG_GUARD_S) == 130
+    assert not alive(children)
+
+
+def test_a_killed_cluster_leaves_nobody_behind(endless: tuple[subprocess.Popen[str], Path, set[int]]) -> None:
+    process, _, children = endless
+    process.kill()
+    process.wait(HANG_GUARD_S)
+    until(lambda: not alive(children))
+
+
+def test_status_and_drain(endless: tuple[subprocess.Popen[str], Path, set[int]]) -> None:
+    process, run, children = endless
+    status = until(lambda: _with_telemetry(run))
+    assert [gateway["state"] for gateway in status["gateways"]] == ["here", "here"]
+    assert {device["name"] for device in status["devices"]} == {f"device-{number}" for number in range(1, 5)}
+    assert all(set(device["reaches"]) == {"gateway-1", "gateway-2"} for device in status["devices"])
+    table = call("status", str(run))
+    assert "gateway-1" in table.stdout
+    assert "device-4" in table.stdout
+    # A stranger's certificate does not do: a device is no operator.
+    refused = call("drain", str(run), "--certificates", str(run / "certificates" / "devices-1-4"))
+    assert refused.returncode == 2
+    assert answer("drain", str(run))["draining"] is True
+    out, _ = process.communicate(timeout=HANG_GUARD_S)
+    assert process.returncode == 0
+    assert json.loads(out.splitlines()[-1])["cloud_epochs"] > 0
+    assert not alive(children)
+
+
+def _with_telemetry(run: Path) -> dict[str, Any] | None:
+    """Gateways send their own numbers as soon as somebody looks."""
+    status: dict[str, Any] = answer("status", str(run))
+    return status if all("gateway_epoch" in gateway for gateway in status["gateways"]) else None
+
+
+def test_mistakes_are_told_in_a_few_lines(tmp_path: Path) -> None:
+    for arguments, words in (
+        (("cluster", "--devices", "0"), "at least 1"),
+        (("cluster", "--set", "task.devices=4"), "--devices"),
+        (("cluster", "--set", "life.device_up=50"), "life.device_up"),
+        (("cloud", "--state", str(tmp_path / "c")), "--certificates"),
+        (("device", "--shard", "9/8", "--gateways", "127.0.0.1:1"), "3/8"),
+        (("device", "--gateways", "127.0.0.1:1"), "--data"),
+        (("status", "127.0.0.1:1", "--insecure"), "127.0.0.1:1"),
+        (("run", "--set", "cloud.start.devices=3"), "cloud.start"),
+        (("run", "--network", "deployed"), "cluster"),
+    ):
+        done = call(*arguments)
+        assert done.returncode == 2, (arguments, done.stdout, done.stderr)
+        assert words in done.stderr.splitlines()[-1], (arguments, done.stderr)
+        assert "Traceback" not in done.stderr
+    assert os.listdir(tmp_path) == []

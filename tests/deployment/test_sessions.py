@@ -1,0 +1,307 @@
+"""Two nodes in touch over real sockets: joining, parcels both ways, leaving, coming back."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from two_nodes import GATEWAY, QUICK, Numbers, dialling, same, serving, train, until, update
+
+from async_hfl.core.errors import SettingsError
+from async_hfl.core.identifiers import device_address
+from async_hfl.deployment.membership import Refusal
+from async_hfl.deployment.proxy import LinkProxy, Shape
+from async_hfl.deployment.transport.pacing import Bucket, Pacing
+from async_hfl.encoding.parcels import length_of
+from async_hfl.encoding.rounding import Encoding, message_as_received
+from async_hfl.nodes.delivery import Packet, Receipt
+
+DEVICE = device_address(0)
+PATIENT = replace(QUICK, silence_s=600.0)
+SMALL, LARGE = 100, 300_000
+
+
+def test_a_device_joins_and_both_sides_know(tmp_path: Path) -> None:
+    async def story() -> None:
+        numbers = Numbers()
+        async with serving(tmp_path / "s", numbers) as (server, _, port), dialling(tmp_path / "d", port) as device:
+            await until(lambda: bool(server.inbox.joined and device.inbox.joined))
+            assert server.inbox.joined == [DEVICE]
+            assert device.inbox.joined == [GATEWAY]
+            assert device.admissions[0].facts == {"model_bytes": 12}
+            assert numbers.joinings[0].incarnation == 5
+            assert numbers.probes[0] > 0
+            assert not server.inbox.lost
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE], ids=["inline", "chunks"])
+def test_parcels_travel_both_ways(tmp_path: Path, size: int) -> None:
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers()) as (server, _, port), dialling(tmp_path / "d", port) as device:
+            await until(lambda: bool(server.inbox.joined and device.inbox.joined))
+            down, up = [train(n, size, n) for n in range(5)], [update(n, size, n) for n in range(5)]
+            for packet in down:
+                server.transport.send(DEVICE, packet)
+            for packet in up:
+                device.transport.send(GATEWAY, packet)
+            server.transport.send(DEVICE, Receipt(7, 5, 3))
+            await until(lambda: len(server.inbox.arrived_) == 5 and len(device.inbox.arrived_) == 6)
+            await until(lambda: len(server.inbox.over) == 5 and len(device.inbox.over) == 5)
+            arrived = {content.number: content for content in server.inbox.contents()}
+            assert all(same(arrived[packet.number], packet) for packet in up)
+            assert all(any(same(content, packet) for content in device.inbox.contents()) for packet in down)
+            assert Receipt(7, 5, 3) in device.inbox.contents()
+            assert sorted(server.inbox.over) == [(DEVICE, n) for n in range(5)]
+            assert sorted(device.inbox.over) == [(GATEWAY, n) for n in range(5)]
+            least = 5 * 4 * size
+            assert server.transport.traffic()[DEVICE].sent >= least
+            assert device.transport.traffic()[GATEWAY].received >= least
+            assert not list((tmp_path / "s").iterdir())
+            assert not list((tmp_path / "d").iterdir())
+            assert not server.transport.transfers()
+
+    asyncio.run(story())
+
+
+def test_a_peer_that_dies_is_noticed_by_its_stream(tmp_path: Path) -> None:
+    """Its process is gone: the kernel closes its connections. Here the proxy does."""
+
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            server, _, port = await stack.enter_async_context(serving(tmp_path / "s", Numbers(), limits=PATIENT))
+            proxy = LinkProxy(("127.0.0.1", port))
+            stack.push_async_callback(proxy.close)
+            device = await stack.enter_async_context(dialling(tmp_path / "d", await proxy.open(), limits=PATIENT))
+            await until(lambda: bool(server.inbox.joined and device.inbox.joined))
+            proxy.refuse()
+            await until(lambda: bool(server.inbox.lost and device.inbox.lost))
+            assert server.inbox.lost[0][0] == DEVICE
+            assert device.inbox.lost[0][0] == GATEWAY
+            proxy.heal()
+            await until(lambda: len(server.inbox.joined) == 2 and len(device.inbox.joined) == 2)
+
+    asyncio.run(story())
+
+
+def test_a_black_hole_is_noticed_by_silence_and_left_when_it_heals(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            server, _, port = await stack.enter_async_context(serving(tmp_path / "s", Numbers()))
+            proxy = LinkProxy(("127.0.0.1", port))
+            stack.push_async_callback(proxy.close)
+            device = await stack.enter_async_context(dialling(tmp_path / "d", await proxy.open()))
+            await until(lambda: bool(server.inbox.joined and device.inbox.joined))
+            proxy.black_hole()
+            await until(lambda: bool(server.inbox.lost and device.inbox.lost))
+            assert "nothing heard" in server.inbox.lost[0][1]
+            proxy.heal()
+            await until(lambda: len(server.inbox.joined) >= 2 and len(device.inbox.joined) >= 2)
+            device.transport.send(GATEWAY, update(1, LARGE))
+            await until(lambda: len(server.inbox.arrived_) == 1)
+
+    asyncio.run(story())
+
+
+def test_a_slow_transfer_is_not_silence(tmp_path: Path) -> None:
+    """Heartbeats wait behind the chunks of a slow link; chunks are heard, too."""
+
+    async def story() -> None:
+        size = 100_000
+        async with AsyncExitStack() as stack:
+            server, _, port = await stack.enter_async_context(serving(tmp_path / "s", Numbers()))
+            proxy = LinkProxy(("127.0.0.1", port), up=Shape(rate=80_000.0), down=Shape(rate=80_000.0))
+            stack.push_async_callback(proxy.close)
+            device = await stack.enter_async_context(dialling(tmp_path / "d", await proxy.open()))
+            await until(lambda: bool(server.inbox.joined and device.inbox.joined))
+            device.transport.send(GATEWAY, update(1, size))
+            server.transport.send(DEVICE, train(1, size))
+            await until(lambda: any(open_.bytes > size for open_ in server.transport.transfers()))
+            await until(lambda: bool(server.inbox.arrived_ and device.inbox.arrived_))
+            assert not server.inbox.lost
+            assert not device.inbox.lost
+            assert server.inbox.arrived_[0][2] > 4 * size / 80_000.0 / 2
+
+    asyncio.run(story())
+
+
+def test_a_loop_that_was_held_up_does_not_blame_its_peers(tmp_path: Path) -> None:
+    """A disk that takes seconds for a commit, a machine that slept: nobody listened, so silence means nothing."""
+
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers()) as (server, _, port), dialling(tmp_path / "d", port) as device:
+            await until(lambda: bool(server.inbox.joined and device.inbox.joined))
+            time.sleep(2 * QUICK.silence_s)
+            device.transport.send(GATEWAY, update(1, SMALL))
+            await until(lambda: bool(server.inbox.arrived_))
+            await asyncio.sleep(3 * QUICK.heartbeat_s)
+            assert not server.inbox.lost
+            assert not device.inbox.lost
+
+    asyncio.run(story())
+
+
+def test_what_is_on_its_way_is_not_sent_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        pacing = Pacing(Bucket(400_000.0), Bucket(400_000.0))
+        async with (
+            serving(tmp_path / "s", Numbers(), pacing=pacing) as (server, _, port),
+            dialling(tmp_path / "d", port) as device,
+        ):
+            await until(lambda: bool(device.inbox.joined))
+            packet = update(1, LARGE)
+            device.transport.send(GATEWAY, packet)
+            await until(lambda: any(moving.bytes for moving in server.transport.transfers()))
+            device.transport.send(GATEWAY, packet)
+            await until(lambda: bool(device.inbox.over))
+            assert len(server.inbox.arrived_) == 1
+            assert device.inbox.over == [(GATEWAY, 1)]
+            assert device.transport.traffic()[GATEWAY].sent == length_of(packet)
+            device.transport.send(GATEWAY, packet)  # its receipt was lost, say
+            await until(lambda: len(server.inbox.arrived_) == 2)
+
+    asyncio.run(story())
+
+
+def test_refusals_are_told_and_obeyed(tmp_path: Path) -> None:
+    async def story() -> None:
+        numbers = Numbers()
+        numbers.refusal = Refusal("not_yet", "wait for the others")
+        async with serving(tmp_path / "s", numbers) as (server, serving_, port):
+            async with dialling(tmp_path / "d", port) as device:
+                await until(lambda: len(numbers.joinings) >= 3)  # it asks again by itself
+                assert not device.refusals
+                numbers.refusal = None
+                await until(lambda: bool(device.inbox.joined))
+                await serving_.goodbye(Refusal("finished", "the run is over", "abc"))
+                await until(lambda: bool(device.refusals and device.inbox.lost))
+                assert device.refusals == [Refusal("finished", "the run is over", "abc")]
+                assert "goodbye" in device.inbox.lost[0][1]
+            async with dialling(tmp_path / "e", port, "late") as late:
+                await until(lambda: bool(late.refusals))
+                assert late.refusals[0].kind == "finished"
+            assert server.inbox.joined == [DEVICE]
+
+    asyncio.run(story())
+
+
+def test_a_dialler_says_goodbye(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers()) as (server, _, port):
+            async with dialling(tmp_path / "d", port, goodbye="battery low") as device:
+                await until(lambda: bool(server.inbox.joined and device.inbox.joined))
+            await until(lambda: bool(server.inbox.lost))
+            assert server.inbox.lost == [(DEVICE, "it said goodbye: battery low")]
+
+    asyncio.run(story())
+
+
+def test_a_newer_session_takes_the_place_of_the_older(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers()) as (server, _, port), dialling(tmp_path / "a", port) as older:
+            await until(lambda: bool(older.inbox.joined))
+            older.link._final = True  # it would dial again, and the two would take turns
+            async with dialling(tmp_path / "b", port) as newer:
+                await until(lambda: bool(newer.inbox.joined and older.inbox.lost))
+                assert server.inbox.joined == [DEVICE, DEVICE]
+                assert not server.inbox.lost
+                server.transport.send(DEVICE, train(1, LARGE))
+                await until(lambda: len(newer.inbox.arrived_) == 1)
+            await until(lambda: len(server.inbox.lost) == 1)
+
+    asyncio.run(story())
+
+
+def test_versions_that_do_not_meet_are_both_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from async_hfl.deployment.transport import joining
+
+    def from_the_future(*arguments: Any) -> Any:
+        made = hello(*arguments)
+        made.lowest_version, made.highest_version, made.package = 3, 4, "9.9"
+        return made
+
+    hello = joining.hello
+    monkeypatch.setattr(joining, "hello", from_the_future)
+
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers()) as (_, _, port), dialling(tmp_path / "d", port) as device:
+            await until(lambda: bool(device.refusals))
+            said = device.refusals[0]
+            assert said.kind == "refused"
+            assert "9.9 speaks 3 to 4" in said.reason
+            assert "here speaks 1 to 1" in said.reason
+
+    asyncio.run(story())
+
+
+def test_a_server_that_comes_late_is_found(tmp_path: Path) -> None:
+    async def story() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            port = taken.getsockname()[1]
+        async with dialling(tmp_path / "d", port) as device:
+            await asyncio.sleep(0.3)
+            assert not device.inbox.joined
+            async with serving(tmp_path / "s", Numbers(), listen=f"127.0.0.1:{port}"):
+                await until(lambda: bool(device.inbox.joined))
+
+    asyncio.run(story())
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers()) as (_, _, port):
+            with pytest.raises(SettingsError, match="is the port taken"):
+                async with serving(tmp_path / "t", Numbers(), listen=f"127.0.0.1:{port}"):
+                    pass
+
+    asyncio.run(story())
+
+
+def test_bandwidth_is_shared_and_can_change(tmp_path: Path) -> None:
+    """The bucket holds one second's worth: what is beyond it takes its time, whoever sends."""
+
+    async def story() -> None:
+        size = 100_000
+        pacing = Pacing(Bucket(200_000.0), Bucket(200_000.0))
+        loop = asyncio.get_running_loop()
+        async with AsyncExitStack() as stack:
+            server, _, port = await stack.enter_async_context(serving(tmp_path / "s", Numbers(), pacing=pacing))
+            devices = [await stack.enter_async_context(dialling(tmp_path / name, port, name)) for name in ("d0", "d1")]
+            await until(lambda: len(server.inbox.joined) == 2)
+            begun = loop.time()
+            for device in devices:
+                device.transport.send(GATEWAY, update(1, size))
+            await until(lambda: len(server.inbox.arrived_) == 2)
+            assert loop.time() - begun > (2 * 4 * size - 200_000) / 200_000 * 0.9
+            pacing.down.rate = math.inf
+            server.transport.send(DEVICE, train(1, 10 * size))
+            await until(lambda: any(device.inbox.arrived_ for device in devices))
+
+    asyncio.run(story())
+
+
+def test_rounded_and_compressed_models_arrive_as_the_simulator_would_have_them(tmp_path: Path) -> None:
+    async def story() -> None:
+        for number, encoding in enumerate((Encoding(half=True), Encoding(zstd=True), Encoding(half=True, zstd=True))):
+            async with (
+                serving(tmp_path / "s", Numbers(), encoding=encoding) as (server, _, port),
+                dialling(tmp_path / "d", port) as device,
+            ):
+                await until(lambda server=server: bool(server.inbox.joined))
+                packet = train(number, LARGE)
+                server.transport.send(DEVICE, packet)
+                await until(lambda device=device: len(device.inbox.arrived_) == 1)
+                expected = message_as_received(packet.message, encoding)
+                assert same(device.inbox.contents()[0], Packet(7, 1, number, expected))
+                assert server.transport.traffic()[DEVICE].sent == length_of(packet, encoding)
+
+    asyncio.run(story())

@@ -1,0 +1,106 @@
+"""Which acknowledged updates are in the global model, and which are lost, is known by name."""
+
+from __future__ import annotations
+
+from protocol_stage import Stage, address
+
+from async_hfl.core import messages as m
+from async_hfl.core.events import Acknowledged, Received, Started
+from async_hfl.core.identifiers import JobId
+from async_hfl.core.records import LostRecord
+from async_hfl.nodes.number_set import NumberSet
+
+
+def acknowledged(stage: Stage, device: str, gateway: str, at: float) -> None:
+    """The device hears that its last update is there."""
+    update = next(message for message in reversed(stage.sent) if type(message) is m.Update)
+    stage.happens(device, Acknowledged(at, address(gateway), update))
+
+
+def returns(stage: Stage, device: str, gateway: str, at: float) -> None:
+    stage.returns(device, (1, 2), at=at)
+    acknowledged(stage, device, gateway, at)
+
+
+def unsettled(stage: Stage, device: str) -> list[str]:
+    return [str(job) for job in stage.nodes[device].state.unsettled]
+
+
+def begun() -> Stage:
+    """d0 and d1 work for g0, d2 for g1."""
+    stage = Stage(gateway={"accounts": True}, cloud={"association_period": 1})
+    stage.begin(0, 0, 1)
+    return stage
+
+
+def test_an_upload_says_which_jobs_it_holds_and_the_next_job_tells_the_device() -> None:
+    stage = begun()
+    returns(stage, "d0", "g0", 100)
+    returns(stage, "d1", "g0", 110)
+    assert (unsettled(stage, "d0"), unsettled(stage, "d1")) == (["g0.1.1"], ["g0.1.2"])
+    (upload,) = stage.waiting("cloud", m.Upload)
+    assert upload.jobs == (1, 2)
+    stage.deliver("d0", m.Train, at=111)  # sent before the upload
+    assert unsettled(stage, "d0") == ["g0.1.1"]
+    stage.exchanges("g0", at=120)
+    assert 1 in stage.cloud.state.accounts[0, 1].decided
+    stage.deliver("d1", m.Train, at=130)
+    assert unsettled(stage, "d1") == []
+
+
+def test_what_a_lost_gateway_had_acknowledged_since_its_last_upload_is_listed_once() -> None:
+    stage = begun()
+    returns(stage, "d0", "g0", 100)
+    returns(stage, "d1", "g0", 110)
+    stage.deliver("d0", m.Train, at=112)
+    stage.exchanges("g0", at=120)
+    returns(stage, "d0", "g0", 130)  # mixed, never uploaded
+    stage.peer_lost("cloud", "g0", at=140)
+    assert stage.of(LostRecord) == []  # nobody has said yet that there is anything to lose
+    while stage.solves:
+        stage.solved(1, 1, 1, at=150)
+    stage.lose("d0", m.Train)  # what g0 sent last
+    while stage.waiting("g1", m.Assignment):
+        stage.deliver("g1", m.Assignment, at=160)
+    stage.deliver("d0", m.Train, at=180)
+    reported = stage.deliver("g1", m.Unsettled, at=181)
+    assert [str(job) for job in reported.jobs] == ["g0.1.1", "g0.1.3"]
+    stage.deliver("cloud", m.Unsettled, at=182, keep=True)
+    assert [(str(record.job), record.device) for record in stage.of(LostRecord)] == [("g0.1.3", 0)]
+    stage.deliver("cloud", m.Unsettled, at=183)  # reported again: listed once
+    assert len(stage.of(LostRecord)) == 1
+    assert unsettled(stage, "d0") == ["g0.1.1", "g0.1.3"]
+    stage.deliver("g1", m.Noted, at=184)
+    stage.deliver("d0", m.Noted, at=185)
+    assert unsettled(stage, "d0") == []
+
+
+def test_a_claim_on_a_gateway_that_lives_is_settled_by_its_upload_or_lost_with_it() -> None:
+    for lives in (True, False):
+        stage = begun()
+        returns(stage, "d0", "g0", 100)
+        # The device was moved to g1 and reports there.
+        stage.happens("cloud", Received(101, address("g1"), m.Unsettled(0, (JobId(0, 1, 1),))))
+        assert stage.of(LostRecord) == []
+        if lives:
+            returns(stage, "d1", "g0", 110)
+            stage.exchanges("g0", at=120)
+        stage.peer_lost("cloud", "g0", at=130)
+        assert len(stage.of(LostRecord)) == (0 if lives else 1)
+
+
+def test_warm_up_answers_are_nobodys_loss() -> None:
+    stage = Stage(gateway={"accounts": True}, cloud={"warmup": True, "warmup_quorum": 1.0})
+    stage.happens("cloud", Started(0.0))
+    stage.deliver("g0", m.WarmUp, at=0)
+    stage.returns("d0", (1, 2), at=10)
+    acknowledged(stage, "d0", "g0", 11)
+    assert unsettled(stage, "d0") == []
+
+
+def test_a_set_of_numbers_is_its_ranges() -> None:
+    numbers = NumberSet()
+    assert [numbers.add(n) for n in (5, 3, 4, 4, 9, 1, 2, 5)] == [True, True, True, False, True, True, True, False]
+    assert (numbers.firsts, numbers.lasts) == ([1, 9], [5, 9])
+    assert list(numbers) == [1, 2, 3, 4, 5, 9]
+    assert (len(numbers), 9 in numbers, 6 in numbers, 0 in numbers) == (6, True, False, False)

@@ -1,0 +1,42 @@
+"""Who is told of, and who is not: transfers that move, and those that do not."""
+
+from __future__ import annotations
+
+import asyncio
+
+from async_hfl.core.events import Progressed
+from async_hfl.core.identifiers import CLOUD, device_address
+from async_hfl.deployment.inbox import Inbox
+from async_hfl.deployment.progress import watch_progress
+from async_hfl.deployment.transport.transport import Progress
+
+HANG_GUARD_S = 60.0
+
+
+class Transfers:
+    """One moves at every look, one never."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def transfers(self) -> list[Progress]:
+        self.looks += 1
+        moving = Progress(device_address(1), 5, True, 10, 99, 0.0, float(self.looks))
+        stuck = Progress(CLOUD, 7, False, 10, 99, 0.0, 3.0)
+        return [moving, stuck]
+
+
+def test_only_what_moves_is_told() -> None:
+    async def story() -> None:
+        inbox, transfers = Inbox(), Transfers()
+        watching = asyncio.ensure_future(watch_progress(transfers, inbox, every_s=0.01))
+        found = []
+        while len(found) < 4:
+            found += await asyncio.wait_for(inbox.take(1), HANG_GUARD_S)
+        watching.cancel()
+        told = [made(1.0) for made in found]
+        # At the first look both are new.
+        assert told[:2] == [Progressed(1.0, CLOUD), Progressed(1.0, device_address(1))]
+        assert told[2:] == [Progressed(1.0, device_address(1))] * 2
+
+    asyncio.run(story())

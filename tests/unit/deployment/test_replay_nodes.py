@@ -1,0 +1,127 @@
+"""A node's log replays: over crashes, from where its models are still there; and what differs is seen."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from async_hfl.core.events import PeerJoined, Received, Returned, Started, Trained
+from async_hfl.core.identifiers import JobId, gateway_address
+from async_hfl.core.learner import TrainingResult
+from async_hfl.core.messages import Train
+from async_hfl.core.weights import Weights, frozen
+from async_hfl.deployment.identity_card import IdentityCard
+from async_hfl.deployment.replay import TOLERANCE, NodeReplay, replay_node
+from async_hfl.deployment.store.node_store import MAKERS, NodeStore
+from async_hfl.deployment.store.stored_node import StoredNode
+from async_hfl.deployment.wrapping import wrapped
+from async_hfl.nodes.delivery import Arrived, Packet, Receipt, ReliableNode
+from async_hfl.nodes.device import DeviceNode
+from async_hfl.nodes.recovery import DurableNode
+
+CARD = IdentityCard("device", "d0", 77, 0, 5, "{}", "")
+PEER = gateway_address(1)
+MODEL_BYTES = 4 * 5000
+
+
+def weights(seed: int) -> Weights:
+    return frozen(np.random.default_rng(seed).normal(size=MODEL_BYTES // 4).astype(np.float32))
+
+
+def make() -> ReliableNode:
+    return wrapped(CARD, DeviceNode())
+
+
+def live(path: Path, jobs: int, *, budget: int = 10**9, crash_every: int = 3) -> None:
+    """A device that does some jobs, and whose process is killed after every few of them, over an event just begun."""
+    number = 0
+    while number < jobs:
+        with NodeStore.open(path, budget) as store:
+            node = DurableNode(make, store)
+            if store.last_event() is None:
+                node.checkpoint()
+                node.handle(Started(0.0))
+            else:
+                node.recover()
+                node.handle(Returned(float(number)))
+            store.handled(node.handle(PeerJoined(float(number), PEER)))
+            for _ in range(crash_every):
+                number += 1
+                job = JobId(1, 1, number)
+                train = Packet(77, 9, number, Train(job, weights(number), 0, 0, 1))
+                result = TrainingResult(weights(1000 + number), 10, 5, 0.5, 0.25)
+                for event in (
+                    Arrived(float(number), PEER, train, 0.1),
+                    Trained(number + 0.5, job, result, 0.4),
+                    Arrived(number + 0.6, PEER, Receipt(77, 5, number), 0.0),
+                ):
+                    store.handled(node.handle(event))
+                store.commit()
+            node.checkpoint()
+            node.handle(Received(number + 0.9, PEER, Train(JobId(1, 1, 999), weights(3), 0, 0, 1)))  # never committed
+
+
+def replayed(path: Path) -> NodeReplay:
+    with StoredNode(path) as stored:
+        return replay_node(stored, "d0", make, None)
+
+
+def test_a_node_that_was_killed_and_restarted_replays_as_one_life(tmp_path: Path) -> None:
+    live(tmp_path, 12)
+    found = replayed(tmp_path)
+    assert found.differences == []
+    assert found.events == 3 * 12 + 2 * 4  # every job is three events, and every life begins with two
+    assert (found.skipped, found.missing, found.tolerance) == (0, set(), 0.0)
+    assert found.effects >= 36
+
+
+def test_where_models_were_evicted_replay_begins_later(tmp_path: Path) -> None:
+    live(tmp_path, 30, budget=20 * MODEL_BYTES)
+    found = replayed(tmp_path)
+    assert found.differences == []
+    assert found.missing
+    assert 0 < found.skipped < 3 * 30 + 2 * 10
+    assert found.events == 3 * 30 + 2 * 10 - found.skipped
+
+
+def change(path: Path, statement: str, *values: object) -> None:
+    with sqlite3.connect(path / "node.db") as database:
+        database.execute(statement, values)
+    database.close()
+
+
+def test_another_outcome_than_was_logged_is_a_difference(tmp_path: Path) -> None:
+    live(tmp_path, 6)
+    with sqlite3.connect(tmp_path / "node.db") as database:
+        ((other,),) = database.execute("SELECT effects FROM log WHERE number = 2").fetchall()
+    database.close()
+    change(tmp_path, "UPDATE log SET effects = ? WHERE number = 4", other)
+    (difference,) = replayed(tmp_path).differences
+    assert "event 4" in difference
+    assert "Trained" in difference
+
+
+@pytest.mark.parametrize(("factor", "differs"), [(1 + TOLERANCE / 10, False), (1 + 100 * TOLERANCE, True)])
+def test_on_another_processor_a_tolerance_holds(tmp_path: Path, factor: float, differs: bool) -> None:
+    """As if another machine had worked out slightly other numbers."""
+    with NodeStore.open(tmp_path) as store:
+        node = DurableNode(make, store)
+        node.checkpoint()
+        node.handle(PeerJoined(0.0, PEER))
+        job = JobId(1, 1, 1)
+        node.handle(Arrived(1.0, PEER, Packet(77, 9, 1, Train(job, weights(1), 0, 0, 1)), 0.1))
+        trained = Trained(1.5, job, TrainingResult(weights(2), 10, 5, 0.5, 0.25), 0.4)
+        node.handle(trained)
+        other = make()
+        other.handle(PeerJoined(0.0, PEER))
+        other.handle(Arrived(1.0, PEER, Packet(77, 9, 1, Train(job, weights(1), 0, 0, 1)), 0.1))
+        slightly = TrainingResult(frozen(weights(2) * np.float32(factor)), 10, 5, 0.5 * factor, 0.25)
+        store.handled(other.handle(Trained(1.5, job, slightly, 0.4)))
+        store.put(MAKERS, [{"processor": "another"}])
+        store.commit()
+    found = replayed(tmp_path)
+    assert found.tolerance == TOLERANCE
+    assert bool(found.differences) == differs

@@ -1,0 +1,80 @@
+"""A simulation rounds and counts models as a deployment with the same settings would send them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from async_hfl.assembly.build import build
+from async_hfl.assembly.settings import LifeSection, NetworkSection, Settings, TaskSection, TransferSection
+from async_hfl.encoding.rounding import to_half
+from async_hfl.simulation.simulator import Simulator
+
+SIZE = 1000
+
+
+class Sizes:
+    """A journal that remembers the model bytes of each message that was sent."""
+
+    def __init__(self) -> None:
+        self.models: set[int] = set()
+
+    def write(self, record: Any) -> None: ...
+
+    def write_sent(self, *fields: Any) -> None:
+        self.models.add(fields[6])
+
+    def epoch(self, record: Any, ledger: Any) -> None: ...
+
+
+def simulated(
+    transfer: TransferSection, life: LifeSection | None = None
+) -> tuple[Sizes, list[np.ndarray[Any, Any]], Any]:
+    """The sizes of all messages, and the models under way in the middle of the run."""
+    settings = Settings(
+        task=TaskSection(name="null", devices=12, model_size=SIZE),
+        network=NetworkSection(name="uniform", gateways=2),
+        life=life or LifeSection(),
+        transfer=transfer,
+    )
+    built = build(settings, 1)
+    journal = Sizes()
+    simulator = Simulator(built.world, journal)
+    simulator.start()
+    seen = [0]
+
+    def enough() -> bool:
+        seen[0] += 1
+        return seen[0] > 400
+
+    simulator.run(enough)
+    under_way = [getattr(what, "message", None) for *_, what in simulator.queue.heap]
+    if simulator.carriage is not None:
+        under_way += [transfer.message for transfer in simulator.carriage.transfers._underway.values()]
+    found = [message.weights for message in under_way if hasattr(message, "weights")]
+    return journal, found, built.world
+
+
+def test_models_travel_rounded_and_count_half() -> None:
+    journal, models, world = simulated(TransferSection(half=True))
+    assert world.model_bytes == 2 * SIZE
+    assert journal.models == {0, 2 * SIZE}
+    assert models
+    assert all(np.array_equal(to_half(model).astype(np.float32), model) for model in models)
+    plain, exact, _ = simulated(TransferSection())
+    assert plain.models == {0, 4 * SIZE}
+    assert any(not np.array_equal(to_half(model).astype(np.float32), model) for model in exact)
+
+
+def test_where_things_fail_too() -> None:
+    journal, models, _ = simulated(TransferSection(half=True), LifeSection(transfer_loss=0.01))
+    assert max(journal.models) == 2 * SIZE
+    assert models
+    assert all(np.array_equal(to_half(model).astype(np.float32), model) for model in models)
+
+
+def test_compressed_models_count_what_the_first_one_takes() -> None:
+    journal, _, world = simulated(TransferSection(zstd=True))
+    assert world.model_bytes < 4 * SIZE
+    assert journal.models == {0, world.model_bytes}
