@@ -88,6 +88,7 @@ def test_runs_without_out_get_a_directory_each(call: Call) -> None:
             "manifest.json",
             "model.safetensors",
             "summary.json",
+            "timings.json",
         ]
 
 
