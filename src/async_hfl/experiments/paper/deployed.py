@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from async_hfl.assembly.loading import as_table, compose
 from async_hfl.assembly.local_learning import Local, Part
 from async_hfl.assembly.settings import Settings
 from async_hfl.core.errors import UserError
+from async_hfl.core.identifiers import DEVICE_TIER
 from async_hfl.deployment.cloud_process import NUMBERS
 from async_hfl.deployment.node_journal import read_fact
 from async_hfl.experiments.clusters import Make
@@ -29,6 +30,7 @@ from async_hfl.experiments.folder import SweepFolder
 from async_hfl.experiments.paper import testbed
 from async_hfl.experiments.paper.entry import Asked
 from async_hfl.experiments.planned_run import PlannedRun, planned
+from async_hfl.journal.events_file import read_events
 from async_hfl.journal.run_directory import RunDirectory
 
 PRESETS = ("paper", "tight")
@@ -66,7 +68,7 @@ def _make(
 ) -> api.Run:
     settings = compose(**run.arguments()).settings
     devices = settings.task.devices
-    measured = _measured(folder, run.task, settings)
+    measured = _measured(folder, run, settings)
     facts = {"time_factor": time_factor, "measured": measured, "clients": testbed.names()[:devices]}
     return api.cluster(
         gateways=settings.network.gateways,
@@ -82,25 +84,44 @@ def _make(
     )
 
 
-def _measured(folder: SweepFolder, task: str, settings: Settings) -> dict[str, Any]:
+def _measured(folder: SweepFolder, run: PlannedRun, settings: Settings) -> dict[str, Any]:
     """One training of one device, timed once for all runs of a folder: a run begun anew is the same run."""
     table = as_table(settings)["task"]
     digest = hashlib.blake2b(json.dumps(table, sort_keys=True).encode(), digest_size=6).hexdigest()
     path = folder.path / "measured" / f"{digest}.json"
     if not path.is_file():
         devices = settings.task.devices
-        sets = [f"task.{key}={json.dumps(table[key])}" for key in ("samples_per_device", "classes_per_device")]
-        found = check_device(task, Local((Part(0, devices),)), sets)
+        found = check_device(run.task, Local((Part(0, devices),)), [text for text in run.overrides if _of_task(text)])
         path.parent.mkdir(parents=True, exist_ok=True)
         measured = {"compute_s": found["compute_s"][0], "model_bytes": found["model_bytes"]}
-        path.write_text(json.dumps({"task": task, "devices": devices, **measured}) + "\n")
+        path.write_text(json.dumps({"task": run.task, "devices": devices, **measured}) + "\n")
     known: dict[str, Any] = json.loads(path.read_bytes())
     return known
 
 
-def time_factor(run: RunDirectory) -> float:
-    """Seconds of the testbed that a second of the run stands for."""
-    return float(run.read_manifest().get("time_factor", 1.0))
+def _of_task(text: str) -> bool:
+    return text.strip().startswith("task.")
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The testbed's seconds of a run's own."""
+
+    factor: float = 1.0
+    began: float = 0.0
+    """When the first model left for a device: until then processes started and compiled."""
+
+    def at(self, at: float) -> float:
+        return (at - self.began) * self.factor
+
+
+def clock_of(run: RunDirectory) -> Clock:
+    factor = run.read_manifest().get("time_factor")
+    if factor is None:
+        return Clock()
+    models = (sent for _, sent in read_events(run.events, "sent") if sent["model"])
+    first = next((sent["at"] for sent in models if sent["receiver"][0] == DEVICE_TIER), 0.0)
+    return Clock(float(factor), first)
 
 
 def clients(run: RunDirectory) -> dict[int, str]:

@@ -13,7 +13,7 @@ import numpy as np
 from async_hfl.core.policies import Floats
 from async_hfl.experiments.folder import SweepFolder
 from async_hfl.experiments.paper import published, testbed
-from async_hfl.experiments.paper.deployed import clients, deployed_run, time_factor
+from async_hfl.experiments.paper.deployed import clients, clock_of, deployed_run
 from async_hfl.experiments.paper.entry import Asked, Entry
 from async_hfl.experiments.plan import Plan
 from async_hfl.experiments.planned_run import PlannedRun, planned
@@ -88,7 +88,7 @@ def _fig8(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
     rows = []
     for (task, method), runs in found.items():
         until = published.DEPLOYED_S.get(task, 2000.0)
-        ends = [(time_factor(run), summary) for run in runs if (summary := run.read_summary()) is not None]
+        ends = [(clock_of(run), summary) for run in runs if (summary := run.read_summary()) is not None]
         rows.append(
             (
                 task,
@@ -98,7 +98,7 @@ def _fig8(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
                 _over(_at(run, until) for run in runs),
                 *([_over(_at(run, until) for run in simulated.get((task, method), ()))] if simulated else []),
                 _over(summary["final_metric"] for _, summary in ends),
-                _over(factor * summary["virtual_s"] for factor, summary in ends),
+                _over(clock.at(summary["virtual_s"]) for clock, summary in ends),
                 float(np.mean([summary["bandwidth_bound_share"] for _, summary in ends])) if ends else None,
             )
         )
@@ -124,8 +124,11 @@ def _fig8(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
 
 
 def _notes(asked: Asked, runs: Sequence[RunDirectory]) -> tuple[str, ...]:
-    factors = sorted({time_factor(run) for run in runs} - {1.0})
-    scaled = [f"By real processes; all times are those of the run times {factor:g}." for factor in factors]
+    factors = sorted({clock_of(run).factor for run in runs} - {1.0})
+    scaled = [
+        f"By real processes, {factor:g} times as fast: all times are the run's times {factor:g}, from its first job on."
+        for factor in factors
+    ]
     return tuple(scaled) if asked.runs or scaled else (testbed.NOTE,)
 
 
@@ -147,16 +150,16 @@ def _curves(
     lines: dict[str, list[FigureLine]] = {}
     for runs, what in ((deployed, ""), (simulated, ", simulated")):
         for (task, method), (run, *_) in runs.items():
-            rows, factor = list(run.read_epochs()), time_factor(run)
-            x, y = (tuple(row["at"] * factor for row in rows), tuple(row["metric"] for row in rows))
+            rows, clock = list(run.read_epochs()), clock_of(run)
+            x, y = (tuple(clock.at(row["at"]) for row in rows), tuple(row["metric"] for row in rows))
             lines.setdefault(task, []).append(FigureLine(method + what, x, y))
     return tuple(Figure(f"Fig. 8: {task}", "seconds", "metric", tuple(drawn)) for task, drawn in lines.items())
 
 
 def _at(run: RunDirectory, until: float) -> float | None:
     """The metric of the last evaluation by then."""
-    factor = time_factor(run)
-    reached = [row["metric"] for row in run.read_epochs() if row["at"] * factor <= until]
+    clock = clock_of(run)
+    reached = [row["metric"] for row in run.read_epochs() if clock.at(row["at"]) <= until]
     return reached[-1] if reached else None
 
 
@@ -173,7 +176,7 @@ def _fig9(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
     simulated = {} if asked.runs else dict(enumerate(testbed.names()))
     for run in runs:
         jobs = read_columns(run).jobs
-        times = time_factor(run) * np.column_stack((jobs.download_s, jobs.training_s, jobs.upload_s))
+        times = clock_of(run).factor * np.column_stack((jobs.download_s, jobs.training_s, jobs.upload_s))
         called = clients(run) or simulated
         devices = jobs.device.tolist()
         for place in sorted(np.flatnonzero(np.isfinite(times).all(axis=1)).tolist(), key=devices.__getitem__):
