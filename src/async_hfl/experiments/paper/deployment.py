@@ -114,11 +114,11 @@ def _fig8(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         Column("bound", "share", note="selections in which the bandwidth kept a candidate out"),
     )
     title = f"Fig. 8: convergence on the deployment (preset {asked.preset})"
-    notes = _notes(asked, [run for runs in found.values() for run in runs])
+    every = [run for runs in found.values() for run in runs]
+    notes = _notes(asked, every)
     table = Table(title, columns, tuple(rows), notes)
     groups = tuple(RunGroup(method, tuple(run.path for run in runs), task) for (task, method), runs in found.items())
-    # Curves of runs are in their own seconds; these are in the testbed's.
-    figures = _curves(found, simulated) if asked.time_factor is not None else ()
+    figures = _curves(found, simulated) if _scaled(every) else ()
     page = Comparison(title, tables=(table,), figures=figures, command=asked.command, reference="async-hfl")
     return Report(page, () if figures else groups, (narrow(table),))
 
@@ -130,6 +130,11 @@ def _notes(asked: Asked, runs: Sequence[RunDirectory]) -> tuple[str, ...]:
         for factor in factors
     ]
     return tuple(scaled) if asked.runs or scaled else (testbed.NOTE,)
+
+
+def _scaled(runs: Sequence[RunDirectory]) -> bool:
+    """Then their own curves, which are in their own seconds, are not drawn."""
+    return any(clock_of(run).factor != 1.0 for run in runs)
 
 
 def _counterparts(asked: Asked, plan: Plan, folder: SweepFolder) -> dict[tuple[str, str], list[RunDirectory]]:
@@ -202,7 +207,7 @@ def _fig9(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
     table = Table(title, columns, rows, tuple(note for note in notes if note))
     kinds = ("Raspberry Pis", "cluster" if simulated else "devices")
     figures = tuple(_broken_up(what, half, means) for what, half in zip(kinds, halves, strict=True) if half)
-    groups = (RunGroup("async-hfl", tuple(run.path for run in runs)),) if runs else ()
+    groups = (RunGroup("async-hfl", tuple(run.path for run in runs)),) if runs and not _scaled(runs) else ()
     return Report(Comparison(title, tables=(table,), figures=figures, command=asked.command), groups)
 
 
