@@ -120,6 +120,7 @@ class GatewayProcess:
                 )
                 keep_card(self.store, card)
             self.card = card
+            self.store.limit(self.plan.payload_budget(card))
             return await self._run(card)
 
     async def _run(self, card: IdentityCard) -> Ended:
@@ -129,6 +130,7 @@ class GatewayProcess:
             inbox,
             self.store.spool,
             encoding=Encoding(bool(card.facts["half"]), bool(card.facts["zstd"])),
+            crowded=lambda: inbox.crowded,
             vet=vetting(self._address, Facts(int(card.facts["model_size"]))),
             is_known=lambda *packet: shell.is_known(*packet),
             digests=lambda sender, data: telemetry.watched() if data == WATCHED else None,
