@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from fault_audit import Audit, audit, delivery_of
 
+from async_hfl.assembly.replaying import replay
 from async_hfl.core.identifiers import JobId, gateway_address
 from async_hfl.core.messages import Update
 from async_hfl.core.plain import from_plain
@@ -223,10 +224,14 @@ class Scene:
                 assert code == 0, f"{node.name} ended with {code}\n{node.last_words()}"
 
     def audit(self, without: tuple[str, ...] = (), dead: tuple[Path, ...] = ()) -> Audit:
-        """`without`: gateways that are gone for good."""
+        """What became of every update; and every log replays, killed or not. `without`: gateways gone for good."""
         state = self.cluster.state_of
         gateways = [state(name) for name in self.cluster.gateway_names if name not in without]
         devices = [state(name) for name in self.cluster.device_names]
+        again = replay(self.cluster.folder / "nodes")
+        assert again.differences == 0, again.first_differences
+        assert again.payloads_missing == 0
+        assert again.nodes == 1 + self.cluster.plan.gateways + self.cluster.plan.devices
         return audit(state("cloud"), gateways, devices, dead)
 
 
