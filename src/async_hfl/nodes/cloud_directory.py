@@ -8,8 +8,8 @@ what it says later void.
 
 from __future__ import annotations
 
-from math import isnan
 from collections.abc import Iterable
+from math import isnan
 
 import numpy as np
 import numpy.typing as npt
