@@ -259,7 +259,7 @@ async def scene(
         f"task.model_size={MODEL_NUMBERS}",
         "cloud.epochs=100000",
         "cloud.linger=3",
-        "gateway.epochs=4",
+        "gateway.epochs=2",
         "gateway.bandwidth=unlimited",
         *settings,
     )
