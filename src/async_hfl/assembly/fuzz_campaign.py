@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import async_hfl
 from async_hfl.assembly.fuzzing import fuzz
 from async_hfl.simulation.faults import Outcome
 
@@ -116,7 +115,7 @@ def _together(one: Campaign, other: Campaign) -> Campaign:
 
 def _program_digest() -> str:
     digest = hashlib.sha256()
-    root = Path(async_hfl.__file__).parent
+    root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
     return digest.hexdigest()

@@ -16,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import random
 import socket
 import struct
 from dataclasses import dataclass
+
+from async_hfl.core.randomness import stream
 
 _MOST_BYTES = 65_536
 _LEAST_BYTES = 512
@@ -46,7 +47,7 @@ class Direction:
         self.shape = shape
         self.bytes = 0
         """Carried so far."""
-        self._random = random.Random(seed)
+        self._random = stream(seed, "jitter")
         self._open = asyncio.Event()
         self._open.set()
         self._free_at = 0.0
@@ -76,7 +77,7 @@ class Direction:
         await _until(self._free_at)
         await self._open.wait()
         self.bytes += size
-        return loop.time() + self.shape.delay_s + self._random.uniform(0.0, self.shape.jitter_s)
+        return loop.time() + self.shape.delay_s + float(self._random.uniform(0.0, self.shape.jitter_s))
 
 
 class LinkProxy:
