@@ -20,6 +20,10 @@ import socket
 import struct
 from dataclasses import dataclass
 
+import numpy as np
+
+from async_hfl.core.randomness import stream
+
 from async_hfl.core.randomness import stream
 
 _MOST_BYTES = 65_536
@@ -43,7 +47,7 @@ class Shape:
 
 
 class Direction:
-    def __init__(self, shape: Shape, seed: int) -> None:
+    def __init__(self, shape: Shape, rng: np.random.Generator) -> None:
         self.shape = shape
         self.bytes = 0
         """Carried so far."""
@@ -77,7 +81,7 @@ class Direction:
         await _until(self._free_at)
         await self._open.wait()
         self.bytes += size
-        return loop.time() + self.shape.delay_s + float(self._random.uniform(0.0, self.shape.jitter_s))
+        return loop.time() + self.shape.delay_s + float(float(self._rng.uniform(0.0, self.shape.jitter_s)))
 
 
 class LinkProxy:
@@ -85,8 +89,8 @@ class LinkProxy:
         self, target: tuple[str, int], *, up: Shape | None = None, down: Shape | None = None, seed: int = 0
     ) -> None:
         self.target = target
-        self.up = Direction(up or Shape(), 2 * seed)
-        self.down = Direction(down or Shape(), 2 * seed + 1)
+        self.up = Direction(up or Shape(), stream(seed, "link", "up"))
+        self.down = Direction(down or Shape(), stream(seed, "link", "down"))
         self.refusing = False
         self.port = 0
         self._server: asyncio.Server | None = None
