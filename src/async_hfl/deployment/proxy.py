@@ -24,8 +24,6 @@ import numpy as np
 
 from async_hfl.core.randomness import stream
 
-from async_hfl.core.randomness import stream
-
 _MOST_BYTES = 65_536
 _LEAST_BYTES = 512
 _PIECE_S = 0.05
@@ -51,7 +49,7 @@ class Direction:
         self.shape = shape
         self.bytes = 0
         """Carried so far."""
-        self._random = stream(seed, "jitter")
+        self._rng = rng
         self._open = asyncio.Event()
         self._open.set()
         self._free_at = 0.0
@@ -81,7 +79,7 @@ class Direction:
         await _until(self._free_at)
         await self._open.wait()
         self.bytes += size
-        return loop.time() + self.shape.delay_s + float(float(self._rng.uniform(0.0, self.shape.jitter_s)))
+        return loop.time() + self.shape.delay_s + float(self._rng.uniform(0.0, self.shape.jitter_s))
 
 
 class LinkProxy:
