@@ -180,6 +180,9 @@ class Scene:
 
     async def mid_upload(self, device: str, share: float = 0.3) -> str:
         """Wait until an update of that device is partly through; returns the gateway it goes to."""
+        return await asyncio.wait_for(self._mid_upload(device, share), HANG_GUARD_S)
+
+    async def _mid_upload(self, device: str, share: float) -> str:
         links = {gateway: self.cluster.links[device, gateway] for gateway in self.cluster.gateway_names}
         while True:
             before = {gateway: link.up.bytes for gateway, link in links.items()}

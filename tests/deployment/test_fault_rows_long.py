@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fault_audit import arrivals, open_requests
 from fault_rows import write_row
-from fault_scene import MODEL_BYTES, SLOW_ENOUGH, Scene, assert_nothing_lost, scene
+from fault_scene import HANG_GUARD_S, MODEL_BYTES, SLOW_ENOUGH, Scene, assert_nothing_lost, scene
 
 from async_hfl.core.identifiers import CLOUD, JobId
 from async_hfl.core.messages import Update
@@ -68,7 +68,7 @@ def test_the_cloud_is_killed_while_it_associates(tmp_path: Path) -> None:
             tmp_path, devices_per_process=4, settings=("association.period=1", "gateway.epochs=1")
         ) as stage:
             attempts = 1
-            while not await caught_solving(stage):
+            while not await asyncio.wait_for(caught_solving(stage), HANG_GUARD_S):
                 attempts += 1
                 if attempts > 200:
                     pytest.skip("the cloud solved too quickly to be caught at it in 200 attempts")
