@@ -231,10 +231,10 @@ class Scene:
         state = self.cluster.state_of
         gateways = [state(name) for name in self.cluster.gateway_names if name not in without]
         devices = [state(name) for name in self.cluster.device_names]
-        again = replay(self.cluster.folder / "nodes")
-        assert again.differences == 0, again.first_differences
-        assert again.payloads_missing == 0
-        assert again.nodes == 1 + self.cluster.plan.gateways + self.cluster.plan.devices
+        for name in self.watches:
+            again = replay(state(name))
+            assert again.differences == 0, again.first_differences
+            assert again.payloads_missing == 0
         return audit(state("cloud"), gateways, devices, dead)
 
 
