@@ -13,8 +13,8 @@ fig3          Fig. 3: map, delays and convergence in the motivating study (HAR)
 table6        Table 6: speed-up of Async-HFL over eight baselines on six data sets
 fig7-left     Fig. 7 left: bytes to the target, of the methods that are not synchronous
 fig7-right    Fig. 7 right: selection and association, each alone and both
-fig8          Fig. 8: convergence on the deployment: 30 cloud epochs (simulated, or --runs of real processes)
-fig9          Fig. 9: download, training and upload by client (simulated, or --runs of real processes)
+fig8          Fig. 8: convergence on the deployment: 30 cloud epochs (simulated, or --deployed)
+fig9          Fig. 9: download, training and upload by client (simulated, or --deployed)
 fig10-left    Fig. 10 left: speed-up by the bandwidth of gateways (MNIST)
 fig10-right   Fig. 10 right: speed-up by the accuracy to be reached (MNIST)
 fig11-left    Fig. 11 left: time to the target by kappa, the weight of latency in selection (HAR)
@@ -68,6 +68,10 @@ def test_fig_9_is_drawn_from_any_run(call: Call, tmp_path: Path) -> None:
         (["paper", "table6", "--network", "uniform"], "nycmesh-paper, nycmesh"),
         (["paper", "table6", "--preset", "loose"], "paper, authors, tight"),
         (["paper", "table6", "--runs", "x"], "only fig8 and fig9"),
+        (["paper", "table6", "--deployed"], "--deployed: of fig8 and fig9"),
+        (["paper", "fig8", "--time-factor", "3"], "say --deployed"),
+        (["paper", "fig8", "--deployed", "--time-factor", "0.5"], "at least 1"),
+        (["paper", "fig8", "--deployed", "--preset", "authors"], "paper, tight"),
         (["paper", "table6", "--tasks", "mnst"], "did you mean mnist?"),
     ],
 )

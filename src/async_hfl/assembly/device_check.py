@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from async_hfl.assembly.deployed_nodes import settings_text
@@ -20,11 +21,11 @@ class _Nobody:
         return
 
 
-def check_device(task: str | None, local: Local) -> dict[str, Any]:
+def check_device(task: str | None, local: Local, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Loads and trains in a process of its own, as it will be; raises what is wrong. The settings are the task's."""
     parts = [source for source in local.sources if isinstance(source, Part)]
     devices = [f"task.devices={parts[0].of}"] if parts else []
-    composed = compose(task=task, network="deployed", overrides=devices)
+    composed = compose(task=task, network="deployed", overrides=[*overrides, *devices])
     text = settings_text(composed.settings)
 
     child = TrainingChild(_Make(text, composed.choice.seed, local), _Nobody())
@@ -32,7 +33,12 @@ def check_device(task: str | None, local: Local) -> dict[str, Any]:
         ready = child.start()
     finally:
         child.close()
-    return {"task": composed.choice.task, "samples": list(ready.samples), "compute_s": list(ready.compute_s)}
+    return {
+        "task": composed.choice.task,
+        "samples": list(ready.samples),
+        "compute_s": list(ready.compute_s),
+        "model_bytes": ready.model_bytes,
+    }
 
 
 class _Make:

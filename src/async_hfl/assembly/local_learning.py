@@ -112,7 +112,7 @@ def local_learner(settings_text: str, seed: int, digest: str, local: Local) -> t
     seconds = tuple(_timed(own, TrainingJob(JobId(0, 0, 0), device, weights, 1)) for device in devices)
     if settings.evaluation.where == "devices":
         own.evaluate(0, weights)  # compiles
-    return own, Ready(tuple(own.samples(device) for device in devices), seconds)
+    return own, Ready(tuple(own.samples(device) for device in devices), seconds, learner.model_bytes)
 
 
 def _installed(settings: Settings, task: str) -> Settings:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from async_hfl.experiments.sweep import Swept
 
 
+_TIME_FACTOR = 10.0
+
+
 def add_commands(commands: Commands) -> None:
     sweep = commands.add_parser("sweep", help="make every run of a plan; goes on where it was stopped")
     sweep.add_argument("plan", type=Path, metavar="PLAN.toml")
@@ -45,6 +48,10 @@ def add_commands(commands: Commands) -> None:
     paper.add_argument("--seeds", metavar="N", help="how many, or which: 1,2,5 (default: as the paper has it)")
     paper.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="overrides")
     paper.add_argument("--runs", nargs="+", type=Path, metavar="RUN", help="fig8, fig9: draw these runs, simulate none")
+    paper.add_argument("--deployed", action="store_true", help="fig8, fig9: by real processes on this machine, in turn")
+    paper.add_argument(
+        "--time-factor", type=float, metavar="F", help="with --deployed: F times as fast as the testbed (10)"
+    )
     _add_work(paper, "runs/paper")
     finish(paper, _paper)
 
@@ -120,8 +127,9 @@ def _paper(options: argparse.Namespace) -> int:
             raise UserError(f"--{key} {getattr(options, key)}: for the paper there are {', '.join(known)}")
     if options.runs and entry.name not in ("fig8", "fig9"):
         raise UserError(f"--runs: {entry.name} is simulated; only fig8 and fig9 can be drawn from runs of your own")
+    factor = _time_factor(options, entry.name)
     folder = SweepFolder(options.out or Path("runs") / "paper")
-    kind = "-quick" if options.quick else ""
+    kind = ("-deployed" if factor is not None else "") + ("-quick" if options.quick else "")
     asked = Asked(
         quick=options.quick,
         preset=options.preset,
@@ -132,11 +140,26 @@ def _paper(options: argparse.Namespace) -> int:
         out=folder.path / f"{entry.name}-{options.preset}-{options.network}{kind}",
         command=_command(options, f"async-hfl paper {entry.name}{' --quick' if options.quick else ''}"),
         runs=tuple(options.runs or ()),
+        time_factor=factor,
     )
     plan = entry.plan(asked)
-    swept = _work(options, plan if not options.runs else Plan(plan.name, ()), folder)
+    swept = _work(options, plan if not options.runs else Plan(plan.name, ()), folder, factor)
     asked.out.mkdir(parents=True, exist_ok=True)
     return _told(options, plan, swept, entry.draw(asked, plan, folder), {}, asked.out)
+
+
+def _time_factor(options: argparse.Namespace, entry: str) -> float | None:
+    """None: simulated."""
+    if not options.deployed:
+        if options.time_factor is not None:
+            raise UserError("--time-factor: only real processes have one; say --deployed, too")
+        return None
+    if entry not in ("fig8", "fig9") or options.runs:
+        raise UserError("--deployed: of fig8 and fig9, and not of runs that are there (--runs)")
+    factor: float = _TIME_FACTOR if options.time_factor is None else options.time_factor
+    if not 1 <= factor < float("inf"):
+        raise UserError(f"--time-factor {factor:g}: must be at least 1")
+    return factor
 
 
 def _command(options: argparse.Namespace, command: str) -> str:
@@ -146,10 +169,13 @@ def _command(options: argparse.Namespace, command: str) -> str:
         value = getattr(options, key, None)
         if value is not None:
             parts.append(f"--{key} {value}")
+    if getattr(options, "deployed", False):
+        parts.append(f"--deployed --time-factor {options.time_factor or _TIME_FACTOR:g}")
     return " ".join([*parts, *(f"--set {text}" for text in options.overrides)])
 
 
-def _work(options: argparse.Namespace, plan: Plan, folder: SweepFolder) -> Swept:
+def _work(options: argparse.Namespace, plan: Plan, folder: SweepFolder, time_factor: float | None = None) -> Swept:
+    """With a time factor: by real processes."""
     from async_hfl.experiments.comparison import check_reference
     from async_hfl.experiments.sweep import sweep
     from async_hfl.experiments.view import SweepView
@@ -158,8 +184,13 @@ def _work(options: argparse.Namespace, plan: Plan, folder: SweepFolder) -> Swept
     if options.limit_minutes is not None and not options.limit_minutes > 0:
         raise UserError(f"--limit-minutes {options.limit_minutes:g}: must be more than 0")
     limit_s = None if options.limit_minutes is None else options.limit_minutes * 60
-    crew = _crew(options, folder)
     with SweepView(plan.name, quiet=options.json, panels=len({run.panel for run in plan.runs}) > 1) as view:
+        if time_factor is not None:
+            from async_hfl.experiments.clusters import deploy
+            from async_hfl.experiments.paper.deployed import maker
+
+            return deploy(plan.runs, folder, maker(folder, time_factor), view, limit_s=limit_s)
+        crew = _crew(options, folder)
         return sweep(plan.runs, folder, crew, view, limit_s=limit_s)
 
 

@@ -49,7 +49,7 @@ from async_hfl.nodes.delivery import ReliableNode
 from async_hfl.nodes.recovery import DurableNode
 
 log = logging.getLogger("async_hfl.cloud")
-_NUMBERS = "numbers"
+NUMBERS = "numbers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class CloudProcess:
                     f"{plan.settings_digest[:16]}); give the same ones, or a new --state for a new run"
                 )
             self.card = card
-            self._known = self.store.get(_NUMBERS) or {}
+            self._known = self.store.get(NUMBERS) or {}
             return await self._run(card)
 
     async def _run(self, card: IdentityCard) -> Ended:
@@ -244,7 +244,7 @@ class CloudProcess:
         if number is None:
             number = len(numbers)
             self._known = {**self._known, joining.role: {**numbers, joining.name: number}}
-            self.store.put(_NUMBERS, self._known)
+            self.store.put(NUMBERS, self._known)
             self.store.commit()
         if joining.via is not None and joining.ready:
             self._device_joined(number, joining.via.number, joining, probe_s)

@@ -50,6 +50,7 @@ class Ready:
     """By device."""
     compute_s: tuple[float, ...]
     """One training each, timed."""
+    model_bytes: int = 0
 
 
 class TrainingFailed(UserError):
@@ -107,7 +108,7 @@ class TrainingChild:
         if kind == _FAILED:
             ready.set_exception(TrainingFailed(rest[0]))
             return
-        ready.set_result(Ready(tuple(rest[0]), tuple(rest[1])))
+        ready.set_result(Ready(tuple(rest[0]), tuple(rest[1]), rest[2]))
         self._listen(ours)
 
     @property
@@ -188,7 +189,7 @@ def _serve(pipe: Connection, make: Callable[[], tuple[LocalLearner, Ready]]) -> 
     except AsyncHflError as error:
         pipe.send_bytes(msgspec.msgpack.encode([_FAILED, str(error)]))
         return
-    pipe.send_bytes(msgspec.msgpack.encode([_READY, ready.samples, ready.compute_s]))
+    pipe.send_bytes(msgspec.msgpack.encode([_READY, ready.samples, ready.compute_s, ready.model_bytes]))
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         _work_for_ever(pipe, learner)
 

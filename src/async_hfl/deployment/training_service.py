@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from async_hfl.core.effects import Evaluate, StartTraining
 from async_hfl.core.events import Evaluated, Trained, TrainingBroke
@@ -43,7 +44,7 @@ class TrainingService:
         ready = await asyncio.to_thread(child.start)
         self._child = child
         longer = zip(ready.compute_s, self._slowdowns, strict=True)
-        return Ready(ready.samples, tuple(seconds * factor for seconds, factor in longer))
+        return replace(ready, compute_s=tuple(seconds * factor for seconds, factor in longer))
 
     async def close(self) -> None:
         if self._restarting is not None:

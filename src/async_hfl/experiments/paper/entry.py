@@ -32,6 +32,8 @@ class Asked:
     command: str = ""
     runs: tuple[Path, ...] = ()
     """Drawn in place of runs of the plan, where the entry can."""
+    time_factor: float | None = None
+    """By real processes, so many times as fast as the testbed, where the entry can; none: simulated."""
 
     def seeds_or(self, *, quick: int, full: int = 3) -> tuple[int, ...]:
         return self.seeds or tuple(range(1, 1 + (quick if self.quick else full)))

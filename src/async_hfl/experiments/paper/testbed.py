@@ -7,6 +7,7 @@ The delays in testbed.csv are made up to that description. A conclusion from the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -29,9 +30,30 @@ def settings(task: str) -> list[str]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Client:
+    name: str
+    compute_s: float
+    link_s: float
+    """A model's way to a gateway, over the mean of both."""
+
+
+def clients() -> list[Client]:
+    rows = [line.split(",") for line in path().read_text().splitlines()[2:]]
+    return [Client(name, float(compute), (float(a) + float(b)) / 2) for name, compute, a, b in rows]
+
+
 def names() -> list[str]:
-    lines = path().read_text().splitlines()
-    return [line.split(",")[0] for line in lines[2:]]
+    return [client.name for client in clients()]
+
+
+def classes(devices: int, time_factor: float, compute_s: float, model_bytes: int) -> list[str]:
+    """The clients on a machine that trains in `compute_s`, everything so many times as fast: as `cluster --class` takes
+    them. Nobody can be faster than the machine."""
+    return [
+        f"1:{max(1.0, client.compute_s / time_factor / compute_s):.4g}:{model_bytes * time_factor / client.link_s:.6g}"
+        for client in clients()[:devices]
+    ]
 
 
 def on_a_pi(name: str) -> bool:
