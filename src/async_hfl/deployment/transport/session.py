@@ -103,13 +103,18 @@ class Session:
         return self._over.done()
 
     async def goodbye(self, reason: str, refusal: bytes = b"", patience_s: float = 2.0) -> None:
-        """Say what is queued and then goodbye; do not wait long for a peer that does not listen."""
+        """Say what is queued and then goodbye; do not wait long for a peer that does not listen.
+
+        The peer then ends the stream. If we ended it first, grpc.aio could drop what it has not sent yet: to give up a
+        read cancels the call."""
         self._put(wire.Frame(goodbye=wire.Goodbye(reason=reason, refusal=refusal)))
+        self.said_goodbye = True
         try:
-            await asyncio.wait_for(self._frames.join(), patience_s)
+            async with asyncio.timeout(patience_s):
+                await self._frames.join()
+                await asyncio.shield(self._over)
         except TimeoutError:
             log.info("%s did not take our goodbye", self.peer)
-        self.said_goodbye = True
         self.end(f"we said goodbye: {reason}")
 
     def _spawn(self, work: Any) -> None:
