@@ -18,10 +18,16 @@ DIGITS = ("task.devices=18", "network.gateways=3", "cloud.epochs=12", "task.targ
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (async-hfl[dev])")
+def playwright() -> Any:
+    found = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (async-hfl[dev])")
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine (apt-get install chromium)")
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser(playwright: Any) -> Iterator[Any]:
+    """No longer than its module: while it is open an event loop runs in this thread, and nobody else's can."""
     with playwright.sync_playwright() as driver:
         found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield found
@@ -29,7 +35,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> dict[str, list[Path]]:
+def runs(tmp_path_factory: pytest.TempPathFactory, playwright: Any) -> dict[str, list[Path]]:
     """Small runs of three methods on digits, and one of a network in which things fail."""
     where = tmp_path_factory.mktemp("runs")
     made: dict[str, list[Path]] = {}

@@ -51,7 +51,8 @@ SETTINGS = {
     "negative bandwidth": ("gateway.bandwidth=-3", "gateway.bandwidth = -3"),
     "no equals sign": ("gateway.epochs", "--set gateway.epochs: write it as section.key=value, for example"),
     "no section": ("epochs=3", "--set epochs=3: write it as section.key=value"),
-    "too deep": ("gateway.epochs.most=3", "write it as section.key=value"),
+    "too deep": ("gateway.epochs.most=3", "gateway.epochs = {'most': 3} (--set gateway.epochs.most=3): must be"),
+    "far too deep": ("cloud.start.devices.most=3", "write it as section.key=value"),
     "task by its setting": (
         "task.name=null",
         "task.name = 'null' (--set task.name=null): the task is digits; choose anot",

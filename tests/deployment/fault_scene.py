@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from fault_audit import Audit, audit, delivery_of
 
+from async_hfl.assembly.replaying import replay
 from async_hfl.core.identifiers import JobId, gateway_address
 from async_hfl.core.messages import Update
 from async_hfl.core.plain import from_plain
@@ -179,6 +180,9 @@ class Scene:
 
     async def mid_upload(self, device: str, share: float = 0.3) -> str:
         """Wait until an update of that device is partly through; returns the gateway it goes to."""
+        return await asyncio.wait_for(self._mid_upload(device, share), HANG_GUARD_S)
+
+    async def _mid_upload(self, device: str, share: float) -> str:
         links = {gateway: self.cluster.links[device, gateway] for gateway in self.cluster.gateway_names}
         while True:
             before = {gateway: link.up.bytes for gateway, link in links.items()}
@@ -223,10 +227,14 @@ class Scene:
                 assert code == 0, f"{node.name} ended with {code}\n{node.last_words()}"
 
     def audit(self, without: tuple[str, ...] = (), dead: tuple[Path, ...] = ()) -> Audit:
-        """`without`: gateways that are gone for good."""
+        """What became of every update; and every log replays, killed or not. `without`: gateways gone for good."""
         state = self.cluster.state_of
         gateways = [state(name) for name in self.cluster.gateway_names if name not in without]
         devices = [state(name) for name in self.cluster.device_names]
+        for name in self.watches:
+            again = replay(state(name))
+            assert again.differences == 0, again.first_differences
+            assert again.payloads_missing == 0
         return audit(state("cloud"), gateways, devices, dead)
 
 
@@ -254,7 +262,7 @@ async def scene(
         f"task.model_size={MODEL_NUMBERS}",
         "cloud.epochs=100000",
         "cloud.linger=3",
-        "gateway.epochs=4",
+        "gateway.epochs=2",
         "gateway.bandwidth=unlimited",
         *settings,
     )

@@ -41,7 +41,7 @@ def test_a_certified_device_joins_and_sends(tmp_path: Path, authority: Authority
             dialling(tmp_path / "d0", port, "d0", credentials=host) as first,
             dialling(tmp_path / "d1", port, "d1", credentials=host) as second,
         ):
-            await until(lambda: len(server.inbox.joined) == 2)
+            await until(lambda: bool(first.inbox.joined and second.inbox.joined))
             for number, side in enumerate((first, second)):
                 side.transport.send(gateway_address(0), update(number, 50_000, number))
             await until(lambda: len(server.inbox.arrived_) == 2)

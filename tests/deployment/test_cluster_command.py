@@ -102,6 +102,25 @@ def test_its_replay_shows_no_difference(finished: tuple[Path, dict[str, Any]]) -
     assert (replayed["differences"], replayed["payloads_missing"]) == (0, 0)
 
 
+def test_solutions_are_worked_out_again(finished: tuple[Path, dict[str, Any]]) -> None:
+    run, _ = finished
+    solved = answer("replay", str(run / "nodes" / "cloud"), "--resolve")
+    assert solved["solutions"] > 0
+    assert (solved["nodes"], solved["differences"]) == (1, 0)
+
+
+def test_its_network_can_be_simulated(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """What would another method have done on these links?"""
+    run, _ = finished
+    trace = tmp_path / "trace.csv"
+    counts = answer("network", "record", str(run), str(trace))["rows"]
+    assert min(counts["download"], counts["upload"], counts["training"], counts["to_cloud"]) > 5
+    there = ("--network", "file", "--set", f"network.path={trace}", "--set", "task.devices=4")
+    few = ("--set", "task.classes_per_device=3", "--set", "cloud.epochs=3")
+    simulated = answer("run", "--task", "digits", "--method", "sync-oort", *there, *few, "--out", str(tmp_path / "run"))
+    assert simulated["cloud_epochs"] == 3
+
+
 def test_the_journals_can_be_collected_again(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     run, result = finished
     collected = answer("collect", str(tmp_path / "again"), str(run / "nodes"))

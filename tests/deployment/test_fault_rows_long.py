@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fault_audit import arrivals, open_requests
 from fault_rows import write_row
-from fault_scene import MODEL_BYTES, SLOW_ENOUGH, Scene, assert_nothing_lost, scene
+from fault_scene import HANG_GUARD_S, MODEL_BYTES, SLOW_ENOUGH, Scene, assert_nothing_lost, scene
 
 from async_hfl.core.identifiers import CLOUD, JobId
 from async_hfl.core.messages import Update
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 
 def test_the_cloud_is_killed_in_warm_up(tmp_path: Path) -> None:
     async def play() -> None:
-        async with scene(tmp_path, running=False) as stage:
+        async with scene(tmp_path, devices_per_process=4, running=False) as stage:
             gateway = stage.cluster.gateway_names[0]
             await stage.until_seen(0.0, gateway, "sent", message="Train")
             assert not stage.since(0.0, "cloud", "life", what="warmup_ended")
@@ -64,9 +64,11 @@ def test_the_cloud_is_killed_while_it_associates(tmp_path: Path) -> None:
         return False
 
     async def play() -> None:
-        async with scene(tmp_path, settings=("association.period=1", "gateway.epochs=1")) as stage:
+        async with scene(
+            tmp_path, devices_per_process=4, settings=("association.period=1", "gateway.epochs=1")
+        ) as stage:
             attempts = 1
-            while not await caught_solving(stage):
+            while not await asyncio.wait_for(caught_solving(stage), HANG_GUARD_S):
                 attempts += 1
                 if attempts > 200:
                     pytest.skip("the cloud solved too quickly to be caught at it in 200 attempts")
@@ -93,7 +95,7 @@ def test_the_cloud_is_killed_while_it_associates(tmp_path: Path) -> None:
 
 def test_two_are_killed_at_once(tmp_path: Path) -> None:
     async def play() -> None:
-        async with scene(tmp_path) as stage:
+        async with scene(tmp_path, devices_per_process=4) as stage:
             gateway = await stage.mid_upload("device-1")
             (other,) = set(stage.cluster.gateway_names) - {gateway}
             killed = await stage.kill("cloud", gateway)
@@ -117,7 +119,7 @@ def test_two_are_killed_at_once(tmp_path: Path) -> None:
 
 def test_a_gateway_comes_back_without_its_disk(tmp_path: Path) -> None:
     async def play() -> None:
-        async with scene(tmp_path, settings=("gateway.epochs=8",)) as stage:
+        async with scene(tmp_path, devices_per_process=4, settings=("gateway.epochs=8",)) as stage:
             gateway = await stage.mid_upload("device-1")
             await stage.until("it has something to lose", lambda: stage.mixed_and_not_uploaded(gateway) >= 3)
             killed = await stage.kill(gateway)
@@ -202,7 +204,9 @@ def test_messages_come_twice_and_out_of_order(tmp_path: Path) -> None:
 
     async def play() -> None:
         rng = random.Random(5)
-        async with scene(tmp_path, shape=Shape(rate=SLOW_ENOUGH.rate * 2, delay_s=0.05, jitter_s=0.1)) as stage:
+        async with scene(
+            tmp_path, devices_per_process=4, shape=Shape(rate=SLOW_ENOUGH.rate * 2, delay_s=0.05, jitter_s=0.1)
+        ) as stage:
             begin = time.monotonic()
             breaks = 0
             while time.monotonic() < begin + 20:
@@ -292,7 +296,7 @@ def test_a_restart_with_a_clock_set_back(tmp_path: Path) -> None:
         faketime = sorted(glob("/usr/lib/*/faketime/libfaketime.so.1"))
         if faketime:  # preloaded: the program of that name would stand between a process and its parent
             behind += ["env", f"LD_PRELOAD={faketime[0]}", "FAKETIME=-12h", "FAKETIME_DONT_FAKE_MONOTONIC=1"]
-        async with scene(tmp_path) as stage:
+        async with scene(tmp_path, devices_per_process=4) as stage:
             gateway = await stage.mid_upload("device-1")
             last = max(s.fields["at"] for s in stage.since(0.0, gateway, "sent"))
             killed = await stage.kill(gateway)

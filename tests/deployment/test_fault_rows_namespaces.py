@@ -66,7 +66,7 @@ def test_one_packet_in_ten_is_lost(tmp_path: Path) -> None:
         return sum(int(line.split("packets ")[1].split()[0]) for line in text.splitlines() if "packets " in line)
 
     async def play() -> None:
-        async with scene(tmp_path, shape=Shape(), prepared=drop, settings=("gateway.epochs=4",)) as stage:
+        async with scene(tmp_path, shape=Shape(), prepared=drop) as stage:
             begin = time.monotonic()
             uploads = len(stage.since(0.0, "cloud", "upload"))
             await asyncio.sleep(20)

@@ -22,7 +22,7 @@ from async_hfl.deployment.identity.credentials import Certified
 from async_hfl.deployment.membership import Joining
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport import calls, joining
-from async_hfl.deployment.transport.session import readable
+from async_hfl.deployment.transport.sending import readable
 from async_hfl.deployment.vetting import Facts, vetting
 from async_hfl.encoding import parcels
 from async_hfl.nodes.delivery import Packet

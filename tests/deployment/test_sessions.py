@@ -276,7 +276,7 @@ def test_bandwidth_is_shared_and_can_change(tmp_path: Path) -> None:
         async with AsyncExitStack() as stack:
             server, _, port = await stack.enter_async_context(serving(tmp_path / "s", Numbers(), pacing=pacing))
             devices = [await stack.enter_async_context(dialling(tmp_path / name, port, name)) for name in ("d0", "d1")]
-            await until(lambda: len(server.inbox.joined) == 2)
+            await until(lambda: all(device.inbox.joined for device in devices))
             begun = loop.time()
             for device in devices:
                 device.transport.send(GATEWAY, update(1, size))

@@ -121,7 +121,7 @@ BREAKAGES = {
     ),
     "come back without a disk under the old incarnation": (
         "mix",
-        "simulation/faults.py",
+        "simulation/fault_hosts.py",
         "        self._incarnation += 1_000_000\n",
         "",
     ),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from async_hfl.assembly.fuzzing import fuzz
-from async_hfl.simulation.faults import Outcome
+from async_hfl.simulation.fault_hosts import Outcome
 
 _CHUNK = 10
 _PIECE = 500

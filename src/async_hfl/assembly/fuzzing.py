@@ -25,7 +25,8 @@ from async_hfl.nodes.delivery import Node, ReliableNode
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway import GatewayNode
 from async_hfl.nodes.rules import CloudRules, GatewayRules, GradientKind
-from async_hfl.simulation.faults import FaultSimulator, Host, Outcome
+from async_hfl.simulation.fault_hosts import Host, Outcome
+from async_hfl.simulation.faults import FaultSimulator
 from async_hfl.simulation.weather import Weather
 
 MODEL_SIZE = 3

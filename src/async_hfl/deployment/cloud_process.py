@@ -165,6 +165,7 @@ class CloudProcess:
             inbox,
             self.store.spool,
             encoding=Encoding(bool(plan.facts["half"]), bool(plan.facts["zstd"])),
+            crowded=lambda: inbox.crowded,
             vet=vetting(
                 CLOUD, Facts(int(plan.facts["model_size"])), lambda number: number < len(self._numbers("device"))
             ),

@@ -82,6 +82,7 @@ class DeviceProcess:
                 card = await self._card(name, store, reached)
                 if card is None:
                     return  # the run is over
+                store.limit(self.plan.payload_budget(card))
                 devices.append(_Device(store, card, Inbox()))
             await self._work(devices)
         finally:
@@ -143,6 +144,7 @@ class DeviceProcess:
             inbox,
             store.spool,
             encoding=Encoding(bool(card.facts["half"]), bool(card.facts["zstd"])),
+            crowded=lambda: inbox.crowded,
             vet=vetting(device_address(card.number), Facts(int(card.facts["model_size"]))),
             is_known=lambda *packet: shell.is_known(*packet),
         )

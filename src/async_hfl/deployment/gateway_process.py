@@ -36,6 +36,7 @@ from async_hfl.nodes.recovery import DurableNode
 log = logging.getLogger("async_hfl.gateway")
 _ASK_AGAIN_S = 1.0
 _GOODBYE_S = 5.0
+"""At the end: the cloud says goodbye when it has our receipt; leaving before would cut that off on its way."""
 _LATECOMERS_S = 15.0
 _LOOK_S = 0.1
 _NO_LIMIT = 1e15
@@ -120,15 +121,18 @@ class GatewayProcess:
                 )
                 keep_card(self.store, card)
             self.card = card
+            self.store.limit(self.plan.payload_budget(card))
             return await self._run(card)
 
     async def _run(self, card: IdentityCard) -> Ended:
         inbox = Inbox()
+        self._over = asyncio.Event()
         self._address = gateway_address(card.number)
         transport = Transport(
             inbox,
             self.store.spool,
             encoding=Encoding(bool(card.facts["half"]), bool(card.facts["zstd"])),
+            crowded=lambda: inbox.crowded,
             vet=vetting(self._address, Facts(int(card.facts["model_size"]))),
             is_known=lambda *packet: shell.is_known(*packet),
             digests=lambda sender, data: telemetry.watched() if data == WATCHED else None,
@@ -150,7 +154,7 @@ class GatewayProcess:
         telemetry = Telemetry(
             lambda: gateway_digest(self._gateway, _total(transport)), lambda data: transport.send_digest(CLOUD, data)
         )
-        shell = Shell(
+        self._shell = shell = Shell(
             self._address,
             node,
             self.store,
@@ -159,6 +163,8 @@ class GatewayProcess:
             NoHands(),
             int(card.facts["model_bytes"]),
             began_at=card.began_at,
+            linger_s=_GOODBYE_S,
+            stays=lambda: not self._over.is_set(),
             share=float(card.facts["share"]),
             wrote=self._wrote,
             handled=self._pace,
@@ -177,7 +183,6 @@ class GatewayProcess:
             admitted=lambda admission: note_clock(self.store, shell.clock.now(), admission.at),
             refused=self._told,
         )
-        self._over = asyncio.Event()
         over = asyncio.get_running_loop().create_task(self._over.wait())
         moving = asyncio.get_running_loop().create_task(watch_progress(transport, inbox))
         try:
@@ -186,13 +191,11 @@ class GatewayProcess:
             await asyncio.wait([running, over], return_when=asyncio.FIRST_COMPLETED)
             if self._refused is not None and self._refused.kind == "refused":
                 raise Refused(f"the cloud refuses gateway {card.name}: {self._refused.reason}")
-            ended = await running if running.done() else Ended("")
+            ended = await running if running.done() or shell.stopping else Ended("")
             self._finished = self._refused or Refusal("finished", "the run is over", self._gateway.state.final_model)
             if not ended.reason:
                 self._told_devices |= self._present()
                 await server.goodbye(self._finished)
-                # The cloud says goodbye when it has our receipt; leaving before would cut that off on its way.
-                await asyncio.wait([over], timeout=_GOODBYE_S)
                 await self._tell_latecomers()
             return ended
         finally:
@@ -225,6 +228,7 @@ class GatewayProcess:
     def _told(self, refusal: Refusal) -> None:
         self._refused = refusal
         self._over.set()
+        self._shell.wake()
 
     def _pace(self) -> None:
         bandwidth = self._gateway.state.bandwidth

@@ -12,6 +12,7 @@ from async_hfl.core.events import Event, PeerJoined, PeerLost
 from async_hfl.core.identifiers import Address
 from async_hfl.nodes.delivery import Arrived, Packet, Receipt, TransferOver
 
+_CROWD = 5000
 Happening = Event | Arrived | TransferOver
 Made = Callable[[float], Happening | None]
 """What happens, given the time it is taken from the inbox at; None: nothing, after all."""
@@ -23,6 +24,11 @@ class Inbox:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Made] = asyncio.Queue()
+
+    @property
+    def crowded(self) -> bool:
+        """So many wait that peers had better wait too."""
+        return self._queue.qsize() > _CROWD
 
     def put(self, made: Made) -> None:
         self._queue.put_nowait(made)

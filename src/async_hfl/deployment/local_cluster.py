@@ -12,6 +12,7 @@ import os
 import secrets
 import signal
 import socket
+import time
 from asyncio.subprocess import Process
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from async_hfl.deployment.proxy import LinkProxy, Shape
 
 _LOOPBACK = "127.0.0.1"
 _LEAVING_S = 10.0
+_STRAGGLERS_S = 30.0
 _TOLD_LINES = 12
 _FIRST_PORT, _LAST_PORT = 15_000, 32_000
 
@@ -180,10 +182,21 @@ class LocalCluster:
 
     async def wait(self, tick: Callable[[], None] = lambda: None, tick_s: float = 0.5) -> None:
         """Until every process has ended as it should; `tick` is called now and then. Raises when one did not."""
+        told: set[str] = set()
+        alone_since: float | None = None
         while True:
             tick()
             waiting = [node for node in self.nodes.values() if node.running]
+            if waiting and all(node in self.hosts for node in waiting):
+                # Devices that were not in touch when their gateways said goodbye would dial for ever.
+                alone_since = alone_since or time.monotonic()
+                if time.monotonic() - alone_since > _STRAGGLERS_S:
+                    told |= {node.name for node in waiting}
+                    for node in waiting:
+                        node.kill(signal.SIGTERM)
             for node in self.nodes.values():
+                if node.name in told:
+                    continue
                 if node.process is not None and node.process.returncode not in (None, 0):
                     raise NodeFailed(
                         f"{node.name} ended with code {node.process.returncode}; its log is {node.log}\n"

@@ -16,10 +16,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import random
 import socket
 import struct
 from dataclasses import dataclass
+
+import numpy as np
+
+from async_hfl.core.randomness import stream
 
 _MOST_BYTES = 65_536
 _LEAST_BYTES = 512
@@ -42,11 +45,11 @@ class Shape:
 
 
 class Direction:
-    def __init__(self, shape: Shape, seed: int) -> None:
+    def __init__(self, shape: Shape, rng: np.random.Generator) -> None:
         self.shape = shape
         self.bytes = 0
         """Carried so far."""
-        self._random = random.Random(seed)
+        self._rng = rng
         self._open = asyncio.Event()
         self._open.set()
         self._free_at = 0.0
@@ -76,7 +79,7 @@ class Direction:
         await _until(self._free_at)
         await self._open.wait()
         self.bytes += size
-        return loop.time() + self.shape.delay_s + self._random.uniform(0.0, self.shape.jitter_s)
+        return loop.time() + self.shape.delay_s + float(self._rng.uniform(0.0, self.shape.jitter_s))
 
 
 class LinkProxy:
@@ -84,8 +87,8 @@ class LinkProxy:
         self, target: tuple[str, int], *, up: Shape | None = None, down: Shape | None = None, seed: int = 0
     ) -> None:
         self.target = target
-        self.up = Direction(up or Shape(), 2 * seed)
-        self.down = Direction(down or Shape(), 2 * seed + 1)
+        self.up = Direction(up or Shape(), stream(seed, "link", "up"))
+        self.down = Direction(down or Shape(), stream(seed, "link", "down"))
         self.refusing = False
         self.port = 0
         self._server: asyncio.Server | None = None

@@ -74,11 +74,13 @@ class Shell:
         share: float = 1.0,
         linger_s: float = 0.0,
         waits_for: Callable[[Parcel], bool] = lambda parcel: False,
+        stays: Callable[[], bool] = lambda: False,
         wrote: Callable[[Record], None] = lambda record: None,
         handled: Callable[[], None] = lambda: None,
     ) -> None:
         """`began_at`: where the clock of a new node begins. `share`: of four bytes a number that arrays take when sent
-        (`model_bytes` knows it already). `linger_s`: how long to wait at the end for the receipts that it `waits_for`.
+        (`model_bytes` knows it already). `linger_s`: how long to wait at the end for the receipts that it `waits_for`,
+        and while it `stays` to acknowledge what still comes.
         `wrote` sees every record, `handled` is called after every batch."""
         self.address = address
         self.node = node
@@ -90,6 +92,7 @@ class Shell:
         self._share = share
         self._linger_s = linger_s
         self._waits_for = waits_for
+        self._stays = stays
         self._wrote = wrote
         self._handled = handled
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -129,6 +132,11 @@ class Shell:
             timer.cancel()
         assert self._stop is not None
         return Ended(self._stop.reason)
+
+    @property
+    def stopping(self) -> bool:
+        """Its node has nothing left to do."""
+        return self._stop is not None
 
     def wake(self) -> None:
         """Let the loop look again whether it is over."""
@@ -212,7 +220,9 @@ class Shell:
         if self._stop is None:
             return False
         waiting = self.node.node.state.unacknowledged.values()
-        return self._lingered or bool(self._stop.reason) or not any(map(self._waits_for, waiting))
+        if self._lingered or self._stop.reason:
+            return True
+        return not self._stays() and not any(map(self._waits_for, waiting))
 
 
 def about(message: m.Message) -> JobId | UploadId | None:

@@ -9,6 +9,7 @@ what it says later void.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isnan
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +58,7 @@ class Registry:
             if link >= 0:
                 directory.latency[link] = known.round_latency
                 directory.measured[link] = True
-        if not np.isnan(known.loss):
+        if not isnan(known.loss):
             directory.samples[device] = known.samples
             directory.loss[device] = known.loss
             directory.squared_loss[device] = known.squared_loss

@@ -10,6 +10,7 @@ trigger whom), `silence` (patience with devices), `uploads` (resent until answer
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -434,5 +435,8 @@ class GatewayNode:
 
 
 def _finite(weights: Weights) -> bool:
-    """No NaN, no infinity."""
+    """No NaN, no infinity. One product tells in nearly every case; a huge but finite vector overflows it."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isfinite(float(np.dot(weights, weights))):
+            return True
     return bool(np.logical_and.reduce(np.isfinite(weights)))

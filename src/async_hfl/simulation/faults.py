@@ -10,10 +10,10 @@ then does not end, or leaves something unsaid, has stalled. All invariants are c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Any, Literal
+from typing import Any
 
 from async_hfl.core.effects import Effect, Evaluate, SetTimer, Solve, StartTraining, Stop, StopTraining, Write
 from async_hfl.core.errors import InvariantViolation
@@ -25,60 +25,13 @@ from async_hfl.core.policies import AssociationPolicy
 from async_hfl.core.randomness import scramble, stream
 from async_hfl.nodes.delivery import Arrived, Receipt, ReliableNode, Transmit
 from async_hfl.nodes.gateway import GatewayNode
-from async_hfl.nodes.recovery import DurableNode
+from async_hfl.simulation.fault_hosts import Doom, Host, Outcome
 from async_hfl.simulation.fault_sessions import Happening, Pair, Sessions
 from async_hfl.simulation.invariants import Invariants
-from async_hfl.simulation.memory_disk import MemoryDisk
 from async_hfl.simulation.weather import Weather
 
 TIME_LIMIT_S = 3e5
 EVENT_LIMIT = 300_000
-Doom = Literal["torn", "logged", "partly"]
-"""How a node dies over its next event: before it is in the log; when it is, and nothing else; when its records are, and
-some of its effects have left."""
-
-
-class Host:
-    """A machine with one node on it."""
-
-    def __init__(self, address: Address, make: Callable[[int], ReliableNode]) -> None:
-        """`make` is given the incarnation."""
-        self.address = address
-        self.up = True
-        self.life = 0
-        """Grows with every crash: what a former life had under way is gone."""
-        self.doom: Doom | None = None
-        self.handled = 0
-        self.stopped = False
-        self.disk_lost = False
-        self._make = make
-        self._incarnation = 1
-        self.start_anew()
-
-    def start_anew(self) -> None:
-        """With an empty disk."""
-        incarnation = self._incarnation
-        # A gateway that is told to begin anew counts on from its own: a drawn one must be far from all of those.
-        self._incarnation += 1_000_000
-        self.disk = MemoryDisk()
-        self.node = DurableNode(lambda: self._make(incarnation), self.disk)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    events: int
-    crashes: int
-    torn: int
-    disks_lost: int
-    lost: int
-    outages: int
-    resumed: int
-    declared_lost: int
-    jobs: int
-    uploads: int
-    acknowledged: int
-    updates_lost: int
-    virtual_s: float
 
 
 @dataclass(frozen=True, slots=True)

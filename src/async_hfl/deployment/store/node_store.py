@@ -165,6 +165,10 @@ class NodeStore:
         for array, offset in arrays:
             self._encoding.arrays.learn(array, Reference(digest, offset, array.nbytes))
 
+    def limit(self, budget: int) -> None:
+        """What is kept for replay alone, bytes; known only after the node was told its settings."""
+        self._budget = budget
+
     @property
     def spool(self) -> Path:
         return self.path / SPOOL

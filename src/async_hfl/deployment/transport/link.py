@@ -204,8 +204,8 @@ class Link:
         if inspect.isawaitable(waiting := self._admitted(answer)):
             await waiting
         session = Session(transport, answer.peer, frame.joined.session, _bounded(frame.joined.heartbeat_s, limits))
-        session.push = lambda out, transfer: self._push(channel, session, out, transfer)
-        session.pull = lambda into: self._pull(channel, session, into)
+        session.sending.push = lambda out, transfer: self._push(channel, session, out, transfer)
+        session.receiving.pull = lambda into: self._pull(channel, session, into)
         session.on_goodbye = self._goodbye
         self._session = session
         log.info("in touch with %s at %s", answer.peer, self.target)
@@ -248,7 +248,7 @@ class Link:
                 while out.sent < out.length:
                     data = await out.next_chunk(limits.stall_s)
                     chunk = wire.Chunk(session=session.number, transfer=transfer, offset=out.sent, data=data)
-                    session.sent(out, len(data))  # before: the word that it arrived may be quicker than we are
+                    session.sending.sent(out, len(data))  # before: the word that it arrived may be quicker than we are
                     async with asyncio.timeout(limits.stall_s):
                         await call.write(chunk)
                 async with asyncio.timeout(limits.stall_s):
@@ -257,7 +257,7 @@ class Link:
         finally:
             call.cancel()
         why = "" if held.whole else held.refused or f"only {held.bytes} bytes arrived"
-        session.finish_outgoing(transfer, why)
+        session.sending.finish(transfer, why)
 
     async def _pull(self, channel: Any, session: Session, into: Incoming) -> None:
         """Tries again while bytes come, so that a broken stream costs no more than a round trip."""
@@ -272,6 +272,7 @@ class Link:
         raise LinkError(f"it broke off after {into.part.held} of {into.part.length} bytes")
 
     async def _pull_once(self, channel: Any, session: Session, into: Incoming) -> None:
+        await into.flush()  # what an attempt before this one left
         wanted = wire.Wanted(session=session.number, transfer=into.transfer, offset=into.part.held)
         call = calls.call(channel, calls.PULL)(wanted)
         try:
@@ -283,8 +284,8 @@ class Link:
                         break
                     session.received(into, len(chunk.data))
                     await into.write(chunk.data)
-        finally:
             await into.flush()
+        finally:
             call.cancel()
 
 

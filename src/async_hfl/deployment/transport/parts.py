@@ -16,6 +16,7 @@ from async_hfl.encoding.parcels import Buffer
 
 _HASHED_IN_THREAD = 2**20
 _WRITTEN_AT_ONCE = 1024 * 1024
+_WRITTEN_EVERY_S = 1.0
 _KEPT_BY_CACHE = 512 * 1024
 """A parcel so small does not wait for the disk: the system takes it at once."""
 
@@ -85,28 +86,27 @@ class Incoming:
     part: Part
     started_at: float
     progress_at: float
-    waiting: list[bytes] = field(default_factory=list)
-    waiting_bytes: int = 0
+    written_at: float
 
     async def write(self, data: bytes) -> None:
         """To disk in larger strokes, by a thread: a slow card must not stop the heartbeats."""
-        self.waiting.append(data)
-        self.waiting_bytes += len(data)
-        if self.waiting_bytes >= _WRITTEN_AT_ONCE and self.arrived < self.part.length:
+        self.part.add(data)
+        due = self.part.waiting >= _WRITTEN_AT_ONCE or self.progress_at - self.written_at > _WRITTEN_EVERY_S
+        if due and self.part.arrived < self.part.length:
             await self.flush()
 
     async def flush(self) -> None:
-        if self.waiting:
-            pieces = self.waiting
-            self.waiting, self.waiting_bytes = [], 0
-            if self.part.length <= _KEPT_BY_CACHE:
-                self.part.append(*pieces)
-            else:
-                await asyncio.to_thread(self.part.append, *pieces)
+        self.written_at = self.progress_at
+        if not self.part.waiting:
+            return
+        if self.part.length <= _KEPT_BY_CACHE:
+            self.part.drain()
+        else:
+            await asyncio.to_thread(self.part.drain)
 
     @property
     def arrived(self) -> int:
-        return self.part.held + self.waiting_bytes
+        return self.part.arrived
 
 
 async def digest_of(pieces: Sequence[Buffer], length: int) -> bytes:

@@ -229,7 +229,7 @@ class Server:
                 raise PeerError("a push without a chunk")
             await into.flush()
             if into.part.whole:
-                held = await session.finish_incoming(into)
+                held = await session.receiving.finish(into)
                 into = None
                 return held
             return wire.Held(transfer=into.transfer, bytes=into.part.held)
@@ -240,26 +240,26 @@ class Server:
             return await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         finally:
             if session is not None and into is not None:
-                await _keep(session, into)
+                session.receiving.drop(into)
 
     async def _pull(self, wanted: Any, context: Any) -> AsyncIterator[Any]:
         try:
             session = self._session_of(wanted.session)
-            out = session.outgoing.get(wanted.transfer)
+            out = session.sending.open.get(wanted.transfer)
             if out is None or wanted.offset > out.length:
                 raise PeerError(f"transfer {wanted.transfer} is not on offer from {wanted.offset} on")
         except AsyncHflError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             return
-        out.begin(wanted.offset, session.window)
+        out.begin(wanted.offset, session.sending.window)
         moving = out.window
         try:
             # A second pull of the same transfer takes the place of the first.
-            while out.sent < out.length and wanted.transfer in session.outgoing and out.window is moving:
+            while out.sent < out.length and wanted.transfer in session.sending.open and out.window is moving:
                 data = await out.next_chunk(self._limits.stall_s, session.pacing.down.most_at_once)
                 await session.pacing.down.take(len(data))
                 chunk = wire.Chunk(offset=out.sent, data=data)
-                session.sent(out, len(data))  # before: the word that it arrived may be quicker than we are
+                session.sending.sent(out, len(data))  # before: the word that it arrived may be quicker than we are
                 yield chunk
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no progress")
@@ -288,16 +288,7 @@ class Server:
         return session
 
     def _expected(self, session: Session, chunk: Any) -> Incoming:
-        into = session.incoming.get(chunk.transfer)
-        if into is None or into.part.held != chunk.offset or into.waiting:
+        into = session.receiving.open.get(chunk.transfer)
+        if into is None or into.part.arrived != chunk.offset:
             raise PeerError(f"transfer {chunk.transfer} is not expected from {chunk.offset} on")
         return into
-
-
-async def _keep(session: Session, into: Incoming) -> None:
-    """A push broke off: what came stays on disk."""
-    try:
-        await into.flush()
-    except (AsyncHflError, OSError) as error:
-        log.info("the end of a broken transfer is not kept: %s", error)
-    session.drop_incoming(into)

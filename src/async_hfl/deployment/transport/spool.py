@@ -9,15 +9,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import logging
 import mmap
 import os
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 from async_hfl.core.errors import PeerError
 from async_hfl.core.identifiers import Address
 
+log = logging.getLogger("async_hfl.transport")
 _MAPPED_FROM = 2**20
 _READ = 2**20
 _SUFFIX = ".part"
@@ -39,6 +42,9 @@ class Part:
         self.path = path
         self.length = length
         self.held = 0
+        """On disk and hashed."""
+        self.arrived = 0
+        self._waiting: deque[bytes] = deque()
         self._digest = digest
         self._hash = hashlib.sha256()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -64,17 +70,35 @@ class Part:
             self._hash.update(data)
             self.held += len(data)
         os.ftruncate(self._file, self.held)
+        self.arrived = self.held
 
-    def append(self, *pieces: bytes) -> None:
+    @property
+    def waiting(self) -> int:
+        """Bytes that are here and not on disk yet."""
+        return self.arrived - self.held
+
+    def add(self, data: bytes) -> None:
+        """Takes no time; `drain` writes it. What was added is not lost if `close` comes first."""
+        if not self.active:
+            raise Superseded(_ELSEWHERE)
+        if self.arrived + len(data) > self.length:
+            raise PeerError(f"a transfer of {self.length} bytes goes on after its end")
+        self._waiting.append(data)
+        self.arrived += len(data)
+
+    def drain(self) -> None:
+        """To disk with it. May be called from a thread."""
         with self._lock:
             if not self.active:
                 raise Superseded(_ELSEWHERE)
-            if self.held + sum(map(len, pieces)) > self.length:
-                raise PeerError(f"a transfer of {self.length} bytes goes on after its end")
-            for data in pieces:
-                self._append(data)
+            self._drain()
 
-    def _append(self, data: bytes) -> None:
+    def _drain(self) -> None:
+        while self._waiting:
+            self._write(self._waiting[0])
+            self._waiting.popleft()
+
+    def _write(self, data: bytes) -> None:
         view = memoryview(data)
         at = self.held
         while view:
@@ -114,9 +138,14 @@ class Part:
     def close(self) -> None:
         """Leave what is here for another time."""
         with self._lock:
-            if self.active:
-                self.active = False
-                os.close(self._file)
+            if not self.active:
+                return
+            try:
+                self._drain()
+            except (PeerError, OSError) as error:
+                log.info("the end of a broken transfer is not kept: %s", error)
+            self.active = False
+            os.close(self._file)
 
 
 class Spool:

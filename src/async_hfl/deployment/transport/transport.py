@@ -98,7 +98,7 @@ class Transport:
         """Never blocks, never raises for a peer that is away: what is sent to nobody is sent again when it joins."""
         session = self._sessions.get(to)
         if session is not None and not session.ended:
-            session.send(content)
+            session.sending.send(content)
 
     def send_digest(self, to: Address, digest: bytes) -> None:
         session = self._sessions.get(to)
@@ -119,10 +119,10 @@ class Transport:
     def transfers(self) -> list[Progress]:
         found = []
         for peer, session in self._sessions.items():
-            for out in session.outgoing.values():
+            for out in session.sending.open.values():
                 place = (out.arrived, out.length, out.started_at, out.progress_at)
                 found.append(Progress(peer, out.number, True, *place))
-            for into in session.incoming.values():
+            for into in session.receiving.open.values():
                 place = (into.arrived, into.part.length, into.started_at, into.progress_at)
                 found.append(Progress(peer, into.number, False, *place))
         return found
@@ -140,7 +140,7 @@ class Transport:
                     "or one process dials us by two addresses",
                     session.peer,
                 )
-            old.replaced = True
+            old.sending.replaced = True
             old.end("a newer session took its place")
         self.inbox.peer_joined(session.peer)
 

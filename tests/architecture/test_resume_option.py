@@ -1,0 +1,29 @@
+"""`make test-long` goes on where it was cut: what passed is left out, and only while the sources are the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SMALL = "tests/unit/core/test_core_mixing.py"
+HANG_GUARD_S = 300
+
+
+def test_what_passed_is_left_out_until_the_sources_change(tmp_path: Path) -> None:
+    file = tmp_path / "passed.txt"
+
+    def run(*which: str) -> str:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--resume", str(file), *which]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_GUARD_S, check=False)
+        assert done.returncode == 0, done.stdout
+        return done.stdout.strip().splitlines()[-1]
+
+    first = run(SMALL)
+    assert "passed" in first
+    assert "deselected" in run(SMALL)
+    digest, *passed = file.read_text().splitlines()
+    assert all(name.startswith(SMALL) for name in passed)
+    file.write_text("\n".join([digest[::-1], *passed]))  # as other sources would have it
+    assert "deselected" not in run(SMALL)
