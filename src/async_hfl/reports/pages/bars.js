@@ -7,7 +7,7 @@ function barChart(spec) {
     if (!items.length) return made;
     const shorten = text => { let cut = String(text); const room = width * .38; if (measure(cut) <= room) return cut; while (cut.length > 3 && measure(`${cut}…`) > room) cut = cut.slice(0, -1); return `${cut}…`; };
     const left = Math.ceil(Math.max(...items.map(item => measure(shorten(item.name))))) + 10;
-    const most = now.max ?? Math.max(...items.flatMap(item => [item.value ?? 0, item.high ?? 0, ...(item.dots || [])]), 1e-12);
+    const most = now.max ?? (Math.max(...items.flatMap(item => [item.value ?? 0, item.high ?? 0, ...(item.dots || [])])) || 1);
     // Where one is many times another a bar would hide the rest: dots on a logarithmic scale.
     const positive = items.flatMap(item => [item.value, ...(item.dots || [])]).filter(v => v > 0), log = Boolean(now.mayLog) && positive.length > 1 && most / Math.min(...positive) > 12;
     const scaled = {name:log ? `${now.name}, logarithmic` : now.name || "", kind:now.kind, log, min:log ? Math.min(...positive) * .8 : now.min ?? 0, max:log ? most * 1.1 : most, tight:true};
@@ -51,7 +51,7 @@ function columnChart(spec) {
   return plot((width, tip) => {
     const now = spec(), height = Math.round(Math.min(now.height || 260, Math.max(210, width * .6))), made = svg("svg", {width, height, viewBox:`0 0 ${width} ${height}`}), columns = now.columns;
     if (!columns.length) { made.append(svg("text", {x:width / 2, y:height / 2, "text-anchor":"middle"}, now.empty || "nothing to show yet")); return made; }
-    const most = Math.max(...columns.map(c => c.value), ...(now.rules || []).map(r => r.y), 1e-12);
+    const most = Math.max(...columns.map(c => c.value), ...(now.rules || []).map(r => r.y)) || 1;
     const f = frame(made, width, height, {tight:true, min:columns[0].from, max:columns[columns.length - 1].to, ...now.x}, {min:0, max:most, ...now.y}, {xGrid:false});
     const gap = columns.length > width / 6 ? 0 : 1;
     for (const c of columns) {
