@@ -1,4 +1,8 @@
-"""`pytest --resume FILE`: go on where a run was cut. What passed since the sources last changed is not run again."""
+"""`pytest --resume FILE`: go on where a run was cut. What passed since the sources last changed is not run again.
+
+Properties are tried on the same examples each time, so that a commit passes or does not. `make test-long` asks for
+`--hypothesis-profile searching`, which draws new ones. Neither watches the clock: the machine may be busy.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,11 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("searching", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("steady", settings.get_profile("searching"), derandomize=True)
+settings.load_profile("steady")
 
 ROOT = Path(__file__).parents[1]
 KINDS = ("*.py", "*.toml", "*.proto", "*.csv", "*.npz")

@@ -186,7 +186,7 @@ def test_an_integer_programme_reports_what_it_proved() -> None:
     assert solution.bound == pytest.approx(solution.objective)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(
     seed=st.integers(0, 2**32 - 1),
     devices=st.integers(1, 40),

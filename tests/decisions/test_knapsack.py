@@ -178,7 +178,7 @@ reals = st.floats(min_value=-1e6, max_value=1e6, allow_subnormal=True)
 weights = st.floats(min_value=0.0, max_value=1e9, allow_subnormal=True)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(
     items=st.lists(st.tuples(reals, weights), max_size=30),
     share=st.floats(min_value=0.0, max_value=1.2),
@@ -203,7 +203,7 @@ def test_any_numbers_give_a_feasible_deterministic_answer(
     assert packing.bound >= greedy * (1.0 - 1e-9)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.integers(-900, 900), st.integers(-900, 900))
 def test_scaling_by_powers_of_two_changes_nothing(seed: int, value_power: int, weight_power: int) -> None:
     rng = np.random.default_rng(seed)

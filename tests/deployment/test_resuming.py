@@ -130,7 +130,7 @@ def test_what_is_known_does_not_travel_again(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     pieces=st.lists(st.binary(max_size=300), min_size=1, max_size=6),
     cuts=st.lists(st.tuples(st.integers(0, 500), st.integers(1, 97)), max_size=6),

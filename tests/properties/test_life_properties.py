@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from living_worlds import LivingPlan, Watch, living_plans, living_simulator
 from run_worlds import Memory, Plan, final_weights
@@ -18,7 +18,7 @@ from async_hfl.network.life import Change, LifePlan
 from async_hfl.network.on_off import OnOff
 from async_hfl.simulation.simulator import Simulator
 
-FEW = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+FEW = settings(max_examples=20, derandomize=True)
 RUN = Plan(5, 9, 3, 0.3, 12, 3, False, True, True, "update", True, "reply", 0.5, "carry", False, None)
 STORM = LifePlan(
     3,

@@ -17,7 +17,7 @@ SIZE = 4
 ROUNDING = 8 * np.finfo(np.float32).eps
 vectors = hnp.arrays(np.float32, SIZE, elements=st.floats(-1000, 1000, width=32)).map(frozen)
 shares = st.floats(0, 1)
-FEW = settings(max_examples=150, deadline=None)
+FEW = settings(max_examples=150)
 
 
 def slack(*given: Vector) -> npt.NDArray[np.float64]:

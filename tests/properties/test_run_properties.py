@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from run_worlds import Memory, Plan, Slower, feasible_pairs, final_weights, plans, simulator_of, world_of
 
@@ -27,7 +27,7 @@ from async_hfl.journal import checkpoint
 from async_hfl.simulation.event_queue import EventQueue
 from async_hfl.simulation.simulator import Simulator
 
-FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+FEW = settings(max_examples=25, derandomize=True)
 HARD = Plan(5, 9, 3, 0.05, 8, 3, False, True, True, "update", True, "broadcast", 0.5, "carry", False, 2)
 IMPATIENT = Plan(7, 5, 1, 0.3, 6, 3, False, False, False, "none", True, "reply", 0.5, "carry", True, None)
 SLOW = Plan(5, 4, 1, 1.0, 4, 3, False, False, False, "none", False, "reply", 1.0, "carry", False, None)

@@ -32,7 +32,7 @@ class Durations:
 
     def add(self, nanoseconds: int) -> None:
         bits = nanoseconds.bit_length()
-        self.counts[_CLASSES * bits + (nanoseconds >> (bits - 3) & 3 if bits > 2 else 0)] += 1
+        self.counts[_CLASSES * bits + (nanoseconds >> (bits - 3) & 3) if bits > 2 else 0] += 1
         self.total_ns += nanoseconds
         if nanoseconds > self.most_ns:
             self.most_ns = nanoseconds

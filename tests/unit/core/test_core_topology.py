@@ -61,7 +61,7 @@ def in_order(links: FeasibleLinks) -> list[tuple[int, int]]:
 
 
 @given(networks(), st.sampled_from([1.0, 1.5, 2.0, float("inf")]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_lookups_are_what_a_search_over_all_pairs_finds(
     network: tuple[FeasibleLinks, dict[tuple[int, int], float], dict[tuple[int, int], bool]], stretch: float
 ) -> None:
@@ -87,7 +87,7 @@ def test_lookups_are_what_a_search_over_all_pairs_finds(
 
 
 @given(networks(), st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_an_association_must_keep_to_usable_links(
     network: tuple[FeasibleLinks, dict[tuple[int, int], float], dict[tuple[int, int], bool]], data: st.DataObject
 ) -> None:

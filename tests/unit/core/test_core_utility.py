@@ -41,7 +41,7 @@ def table_of(gradients: Matrix) -> GradientTable:
 
 
 @given(hnp.arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 4)), elements=numbers))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_closed_form_is_the_literal_formula(gradients: Matrix) -> None:
     found = table_of(gradients).utility(np.arange(len(gradients)))
     np.testing.assert_allclose(found, literal_utility(gradients.astype(np.float64)), rtol=1e-9, atol=1e-6)
@@ -71,7 +71,7 @@ operations = st.lists(
 
 
 @given(operations)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_running_sums_are_what_recomputation_gives(steps: list[tuple[str, int, object]]) -> None:
     table = GradientTable.empty(5, 3)
     gradients: dict[int, npt.NDArray[np.float64]] = {}
@@ -209,7 +209,7 @@ def test_scaled_where_little_is_known(scale: str) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(-1e30, 1e30), st.booleans()), max_size=12), st.sampled_from(["minmax", "rank"]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_scaled_keeps_the_order_and_the_range(values: list[tuple[float, bool]], scale: str) -> None:
     utility = np.array([value for value, _ in values])
     known = np.array([known for _, known in values], bool)

@@ -80,7 +80,7 @@ def test_splitmix64_gives_the_published_numbers() -> None:
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=20))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_scramble_many_is_scramble(values: list[int]) -> None:
     assert scramble_many(np.array(values, np.uint64)).tolist() == [scramble(value) for value in values]
 
@@ -143,7 +143,7 @@ def assert_same(found: Any, given: Any) -> None:
 
 
 @given(values)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_plain_data_comes_back_as_it_was(value: Any) -> None:
     assert_same(from_plain(to_plain(value)), value)
 

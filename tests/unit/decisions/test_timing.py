@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from async_hfl.decisions.timing import DecisionTimes, Durations, TimedAssociation, TimedSelection
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=50))
+@example([0, 1, 2, 3, 4])
 def test_every_duration_is_in_its_class(times: list[int]) -> None:
     durations = Durations()
     for one in times:

@@ -73,7 +73,7 @@ def equal(one: Any, other: Any) -> bool:
     return type(one) is type(other) and (one == other or (one != one and other != other))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(content=contents, encoding=st.sampled_from(ENCODINGS))
 def test_every_message_comes_back_as_the_other_side_is_to_have_it(
     content: Packet | Receipt, encoding: Encoding
@@ -86,7 +86,7 @@ def test_every_message_comes_back_as_the_other_side_is_to_have_it(
     assert equal(decode(data), expected)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(content=contents, encoding=st.sampled_from(ENCODINGS), data=st.data())
 def test_damaged_parcels_are_refused_or_read_never_worse(
     content: Packet | Receipt, encoding: Encoding, data: st.DataObject
@@ -111,7 +111,7 @@ def test_damaged_parcels_are_refused_or_read_never_worse(
     assert isinstance(found, Packet | Receipt)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=300))
 def test_noise_is_refused(noise: bytes) -> None:
     with pytest.raises(PeerError):

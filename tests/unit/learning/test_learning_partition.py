@@ -12,7 +12,7 @@ from async_hfl.learning.partition import deal_by_class
 TARGETS = np.repeat(np.arange(10, dtype=np.int32), 150)[np.random.default_rng(1).permutation(1500)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     devices=st.integers(1, 120),
     seed=st.integers(0, 2**32),

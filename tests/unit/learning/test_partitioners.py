@@ -89,7 +89,7 @@ def test_names_and_settings() -> None:
     assert [len(rows) for rows in dealt] == [40, 40, 40]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(samples=st.integers(1, 300), devices=st.integers(1, 60), seed=SEEDS)
 def test_iid_is_even_and_whole(samples: int, devices: int, seed: int) -> None:
     data = dataset(np.zeros(samples))
@@ -102,7 +102,7 @@ def test_iid_is_even_and_whole(samples: int, devices: int, seed: int) -> None:
     assert (counts(dealt, samples) == 1).all()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     devices=st.integers(1, 40),
     classes=st.integers(1, 8),
@@ -157,7 +157,7 @@ def test_a_class_without_samples_is_dealt_to_nobody() -> None:
     assert all(len(np.unique(targets[rows])) == 2 for rows in dealt)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(size=st.integers(1, 40), draws=st.lists(st.integers(1, 40), min_size=1, max_size=20), seed=SEEDS)
 def test_a_deck_deals_evenly_and_never_twice_at_once(size: int, draws: list[int], seed: int) -> None:
     deck = Deck(np.arange(size), np.random.default_rng(seed))
@@ -173,7 +173,7 @@ def test_a_deck_deals_evenly_and_never_twice_at_once(size: int, draws: list[int]
         assert dealt.max() - dealt.min() <= 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     devices=st.integers(1, 30),
     per_device=st.integers(1, 6),
@@ -208,7 +208,7 @@ def test_pathological_mistakes() -> None:
         pathological(regression, 3, 1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     devices=st.integers(1, 20),
     alpha=st.floats(0.05, 100),
@@ -250,7 +250,7 @@ def test_dirichlet_balances_itself() -> None:
     assert balanced < 0.8 * free
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(devices=st.integers(1, 30), wanted=st.integers(1, 200), alpha=st.floats(0.01, 50), seed=SEEDS)
 def test_dirichlet_with_a_number_of_samples(devices: int, wanted: int, alpha: float, seed: int) -> None:
     data = dataset(shuffled(5, 40))
@@ -289,7 +289,7 @@ def test_shard_sizes_as_flower_documents_them() -> None:
     assert (counts(dealt, 60_000) == 1).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     samples=st.integers(1, 200),
     devices=st.integers(1, 20),
@@ -335,7 +335,7 @@ def test_shard_mistakes() -> None:
             shard(data, 10, 1, **arguments)  # type: ignore[arg-type]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     sizes=st.lists(st.integers(3, 20), min_size=1, max_size=12),
     devices=st.integers(1, 30),

@@ -21,7 +21,7 @@ def made(share: float, seed: int = 9, owned: tuple[Rows, ...] = OWNED) -> Refres
     return Refresh(owned, TARGETS, classes=CLASSES, share=share, seed=seed)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     jobs=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 10_000)), min_size=1, max_size=6),
     share=st.floats(0, 1),
