@@ -146,9 +146,11 @@ class GradientTable:
         self.counted[slot] = counts
         row = int(self.row_of[slot])
         if row >= 0:
-            sign = 1 if counts else -1
-            self.total += sign * self.rows[row].astype(np.float64)
-            self.count += sign
+            if counts:
+                self.total += self.rows[row]
+            else:
+                self.total -= self.rows[row]
+            self.count += 1 if counts else -1
             self._changed(0.0 if counts else float(self.squared[slot]))
 
     def forget(self, slot: int) -> None:

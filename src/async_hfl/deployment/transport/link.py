@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
 import secrets
@@ -213,8 +212,6 @@ class Link:
         why = "closed here"
         try:
             why = await session.run(stream)
-            if session.said_goodbye:
-                await _heard_out(call, stream)
             return f"lost {answer.peer}: {why}"
         finally:
             self._session = None
@@ -287,15 +284,6 @@ class Link:
             await into.flush()
         finally:
             call.cancel()
-
-
-async def _heard_out(call: Any, stream: _Stream) -> None:
-    """Our goodbye is on its way: cutting the stream now could overtake it."""
-    with contextlib.suppress(PeerError, TimeoutError):
-        async with asyncio.timeout(_GOODBYE_S), _told_plainly():
-            await call.done_writing()
-            while await stream.read() is not None:
-                pass
 
 
 def _bounded(heartbeat_s: float, limits: Limits) -> float:

@@ -53,7 +53,6 @@ class Session:
         self.sending = Sending(peer, transport, self.pacing.down, self._put, self._spawn)
         self.receiving = Receiving(peer, transport, self.pacing.up, self._put, lambda: self.round_trip_s / 2)
         self.on_goodbye: Callable[[Any], None] = lambda goodbye: None
-        self.said_goodbye = False
         self.round_trip_s = 0.0
         self._heartbeat_s = heartbeat_s
         self._limits = transport.limits
@@ -108,7 +107,6 @@ class Session:
         The peer then ends the stream. If we ended it first, grpc.aio could drop what it has not sent yet: to give up a
         read cancels the call."""
         self._put(wire.Frame(goodbye=wire.Goodbye(reason=reason, refusal=refusal)))
-        self.said_goodbye = True
         try:
             async with asyncio.timeout(patience_s):
                 await self._frames.join()
