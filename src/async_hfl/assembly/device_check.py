@@ -36,7 +36,8 @@ def check_device(task: str | None, local: Local, overrides: Sequence[str] = ()) 
     return {
         "task": composed.choice.task,
         "samples": list(ready.samples),
-        "compute_s": list(ready.compute_s),
+        "compute_s": [spent.seconds for spent in ready.spent],
+        "busy_s": [spent.busy_s for spent in ready.spent],
         "model_bytes": ready.model_bytes,
     }
 

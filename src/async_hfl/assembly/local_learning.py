@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from async_hfl.core.errors import SettingsError
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import Evaluation, Learner, TrainingJob, TrainingResult
 from async_hfl.core.weights import Layout, Weights
-from async_hfl.deployment.training_child import Ready
+from async_hfl.deployment.training_child import Ready, Spent, timed
 
 if TYPE_CHECKING:
     from async_hfl.learning.samples import Samples
@@ -109,10 +108,10 @@ def local_learner(settings_text: str, seed: int, digest: str, local: Local) -> t
     own = OfThisProcess(learner, places)
     weights = learner.initial_weights(seed)
     devices = range(len(local.sources))
-    seconds = tuple(_timed(own, TrainingJob(JobId(0, 0, 0), device, weights, 1)) for device in devices)
+    spent = tuple(_timed(own, TrainingJob(JobId(0, 0, 0), device, weights, 1)) for device in devices)
     if settings.evaluation.where == "devices":
         own.evaluate(0, weights)  # compiles
-    return own, Ready(tuple(own.samples(device) for device in devices), seconds, learner.model_bytes)
+    return own, Ready(tuple(own.samples(device) for device in devices), spent, learner.model_bytes)
 
 
 def _installed(settings: Settings, task: str) -> Settings:
@@ -129,15 +128,9 @@ def _installed(settings: Settings, task: str) -> Settings:
     return settings
 
 
-def _timed(local: OfThisProcess, job: TrainingJob) -> float:
-    seconds = _once(local, job)
-    return _once(local, job) if seconds < _WORTH_REPEATING_S else seconds
-
-
-def _once(local: OfThisProcess, job: TrainingJob) -> float:
-    begun = time.perf_counter()
-    local.train(job)
-    return time.perf_counter() - begun
+def _timed(local: OfThisProcess, job: TrainingJob) -> Spent:
+    _, first = timed(local, job)
+    return timed(local, job)[1] if first.seconds < _WORTH_REPEATING_S else first
 
 
 def _own_part(settings: Settings, seed: int, sources: Sequence[Source]) -> tuple[Learner, list[int]]:

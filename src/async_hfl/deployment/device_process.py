@@ -122,7 +122,8 @@ class DeviceProcess:
         tasks: list[asyncio.Future[Any]] = []
         try:
             self._ready = await service.start()
-            log.info("ready: samples %s, seconds a training %s", self._ready.samples, self._ready.compute_s)
+            seconds = [round(spent.seconds, 3) for spent in self._ready.spent]
+            log.info("ready: samples %s, seconds a training %s", self._ready.samples, seconds)
             tasks = [loop.create_task(self._live(place, device, service)) for place, device in enumerate(devices)]
             over = loop.create_task(self._over.wait())
             tasks += [over, service.failed]
@@ -165,7 +166,7 @@ class DeviceProcess:
             share=float(card.facts["share"]),
             wrote=self._wrote,
         )
-        samples, compute_s = self._ready.samples[place], self._ready.compute_s[place]
+        samples, compute_s = self._ready.samples[place], self._ready.spent[place].seconds
         for target in self._gateways[place]:
             link = Link(
                 transport,

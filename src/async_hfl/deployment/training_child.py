@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -43,13 +43,22 @@ class LocalLearner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """What a training took."""
+
+    seconds: float
+    busy_s: float
+    """Of a processor, at most `seconds`: what it would have taken had nobody else wanted the machine."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """What a child says when it has loaded and compiled everything."""
 
     samples: tuple[int, ...]
     """By device."""
-    compute_s: tuple[float, ...]
-    """One training each, timed."""
+    spent: tuple[Spent, ...]
+    """One training each."""
     model_bytes: int = 0
 
 
@@ -60,7 +69,7 @@ class TrainingFailed(UserError):
 class Listener(Protocol):
     """Who hears what a child has done. Called on a thread."""
 
-    def trained(self, device: int, job: JobId, result: TrainingResult, seconds: float) -> None: ...
+    def trained(self, device: int, job: JobId, result: TrainingResult, spent: Spent) -> None: ...
 
     def broke(self, device: int, job: JobId, why: str) -> None:
         """Training raised an error; the child goes on."""
@@ -108,7 +117,7 @@ class TrainingChild:
         if kind == _FAILED:
             ready.set_exception(TrainingFailed(rest[0]))
             return
-        ready.set_result(Ready(tuple(rest[0]), tuple(rest[1]), rest[2]))
+        ready.set_result(Ready(tuple(rest[0]), tuple(Spent(*each) for each in rest[1]), rest[2]))
         self._listen(ours)
 
     @property
@@ -153,11 +162,11 @@ class TrainingChild:
                     epoch, found = rest
                     heard.evaluated(device, epoch, None if found is None else Evaluation(*found))
                 else:
-                    job, samples, steps, loss, squared_loss, has_gradient, seconds = rest
+                    job, samples, steps, loss, squared_loss, has_gradient, spent = rest
                     weights = _array(pipe)
                     gradient = _array(pipe) if has_gradient else None
                     result = TrainingResult(weights, samples, steps, loss, squared_loss, gradient)
-                    heard.trained(device, JobId(*job), result, seconds)
+                    heard.trained(device, JobId(*job), result, Spent(*spent))
         except (EOFError, OSError):
             if not self._closing:
                 heard.gone()
@@ -189,7 +198,8 @@ def _serve(pipe: Connection, make: Callable[[], tuple[LocalLearner, Ready]]) -> 
     except AsyncHflError as error:
         pipe.send_bytes(msgspec.msgpack.encode([_FAILED, str(error)]))
         return
-    pipe.send_bytes(msgspec.msgpack.encode([_READY, ready.samples, ready.compute_s, ready.model_bytes]))
+    spent = [astuple(each) for each in ready.spent]
+    pipe.send_bytes(msgspec.msgpack.encode([_READY, ready.samples, spent, ready.model_bytes]))
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         _work_for_ever(pipe, learner)
 
@@ -209,16 +219,21 @@ def _work_for_ever(pipe: Connection, learner: LocalLearner) -> None:
 
 
 def _train(pipe: Connection, learner: LocalLearner, job: TrainingJob) -> None:
-    begun = time.perf_counter()
     try:
-        result = learner.train(job)
+        result, spent = timed(learner, job)
     except Exception as error:  # the task may be the user's own
         _answer(pipe, [_BROKE, job.device, list(job.job), f"{type(error).__name__}: {error}"])
         return
-    seconds = time.perf_counter() - begun
     arrays = [result.weights] if result.gradient is None else [result.weights, result.gradient]
-    numbers = [result.samples, result.steps, result.loss, result.squared_loss, result.gradient is not None, seconds]
-    _answer(pipe, [_TRAINED, job.device, list(job.job), *numbers], arrays)
+    numbers = [result.samples, result.steps, result.loss, result.squared_loss, result.gradient is not None]
+    _answer(pipe, [_TRAINED, job.device, list(job.job), *numbers, astuple(spent)], arrays)
+
+
+def timed(learner: LocalLearner, job: TrainingJob) -> tuple[TrainingResult, Spent]:
+    begun, busy = time.perf_counter(), time.process_time()
+    result = learner.train(job)
+    seconds = time.perf_counter() - begun
+    return result, Spent(seconds, min(seconds, time.process_time() - busy))
 
 
 def _take(pipe: Connection, waiting: list[_Work]) -> None:

@@ -14,7 +14,7 @@ from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
 from async_hfl.core.randomness import scramble, stream_seed
 from async_hfl.deployment.inbox import Inbox
 from async_hfl.deployment.shell import NoHands
-from async_hfl.deployment.training_child import LocalLearner, Ready, TrainingChild, TrainingFailed
+from async_hfl.deployment.training_child import LocalLearner, Ready, Spent, TrainingChild, TrainingFailed
 
 log = logging.getLogger("async_hfl.device")
 _NOTHING = Evaluation(float("nan"), float("nan"))
@@ -27,12 +27,14 @@ class TrainingService:
         inboxes: Sequence[Inbox],
         slowdowns: Sequence[float] = (),
     ) -> None:
-        """`slowdowns`: how many times as long each device is to take as this machine does; none: as it does."""
+        """`slowdowns`: how many times as long each device is to take as this machine would with nothing else to do."""
         self._slowdowns = slowdowns or [1.0] * len(inboxes)
         self._make = make
         self._inboxes = inboxes
         self._child: TrainingChild | None = None
         self._open: list[dict[JobId, TrainingJob]] = [{} for _ in inboxes]
+        self._asked: list[dict[JobId, float]] = [{} for _ in inboxes]
+        """When each open job was given to the child."""
         self._evaluations: list[dict[int, Evaluate]] = [{} for _ in inboxes]
         self._loop = asyncio.get_running_loop()
         self._restarting: asyncio.Task[None] | None = None
@@ -43,8 +45,8 @@ class TrainingService:
         child = TrainingChild(self._make, _Heard(self))
         ready = await asyncio.to_thread(child.start)
         self._child = child
-        longer = zip(ready.compute_s, self._slowdowns, strict=True)
-        return replace(ready, compute_s=tuple(seconds * factor for seconds, factor in longer))
+        longer = zip(ready.spent, self._slowdowns, strict=True)
+        return replace(ready, spent=tuple(_slowed(spent, factor) for spent, factor in longer))
 
     async def close(self) -> None:
         if self._restarting is not None:
@@ -56,11 +58,12 @@ class TrainingService:
 
     def train(self, job: TrainingJob) -> None:
         self._open[job.device][job.job] = job
+        self._asked[job.device][job.job] = self._loop.time()
         if self._child is not None:
             self._child.train(job)
 
     def stop(self, device: int, job: JobId) -> None:
-        if self._open[device].pop(job, None) is not None and self._child is not None:
+        if self._closed(device, job) and self._child is not None:
             self._child.stop(job)
 
     def evaluate(self, device: int, work: Evaluate) -> None:
@@ -70,21 +73,28 @@ class TrainingService:
 
     # From the child, on the loop's thread ----------------------------------------------------------------------------
 
-    def trained(self, device: int, job: JobId, result: TrainingResult, seconds: float) -> None:
-        """A slowed device says so later; the child has other devices to train meanwhile."""
-        pretended = seconds * self._slowdowns[device]
-        if pretended > seconds:
-            self._loop.call_later(pretended - seconds, self._deliver, device, job, result, pretended)
-        else:
-            self._deliver(device, job, result, seconds)
+    def trained(self, device: int, job: JobId, result: TrainingResult, spent: Spent) -> None:
+        """A slowed device says so later; the child has other devices to train meanwhile. What this one waited for them,
+        or for a busy machine, is within the time that it pretends to need."""
+        if self._slowdowns[device] == 1.0:
+            self._deliver(device, job, result, spent.seconds)
+            return
+        waited = self._loop.time() - self._asked[device].get(job, self._loop.time())
+        pretended = max(_slowed(spent, self._slowdowns[device]).seconds, waited)
+        self._loop.call_later(pretended - waited, self._deliver, device, job, result, pretended)
 
     def _deliver(self, device: int, job: JobId, result: TrainingResult, seconds: float) -> None:
-        if self._open[device].pop(job, None) is not None:
+        if self._closed(device, job):
             self._inboxes[device].put(lambda at: Trained(at, job, result, seconds))
+
+    def _closed(self, device: int, job: JobId) -> bool:
+        """Was it open?"""
+        self._asked[device].pop(job, None)
+        return self._open[device].pop(job, None) is not None
 
     def broke(self, device: int, job: JobId, why: str) -> None:
         log.error("training job %s failed: %s", job, why)
-        if self._open[device].pop(job, None) is not None:
+        if self._closed(device, job):
             self._inboxes[device].put(lambda at: TrainingBroke(at, job))
 
     def evaluated(self, device: int, epoch: int, evaluation: Evaluation | None) -> None:
@@ -115,6 +125,10 @@ class TrainingService:
                 self.evaluate(device, work)
 
 
+def _slowed(spent: Spent, factor: float) -> Spent:
+    return spent if factor == 1.0 else Spent(spent.busy_s * factor, spent.busy_s)
+
+
 class _Heard:
     """What a child says, brought to the loop's thread."""
 
@@ -122,8 +136,8 @@ class _Heard:
         self._service = service
         self._loop = asyncio.get_running_loop()
 
-    def trained(self, device: int, job: JobId, result: TrainingResult, seconds: float) -> None:
-        self._loop.call_soon_threadsafe(self._service.trained, device, job, result, seconds)
+    def trained(self, device: int, job: JobId, result: TrainingResult, spent: Spent) -> None:
+        self._loop.call_soon_threadsafe(self._service.trained, device, job, result, spent)
 
     def broke(self, device: int, job: JobId, why: str) -> None:
         self._loop.call_soon_threadsafe(self._service.broke, device, job, why)

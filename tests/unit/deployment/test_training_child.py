@@ -18,7 +18,7 @@ from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.deployment.inbox import Inbox
-from async_hfl.deployment.training_child import Ready, TrainingChild, TrainingFailed
+from async_hfl.deployment.training_child import Ready, Spent, TrainingChild, TrainingFailed
 from async_hfl.deployment.training_service import TrainingService
 
 HANG_GUARD_S = 120.0
@@ -40,7 +40,7 @@ class Doubler:
 
 
 def made() -> tuple[Doubler, Ready]:
-    return Doubler(), Ready((10, 11), (0.1, 0.2))
+    return Doubler(), Ready((10, 11), (Spent(0.4, 0.1), Spent(0.5, 0.2)))
 
 
 def fails() -> tuple[Doubler, Ready]:
@@ -83,7 +83,7 @@ def test_jobs_go_out_and_results_come_back_as_they_were() -> None:
     heard = Heard()
     child = TrainingChild(made, heard)
     try:
-        assert child.start() == Ready((10, 11), (0.1, 0.2))
+        assert child.start() == Ready((10, 11), (Spent(0.4, 0.1), Spent(0.5, 0.2)))
         child.train(job(1))
         child.train(job(2, device=1, generation=1))
         child.evaluate(0, 7, ONES)
@@ -167,7 +167,7 @@ def test_a_slowed_device_takes_longer_and_says_so() -> None:
         inboxes = [Inbox(), Inbox()]
         service = TrainingService(made, inboxes, [1.0, 1000.0])
         try:
-            assert (await service.start()).compute_s == (0.1, 200.0)
+            assert (await service.start()).spent == (Spent(0.4, 0.1), Spent(200.0, 0.2))
             service.train(job(1, device=1))
             service.train(job(2, device=0))
             (quick,) = await _take(inboxes[0], 1)  # is not held up by the slow one
@@ -187,3 +187,32 @@ async def _take(inbox: Inbox, count: int) -> list[object]:
     while len(found) < count:
         found += await asyncio.wait_for(inbox.take(count), HANG_GUARD_S)
     return found
+
+
+class Sleeper(Doubler):
+    """Waits, as a training does on a machine that others keep busy."""
+
+    def train(self, job: TrainingJob) -> TrainingResult:
+        time.sleep(0.3)
+        return super().train(job)
+
+
+def sleeping() -> tuple[Doubler, Ready]:
+    return Sleeper(), Ready((10, 11), (Spent(0.3, 0.0), Spent(0.3, 0.0)))
+
+
+def test_a_busy_machine_is_not_taken_for_a_slow_device() -> None:
+    async def story() -> None:
+        inbox = Inbox()
+        service = TrainingService(sleeping, [inbox, Inbox()], [1000.0, 1000.0])
+        await service.start()
+        try:
+            service.train(job(1, device=1))
+            service.train(job(2, device=0))  # is trained after the other
+            (made,) = await _take(inbox, 1)
+            event = made(1.0)  # type: ignore[operator]
+            assert 0.6 <= event.training_s < 300, "what it waited, not a thousand times as much"
+        finally:
+            await service.close()
+
+    asyncio.run(story())

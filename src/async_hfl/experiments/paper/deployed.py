@@ -1,8 +1,8 @@
 """Fig. 8 and Fig. 9 by real processes: the testbed's clients on this machine, all of its times divided by one factor.
 
-A client's training takes what it takes here, times a factor of its own; it waits for the remainder. Its links lead
-through proxies with rates of their own. The run directory has the seconds of this machine and its manifest the factor,
-so that what is drawn is in the testbed's.
+A client's training takes the processor time that it takes here, times a factor of its own; it waits for the remainder.
+Its links lead through proxies with rates of their own. The run directory has the seconds of this machine and its
+manifest the factor, so that what is drawn is in the testbed's.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _measured(folder: SweepFolder, run: PlannedRun, settings: Settings) -> dict[
         some = Local(tuple(Part(place, devices) for place in range(0, devices, _TIMED_EVERY)))
         found = check_device(run.task, some, [text for text in run.overrides if _of_task(text)])
         path.parent.mkdir(parents=True, exist_ok=True)
-        measured = {"compute_s": fmean(found["compute_s"]), "model_bytes": found["model_bytes"]}
+        measured = {"compute_s": fmean(found["busy_s"]), "model_bytes": found["model_bytes"]}
         path.write_text(json.dumps({"task": run.task, "devices": devices, **measured}) + "\n")
     known: dict[str, Any] = json.loads(path.read_bytes())
     return known
