@@ -89,22 +89,21 @@ def _make(
 
 def _measured(folder: SweepFolder, run: PlannedRun, settings: Settings) -> dict[str, Any]:
     """The mean training of some devices, timed once for all runs of a folder: a run begun anew is the same run."""
-    table = as_table(settings)["task"]
+    # Of a device only what makes work: methods differ in the rest, and are to have one testbed.
+    table = [as_table(settings)["task"], settings.device.epochs, settings.device.batch_size]
     digest = hashlib.blake2b(json.dumps(table, sort_keys=True).encode(), digest_size=6).hexdigest()
     path = folder.path / "measured" / f"{digest}.json"
     if not path.is_file():
         devices = settings.task.devices
         some = Local(tuple(Part(place, devices) for place in range(0, devices, _TIMED_EVERY)))
-        found = check_device(run.task, some, [text for text in run.overrides if _of_task(text)])
+        found = check_device(
+            run.task, some, [text for text in run.overrides if text.strip().startswith(("task.", "device."))]
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         measured = {"compute_s": fmean(found["busy_s"]), "model_bytes": found["model_bytes"]}
         path.write_text(json.dumps({"task": run.task, "devices": devices, **measured}) + "\n")
     known: dict[str, Any] = json.loads(path.read_bytes())
     return known
-
-
-def _of_task(text: str) -> bool:
-    return text.strip().startswith("task.")
 
 
 @dataclass(frozen=True, slots=True)
