@@ -16,6 +16,8 @@ import pytest
 
 from async_hfl.api import RESULT_FIELDS
 from async_hfl.deployment.node_journal import read_lines
+from async_hfl.journal.events_file import read_events
+from async_hfl.journal.run_directory import RunDirectory
 
 HANG_GUARD_S = 300.0
 """Not an expectation: what hangs should say so before the day is over."""
@@ -228,3 +230,18 @@ def test_mistakes_are_told_in_a_few_lines(tmp_path: Path) -> None:
         assert words in done.stderr.splitlines()[-1], (arguments, done.stderr)
         assert "Traceback" not in done.stderr
     assert os.listdir(tmp_path) == []
+
+
+def test_devices_judge_where_the_cloud_has_no_test_set(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    small = ("--gateways", "2", "--devices", "4", "--devices-per-process", "4", "--set", "task.classes_per_device=3")
+    asking = ('evaluation.where="devices"', "evaluation.period=4", "evaluation.devices=3", "cloud.epochs=10")
+    sets = [part for text in asking for part in ("--set", text)]
+    answer("cluster", "--task", "digits", "--seed", "3", *small, *sets, "--out", str(run))
+    judged = [told for _, told in read_events(RunDirectory(run).events, "epoch")]
+    assert [told["epoch"] for told in judged] == [4, 8, 10], "every fourth epoch, and the last"
+    for told in judged:
+        assert told["details"]["asked"] == 3
+        assert 3 >= told["details"]["answered"] >= 0.8 * 3
+    assert judged[-1]["metric"] > judged[0]["metric"] or judged[-1]["loss"] < judged[0]["loss"]
+    assert answer("replay", str(run))["differences"] == 0
