@@ -3,35 +3,27 @@ layer over it."""
 
 from __future__ import annotations
 
-import datetime
-import math
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
 from async_hfl.assembly import deciding
-from async_hfl.assembly.build import Share, build
-from async_hfl.assembly.loading import as_table, compose, settings_from
-from async_hfl.assembly.settings import RunChoice, Settings
-from async_hfl.assembly.user_code import file_of, fingerprint, is_user_code
+from async_hfl.assembly.build import Share
+from async_hfl.assembly.loading import compose
+from async_hfl.assembly.provenance import check_seed, place_of, user_files, versions
+from async_hfl.assembly.settings import Settings
+from async_hfl.assembly.simulated_run import Begun, begin, begin_again, called, simulate
 from async_hfl.core.errors import RunDirectoryError, UserError
 from async_hfl.core.holdings import Holdings
-from async_hfl.core.learner import Learner
-from async_hfl.core.spread import spread
-from async_hfl.core.weights import Weights
 from async_hfl.journal.events_file import read_events
-from async_hfl.journal.model_file import load_model, save_model
+from async_hfl.journal.model_file import save_model
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.simulation.session import Progress, Session
-from async_hfl.simulation.world import World
+from async_hfl.simulation.session import Progress
 
-_VERSIONED = ("async-hfl", "numpy", "jax", "jaxlib", "highspy")
 _MANIFEST_FIELDS = (
     "task",
     "method",
@@ -157,8 +149,7 @@ def run(
     `overrides` are `section.key=value` texts, as for `--set`. `pause` is asked after every evaluation: where it says
     yes, the run saves a checkpoint and comes back incomplete, to be resumed.
     """
-    made, world, settings = _prepare(
-        None,
+    begun = _begin(
         file,
         task=task,
         method=method,
@@ -169,62 +160,31 @@ def run(
         out=out,
         start_from=start_from,
     )
-    if on_start is not None:
-        on_start(made, settings)
-    return _simulate(made, world, settings, on_epoch, pause)
+    return _go_on(begun, on_start, on_epoch, pause)
 
 
-def _prepare(
-    share: Share | None,
+def _begin(
     file: str | Path | None = None,
     *,
-    task: str | None = None,
-    method: str | None = None,
-    network: str | None = None,
-    preset: str | None = None,
-    seed: int | None = None,
-    overrides: Sequence[str] = (),
     out: str | Path | None = None,
     start_from: str | Path | None = None,
-) -> tuple[Run, World, Settings]:
-    """A run directory with its manifest, and the world to simulate."""
-    composed = compose(
-        None if file is None else Path(file),
-        task=task,
-        method=method,
-        network=network,
-        preset=preset,
-        seed=seed,
-        overrides=overrides,
-    )
-    choice, settings = composed.choice, composed.settings
-    check_seed(choice.seed)
-    start = None if start_from is None else Path(start_from)
-    built = build(settings, choice.seed, None if start is None else _starter(start), share)
-    target = built.world.learner.target
-    where = _place(out, choice, choice.network)
-    directory = RunDirectory.create(
-        where,
-        {
-            "task": choice.task,
-            "method": choice.method,
-            "network": choice.network,
-            "preset": choice.preset,
-            "seed": choice.seed,
-            "settings": as_table(settings),
-            "devices": built.network.links.devices,
-            "gateways": built.network.links.gateways,
-            "model_bytes": built.world.model_bytes,
-            "bandwidth": built.bandwidth,
-            "warnings": list(built.network.warnings),
-            "metric": {"name": target.metric, "direction": target.direction, "window": target.window},
-            "start_from": None if start is None else str(start),
-            "user_files": user_files(settings, start),
-            "versions": versions(),
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        },
-    )
-    return Run(directory), built.world, settings
+    share: Share | None = None,
+    **chosen: Any,
+) -> Begun:
+    return begin(compose(None if file is None else Path(file), **chosen), out, start_from, share)
+
+
+def _go_on(
+    begun: Begun,
+    on_start: Callable[[Run, Settings], None] | None,
+    on_epoch: Callable[[Progress], None] | None,
+    pause: Callable[[], bool] | None,
+) -> Run:
+    made = Run(begun.directory)
+    if on_start is not None and begun.world is not None:
+        on_start(made, begun.settings)
+    simulate(begun, on_epoch, pause)
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,12 +273,10 @@ def run_together(
         arguments, share = dict(runs[number]), partial(together.trainer, slot)
         with preparing:
             again = arguments.get("resume")
-            made, world, settings = _prepare(share, **arguments) if again is None else _prepare_again(again, share)
-        if world is None:
-            return made
-        return _simulate(made, world, settings, None if on_epoch is None else partial(on_epoch, number), pause)
+            found = _begin(**arguments, share=share) if again is None else begin_again(load_run(again).directory, share)
+        return _go_on(found, None, None if on_epoch is None else partial(on_epoch, number), pause)
 
-    def simulate(slot: int) -> None:
+    def fill(slot: int) -> None:
         try:
             while (number := together.in_turn(slot, lambda: next(waiting, None))) is not None:
                 try:
@@ -330,7 +288,7 @@ def run_together(
         finally:
             together.leave(slot)
 
-    threads = [Thread(target=simulate, args=(slot,), name=f"slot {slot}") for slot in range(slots)]
+    threads = [Thread(target=fill, args=(slot,), name=f"slot {slot}") for slot in range(slots)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -369,7 +327,7 @@ def cluster(
     composed, sets, usual = local.composed_for(options, asked, task, method, seed, list(overrides))
     choice = composed.choice
     check_seed(choice.seed)
-    where = _place(out, choice, "cluster")
+    where = place_of(out, choice, "cluster")
     files = user_files(composed.settings)
     manifest = {**local.manifest_of(composed, options), "user_files": files, "versions": versions()}
     made = Run(RunDirectory.create(where, manifest))
@@ -379,8 +337,7 @@ def cluster(
     with made.directory.locked():
         result = local.run_cluster(options, made.directory, composed, arguments, on_progress)
         made.directory.amend_manifest(metric=local.metric_of(made.path))
-        named = {key: manifest[key] for key in ("method", "task", "network", "preset", "seed")}
-        made.directory.write_summary({"run": str(made.path), **named, **result})
+        made.directory.write_summary({"run": str(made.path), **called(made.directory), **result})
     return made
 
 
@@ -405,32 +362,7 @@ def resume(
     pause: Callable[[], bool] | None = None,
 ) -> Run:
     """Go on with a run that was cut off; a complete one is returned as it is."""
-    found, world, settings = _prepare_again(path, None)
-    if world is None:
-        return found
-    if on_start is not None:
-        on_start(found, settings)
-    return _simulate(found, world, settings, on_epoch, pause)
-
-
-def _prepare_again(path: str | Path, share: Share | None) -> tuple[Run, World | None, Settings]:
-    """The same of a run that was begun before; no world where it is complete."""
-    found = load_run(path)
-    manifest = found.manifest
-    settings = settings_from(manifest["settings"])
-    if found.complete:
-        return found, None, settings
-    for file, known in manifest["user_files"].items():
-        if fingerprint(file) != known:
-            raise UserError(f"{file}: has changed since the run began; put it back, or begin a new run")
-    if manifest["versions"] != versions():
-        changed = {k: v for k, v in versions().items() if manifest["versions"].get(k) != v}
-        raise UserError(
-            f"the run began under other versions ({manifest['versions']}); now: {changed}: install those first"
-        )
-    start = manifest["start_from"]
-    built = build(settings, manifest["seed"], None if start is None else _starter(Path(start)), share)
-    return found, built.world, settings
+    return _go_on(begin_again(load_run(path).directory), on_start, on_epoch, pause)
 
 
 def load_run(path: str | Path) -> Run:
@@ -452,111 +384,3 @@ def decide_selection(problem: str | Path | Mapping[str, Any], *, exact: bool = F
 def decide_association(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
     """One association (Eq. 11) from a file or as data: `association`, `objective`, `bound`, `gap`, `seconds`."""
     return deciding.decide_association(problem, exact=exact)
-
-
-def _simulate(
-    made: Run,
-    world: World,
-    settings: Settings,
-    on_epoch: Callable[[Progress], None] | None,
-    pause: Callable[[], bool] | None,
-) -> Run:
-    world.learner.compile()  # before the clock starts: compiling is not simulating
-    with made.directory.locked():
-        every = settings.simulation.checkpoint_epochs
-        session = Session(world, made.directory, checkpoint_epochs=None if every == "auto" else every)
-        try:
-            result = session.run(on_epoch, pause)
-        finally:
-            session.close()
-        if result is None:
-            return made
-        manifest = made.manifest
-        if not settings.warmup.charge:
-            _take_off_warmup(result)
-        named = {key: manifest[key] for key in ("method", "task", "network", "preset", "seed")}
-        finer = _finer(world.learner, world.cloud.state.weights)
-        made.directory.write_summary({"run": str(made.path), **named, **result, **finer})
-    return made
-
-
-def _finer(learner: Learner, weights: Weights) -> dict[str, Any]:
-    """What the mean over everybody hides: the final model by class and by device."""
-    by_device = [
-        None if one is None or not math.isfinite(one.metric) else one.metric
-        for one in learner.evaluate_by_device(weights)
-    ]
-    if not by_device:
-        return {"by_class": {}, "by_device": None}
-    by_class = dict(learner.evaluate(weights).details)
-    return {"by_class": by_class, "by_device": {**spread(by_device, learner.target.direction), "values": by_device}}
-
-
-def _take_off_warmup(result: dict[str, Any]) -> None:
-    """`warmup.charge = false`: times and bytes to the target are counted from the end of the warm-up."""
-    for key, free in (
-        ("time_to_target_s", "warmup_s"),
-        ("first_crossing_s", "warmup_s"),
-        ("bytes_to_target", "warmup_bytes"),
-        ("models_uplink_bytes_to_target", "warmup_models_uplink_bytes"),
-    ):
-        if result[key] is not None:
-            result[key] -= result[free]
-
-
-def _starter(path: Path) -> Callable[[Learner], Weights]:
-    return lambda learner: load_model(path, learner.layout)
-
-
-def check_seed(seed: int) -> None:
-    if not 0 <= seed < 2**63:
-        raise UserError(f"seed {seed}: must be a whole number from 0 to 2^63 - 1")
-
-
-def _fresh_path(name: str) -> Path:
-    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    path = Path("runs") / f"{name}-{stamp}"
-    number = 1
-    while path.exists():
-        number += 1
-        path = path.with_name(f"{name}-{stamp}-{number}")
-    return path
-
-
-def _place(out: str | Path | None, choice: RunChoice, network: str) -> Path:
-    if out is not None:
-        return Path(out)
-    task = Path(file_of(choice.task)).stem if is_user_code(choice.task) else choice.task
-    return _fresh_path(f"{task}-{choice.method}-{network}-s{choice.seed}")
-
-
-def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:
-    """What a run was given from outside and cannot go on without, with its fingerprint."""
-    named = (settings.task.name, settings.selection.policy, settings.association.policy)
-    network = settings.network
-    files = [network.path, network.download_path, network.fleet if network.fleet.endswith(".csv") else ""]
-    files.append(settings.life.file)
-    if settings.association.policy == "fixed":
-        files.append(settings.association.file)
-    given = [
-        *(file_of(name) for name in named if is_user_code(name)),
-        *(file for file in files if file),
-        *([] if start is None else [str(start)]),
-    ]
-    return {file: fingerprint(file) for file in given}
-
-
-@cache
-def _installed() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in _VERSIONED:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # run from a source tree that was never installed
-            found[package] = "not installed"
-    return found
-
-
-def versions() -> dict[str, str]:
-    """What the bits of a result may depend on besides its settings."""
-    return dict(_installed())

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from async_hfl import api
+from async_hfl.assembly.provenance import check_seed
 from async_hfl.core.errors import RunDirectoryError
 from async_hfl.journal.run_directory import RUN_FILES, RunDirectory
 from async_hfl.reports.comparison import compare, table
@@ -29,7 +30,7 @@ _PLOT, _TABLE, _PAGE = "curves.png", "table.txt", "report.html"
 
 
 def demo(out: Path, seed: int, *, quiet: bool) -> dict[str, Any]:
-    api.check_seed(seed)
+    check_seed(seed)
     _clear(out)
     console = Console(stderr=quiet, quiet=quiet, highlight=False)
     console.print(

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from async_hfl import api
 from async_hfl.assembly.loading import as_table, compose
+from async_hfl.assembly.provenance import check_seed, user_files, versions
 from async_hfl.assembly.user_code import file_of, is_user_code
 
 _DIGEST_BYTES = 6
@@ -71,13 +71,13 @@ def planned(
     """
     composed = compose(task=task, method=method, network=network, preset=preset, seed=seed, overrides=overrides)
     choice, settings = composed.choice, composed.settings
-    api.check_seed(choice.seed)
+    check_seed(choice.seed)
     named = {key: getattr(choice, key) for key in ("task", "method", "network", "preset", "seed")}
     known = {
         **named,
         "settings": as_table(settings),
-        "versions": api.versions(),
-        "user_files": api.user_files(settings),
+        "versions": versions(),
+        "user_files": user_files(settings),
     }
     text = json.dumps(known, sort_keys=True, separators=(",", ":"))
     digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()

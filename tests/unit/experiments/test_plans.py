@@ -65,7 +65,7 @@ def test_an_id_knows_the_users_files(tmp_path: Path) -> None:
 
 def test_ids_know_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     before = small_plan().runs[0].id
-    monkeypatch.setattr("async_hfl.api.versions", lambda: {"numpy": "99"})
+    monkeypatch.setattr("async_hfl.experiments.planned_run.versions", lambda: {"numpy": "99"})
     assert small_plan().runs[0].id != before
 
 
