@@ -69,6 +69,8 @@ def test_fig_9_is_drawn_from_any_run(call: Call, tmp_path: Path) -> None:
         (["paper", "table6", "--preset", "loose"], "paper, authors, tight"),
         (["paper", "table6", "--runs", "x"], "only fig8 and fig9"),
         (["paper", "table6", "--deployed"], "--deployed: of fig8 and fig9"),
+        (["paper", "table6", "--rounds", "3"], "only fig8 and fig9 stop by rounds"),
+        (["paper", "fig8", "--rounds", "0"], "at least 1"),
         (["paper", "fig8", "--time-factor", "3"], "say --deployed"),
         (["paper", "fig8", "--deployed", "--time-factor", "0.5"], "at least 1"),
         (["paper", "fig8", "--deployed", "--preset", "authors"], "paper, tight"),

@@ -48,6 +48,9 @@ def add_commands(commands: Commands) -> None:
     paper.add_argument("--seeds", metavar="N", help="how many, or which: 1,2,5 (default: as the paper has it)")
     paper.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="overrides")
     paper.add_argument("--runs", nargs="+", type=Path, metavar="RUN", help="fig8, fig9: draw these runs, simulate none")
+    paper.add_argument(
+        "--rounds", type=int, metavar="N", help="fig8, fig9: cloud rounds (30), synchronous methods a tenth of them"
+    )
     paper.add_argument("--deployed", action="store_true", help="fig8, fig9: by real processes on this machine, in turn")
     paper.add_argument(
         "--time-factor", type=float, metavar="F", help="with --deployed: F times as fast as the testbed (10)"
@@ -127,6 +130,8 @@ def _paper(options: argparse.Namespace) -> int:
             raise UserError(f"--{key} {getattr(options, key)}: for the paper there are {', '.join(known)}")
     if options.runs and entry.name not in ("fig8", "fig9"):
         raise UserError(f"--runs: {entry.name} is simulated; only fig8 and fig9 can be drawn from runs of your own")
+    if options.rounds is not None and (entry.name not in ("fig8", "fig9") or options.rounds < 1):
+        raise UserError(f"--rounds {options.rounds}: at least 1, and only fig8 and fig9 stop by rounds")
     factor = _time_factor(options, entry.name)
     folder = SweepFolder(options.out or Path("runs") / "paper")
     kind = ("-deployed" if factor is not None else "") + ("-quick" if options.quick else "")
@@ -140,6 +145,7 @@ def _paper(options: argparse.Namespace) -> int:
         out=folder.path / f"{entry.name}-{options.preset}-{options.network}{kind}",
         command=_command(options, f"async-hfl paper {entry.name}{' --quick' if options.quick else ''}"),
         runs=tuple(options.runs or ()),
+        rounds=options.rounds,
         time_factor=factor,
     )
     plan = entry.plan(asked)
@@ -165,7 +171,7 @@ def _time_factor(options: argparse.Namespace, entry: str) -> float | None:
 def _command(options: argparse.Namespace, command: str) -> str:
     """What to type to get this again."""
     parts = [command]
-    for key in ("task", "tasks", "methods", "network", "preset", "seeds", "target", "reference"):
+    for key in ("task", "tasks", "methods", "network", "preset", "seeds", "rounds", "target", "reference"):
         value = getattr(options, key, None)
         if value is not None:
             parts.append(f"--{key} {value}")

@@ -214,3 +214,11 @@ def test_fig_10_right_reads_every_target_off_one_run(tmp_path: Path) -> None:
     }
     assert ratios[0.80, "async-random"] == pytest.approx(1.0)  # at 30 s, both
     assert ratios[0.85, "async-random"] == pytest.approx(3.0)  # (0.81 + 0.86 + 0.99) / 3 = 0.887: with the last
+
+
+@pytest.mark.parametrize(("rounds", "epochs"), [(None, [30, 30, 3]), (10, [10, 10, 1]), (4, [4, 4, 1])])
+def test_the_deployment_stops_by_rounds(rounds: int | None, epochs: list[int]) -> None:
+    for factor in (None, 10.0):
+        plan = find("fig8").plan(Asked(tasks=("har",), seeds=(1,), rounds=rounds, time_factor=factor))
+        said = [text for run in plan.runs for text in run.overrides if text.startswith("cloud.epochs=")]
+        assert said == [f"cloud.epochs={number}" for number in epochs]

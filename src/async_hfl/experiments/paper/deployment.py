@@ -23,8 +23,9 @@ from async_hfl.reports.experiment_page import Comparison, Figure, FigureLine, Ru
 from async_hfl.reports.journal_columns import read_columns
 from async_hfl.reports.tables import Cell, Column, Spread, Table
 
-_ROUNDS = {"async-hfl": 30, "async-hl": 30, "sync-random": 3}
-"""Cloud epochs that each was run for."""
+_METHODS = ("async-hfl", "async-hl", "sync-random")
+_ROUNDS, _SYNCHRONOUS = 30, 10
+"""Cloud epochs that each was run for, a synchronous method for a tenth of them."""
 _TASKS = ("mnist", "fashion-mnist", "har", "hpwren")
 _QUICK_TASKS = ("har", "digits")
 _SHOWN = 10
@@ -33,7 +34,7 @@ _SHOWN = 10
 
 def _run(task: str, method: str, seed: int, asked: Asked) -> PlannedRun:
     if asked.time_factor is not None:
-        return deployed_run(task, method, seed, _settings(task, method), asked, asked.time_factor)
+        return deployed_run(task, method, seed, _settings(task, method, asked), asked, asked.time_factor)
     return planned(
         task=task,
         method=method,
@@ -42,17 +43,22 @@ def _run(task: str, method: str, seed: int, asked: Asked) -> PlannedRun:
         seed=seed,
         overrides=[
             *testbed.settings(task),
-            *_settings(task, method),
+            *_settings(task, method, asked),
             *asked.overrides,
         ],
         panel=task,
     )
 
 
-def _settings(task: str, method: str) -> list[str]:
+def _rounds(method: str, asked: Asked) -> int:
+    rounds = asked.rounds or _ROUNDS
+    return max(1, rounds // _SYNCHRONOUS) if method.startswith("sync") else rounds
+
+
+def _settings(task: str, method: str, asked: Asked) -> list[str]:
     never = "0.0" if task == "hpwren" else "1.0"  # by rounds alone
     return [
-        f"cloud.epochs={_ROUNDS[method]}",
+        f"cloud.epochs={_rounds(method, asked)}",
         f"task.target={never}",
         # Synchronous rounds have a time-out here, as theirs had in the end.
         *(["gateway.round_patience=3"] if method.startswith("sync") else []),
@@ -63,7 +69,7 @@ def _plan8(asked: Asked) -> Plan:
     tasks = asked.tasks or (_QUICK_TASKS if asked.quick else _TASKS)
     seeds = asked.seeds_or(quick=2)
     return Plan(
-        "fig8", tuple(_run(task, method, seed, asked) for task in tasks for seed in seeds for method in _ROUNDS)
+        "fig8", tuple(_run(task, method, seed, asked) for task in tasks for seed in seeds for method in _METHODS)
     )
 
 
@@ -109,7 +115,7 @@ def _fig8(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         Column("after", "seconds"),
         Column("ours", "metric", note="at that time; mean and range over seeds"),
         *([Column("simulated", "metric", note="the same on the simulated testbed")] if simulated else []),
-        Column("final", "metric", note="after 30 cloud epochs, synchronous ones after 3"),
+        Column("final", "metric", note=f"after {asked.rounds or _ROUNDS} cloud epochs, synchronous ones after a tenth"),
         Column("ends", "seconds", note="when that was"),
         Column("bound", "share", note="selections in which the bandwidth kept a candidate out"),
     )

@@ -32,6 +32,8 @@ class Asked:
     command: str = ""
     runs: tuple[Path, ...] = ()
     """Drawn in place of runs of the plan, where the entry can."""
+    rounds: int | None = None
+    """Cloud rounds, where the entry stops by them; none: the paper's."""
     time_factor: float | None = None
     """By real processes, so many times as fast as the testbed, where the entry can; none: simulated."""
 
