@@ -2,7 +2,8 @@
 
 The child is spawned (never forked: gRPC and JAX have threads), lives exactly as long as its parent (it reads the end of
 its pipe, and the kernel ends it besides) and does one thing after the other. Jobs and results cross the pipe as
-MessagePack and raw arrays.
+MessagePack and raw arrays. A child that trains does not read, and a pipe holds little: so a thread of the parent's does
+the writing, and nobody waits for it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import astuple, dataclass
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 import msgspec
@@ -89,7 +91,8 @@ class TrainingChild:
         self._listener = listener
         self._closing = False
         self._process: Any = None
-        self._pipe: Connection | None = None
+        self._words: SimpleQueue[tuple[list[Any], Weights | None] | None] = SimpleQueue()
+        """For the child; None: nothing more."""
 
     def start(self) -> Ready:
         """Blocks until everything is compiled; raises what went wrong there."""
@@ -108,7 +111,7 @@ class TrainingChild:
         self._process = context.Process(target=_serve, args=(theirs, self._make), name="async-hfl trainer", daemon=True)
         self._process.start()
         theirs.close()
-        self._pipe = ours
+        threading.Thread(target=self._write, args=(ours,), name="to the trainer", daemon=True).start()
         try:
             kind, *rest = msgspec.msgpack.decode(ours.recv_bytes())
         except (EOFError, OSError):
@@ -125,31 +128,32 @@ class TrainingChild:
         return None if self._process is None else self._process.pid
 
     def train(self, job: TrainingJob) -> None:
-        self._say([_TRAIN, job.device, list(job.job), job.seed, job.generation], job.weights)
+        self._words.put(([_TRAIN, job.device, list(job.job), job.seed, job.generation], job.weights))
 
     def stop(self, job: JobId) -> None:
-        self._say([_STOP, list(job)])
+        self._words.put(([_STOP, list(job)], None))
 
     def evaluate(self, device: int, epoch: int, weights: Weights) -> None:
-        self._say([_EVALUATE, device, epoch], weights)
+        self._words.put(([_EVALUATE, device, epoch], weights))
 
     def close(self) -> None:
         self._closing = True
-        if self._pipe is not None:
-            # A thread of ours is reading: closing our end would not reach the child before that thread has let go.
-            self._say([_LEAVE])
+        # A thread of ours is reading: closing our end would not reach the child before that thread has let go.
+        self._words.put(([_LEAVE], None))
+        self._words.put(None)
         if self._process is not None:
             self._process.join(_LEAVING_S)
             if self._process.is_alive():
                 self._process.kill()
                 self._process.join()
 
-    def _say(self, head: list[Any], weights: Weights | None = None) -> None:
-        assert self._pipe is not None
+    def _write(self, pipe: Connection) -> None:
         with contextlib.suppress(OSError):  # gone: the listener tells
-            self._pipe.send_bytes(msgspec.msgpack.encode(head))
-            if weights is not None:
-                self._pipe.send_bytes(np.ascontiguousarray(weights).data)
+            while (words := self._words.get()) is not None:
+                head, weights = words
+                pipe.send_bytes(msgspec.msgpack.encode(head))
+                if weights is not None:
+                    pipe.send_bytes(np.ascontiguousarray(weights).data)
 
     def _listen(self, pipe: Connection) -> None:
         heard = self._listener
@@ -168,6 +172,7 @@ class TrainingChild:
                     result = TrainingResult(weights, samples, steps, loss, squared_loss, gradient)
                     heard.trained(device, JobId(*job), result, Spent(*spent))
         except (EOFError, OSError):
+            self._words.put(None)
             if not self._closing:
                 heard.gone()
 
@@ -199,8 +204,8 @@ def _serve(pipe: Connection, make: Callable[[], tuple[LocalLearner, Ready]]) -> 
         pipe.send_bytes(msgspec.msgpack.encode([_FAILED, str(error)]))
         return
     spent = [astuple(each) for each in ready.spent]
-    pipe.send_bytes(msgspec.msgpack.encode([_READY, ready.samples, spent, ready.model_bytes]))
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # its parent is gone
+        pipe.send_bytes(msgspec.msgpack.encode([_READY, ready.samples, spent, ready.model_bytes]))
         _work_for_ever(pipe, learner)
 
 

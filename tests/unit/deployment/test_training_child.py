@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -187,6 +189,47 @@ async def _take(inbox: Inbox, count: int) -> list[object]:
     while len(found) < count:
         found += await asyncio.wait_for(inbox.take(count), HANG_GUARD_S)
     return found
+
+
+def wait_for(file: Path) -> None:
+    given_up = time.monotonic() + HANG_GUARD_S
+    while not file.exists() and time.monotonic() < given_up:
+        time.sleep(0.01)
+
+
+class Waiter(Doubler):
+    """Trains until somebody makes a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def train(self, job: TrainingJob) -> TrainingResult:
+        self._file.with_name("begun").touch()
+        wait_for(self._file)
+        return super().train(job)
+
+
+def waiting(file: Path) -> tuple[Doubler, Ready]:
+    return Waiter(file), made()[1]
+
+
+def test_nobody_waits_for_a_child_that_trains(tmp_path: Path) -> None:
+    """A parent that did would miss its heartbeats: a pipe holds less than a model."""
+    heard, enough = Heard(), tmp_path / "enough"
+    child = TrainingChild(partial(waiting, enough), heard)
+    large = frozen(np.ones(1_000_000, np.float32))
+    try:
+        child.start()
+        child.train(replace(job(0), weights=large))
+        wait_for(tmp_path / "begun")
+        for number in range(1, 4):
+            child.train(replace(job(number), weights=large))
+        child.evaluate(0, 7, large)
+        assert not heard.told
+        enough.touch()
+        assert [told[0] for told in heard.wait_for(5)] == ["trained"] * 4 + ["evaluated"]
+    finally:
+        child.close()
 
 
 class Sleeper(Doubler):
