@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from async_hfl.core.errors import PeerError, UserError
+from async_hfl.core.events import Received
 from async_hfl.core.identifiers import CLOUD, gateway_address
-from async_hfl.core.records import Record
+from async_hfl.core.messages import Finish
+from async_hfl.core.records import LateRecord, Record
 from async_hfl.deployment.identity.credentials import Credentials
 from async_hfl.deployment.identity_card import IdentityCard, draw_incarnation, keep_card, note_clock, read_card
 from async_hfl.deployment.inbox import Inbox
@@ -40,6 +42,7 @@ _GOODBYE_S = 5.0
 _LATECOMERS_S = 15.0
 _LOOK_S = 0.1
 _NO_LIMIT = 1e15
+_TOLD_LATE = 20
 
 
 class Refused(UserError):
@@ -93,6 +96,8 @@ class GatewayProcess:
         self._finished: Refusal | None = None
         self._refused: Refusal | None = None
         self._admitted: dict[str, Admission] = {}
+        self._late: list[str] = []
+        """Updates that the run ended before."""
         self._seen: set[str] = set()
         """Names of devices that asked to join, and ..."""
         self._told_devices: set[str] = set()
@@ -125,7 +130,7 @@ class GatewayProcess:
             return await self._run(card)
 
     async def _run(self, card: IdentityCard) -> Ended:
-        inbox = Inbox()
+        self._inbox = inbox = Inbox()
         self._over = asyncio.Event()
         self._address = gateway_address(card.number)
         transport = Transport(
@@ -166,7 +171,7 @@ class GatewayProcess:
             linger_s=_GOODBYE_S,
             stays=lambda: not self._over.is_set(),
             share=float(card.facts["share"]),
-            wrote=self._wrote,
+            wrote=self._noted,
             handled=self._pace,
         )
         running = asyncio.get_running_loop().create_task(shell.run())
@@ -191,11 +196,13 @@ class GatewayProcess:
             await asyncio.wait([running, over], return_when=asyncio.FIRST_COMPLETED)
             if self._refused is not None and self._refused.kind == "refused":
                 raise Refused(f"the cloud refuses gateway {card.name}: {self._refused.reason}")
-            ended = await running if running.done() or shell.stopping else Ended("")
-            self._finished = self._refused or Refusal("finished", "the run is over", self._gateway.state.final_model)
+            ended = await running
+            finished = Refusal("finished", "the run is over", self._gateway.state.final_model)
+            self._finished = finished
+            self._tell_of_late()
             if not ended.reason:
                 self._told_devices |= self._present()
-                await server.goodbye(self._finished)
+                await server.goodbye(lambda _: finished)
                 await self._tell_latecomers()
             return ended
         finally:
@@ -228,7 +235,28 @@ class GatewayProcess:
     def _told(self, refusal: Refusal) -> None:
         self._refused = refusal
         self._over.set()
+        if refusal.kind == "finished":
+            # As the message would, which did not reach us; if it did, this one comes to nothing.
+            finish = Finish(refusal.epoch, refusal.outcomes, refusal.detail)
+            self._inbox.put(lambda at: Received(at, CLOUD, finish))
         self._shell.wake()
+
+    def _noted(self, record: Record) -> None:
+        if isinstance(record, LateRecord):
+            self._late.append(str(record.job))
+        self._wrote(record)
+
+    def _tell_of_late(self) -> None:
+        """What devices were told that we have, and is in no model: not lost, but too late."""
+        if self._late:
+            more = ", ..." if len(self._late) > _TOLD_LATE else ""
+            log.warning(
+                "the run ended before the cloud had %d of the updates that were acknowledged here (`late` in the "
+                "journal): %s%s",
+                len(self._late),
+                ", ".join(self._late[:_TOLD_LATE]),
+                more,
+            )
 
     def _pace(self) -> None:
         bandwidth = self._gateway.state.bandwidth

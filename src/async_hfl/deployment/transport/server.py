@@ -71,7 +71,7 @@ class Server:
         self._sessions: dict[int, tuple[Session, Caller, Joining]] = {}
         self._gateways: dict[str, Address] = {}
         """The numbers of gateways that were admitted, by name: who may pass on a device's joining."""
-        self._closing: Refusal | None = None
+        self._closing: Callable[[Joining], Refusal] | None = None
         self._server: Any = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -114,11 +114,11 @@ class Server:
                 except IdentityError as error:
                     session.end(str(error))
 
-    async def goodbye(self, refusal: Refusal) -> None:
-        """Tell all who are here, and whoever comes from now on."""
-        self._closing = refusal
-        said = [session.goodbye(refusal.reason, joining.pack(refusal)) for session, *_ in self._sessions.values()]
-        await asyncio.gather(*said)
+    async def goodbye(self, tell: Callable[[Joining], Refusal]) -> None:
+        """Tell all who are here, and whoever comes from now on; `tell`: what, given who it is."""
+        self._closing = tell
+        told = [(session, tell(stated)) for session, _, stated in self._sessions.values()]
+        await asyncio.gather(*(session.goodbye(refusal.reason, joining.pack(refusal)) for session, refusal in told))
 
     async def close(self) -> None:
         if self._watching is not None:
@@ -172,9 +172,10 @@ class Server:
         else:
             try:
                 stated = joining.stated(hello)
-                answer = (
-                    self._may_say(stated, who) or self._closing or await self._admit(stated, joining.probe_s(hello))
-                )
+                refusal = self._may_say(stated, who)
+                if refusal is None and self._closing is not None:
+                    refusal = self._closing(stated)
+                answer = refusal or await self._admit(stated, joining.probe_s(hello))
             except PeerError as error:
                 answer = Refusal("refused", str(error))
             except Exception as error:
