@@ -179,6 +179,9 @@ class GatewaySection(Section, frozen=True):
     reply_patience: Positive = 120.0
     cloud_patience: Positive = 60.0
     """Deployed: seconds without the cloud after which a gateway triggers nothing new."""
+    linger: NotNegative = 40.0
+    """Deployed: seconds that a gateway stays at the end for devices that have not heard of it (they dial again within
+    36 s)."""
 
 
 class DeviceSection(Section, frozen=True):

@@ -71,6 +71,8 @@ class Server:
         self._sessions: dict[int, tuple[Session, Caller, Joining]] = {}
         self._gateways: dict[str, Address] = {}
         """The numbers of gateways that were admitted, by name: who may pass on a device's joining."""
+        self.told: set[str] = set()
+        """Who knows that we leave."""
         self._closing: Callable[[Joining], Refusal] | None = None
         self._server: Any = None
         self._watching: asyncio.Task[None] | None = None
@@ -115,10 +117,16 @@ class Server:
                     session.end(str(error))
 
     async def goodbye(self, tell: Callable[[Joining], Refusal]) -> None:
-        """Tell all who are here, and whoever comes from now on; `tell`: what, given who it is."""
+        """Tell all who are here, and whoever comes from now on; `tell`: what, given who it is. `told` has the names of
+        those who took it."""
         self._closing = tell
-        told = [(session, tell(stated)) for session, _, stated in self._sessions.values()]
-        await asyncio.gather(*(session.goodbye(refusal.reason, joining.pack(refusal)) for session, refusal in told))
+
+        async def say(session: Session, stated: Joining) -> None:
+            refusal = tell(stated)
+            if await session.goodbye(refusal.reason, joining.pack(refusal)):
+                self.told.add(stated.name)
+
+        await asyncio.gather(*(say(session, stated) for session, _, stated in self._sessions.values()))
 
     async def close(self) -> None:
         if self._watching is not None:
@@ -172,10 +180,7 @@ class Server:
         else:
             try:
                 stated = joining.stated(hello)
-                refusal = self._may_say(stated, who)
-                if refusal is None and self._closing is not None:
-                    refusal = self._closing(stated)
-                answer = refusal or await self._admit(stated, joining.probe_s(hello))
+                answer = self._may_say(stated, who) or await self._admitted(stated, joining.probe_s(hello))
             except PeerError as error:
                 answer = Refusal("refused", str(error))
             except Exception as error:
@@ -189,6 +194,14 @@ class Server:
         if stated.role == "gateway":
             self._gateways[stated.name] = Address(GATEWAY_TIER, answer.number)
         return stated, wire.Joined(version=version, package=ours, admission=joining.pack(answer)), answer
+
+    async def _admitted(self, stated: Joining, probe_s: float) -> Admission | Refusal:
+        answer = None if self._closing is not None else await self._admit(stated, probe_s)
+        if answer is None or self._closing is not None:  # who is admitted while we say goodbye would not hear it
+            assert self._closing is not None
+            self.told.add(stated.name)
+            return self._closing(stated)
+        return answer
 
     def _may_say(self, stated: Joining, who: Caller) -> Refusal | None:
         """Only who holds the name may say it; only a gateway may speak for a device."""

@@ -63,6 +63,7 @@ class Session:
         self._pinged: tuple[int, float] = (0, 0.0)
         self._tasks: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[str] = self._loop.create_future()
+        self._silent = False
 
     def send_digest(self, data: bytes) -> None:
         self._put(wire.Frame(digest=data), len(data), None)
@@ -101,8 +102,8 @@ class Session:
     def ended(self) -> bool:
         return self._over.done()
 
-    async def goodbye(self, reason: str, refusal: bytes = b"", patience_s: float = 2.0) -> None:
-        """Say what is queued and then goodbye; do not wait long for a peer that does not listen.
+    async def goodbye(self, reason: str, refusal: bytes = b"", patience_s: float = 2.0) -> bool:
+        """Say what is queued and then goodbye; do not wait long for a peer that does not listen. Did it listen?
 
         The peer then ends the stream. If we ended it first, grpc.aio could drop what it has not sent yet: to give up a
         read cancels the call."""
@@ -113,7 +114,9 @@ class Session:
                 await asyncio.shield(self._over)
         except TimeoutError:
             log.info("%s did not take our goodbye", self.peer)
-        self.end(f"we said goodbye: {reason}")
+            self.end(f"we said goodbye: {reason}")
+            return False
+        return not self._silent
 
     def _spawn(self, work: Any) -> None:
         task = self._loop.create_task(work)
@@ -188,6 +191,7 @@ class Session:
             self._heard_at += max(0.0, self._loop.time() - now - 2 * step)
             silent = self._loop.time() - self._heard_at
             if silent > self._limits.silence_s:
+                self._silent = True
                 self.end(f"nothing heard for {silent:.1f} s")
                 return
 
