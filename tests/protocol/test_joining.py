@@ -329,6 +329,23 @@ def test_who_comes_back_after_the_end_takes_its_losses_back() -> None:
     assert written(says(cloud, 0, m.Hello(5), 801.0), FoundRecord) == []
 
 
+def test_a_gateway_without_its_disk_gets_devices_as_soon_as_they_are_in_touch_again() -> None:
+    cloud = running_cloud()
+    joins(cloud, 0, 1, 50.0)
+    joins(cloud, 1, 1, 50.1)
+    solved(cloud, cloud.handle(TimerFired(50.6, "association")), [0, 0], 50.7)
+    effects = says(cloud, 0, m.Hello(6000), 100.0)
+    again = solved(cloud, effects, [1, 1], 100.1)  # nobody is in touch with it yet
+    solved(cloud, again, [1, 1], 100.2)
+    effects = says(cloud, 0, m.Report(6000, 1, heard=(0,)), 102.0)
+    assert SetTimer("association", 102.5) in effects
+    effects = cloud.handle(TimerFired(102.5, "association"))
+    told = solved(cloud, effects, [0, 1], 102.6)
+    assert [gateway for gateway, _ in sent(told, m.Assignment)] == [0, 1]
+    # It has somebody now: the next device that is back waits for the next association.
+    assert says(cloud, 0, m.Report(6000, 2, heard=(1,)), 103.0) == []
+
+
 def test_another_incarnation_ends_the_wait_for_the_old_one() -> None:
     cloud = running_cloud(lost_patience=600.0)
     cloud.handle(PeerLost(100.0, gateway_address(0)))

@@ -140,7 +140,9 @@ class DeviceProcess:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.gather(*(link.close() for device in devices for link in device.links))
+            # Other gateways need not wait for us, to tell us what we know.
+            goodbye = "" if self._told is None else self._told.reason
+            await asyncio.gather(*(link.close(goodbye) for device in devices for link in device.links))
             await service.close()
 
     def _patience(self) -> Patience:

@@ -324,7 +324,10 @@ class CloudNode:
             warmup.counted(self, list(report.lost), event.at, answered=False)
         if report.lost or report.heard:
             self.aggregation.changed(self, event.at)
-        if state.phase == "running" and any(self._stranded(device) for device in (*report.lost, *report.heard)):
+        if state.phase == "running" and (
+            any(self._stranded(device) for device in (*report.lost, *report.heard))
+            or (report.heard and self._idle(gateway))
+        ):
             self._solve_soon(event.at)
         if report.heard:
             joining.begin_if_due(self, event.at)
@@ -346,6 +349,12 @@ class CloudNode:
         working = directory.usable[row] & live
         own = links.link_gateway[row] == directory.gateway_of[device]
         return bool(working.any() and not (working & own).any())
+
+    def _idle(self, gateway: int) -> bool:
+        """Has nobody, where devices join by themselves: a gateway that came back without its disk was nobody's choice
+        as it said hello, for no device was in touch with it yet. While that is being solved nobody can tell."""
+        has_some = (self.state.directory.gateway_of == gateway).any()
+        return self.rules.start_devices > 0 and (self.state.solving or not has_some)
 
     # Gateways that come and go -----------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ class Server:
         self._gateways: dict[str, Address] = {}
         """The numbers of gateways that were admitted, by name: who may pass on a device's joining."""
         self.told: set[str] = set()
-        """Who knows that we leave."""
+        """Names of those who said goodbye, or took ours."""
         self._closing: Callable[[Joining], Refusal] | None = None
         self._server: Any = None
         self._watching: asyncio.Task[None] | None = None
@@ -117,16 +117,10 @@ class Server:
                     session.end(str(error))
 
     async def goodbye(self, tell: Callable[[Joining], Refusal]) -> None:
-        """Tell all who are here, and whoever comes from now on; `tell`: what, given who it is. `told` has the names of
-        those who took it."""
+        """Tell all who are here, and whoever comes from now on; `tell`: what, given who it is."""
         self._closing = tell
-
-        async def say(session: Session, stated: Joining) -> None:
-            refusal = tell(stated)
-            if await session.goodbye(refusal.reason, joining.pack(refusal)):
-                self.told.add(stated.name)
-
-        await asyncio.gather(*(say(session, stated) for session, _, stated in self._sessions.values()))
+        told = [(session, tell(stated)) for session, _, stated in self._sessions.values()]
+        await asyncio.gather(*(session.goodbye(refusal.reason, joining.pack(refusal)) for session, refusal in told))
 
     async def close(self) -> None:
         if self._watching is not None:
@@ -156,6 +150,7 @@ class Server:
         peer = Address(_TIERS[stated.role], admission.number)
         session = Session(self._transport, peer, number, self._limits.heartbeat_s, self.pacing)
         self._sessions[number] = (session, caller(), stated)
+        self.told.discard(stated.name)
         log.info("%s %s joined as %s from %s", stated.role, stated.name, peer, context.peer())
         self._transport.opened(session)
         why = "its connection broke"
@@ -163,6 +158,8 @@ class Server:
             why = await session.run(stream)
         finally:
             del self._sessions[number]
+            if session.peer_knows:
+                self.told.add(stated.name)
             log.info("%s %s (%s) left: %s", stated.role, stated.name, peer, why)
             self._transport.closed(session, why)
 
