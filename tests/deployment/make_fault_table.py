@@ -80,9 +80,9 @@ def _seconds(value: float) -> str:
 
 
 LOST = """
-Where every process comes back with its disk nothing is lost. A gateway that is gone for good, or comes back without its
-disk, takes with it what it had acknowledged since its last upload: the cloud lists those updates by name (records of
-kind `lost`), and the tests compare the list with the dead gateway's own disk.
+Where every process comes back with its disk, however late, nothing is lost. A gateway that is gone for good, or comes
+back without its disk, takes with it what it had acknowledged since its last upload: the cloud lists those updates by
+name (records of kind `lost`), and the tests compare the list with the dead gateway's own disk.
 
 The same faults, and many more combinations of them, are drawn by the fault simulation from seeds
 (`async-hfl fuzz-faults`), where all invariants are checked after every single event; see docs/why.md.

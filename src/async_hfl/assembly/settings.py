@@ -150,7 +150,7 @@ class CloudSection(Section, frozen=True):
     gateway_patience: Positive = 10.0
     """Deployed: seconds that a gateway whose session broke may stay away before its devices are given to others."""
     lost_patience: NotNegative = 600.0
-    """Deployed: seconds from there on in which it may still bring what it has mixed; then it is held for lost."""
+    """Deployed: seconds from there on after which what it has is listed as lost, until it brings it after all."""
     linger: NotNegative = 30.0
     """Deployed: seconds that the cloud waits at the end for gateways that have not heard of it."""
 
