@@ -35,8 +35,13 @@ class Audit:
     decided: set[JobId] = field(default_factory=set)
     """Named by an upload that the cloud mixed or dropped."""
     lost: set[JobId] = field(default_factory=set)
+    """Acknowledged by a gateway that the cloud holds for lost, not decided, and not told of by that gateway since."""
+    late: set[JobId] = field(default_factory=set)
+    """What gateways wrote down as overtaken by the end of the run."""
     listed: set[JobId] = field(default_factory=set)
-    """What the cloud wrote down as lost."""
+    """What the cloud wrote down as lost, and did not take back."""
+    found_again: set[JobId] = field(default_factory=set)
+    """What it took back."""
     with_devices: set[JobId] = field(default_factory=set)
     """What devices have on their list of things to report."""
     doubled: set[JobId | UploadId] = field(default_factory=set)
@@ -123,9 +128,13 @@ def audit(cloud: Path, gateways: Sequence[Path], devices: Iterable[Path], dead: 
             uploads[event.content.message.upload] = event.content.message  # type: ignore[union-attr]
     ends: dict[UploadId, str] = {}
     updates_in: Counter[tuple[int, int]] = Counter()
-    for kind, fields in records(cloud, "upload", "lost"):
+    for kind, fields in records(cloud, "upload", "lost", "found"):
         if kind == "lost":
             found.listed.add(JobId(*fields["job"]))
+            continue
+        if kind == "found":
+            found.listed.remove(JobId(*fields["job"]))
+            found.found_again.add(JobId(*fields["job"]))
             continue
         upload = UploadId(*fields["upload"])
         if upload in ends:
@@ -144,7 +153,10 @@ def audit(cloud: Path, gateways: Sequence[Path], devices: Iterable[Path], dead: 
             message = event.content.message  # type: ignore[union-attr]
             if first and isinstance(message, Update) and not message.warmup:
                 found.acknowledged.add(message.job)
-        for kind, fields in records(state, "job", "upload"):
+        for kind, fields in records(state, "job", "upload", "late"):
+            if kind == "late":
+                found.late.add(JobId(*fields["job"]))
+                continue
             if kind == "upload":
                 updates_in[tuple(fields["upload"])[:2]] += fields["updates"]
                 continue
@@ -155,7 +167,8 @@ def audit(cloud: Path, gateways: Sequence[Path], devices: Iterable[Path], dead: 
     node = reliable_node(cloud).node
     assert isinstance(node, CloudNode)
     gone = {owner for owner, account in node.state.accounts.items() if account.lost}
-    found.lost = {job for job in found.acknowledged - found.decided if job[:2] in gone}
+    found.lost = {job for job in found.acknowledged - found.decided - found.late if job[:2] in gone}
+    found.doubled |= found.late & found.decided
     for state in devices:
         about = [str(fields["about"]) for _, fields in records(state, "sent") if fields["message"] == "Update"]
         found.sent_again += len(about) - len(set(about))
@@ -165,6 +178,8 @@ def audit(cloud: Path, gateways: Sequence[Path], devices: Iterable[Path], dead: 
     # Of gateways that are still in the run every update has its end, and what was mixed is in an upload that has one.
     alive = [job for job in found.acknowledged if job[:2] not in gone]
     found.unaccounted += [f"{job} was acknowledged and has no end" for job in alive if job not in job_ends]
+    unnamed = set(alive) - found.decided - found.late
+    found.unaccounted += [f"{job} was acknowledged, is in no upload, and not late" for job in sorted(unnamed)]
     mixed = Counter(job[:2] for job, reason in job_ends.items() if reason == "aggregated" and job[:2] not in gone)
     for owner, count in mixed.items():
         if updates_in[owner] != count:

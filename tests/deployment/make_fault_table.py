@@ -15,6 +15,8 @@ ORDER = (
     "link_160_kbit",
     "packet_loss",
     "gateway_killed",
+    "gateway_back_late",
+    "gateway_back_after_the_end",
     "gateway_gone",
     "gateway_without_disk",
     "cloud_killed_warming_up",
@@ -39,7 +41,8 @@ here were taken while other work kept the machine busy (load 10 on 2 cores), so 
   every 30 ms, and depend on settings: a silent peer is lost after 8 s, a gateway without a session after
   `cloud.gateway_patience` (10 s).
 * *acknowledged*: updates that a gateway had on its disk before its receipt left. *lost*: of those, how many are in no
-  upload that the cloud has decided on, because their gateway is gone. *double*: counted twice anywhere. All three are
+  upload that the cloud has decided on, because their gateway is gone (what the end of the run overtook is not lost but
+  late, and listed by its gateway). *double*: counted twice anywhere. All three are
   counted afterwards from the disks of all nodes, not from what nodes say (`tests/deployment/fault_audit.py`).
 
 | fault | noticed after, by | recovered after | when | acknowledged | lost | double |
@@ -77,9 +80,9 @@ def _seconds(value: float) -> str:
 
 
 LOST = """
-Where every process comes back with its disk nothing is lost. A gateway that is gone for good, or comes back without its
-disk, takes with it what it had acknowledged since its last upload: the cloud lists those updates by name (records of
-kind `lost`), and the tests compare the list with the dead gateway's own disk.
+Where every process comes back with its disk, however late, nothing is lost. A gateway that is gone for good, or comes
+back without its disk, takes with it what it had acknowledged since its last upload: the cloud lists those updates by
+name (records of kind `lost`), and the tests compare the list with the dead gateway's own disk.
 
 The same faults, and many more combinations of them, are drawn by the fault simulation from seeds
 (`async-hfl fuzz-faults`), where all invariants are checked after every single event; see docs/why.md.

@@ -181,7 +181,7 @@ def test_refusals_are_told_and_obeyed(tmp_path: Path) -> None:
                 assert not device.refusals
                 numbers.refusal = None
                 await until(lambda: bool(device.inbox.joined))
-                await serving_.goodbye(Refusal("finished", "the run is over", "abc"))
+                await serving_.goodbye(lambda _: Refusal("finished", "the run is over", "abc"))
                 await until(lambda: bool(device.refusals and device.inbox.lost))
                 assert device.refusals == [Refusal("finished", "the run is over", "abc")]
                 assert "goodbye" in device.inbox.lost[0][1]

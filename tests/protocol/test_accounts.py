@@ -6,8 +6,8 @@ from protocol_stage import Stage, address
 
 from async_hfl.core import messages as m
 from async_hfl.core.events import Acknowledged, Received, Started
-from async_hfl.core.identifiers import JobId
-from async_hfl.core.records import LostRecord
+from async_hfl.core.identifiers import CLOUD, JobId
+from async_hfl.core.records import LateRecord, LostRecord
 from async_hfl.nodes.number_set import NumberSet
 
 
@@ -87,6 +87,39 @@ def test_a_claim_on_a_gateway_that_lives_is_settled_by_its_upload_or_lost_with_i
             stage.exchanges("g0", at=120)
         stage.peer_lost("cloud", "g0", at=130)
         assert len(stage.of(LostRecord)) == (0 if lives else 1)
+
+
+def test_what_the_end_of_the_run_overtook_is_listed_by_its_gateway() -> None:
+    stage = begun()
+    returns(stage, "d0", "g0", 100)
+    returns(stage, "d1", "g0", 110)  # uploaded with the first, not answered
+    stage.deliver("d0", m.Train, at=112)
+    returns(stage, "d0", "g0", 120)  # held until the answer
+    stage.happens("g0", Received(130, CLOUD, m.Finish(7)))
+    assert [(str(late.job), late.device) for late in stage.of(LateRecord)] == [
+        ("g0.1.1", 0),
+        ("g0.1.2", 1),
+        ("g0.1.3", 0),
+    ]
+
+
+def test_an_upload_that_was_decided_on_is_not_late_though_its_answer_was_lost() -> None:
+    stage = begun()
+    returns(stage, "d0", "g0", 100)
+    returns(stage, "d1", "g0", 110)
+    outcomes = ((1, m.Outcome(True, 1, 0.5)),)
+    stage.happens("g0", Received(130, CLOUD, m.Finish(7, outcomes)))
+    assert stage.of(LateRecord) == []
+
+
+def test_an_update_after_the_end_is_listed_once() -> None:
+    stage = begun()
+    stage.happens("g0", Received(90, CLOUD, m.Finish(7)))
+    stage.deliver("d0", m.Train, at=91)
+    stage.trains("d0", (1, 2), at=100)
+    stage.deliver("g0", m.Update, at=101, keep=True)
+    stage.deliver("g0", m.Update, at=102)
+    assert [str(late.job) for late in stage.of(LateRecord)] == ["g0.1.1"]
 
 
 def test_warm_up_answers_are_nobodys_loss() -> None:

@@ -139,6 +139,33 @@ BREAKAGES = {
         "        account.claims.pop(number, None)\n",
         "",
     ),
+    "fence a gateway that comes back late with its disk": (
+        "mix",
+        "nodes/cloud_joining.py",
+        "    accounts.lose(node, gateway, node.state.members[gateway].incarnation, at)\n\n\ndef replace",
+        "    accounts.lose(node, gateway, node.state.members[gateway].incarnation, at)\n"
+        "    node.state.members[gateway].suspended = False\n"
+        "    node.state.members[gateway].fenced.add(node.state.members[gateway].incarnation)\n\n\ndef replace",
+    ),
+    "take a gateway back without correcting the list": (
+        "mix",
+        "nodes/cloud_joining.py",
+        "    state.suspended.pop(gateway, None)\n    accounts.find(node, gateway, member.incarnation, at)\n",
+        "    state.suspended.pop(gateway, None)\n    node.state.accounts.pop((gateway, member.incarnation), None)\n",
+    ),
+    "count twice what a gateway brings that was held for lost": (
+        "mix",
+        "nodes/cloud_joining.py",
+        "    state.suspended.pop(gateway, None)\n    accounts.find(node, gateway, member.incarnation, at)\n",
+        "    state.suspended.pop(gateway, None)\n    accounts.find(node, gateway, member.incarnation, at)\n"
+        "    member.outcomes.clear()\n    member.answered_below = 0\n",
+    ),
+    "say nothing of what the end of the run overtook": (
+        "mix",
+        "nodes/gateway.py",
+        "            accounts.list_late(self, decided, at)\n",
+        "            pass\n",
+    ),
     "say nothing when a link is back": (  # a link outage with a live device
         "mix",
         "nodes/delivery.py",

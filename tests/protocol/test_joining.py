@@ -30,6 +30,7 @@ from async_hfl.core.events import (
 from async_hfl.core.identifiers import CLOUD, JobId, UploadId, device_address, gateway_address
 from async_hfl.core.learner import Evaluation, TrainingResult
 from async_hfl.core.policies import Association
+from async_hfl.core.records import FoundRecord, LostRecord, UploadRecord
 from async_hfl.core.topology import no_links
 from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
 from async_hfl.nodes.cloud import CloudNode
@@ -263,12 +264,86 @@ def test_who_stays_away_loses_its_devices_and_nothing_else() -> None:
     assert cloud.handle(TimerFired(710.0, "gone")) == []
 
 
-def test_who_stays_away_for_good_is_lost() -> None:
-    cloud = running_cloud(lost_patience=600.0)
+def written(effects: list[Effect], kind: type) -> list[str]:
+    return [str(getattr(e.record, "job", "")) for e in effects if isinstance(e, Write) and type(e.record) is kind]
+
+
+def listed_as_lost(cloud: CloudNode) -> None:
+    """Gateway 0 stays away for longer than anybody waits; device 1 says what it had acknowledged."""
     cloud.handle(PeerLost(100.0, gateway_address(0)))
     cloud.handle(TimerFired(110.0, "gone"))
-    cloud.handle(TimerFired(710.0, "gone"))
-    assert sent(says(cloud, 0, m.Hello(5), 800.0), m.Fenced) == [(0, m.Fenced(5))]
+    says(cloud, 1, m.Unsettled(1, (JobId(0, 5, 3),)), 120.0)
+    assert written(cloud.handle(TimerFired(710.0, "gone")), LostRecord) == ["g0.5.3"]
+    assert written(says(cloud, 1, m.Unsettled(0, (JobId(0, 5, 4),)), 720.0), LostRecord) == ["g0.5.4"]
+
+
+def test_who_comes_back_after_all_brings_what_was_listed_as_lost() -> None:
+    cloud = running_cloud(lost_patience=600.0)
+    says(cloud, 0, upload(1, 0), 50.0)
+    listed_as_lost(cloud)
+    effects = says(cloud, 0, m.Hello(5), 800.0)
+    assert sent(effects, m.Fenced) == []
+    assert len(sent(effects, m.Revoked)) == 1
+    assert written(effects, FoundRecord) == ["g0.5.3", "g0.5.4"]
+    assert not cloud.state.accounts[0, 5].lost
+    # The answer to its first upload never reached it: that one does not count again, the next one does.
+    assert written(says(cloud, 0, upload(1, 0), 801.0), UploadRecord) == []
+    assert cloud.state.epoch == 1
+    says(cloud, 0, replace(upload(2, 1), jobs=(3, 4)), 802.0)
+    assert cloud.state.epoch == 2
+    assert cloud.state.accounts[0, 5].claims == {}
+    # Gone again, for good: what was decided on is no loss.
+    cloud.handle(PeerLost(900.0, gateway_address(0)))
+    cloud.handle(TimerFired(910.0, "gone"))
+    assert written(cloud.handle(TimerFired(1510.0, "gone")), LostRecord) == []
+    assert written(says(cloud, 1, m.Unsettled(1, (JobId(0, 5, 3), JobId(0, 5, 5))), 1520.0), LostRecord) == ["g0.5.5"]
+
+
+def test_what_was_found_again_may_be_lost_again() -> None:
+    cloud = running_cloud(lost_patience=600.0)
+    listed_as_lost(cloud)
+    says(cloud, 0, m.Hello(5), 800.0)
+    effects = says(cloud, 0, m.Hello(6000), 810.0)  # without its disk
+    assert written(effects, LostRecord) == ["g0.5.3", "g0.5.4"]
+    assert sent(says(cloud, 0, m.Hello(5), 820.0), m.Fenced) == [(0, m.Fenced(5))]
+
+
+def test_a_model_from_long_ago_is_dropped_for_its_age_and_not_lost() -> None:
+    cloud = running_cloud(lost_patience=600.0, max_staleness=1)
+    listed_as_lost(cloud)
+    says(cloud, 1, replace(upload(1, 0), upload=UploadId(1, 6, 1)), 750.0)
+    effects = says(cloud, 0, replace(upload(1, 0), jobs=(3, 4)), 800.0)
+    (record,) = [e.record for e in effects if isinstance(e, Write) and isinstance(e.record, UploadRecord)]
+    assert (record.reason, record.staleness) == ("dropped", 2)
+    assert not cloud.state.accounts[0, 5].lost
+    assert cloud.state.accounts[0, 5].claims == {}
+
+
+def test_who_comes_back_after_the_end_takes_its_losses_back() -> None:
+    cloud = running_cloud(lost_patience=600.0)
+    listed_as_lost(cloud)
+    cloud.handle(DrainAsked(730.0))
+    effects = says(cloud, 0, m.Hello(5), 800.0)
+    assert [gateway for gateway, _ in sent(effects, m.Finish)] == [0]
+    assert written(effects, FoundRecord) == ["g0.5.3", "g0.5.4"]
+    assert written(says(cloud, 0, m.Hello(5), 801.0), FoundRecord) == []
+
+
+def test_a_gateway_without_its_disk_gets_devices_as_soon_as_they_are_in_touch_again() -> None:
+    cloud = running_cloud()
+    joins(cloud, 0, 1, 50.0)
+    joins(cloud, 1, 1, 50.1)
+    solved(cloud, cloud.handle(TimerFired(50.6, "association")), [0, 0], 50.7)
+    effects = says(cloud, 0, m.Hello(6000), 100.0)
+    again = solved(cloud, effects, [1, 1], 100.1)  # nobody is in touch with it yet
+    solved(cloud, again, [1, 1], 100.2)
+    effects = says(cloud, 0, m.Report(6000, 1, heard=(0,)), 102.0)
+    assert SetTimer("association", 102.5) in effects
+    effects = cloud.handle(TimerFired(102.5, "association"))
+    told = solved(cloud, effects, [0, 1], 102.6)
+    assert [gateway for gateway, _ in sent(told, m.Assignment)] == [0, 1]
+    # It has somebody now: the next device that is back waits for the next association.
+    assert says(cloud, 0, m.Report(6000, 2, heard=(1,)), 103.0) == []
 
 
 def test_another_incarnation_ends_the_wait_for_the_old_one() -> None:

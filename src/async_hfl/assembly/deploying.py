@@ -83,7 +83,7 @@ def _facts(learner: Learner, choice: RunChoice, wire: OnTheWire) -> TaskFacts:
 
 
 def gateway_plan(name: str) -> GatewayPlan:
-    return GatewayPlan(name, deployed_gateway, _budget)
+    return GatewayPlan(name, deployed_gateway, _budget, lambda card: settings_of(card).gateway.linger)
 
 
 def device_plan(names: Sequence[str], local: Local, slowdowns: Sequence[float] = ()) -> DevicePlan:

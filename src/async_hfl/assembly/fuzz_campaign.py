@@ -40,6 +40,10 @@ class Campaign:
     updates_acknowledged: int
     updates_lost: int
     """Acknowledged by a gateway that was declared lost or lost its disk, and in no upload that arrived; all known."""
+    updates_found: int
+    """Listed as lost, until their gateway was back with its disk."""
+    updates_late: int
+    """Acknowledged, and the run ended before the cloud decided on them."""
     wall_s: float
 
     def line(self) -> str:
@@ -50,7 +54,8 @@ class Campaign:
             f"{self.messages_lost:,} messages lost, {self.link_outages:,} link outages, "
             f"{self.transfers_resumed:,} transfers resumed, {self.gateways_declared_lost:,} gateways declared lost, "
             f"{self.jobs:,} jobs, {self.uploads:,} uploads; of {self.updates_acknowledged:,} acknowledged updates "
-            f"{self.updates_lost:,} lost, all known by name; {self.wall_s:.1f} s"
+            f"{self.updates_lost:,} lost, all known by name, {self.updates_late:,} too late for the end of their run, "
+            f"{self.updates_found:,} found again after they were listed as lost; {self.wall_s:.1f} s"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -85,6 +90,8 @@ def campaign(first_seed: int, seeds: int, processes: int | None = None) -> Campa
         sum(o.uploads for o in outcomes),
         sum(o.acknowledged for o in outcomes),
         sum(o.updates_lost for o in outcomes),
+        sum(o.updates_found for o in outcomes),
+        sum(o.updates_late for o in outcomes),
         time.perf_counter() - began,
     )
 

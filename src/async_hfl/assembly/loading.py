@@ -60,6 +60,7 @@ _DEPLOYED = (
     "cloud.linger",
     "cloud.lost_patience",
     "gateway.cloud_patience",
+    "gateway.linger",
 )
 _SIMULATED = ("life.", "simulation.", "radio.")
 UNLIMITED = "unlimited"

@@ -150,7 +150,7 @@ class CloudSection(Section, frozen=True):
     gateway_patience: Positive = 10.0
     """Deployed: seconds that a gateway whose session broke may stay away before its devices are given to others."""
     lost_patience: NotNegative = 600.0
-    """Deployed: seconds from there on in which it may still bring what it has mixed; then it is held for lost."""
+    """Deployed: seconds from there on after which what it has is listed as lost, until it brings it after all."""
     linger: NotNegative = 30.0
     """Deployed: seconds that the cloud waits at the end for gateways that have not heard of it."""
 
@@ -179,6 +179,9 @@ class GatewaySection(Section, frozen=True):
     reply_patience: Positive = 120.0
     cloud_patience: Positive = 60.0
     """Deployed: seconds without the cloud after which a gateway triggers nothing new."""
+    linger: NotNegative = 40.0
+    """Deployed: seconds that a gateway stays at the end for devices that have not heard of it (they dial again within
+    36 s)."""
 
 
 class DeviceSection(Section, frozen=True):

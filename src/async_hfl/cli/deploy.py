@@ -26,6 +26,7 @@ def add_commands(commands: Commands) -> None:
     gateway = commands.add_parser("gateway", help="be a gateway of a deployment")
     gateway.add_argument("--cloud", required=True, metavar="HOST:PORT", help="where the cloud listens")
     gateway.add_argument("--listen", default="0.0.0.0:7200", metavar="HOST:PORT")
+    _add_give_up(gateway, "the cloud does not answer")
     _add_process(gateway, "gateway")
     finish(gateway, _gateway)
 
@@ -36,6 +37,7 @@ def add_commands(commands: Commands) -> None:
     device.add_argument("--task", help="the task as it is installed here (FILE.py:NAME), if the cloud's is a file")
     device.add_argument("--slowdown", metavar="FACTOR,...", help="take so many times as long to train as it could")
     device.add_argument("--check", action="store_true", help="load, train once, say how that went, and end")
+    _add_give_up(device, "no gateway answers")
     _add_process(device, "device")
     finish(device, _device)
 
@@ -59,6 +61,15 @@ def add_commands(commands: Commands) -> None:
     cluster.add_argument("--proxies", action="store_true", help="a proxy on every link between device and gateway")
     cluster.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: a new one under runs/)")
     finish(cluster, _cluster)
+
+
+def _add_give_up(parser: argparse.ArgumentParser, when: str) -> None:
+    parser.add_argument(
+        "--give-up",
+        default="24h",
+        metavar="TIME",
+        help=f"exit with code 3 where {when} for so long: 90s, 15m, 24h (the default), 7d, never",
+    )
 
 
 def _add_process(parser: argparse.ArgumentParser, role: str) -> None:
@@ -137,13 +148,17 @@ def _gateway(options: argparse.Namespace) -> int:
     credentials = _begin(options, "gateway", options.name)
     from async_hfl.assembly.deploying import gateway_plan
     from async_hfl.deployment.gateway_process import GatewayProcess
+    from async_hfl.deployment.giving_up import read_patience
 
     state = options.state or Path("state") / options.name
     plan = gateway_plan(options.name)
+    give_up_s = read_patience(options.give_up)
     return _ended(
         options,
         "gateway",
-        lambda wrote: GatewayProcess(plan, state, options.cloud, options.listen, credentials, wrote=wrote),
+        lambda wrote: GatewayProcess(
+            plan, state, options.cloud, options.listen, credentials, wrote=wrote, give_up_s=give_up_s
+        ),
     )
 
 
@@ -157,6 +172,7 @@ def _device(options: argparse.Namespace) -> int:
     credentials = _begin(options, "device", *names)
     from async_hfl.assembly.deploying import device_plan
     from async_hfl.deployment.device_process import DeviceProcess
+    from async_hfl.deployment.giving_up import read_patience
 
     state = options.state or Path("state")
     states = [state] if options.state is not None and len(names) == 1 else [state / name for name in names]
@@ -166,7 +182,12 @@ def _device(options: argparse.Namespace) -> int:
     if len(reached) != len(names):
         raise UserError(f"--gateways has {len(reached)} lists (parted by ;) for {len(names)} devices")
     plan = device_plan(names, local, _slowdowns(options.slowdown, len(names)))
-    return _ended(options, "device", lambda wrote: DeviceProcess(plan, states, reached, credentials, wrote=wrote))
+    give_up_s = read_patience(options.give_up)
+    return _ended(
+        options,
+        "device",
+        lambda wrote: DeviceProcess(plan, states, reached, credentials, wrote=wrote, give_up_s=give_up_s),
+    )
 
 
 def _slowdowns(text: str | None, devices: int) -> list[float]:

@@ -1,7 +1,7 @@
 """The command line: `async-hfl COMMAND`. Parses, calls the API, prints; decides nothing.
 
-Exit codes: 0 done, 1 our mistake, 2 the user's, 130 interrupted. Errors go to stderr in a few lines, never a traceback
-(set ASYNC_HFL_TRACEBACK=1 to see one).
+Exit codes: 0 done, 1 our mistake, 2 the user's, 3 nobody answered for too long, 130 interrupted. Errors go to stderr in
+a few lines, never a traceback (set ASYNC_HFL_TRACEBACK=1 to see one).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from async_hfl.cli import certs, checks, data, decide, deploy, experiments, network, operate, replay, reports, runs
 from async_hfl.cli.common import complain
-from async_hfl.core.errors import AsyncHflError, UserError
+from async_hfl.core.errors import AsyncHflError, UnreachableError, UserError
 
 _FAMILIES = (runs, experiments, reports, deploy, operate, replay, data, decide, network, certs, checks)
 """In the order in which `async-hfl --help` lists them."""
@@ -29,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = action(options)
         sys.stdout.flush()  # here, where a reader that has gone is expected, and not while Python ends
         return code
+    except UnreachableError as error:
+        return complain(str(error), 3)
     except UserError as error:
         return complain(str(error), 2)
     except AsyncHflError as error:

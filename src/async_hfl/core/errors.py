@@ -7,7 +7,8 @@
     │   ├── PolicyError           a policy from the user's file raised or broke its contract
     │   ├── TaskError             a task from the user's file raised or broke its contract
     │   ├── IdentityError         a certificate, key or name is missing, wrong, expired or revoked
-    │   └── RunDirectoryError     a run directory is missing, incomplete or of another version
+    │   ├── RunDirectoryError     a run directory is missing, incomplete or of another version
+    │   └── UnreachableError      nobody answered for as long as we were told to try; exit code 3
     ├── PeerError                 another process sent what the protocol forbids: refuse it and go on
     └── InternalError             our mistake; exit code 1
         ├── InvariantViolation    the protocol broke one of its promises
@@ -45,6 +46,10 @@ class TaskError(UserError):
 
 class RunDirectoryError(UserError):
     """A run directory is missing, incomplete or written by another version."""
+
+
+class UnreachableError(UserError):
+    """Nobody answered for as long as we were told to try: nothing is wrong here, and a later attempt may do."""
 
 
 class IdentityError(UserError):

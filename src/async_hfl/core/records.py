@@ -174,9 +174,36 @@ class SentRecord:
 @plain
 @dataclass(frozen=True, slots=True)
 class LostRecord:
-    """An update that a gateway had acknowledged is in no model and never will be: the gateway's state is gone."""
+    """An update that a gateway had acknowledged is in no model, and its gateway is held for lost with it. A
+    `FoundRecord` takes it back."""
 
     KIND: ClassVar[str] = "lost"
+    LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
+
+    at: float
+    job: JobId
+    device: int
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """An update that was listed as lost is not: its gateway is back with all that it had."""
+
+    KIND: ClassVar[str] = "found"
+    LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
+
+    at: float
+    job: JobId
+    device: int
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class LateRecord:
+    """An update that a gateway had acknowledged came too late: the run ended before the cloud decided on it."""
+
+    KIND: ClassVar[str] = "late"
     LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
 
     at: float
@@ -193,7 +220,18 @@ RECORD_TYPES: tuple[type, ...] = (
     LifeRecord,
     SentRecord,
     LostRecord,
+    FoundRecord,
+    LateRecord,
 )
 Record = (
-    JobRecord | SelectionRecord | UploadRecord | EpochRecord | AssociationRecord | LifeRecord | SentRecord | LostRecord
+    JobRecord
+    | SelectionRecord
+    | UploadRecord
+    | EpochRecord
+    | AssociationRecord
+    | LifeRecord
+    | SentRecord
+    | LostRecord
+    | FoundRecord
+    | LateRecord
 )

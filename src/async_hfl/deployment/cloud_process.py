@@ -189,6 +189,7 @@ class CloudProcess:
             share=float(plan.facts["share"]),
             linger_s=plan.linger_s,
             waits_for=lambda parcel: isinstance(parcel.message, Finish),
+            stays=lambda: self.shell.came_back_over,
             wrote=self._noted,
         )
         listening = Listening(self.store, self.state, self._listen)
@@ -203,15 +204,13 @@ class CloudProcess:
         # First the state as it was: whoever joins must find it.
         shell = asyncio.get_running_loop().create_task(self.shell.run())
         await asyncio.sleep(0)
-        was_over = not self.shell.fresh and self.cloud.state.phase == "over"
         try:
             listening.announce(await server.start())
+            if self.shell.came_back_over:
+                log.info("the run is over; telling so for %.0f s to whoever returns", plan.linger_s)
             ended = await shell
             plan.save_model(self.state / "model.safetensors", self.cloud.state.weights)
-            await server.goodbye(self._finished())
-            if was_over:
-                log.info("the run is over; telling so for %.0f s to whoever returns", plan.linger_s)
-                await asyncio.sleep(plan.linger_s)
+            await server.goodbye(self._finished)
             return ended
         finally:
             shell.cancel()
@@ -239,7 +238,7 @@ class CloudProcess:
         numbers = self._numbers(joining.role)
         over = self.cloud.state.phase == "over"
         if over and not (joining.role == "gateway" and joining.name in numbers and joining.run == card.run):
-            return self._finished()
+            return self._finished(joining)
         number = numbers.get(joining.name)
         if number is None:
             number = len(numbers)
@@ -266,8 +265,14 @@ class CloudProcess:
     def _numbers(self, role: str) -> dict[str, int]:
         return self._known.get(role, {})
 
-    def _finished(self) -> Refusal:
-        return Refusal("finished", "the run is over", digest(self.cloud.state.weights))
+    def _finished(self, joining: Joining) -> Refusal:
+        """Like the message to those in touch: a gateway that comes now is to know what became of what it sent."""
+        state = self.cloud.state
+        number = self._numbers("gateway").get(joining.name, -1) if joining.role == "gateway" else -1
+        member = state.members[number] if 0 <= number < len(state.members) else None
+        known = member is not None and member.incarnation == joining.incarnation
+        outcomes = tuple(member.outcomes.items()) if member is not None and known else ()
+        return Refusal("finished", "the run is over", digest(state.weights), state.epoch, outcomes)
 
     # Operators -------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from async_hfl.core.errors import UserError
 from async_hfl.core.identifiers import device_address
 from async_hfl.core.records import Record
 from async_hfl.deployment.gateway_process import Refused, ask_to_join
+from async_hfl.deployment.giving_up import GIVE_UP_S, Patience
 from async_hfl.deployment.identity.credentials import Credentials
 from async_hfl.deployment.identity_card import IdentityCard, draw_incarnation, keep_card, note_clock, read_card
 from async_hfl.deployment.inbox import Inbox
@@ -64,8 +65,11 @@ class DeviceProcess:
         gateways: Sequence[Sequence[str]],
         credentials: Credentials,
         wrote: Callable[[Record], None] = lambda record: None,
+        give_up_s: float = GIVE_UP_S,
     ) -> None:
+        """`give_up_s`: how long to try where no gateway answers any device of this process."""
         self.plan = plan
+        self._give_up_s = give_up_s
         self._states = states
         self._gateways = [list(reached) for reached in gateways]
         self._credentials = credentials
@@ -94,7 +98,7 @@ class DeviceProcess:
         if card is not None:
             return card
         asked = Joining("device", name, draw_incarnation(), ready=False)
-        answer = await ask_to_join(reached, "gateway", self._credentials, asked)
+        answer = await ask_to_join(reached, "gateway", self._credentials, asked, self._give_up_s)
         if isinstance(answer, Refusal):
             if answer.kind == "finished":
                 return None
@@ -126,7 +130,8 @@ class DeviceProcess:
             log.info("ready: samples %s, seconds a training %s", self._ready.samples, seconds)
             tasks = [loop.create_task(self._live(place, device, service)) for place, device in enumerate(devices)]
             over = loop.create_task(self._over.wait())
-            tasks += [over, service.failed]
+            waiting = loop.create_task(self._patience().watch(lambda: _any_heard(devices)))
+            tasks += [over, service.failed, waiting]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done - {over}:
                 task.result()  # a node does not end by itself: raises what went wrong
@@ -136,8 +141,14 @@ class DeviceProcess:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.gather(*(link.close() for device in devices for link in device.links))
+            # Other gateways need not wait for us, to tell us what we know.
+            goodbye = "" if self._told is None else self._told.reason
+            await asyncio.gather(*(link.close(goodbye) for device in devices for link in device.links))
             await service.close()
+
+    def _patience(self) -> Patience:
+        """One gateway that answers one of our devices is enough: it would tell us if the run were over."""
+        return Patience(self._give_up_s, ", ".join(dict.fromkeys(one for some in self._gateways for one in some)))
 
     async def _live(self, place: int, device: _Device, service: TrainingService) -> None:
         card, store, inbox = device.card, device.store, device.inbox
@@ -193,3 +204,7 @@ class DeviceProcess:
         if self._told is None:
             self._told = refusal
             self._over.set()
+
+
+def _any_heard(devices: Sequence[_Device]) -> bool:
+    return any(link.heard() for device in devices for link in device.links)

@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from async_hfl.core.errors import PeerError, UserError
+from async_hfl.core.events import Received
 from async_hfl.core.identifiers import CLOUD, gateway_address
-from async_hfl.core.records import Record
+from async_hfl.core.messages import Finish
+from async_hfl.core.records import LateRecord, Record
+from async_hfl.deployment.giving_up import GIVE_UP_S, Patience
 from async_hfl.deployment.identity.credentials import Credentials
 from async_hfl.deployment.identity_card import IdentityCard, draw_incarnation, keep_card, note_clock, read_card
 from async_hfl.deployment.inbox import Inbox
@@ -37,9 +40,9 @@ log = logging.getLogger("async_hfl.gateway")
 _ASK_AGAIN_S = 1.0
 _GOODBYE_S = 5.0
 """At the end: the cloud says goodbye when it has our receipt; leaving before would cut that off on its way."""
-_LATECOMERS_S = 15.0
 _LOOK_S = 0.1
 _NO_LIMIT = 1e15
+_TOLD_LATE = 20
 
 
 class Refused(UserError):
@@ -51,13 +54,17 @@ class GatewayPlan:
     name: str
     make: Callable[[IdentityCard], GatewayNode]
     payload_budget: Callable[[IdentityCard], int]
+    linger_s: Callable[[IdentityCard], float]
+    """How long to stay at the end for devices that have not heard of it."""
 
 
 async def ask_to_join(
-    targets: list[str], server: str, credentials: Credentials, joining: Joining
+    targets: list[str], server: str, credentials: Credentials, joining: Joining, give_up_s: float
 ) -> Admission | Refusal:
-    """Whoever answers first; not yet and nobody there mean: later."""
+    """Whoever answers first; not yet and nobody there mean: later. UnreachableError where nobody was there for
+    `give_up_s`."""
     told = ""
+    patience = Patience(give_up_s, ", ".join(targets))
     while True:
         for target in targets:
             try:
@@ -67,10 +74,12 @@ async def ask_to_join(
             else:
                 if isinstance(answer, Admission) or answer.kind != "not_yet":
                     return answer
+                patience.heard()
                 why = f"{target}: {answer.reason}"
             if why != told:
                 log.info("waiting for an answer: %s", why)
                 told = why
+        patience.check()
         await asyncio.sleep(_ASK_AGAIN_S)
 
 
@@ -83,27 +92,29 @@ class GatewayProcess:
         listen: str,
         credentials: Credentials,
         wrote: Callable[[Record], None] = lambda record: None,
+        give_up_s: float = GIVE_UP_S,
     ) -> None:
+        """`give_up_s`: how long to try where the cloud does not answer."""
         self.plan = plan
+        self._give_up_s = give_up_s
         self.state = state
         self._cloud = cloud
         self._listen = listen
         self._credentials = credentials
         self._wrote = wrote
-        self._finished: Refusal | None = None
         self._refused: Refusal | None = None
         self._admitted: dict[str, Admission] = {}
+        self._late: list[str] = []
+        """Updates that the run ended before."""
         self._seen: set[str] = set()
-        """Names of devices that asked to join, and ..."""
-        self._told_devices: set[str] = set()
-        """... that know that the run is over."""
+        """Names of devices that asked to join."""
 
     async def run(self) -> Ended:
         with NodeStore.open(self.state) as self.store:
             card = read_card(self.store, "gateway", self.plan.name)
             if card is None:
                 asked = Joining("gateway", self.plan.name, draw_incarnation())
-                answer = await ask_to_join([self._cloud], "cloud", self._credentials, asked)
+                answer = await ask_to_join([self._cloud], "cloud", self._credentials, asked, self._give_up_s)
                 if isinstance(answer, Refusal):
                     if answer.kind == "finished":
                         return Ended("")
@@ -125,7 +136,7 @@ class GatewayProcess:
             return await self._run(card)
 
     async def _run(self, card: IdentityCard) -> Ended:
-        inbox = Inbox()
+        self._inbox = inbox = Inbox()
         self._over = asyncio.Event()
         self._address = gateway_address(card.number)
         transport = Transport(
@@ -166,7 +177,7 @@ class GatewayProcess:
             linger_s=_GOODBYE_S,
             stays=lambda: not self._over.is_set(),
             share=float(card.facts["share"]),
-            wrote=self._wrote,
+            wrote=self._noted,
             handled=self._pace,
         )
         running = asyncio.get_running_loop().create_task(shell.run())
@@ -185,22 +196,26 @@ class GatewayProcess:
         )
         over = asyncio.get_running_loop().create_task(self._over.wait())
         moving = asyncio.get_running_loop().create_task(watch_progress(transport, inbox))
+        patience = Patience(self._give_up_s, f"the cloud at {self._cloud}")
+        waiting = asyncio.get_running_loop().create_task(patience.watch(link.heard))
         try:
             listening.announce(await server.start())
             link.start()
-            await asyncio.wait([running, over], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([running, over, waiting], return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done() and not over.done() and not running.done():
+                waiting.result()  # raises
             if self._refused is not None and self._refused.kind == "refused":
                 raise Refused(f"the cloud refuses gateway {card.name}: {self._refused.reason}")
-            ended = await running if running.done() or shell.stopping else Ended("")
-            self._finished = self._refused or Refusal("finished", "the run is over", self._gateway.state.final_model)
+            ended = await running
+            finished = Refusal("finished", "the run is over", self._gateway.state.final_model)
+            self._tell_of_late()
             if not ended.reason:
-                self._told_devices |= self._present()
-                await server.goodbye(self._finished)
-                await self._tell_latecomers()
+                await server.goodbye(lambda _: finished)
+                await self._tell_latecomers(self.plan.linger_s(card))
             return ended
         finally:
             telemetry.close()
-            for task in (running, over, moving):
+            for task in (running, over, moving, waiting):
                 task.cancel()
             await link.close()
             await server.close()
@@ -211,14 +226,14 @@ class GatewayProcess:
         assert isinstance(node, GatewayNode)
         return node
 
-    async def _tell_latecomers(self) -> None:
-        """Devices that asked to join and are not in touch just now would dial for ever: stay to tell them."""
-        untold = self._seen - self._told_devices
-        waited = 0.0
-        while untold and waited < _LATECOMERS_S:
+    async def _tell_latecomers(self, patience_s: float) -> None:
+        """Devices that asked to join and did not take our goodbye would dial for a long time: stay to tell them."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience_s
+        while (untold := self._seen - self._server.told) and loop.time() < until:
             await asyncio.sleep(_LOOK_S)
-            waited += _LOOK_S
-            untold = self._seen - self._told_devices
+        if untold:
+            log.warning("not told that the run is over, since they were not there: %s", ", ".join(sorted(untold)))
 
     async def _operate(self, kind: str, payload: bytes) -> bytes:
         if kind == JOURNAL:
@@ -228,7 +243,28 @@ class GatewayProcess:
     def _told(self, refusal: Refusal) -> None:
         self._refused = refusal
         self._over.set()
+        if refusal.kind == "finished":
+            # As the message would, which did not reach us; if it did, this one comes to nothing.
+            finish = Finish(refusal.epoch, refusal.outcomes, refusal.detail)
+            self._inbox.put(lambda at: Received(at, CLOUD, finish))
         self._shell.wake()
+
+    def _noted(self, record: Record) -> None:
+        if isinstance(record, LateRecord):
+            self._late.append(str(record.job))
+        self._wrote(record)
+
+    def _tell_of_late(self) -> None:
+        """What devices were told that we have, and is in no model: not lost, but too late."""
+        if self._late:
+            more = ", ..." if len(self._late) > _TOLD_LATE else ""
+            log.warning(
+                "the run ended before the cloud had %d of the updates that were acknowledged here (`late` in the "
+                "journal): %s%s",
+                len(self._late),
+                ", ".join(self._late[:_TOLD_LATE]),
+                more,
+            )
 
     def _pace(self) -> None:
         bandwidth = self._gateway.state.bandwidth
@@ -241,9 +277,6 @@ class GatewayProcess:
         if joining.role != "device":
             return Refusal("refused", f"a {joining.role} does not join a gateway; give it the cloud's address")
         self._seen.add(joining.name)
-        if self._finished is not None:
-            self._told_devices.add(joining.name)
-            return self._finished
         if joining.run not in (0, self.card.run):
             return Refusal(
                 "refused",
@@ -261,10 +294,6 @@ class GatewayProcess:
         if isinstance(answer, Admission) and joining.ready:
             self._admitted[joining.name] = answer
         return answer
-
-    def _present(self) -> set[str]:
-        present = self._gateway.state.present
-        return {name for name, admission in self._admitted.items() if admission.number in present}
 
 
 def _total(transport: Transport) -> tuple[int, int]:

@@ -26,7 +26,10 @@ from async_hfl.deployment.proxy import LinkProxy, Shape
 
 _LOOPBACK = "127.0.0.1"
 _LEAVING_S = 10.0
-_STRAGGLERS_S = 30.0
+_STRAGGLERS_S = 5.0
+"""Devices alone: nobody is left who could tell them anything."""
+_GATEWAYS_S = 90.0
+"""Without the cloud: gateways stay for devices that have not heard of the end (`gateway.linger`), but no longer."""
 _TOLD_LINES = 12
 _FIRST_PORT, _LAST_PORT = 15_000, 32_000
 
@@ -183,17 +186,20 @@ class LocalCluster:
     async def wait(self, tick: Callable[[], None] = lambda: None, tick_s: float = 0.5) -> None:
         """Until every process has ended as it should; `tick` is called now and then. Raises when one did not."""
         told: set[str] = set()
+        cloud_gone: float | None = None
         alone_since: float | None = None
         while True:
             tick()
             waiting = [node for node in self.nodes.values() if node.running]
-            if waiting and all(node in self.hosts for node in waiting):
-                # Devices that were not in touch when their gateways said goodbye would dial for ever.
-                alone_since = alone_since or time.monotonic()
-                if time.monotonic() - alone_since > _STRAGGLERS_S:
-                    told |= {node.name for node in waiting}
-                    for node in waiting:
-                        node.kill(signal.SIGTERM)
+            # Who was not in touch when the others said goodbye would dial for as long as a node in the field does.
+            now = time.monotonic()
+            cloud_gone = None if self.nodes["cloud"] in waiting else cloud_gone or now
+            alone_since = alone_since or now if all(node in self.hosts for node in waiting) else None
+            left_alone = alone_since is not None and now - alone_since > _STRAGGLERS_S
+            if left_alone or (cloud_gone is not None and now - cloud_gone > _GATEWAYS_S):
+                told |= {node.name for node in waiting}
+                for node in waiting:
+                    node.kill(signal.SIGTERM)
             for node in self.nodes.values():
                 if node.name in told:
                     continue

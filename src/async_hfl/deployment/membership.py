@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from async_hfl.core.identifiers import Address
+from async_hfl.core.messages import Outcome
 
 Role = Literal["cloud", "gateway", "device", "operator"]
 RefusalKind = Literal["not_yet", "finished", "refused"]
@@ -65,6 +66,10 @@ class Refusal:
     kind: RefusalKind
     reason: str
     detail: str = ""
+    epoch: int = 0
+    """finished: of that model."""
+    outcomes: tuple[tuple[int, Outcome], ...] = ()
+    """finished, to a gateway: what became of its uploads, by number, should it not have heard."""
 
 
 Admit = Callable[[Joining, float], Awaitable[Admission | Refusal]]

@@ -16,7 +16,9 @@ from async_hfl.core.errors import SettingsError
 from async_hfl.core.records import (
     AssociationRecord,
     EpochRecord,
+    FoundRecord,
     JobRecord,
+    LateRecord,
     LifeRecord,
     LostRecord,
     Record,
@@ -45,7 +47,9 @@ class Metrics:
 
         self._jobs = counter("jobs", "Jobs that ended here, by reason.", "reason")
         self._uploads = counter("uploads", "Uploads that ended here, by reason.", "reason")
-        self._lost = counter("updates_lost", "Acknowledged updates that are known to be lost.")
+        self._lost = counter("updates_lost", "Acknowledged updates that were listed as lost.")
+        self._found = counter("updates_found", "Of those: found again, when their gateway came back with its disk.")
+        self._late = counter("updates_late", "Acknowledged updates that the run ended before.")
         self._sent = counter("sent_bytes", "Bytes sent, by message and what they carry.", "message", "kind")
         self._messages = counter("sent_messages", "Messages sent.", "message")
         self._selections = counter("selections", "Selections; bound: the bandwidth kept somebody out.", "bound")
@@ -69,6 +73,8 @@ class Metrics:
             LifeRecord: lambda record: self._life.labels(record.what).inc(),
             AssociationRecord: lambda record: self._version.set(record.version),
             LostRecord: lambda record: self._lost.inc(),
+            FoundRecord: lambda record: self._found.inc(),
+            LateRecord: lambda record: self._late.inc(),
         }
 
     def wrote(self, record: Record) -> None:

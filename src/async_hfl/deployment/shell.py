@@ -101,6 +101,8 @@ class Shell:
         self._timer_number = 0
         self._stop: Stop | None = None
         self._lingered = False
+        self.came_back_over = False
+        """The run was over before this process began: it is here to say so."""
         last = store.get(_AT)
         self.fresh = last is None
         self.clock = Clock(began_at if last is None else float(last))
@@ -123,6 +125,7 @@ class Shell:
             first = Started(self.clock.now())
         else:
             self._perform_all(self.node.recover())
+            self.came_back_over = self.stopping
             first = Returned(self.clock.now())
         self._handle([first])
         while not self._over():

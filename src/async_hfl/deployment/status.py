@@ -60,6 +60,7 @@ def cloud_status(
         "at": at,
         "cloud_epoch": state.epoch,
         "device_updates": state.updates,
+        "updates_lost": sum(len(account.listed) for account in state.accounts.values()),
         "metric": None if newest is None else newest.metric,
         "target_reached": state.progress.reached_at is not None,
         "bandwidth": directory.bandwidth or None,

@@ -4,11 +4,14 @@ A gateway says with every upload which jobs' updates are over with it (mixed, or
 with every job which of the device's earlier ones the cloud has decided on meanwhile. A device keeps the ids of updates
 that were acknowledged and are not known to be there; when it works for another gateway, or another incarnation of the
 same, it reports them. The cloud compares: what it decided on is settled, what a lost incarnation had acknowledged and
-no decided upload held is lost, and is written down, once, by name.
+no decided upload held is lost, and is written down, once, by name. If that incarnation comes back after all, with its
+disk, it brings them: the list is taken back by name, too. At the end of the run each gateway lists what it has
+acknowledged and the cloud has not decided on: that is too late, not lost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +19,7 @@ from async_hfl.core import messages as m
 from async_hfl.core.effects import Effect, Send, Write
 from async_hfl.core.identifiers import CLOUD, Address, JobId, device_address
 from async_hfl.core.plain import plain
-from async_hfl.core.records import LostRecord
+from async_hfl.core.records import FoundRecord, LateRecord, LostRecord
 from async_hfl.nodes.number_set import NumberSet
 
 if TYPE_CHECKING:
@@ -59,6 +62,31 @@ def settled(node: GatewayNode, jobs: tuple[tuple[int, int], ...]) -> None:
         node.state.settled.setdefault(slot, []).append(number)
 
 
+def list_late(node: GatewayNode, decided: Container[int], at: float) -> None:
+    """The run is over: whatever was acknowledged and no decided upload names came too late."""
+    if not node.rules.accounts:
+        return
+    state = node.state
+    late = {held.number: held.flight.slot for held in node.aggregation.held()}
+    late.update(state.landed)
+    for number, outstanding in state.outstanding.items():
+        late.update(outstanding.landed)
+        if number in decided:
+            for job, _ in outstanding.landed:
+                del late[job]
+    for job, slot in sorted(late.items()):
+        state.over.add(job)
+        device = int(state.roster.devices[slot])
+        node.emit(Write(LateRecord(at, JobId(node.rules.number, state.incarnation, job), device)))
+
+
+def came_after_the_end(node: GatewayNode, device: int, update: m.Update, at: float) -> None:
+    """Its job ended with the run; it was acknowledged all the same, as everything is that arrives."""
+    ours = node.rules.accounts and update.job.incarnation == node.state.incarnation
+    if ours and not update.warmup and node.state.over.add(update.job.number):
+        node.emit(Write(LateRecord(at, update.job, device)))
+
+
 def take_settled(node: GatewayNode, slot: int) -> tuple[int, ...]:
     return tuple(node.state.settled.pop(slot, ()))
 
@@ -80,10 +108,12 @@ class Account:
     """One gateway's incarnation."""
 
     decided: NumberSet = field(default_factory=NumberSet)
-    """Jobs over with an upload that was mixed or dropped, or written down as lost."""
+    """Jobs over with an upload that was mixed or dropped."""
     claims: dict[int, int] = field(default_factory=dict)
     """Jobs that a device reported and that are not decided yet, and the device."""
     lost: bool = False
+    listed: dict[int, int] = field(default_factory=dict)
+    """Claims that were written down as lost."""
 
 
 def decide(node: CloudNode, upload: m.Upload) -> None:
@@ -101,7 +131,7 @@ def reported(node: CloudNode, gateway: int, unsettled: m.Unsettled, at: float) -
         return  # no gateway of ours would say so
     for job in unsettled.jobs:
         account = _account(node, job.gateway, job.incarnation)
-        if job.number not in account.decided:
+        if job.number not in account.decided and job.number not in account.listed:
             account.claims[job.number] = device
         if account.lost:
             _write_lost(node, job.gateway, job.incarnation, account, at)
@@ -114,10 +144,20 @@ def lose(node: CloudNode, gateway: int, incarnation: int, at: float) -> None:
     _write_lost(node, gateway, incarnation, account, at)
 
 
+def find(node: CloudNode, gateway: int, incarnation: int, at: float) -> None:
+    """It is back with its disk: nothing of what it had acknowledged is lost, whatever was written down."""
+    account = _account(node, gateway, incarnation)
+    account.lost = False
+    for number, device in sorted(account.listed.items()):
+        node.emit(Write(FoundRecord(at, JobId(gateway, incarnation, number), device)))
+    account.claims.update(account.listed)
+    account.listed.clear()
+
+
 def _write_lost(node: CloudNode, gateway: int, incarnation: int, account: Account, at: float) -> None:
     for number, device in sorted(account.claims.items()):
-        account.decided.add(number)
         node.emit(Write(LostRecord(at, JobId(gateway, incarnation, number), device)))
+    account.listed.update(account.claims)
     account.claims.clear()
 
 

@@ -258,7 +258,7 @@ class CloudNode:
         self.emit(Write(LifeRecord(at, "finished", "cloud", f"epoch {state.epoch}")))
         for gateway, member in enumerate(state.members):
             if member.live:
-                self._send_finish(gateway)
+                self._send_finish(gateway, member.incarnation)
         self.emit(Stop())
 
     # Association -------------------------------------------------------------------------------------------------
@@ -324,7 +324,10 @@ class CloudNode:
             warmup.counted(self, list(report.lost), event.at, answered=False)
         if report.lost or report.heard:
             self.aggregation.changed(self, event.at)
-        if state.phase == "running" and any(self._stranded(device) for device in (*report.lost, *report.heard)):
+        if state.phase == "running" and (
+            any(self._stranded(device) for device in (*report.lost, *report.heard))
+            or (report.heard and self._idle(gateway))
+        ):
             self._solve_soon(event.at)
         if report.heard:
             joining.begin_if_due(self, event.at)
@@ -346,6 +349,12 @@ class CloudNode:
         working = directory.usable[row] & live
         own = links.link_gateway[row] == directory.gateway_of[device]
         return bool(working.any() and not (working & own).any())
+
+    def _idle(self, gateway: int) -> bool:
+        """Has nobody, where devices join by themselves: a gateway that came back without its disk was nobody's choice
+        as it said hello, for no device was in touch with it yet. While that is being solved nobody can tell."""
+        has_some = (self.state.directory.gateway_of == gateway).any()
+        return self.rules.start_devices > 0 and (self.state.solving or not has_some)
 
     # Gateways that come and go -----------------------------------------------------------------------------------
 
@@ -398,7 +407,7 @@ class CloudNode:
             if hello.incarnation == member.incarnation:
                 joining.reinstate(self, gateway, event.at)
                 return
-            joining.hold_for_lost(self, gateway, event.at)
+            joining.replace(self, gateway, event.at)
         if member.live:
             self.lose(gateway, event.at)  # another incarnation: the old one came to its end unnoticed
         state.members[gateway] = Membership(hello.incarnation, fenced=member.fenced)
@@ -413,9 +422,12 @@ class CloudNode:
 
     def _received(self, event: Received) -> None:
         if self.state.phase == "over":
-            if type(event.message) in (m.Upload, m.Hello):
-                joining.room_for_gateway(self, event.sender.number)
-                self._send_finish(event.sender.number)
+            if isinstance(event.message, (m.Upload, m.Hello)):
+                gateway, said = event.sender.number, event.message
+                joining.room_for_gateway(self, gateway)
+                incarnation = said.incarnation if isinstance(said, m.Hello) else said.upload.incarnation
+                joining.is_back_too_late(self, gateway, incarnation, event.at)
+                self._send_finish(gateway, incarnation)
             return
         self._messages[type(event.message)](event, event.message)
 
@@ -460,14 +472,17 @@ class CloudNode:
         bandwidth = state.directory.bandwidth if basis else 0.0
         self.send(gateway, m.GlobalModel(state.epoch, state.weights, components, bandwidth))
 
-    def _send_finish(self, gateway: int) -> None:
-        outcomes = tuple(self.state.members[gateway].outcomes.items())
+    def _send_finish(self, gateway: int, incarnation: int) -> None:
+        outcomes = self._outcomes(gateway, incarnation)
         self.send(gateway, m.Finish(self.state.epoch, outcomes, digest(self.state.weights)))
 
     def _send_fenced(self, gateway: int, incarnation: int) -> None:
+        self.send(gateway, m.Fenced(incarnation, self._outcomes(gateway, incarnation)))
+
+    def _outcomes(self, gateway: int, incarnation: int) -> tuple[tuple[int, m.Outcome], ...]:
+        """Of uploads whose answers may not have arrived; another incarnation's numbers mean others."""
         member = self.state.members[gateway]
-        outcomes = tuple(member.outcomes.items()) if member.incarnation == incarnation else ()
-        self.send(gateway, m.Fenced(incarnation, outcomes))
+        return tuple(member.outcomes.items()) if member.incarnation == incarnation else ()
 
     def _nothing(self, _: Event) -> None:
         return

@@ -140,10 +140,9 @@ def give_up_gateways(node: CloudNode, at: float) -> None:
 
 
 def _give_up(node: CloudNode, gateway: int, at: float) -> None:
-    """Its devices are needed elsewhere. It may yet come back with what it has, for a while."""
+    """Its devices are needed elsewhere. It may yet come back with what it has."""
     state, member = node.state, node.state.members[gateway]
-    if node.rules.lost_patience == 0.0 or not member.live or state.phase == "over":
-        node.lose(gateway, at)
+    if not member.live or state.phase == "over":
         return
     member.suspended = True
     member.revoked = node.registry.rights_of(state.directory, gateway)
@@ -153,9 +152,10 @@ def _give_up(node: CloudNode, gateway: int, at: float) -> None:
 
 
 def reinstate(node: CloudNode, gateway: int, at: float) -> None:
-    """It is back with its state: nothing is lost but the rights to its devices."""
+    """It is back with its state, however late: nothing is lost but the rights to its devices."""
     state, member = node.state, node.state.members[gateway]
     state.suspended.pop(gateway, None)
+    accounts.find(node, gateway, member.incarnation, at)
     member.suspended, member.live = False, True
     node.emit(Write(LifeRecord(at, "gateway_joined", f"g{gateway}", "with what it had")))
     node.send(gateway, m.Revoked(member.incarnation, member.revoked))
@@ -167,12 +167,26 @@ def reinstate(node: CloudNode, gateway: int, at: float) -> None:
 
 
 def hold_for_lost(node: CloudNode, gateway: int, at: float) -> None:
-    """It will not come back as it was: what it had acknowledged and not brought is lost."""
-    member = node.state.members[gateway]
+    """Nobody waits for it any longer: what it had acknowledged and not brought is listed as lost. Should it come back
+    as it was, it is as welcome as before: its uploads are numbered, and none of them counts twice."""
     node.state.suspended.pop(gateway, None)
-    member.suspended, member.begun = False, False
+    accounts.lose(node, gateway, node.state.members[gateway].incarnation, at)
+
+
+def replace(node: CloudNode, gateway: int, at: float) -> None:
+    """Another incarnation has taken its place: it cannot come back."""
+    member = node.state.members[gateway]
+    hold_for_lost(node, gateway, at)
+    member.suspended = False
     member.fenced.add(member.incarnation)
-    accounts.lose(node, gateway, member.incarnation, at)
+
+
+def is_back_too_late(node: CloudNode, gateway: int, incarnation: int, at: float) -> None:
+    """After the end of the run. What it still has can go into no model; but it has it, and says so by itself."""
+    member = node.state.members[gateway]
+    if member.suspended and member.incarnation == incarnation:
+        member.suspended = False
+        accounts.find(node, gateway, incarnation, at)
 
 
 def _arm(node: CloudNode) -> None:

@@ -30,7 +30,7 @@ class Membership:
     incarnation: int
     live: bool = True
     suspended: bool = False
-    """It stayed away for so long that its devices were given to others; what it has is still welcome."""
+    """It stayed away for so long that its devices were given to others; what it has is welcome whenever it is back."""
     revoked: tuple[Grant, ...] = ()
     """The rights that it does not know to have lost."""
     away: bool = False
@@ -137,4 +137,4 @@ class CloudState:
     gone: dict[int, float] = field(default_factory=dict)
     """Gateways without a session, and when each is suspended."""
     suspended: dict[int, float] = field(default_factory=dict)
-    """Gateways that are, and when each is held for lost."""
+    """Gateways that are, and when what each has is listed as lost."""

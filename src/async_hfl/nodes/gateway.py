@@ -355,6 +355,8 @@ class GatewayNode:
         """End what is open. `outcomes` are of uploads whose end the cloud has written, though we have not heard it."""
         state = self.state
         decided = dict(outcomes)
+        if reason == "run_ended":
+            accounts.list_late(self, decided, at)
         self.aggregation.over(self, reason, at, decided)
         for number, flight in list(state.flights.items()):
             self._land(number, flight, at)
@@ -395,6 +397,8 @@ class GatewayNode:
     def _received(self, event: Received) -> None:
         if self.state.phase != "over":
             self._messages[type(event.message)](event, event.message)
+        elif isinstance(event.message, m.Update):
+            accounts.came_after_the_end(self, event.sender.number, event.message, event.at)
 
     def _peer_lost(self, event: PeerLost) -> None:
         if event.peer == CLOUD:

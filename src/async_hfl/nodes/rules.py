@@ -116,7 +116,7 @@ class CloudRules:
     gateway_patience: float = 0.0
     """Seconds that a gateway whose session broke may stay away before its devices are given to others."""
     lost_patience: float = 0.0
-    """Seconds from there on in which it may still bring what it has; then it is held for lost."""
+    """Seconds from there on after which what it has is listed as lost, until it brings it after all."""
     bandwidth_share: float = 0.0
     """B_j as a share of the demand that the warm-up showed; 0: `bandwidth` says it."""
 

@@ -56,4 +56,6 @@ class Outcome:
     uploads: int
     acknowledged: int
     updates_lost: int
+    updates_found: int
+    updates_late: int
     virtual_s: float

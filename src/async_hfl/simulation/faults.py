@@ -125,6 +125,8 @@ class FaultSimulator:
             len(witness.upload_ends),
             len(witness.losses.acknowledged),
             losses,
+            witness.losses.found,
+            len(witness.losses.late),
             self.at,
         )
 

@@ -13,7 +13,7 @@ import numpy as np
 from async_hfl.core.effects import Effect, Write
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId, UploadId
-from async_hfl.core.records import JobRecord, LostRecord, Record, UploadRecord
+from async_hfl.core.records import FoundRecord, JobRecord, LateRecord, LostRecord, Record, UploadRecord
 from async_hfl.core.staleness import StalenessDiscount
 from async_hfl.nodes.cloud import ASSOCIATION_TIMER, CloudNode
 from async_hfl.nodes.cloud_averaging import AverageUploads
@@ -75,6 +75,10 @@ class Witness:
             self._upload_ended(record)
         elif isinstance(record, LostRecord):
             self.losses.list_lost(record)
+        elif isinstance(record, FoundRecord):
+            self.losses.list_found(record)
+        elif isinstance(record, LateRecord):
+            self.losses.list_late(record)
 
     def _job_ended(self, record: JobRecord) -> None:
         job = record.job
@@ -329,7 +333,7 @@ class Invariants:
         cloud = nodes[self.cloud].node
         assert isinstance(cloud, CloudNode)
         devices = {place: nodes[index].node for place, index in enumerate(self.devices)}
-        return witness.losses.at_end(witness.shadow.uploads, witness.upload_ends, cloud, devices)  # type: ignore[arg-type]
+        return witness.losses.at_end(witness.shadow.uploads, witness.upload_ends, cloud, devices, witness.gone)  # type: ignore[arg-type]
 
     def _all_uploaded(self) -> None:
         uploaded: dict[tuple[int, int], int] = {}

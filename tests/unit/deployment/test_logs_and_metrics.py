@@ -15,7 +15,9 @@ from async_hfl.core.identifiers import JobId, UploadId, device_address, gateway_
 from async_hfl.core.records import (
     AssociationRecord,
     EpochRecord,
+    FoundRecord,
     JobRecord,
+    LateRecord,
     LifeRecord,
     LostRecord,
     Record,
@@ -38,6 +40,8 @@ RECORDS: list[Record] = [
     LifeRecord(5.0, "gateway_lost", "g3"),
     AssociationRecord(4.0, 2, 1.25, None, ()),
     LostRecord(6.0, JOB, 4),
+    FoundRecord(61.0, JOB, 4),
+    LateRecord(62.0, JOB, 4),
 ]
 
 
@@ -108,6 +112,8 @@ def test_records_become_numbers() -> None:
         'async_hfl_life_total{what="gateway_lost"} 1.0',
         "async_hfl_association_version 2.0",
         "async_hfl_updates_lost_total 1.0",
+        "async_hfl_updates_found_total 1.0",
+        "async_hfl_updates_late_total 1.0",
         'async_hfl_job_seconds_sum{part="training"} 1.5',
         'async_hfl_job_seconds_sum{part="round"} 2.0',
         'async_hfl_job_seconds_count{part="download"} 1.0',

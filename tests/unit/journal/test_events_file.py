@@ -16,7 +16,9 @@ from async_hfl.core.records import (
     RECORD_TYPES,
     AssociationRecord,
     EpochRecord,
+    FoundRecord,
     JobRecord,
+    LateRecord,
     LifeRecord,
     LostRecord,
     Record,
@@ -38,6 +40,8 @@ RECORDS: list[Record] = [
     LifeRecord(5.0, "gateway_lost", "g3"),
     SentRecord(6.0, gateway_address(3), CLOUD, "Upload", "u3.1.2", 0.0, 0, 0, 0, 0),
     LostRecord(60.0, JobId(1, 2, 9), 4),
+    FoundRecord(61.0, JobId(1, 2, 9), 4),
+    LateRecord(62.0, JobId(1, 2, 9), 4),
 ]
 
 

@@ -1,4 +1,5 @@
-"""The side that dials: a gateway to the cloud, a device to each of its gateways. Dials for ever, with back-off."""
+"""The side that dials: a gateway to the cloud, a device to each of its gateways. Dials with back-off until it is
+closed: for how long is for its process to say."""
 
 from __future__ import annotations
 
@@ -141,8 +142,14 @@ class Link:
         self._session: Session | None = None
         self._task: asyncio.Task[None] | None = None
         self._final = False
+        self._answers = 0
         self._probed: tuple[float, float] | None = None
         """Seconds that a probe took, and when that was."""
+
+    def heard(self) -> bool:
+        """Is there a session, or was there any answer since this was last asked?"""
+        answers, self._answers = self._answers, 0
+        return self._session is not None or answers > 0
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._dial_for_ever())
@@ -198,6 +205,7 @@ class Link:
         if frame is None or frame.WhichOneof("content") != "joined":
             raise LinkError("it did not answer our joining")
         answer = joining.outcome(frame.joined)
+        self._answers += 1
         if isinstance(answer, Refusal):
             return self._told(answer)
         if inspect.isawaitable(waiting := self._admitted(answer)):

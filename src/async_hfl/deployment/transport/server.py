@@ -71,7 +71,9 @@ class Server:
         self._sessions: dict[int, tuple[Session, Caller, Joining]] = {}
         self._gateways: dict[str, Address] = {}
         """The numbers of gateways that were admitted, by name: who may pass on a device's joining."""
-        self._closing: Refusal | None = None
+        self.told: set[str] = set()
+        """Names of those who said goodbye, or took ours."""
+        self._closing: Callable[[Joining], Refusal] | None = None
         self._server: Any = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -114,11 +116,11 @@ class Server:
                 except IdentityError as error:
                     session.end(str(error))
 
-    async def goodbye(self, refusal: Refusal) -> None:
-        """Tell all who are here, and whoever comes from now on."""
-        self._closing = refusal
-        said = [session.goodbye(refusal.reason, joining.pack(refusal)) for session, *_ in self._sessions.values()]
-        await asyncio.gather(*said)
+    async def goodbye(self, tell: Callable[[Joining], Refusal]) -> None:
+        """Tell all who are here, and whoever comes from now on; `tell`: what, given who it is."""
+        self._closing = tell
+        told = [(session, tell(stated)) for session, _, stated in self._sessions.values()]
+        await asyncio.gather(*(session.goodbye(refusal.reason, joining.pack(refusal)) for session, refusal in told))
 
     async def close(self) -> None:
         if self._watching is not None:
@@ -148,6 +150,7 @@ class Server:
         peer = Address(_TIERS[stated.role], admission.number)
         session = Session(self._transport, peer, number, self._limits.heartbeat_s, self.pacing)
         self._sessions[number] = (session, caller(), stated)
+        self.told.discard(stated.name)
         log.info("%s %s joined as %s from %s", stated.role, stated.name, peer, context.peer())
         self._transport.opened(session)
         why = "its connection broke"
@@ -155,6 +158,8 @@ class Server:
             why = await session.run(stream)
         finally:
             del self._sessions[number]
+            if session.peer_knows:
+                self.told.add(stated.name)
             log.info("%s %s (%s) left: %s", stated.role, stated.name, peer, why)
             self._transport.closed(session, why)
 
@@ -172,9 +177,7 @@ class Server:
         else:
             try:
                 stated = joining.stated(hello)
-                answer = (
-                    self._may_say(stated, who) or self._closing or await self._admit(stated, joining.probe_s(hello))
-                )
+                answer = self._may_say(stated, who) or await self._admitted(stated, joining.probe_s(hello))
             except PeerError as error:
                 answer = Refusal("refused", str(error))
             except Exception as error:
@@ -188,6 +191,14 @@ class Server:
         if stated.role == "gateway":
             self._gateways[stated.name] = Address(GATEWAY_TIER, answer.number)
         return stated, wire.Joined(version=version, package=ours, admission=joining.pack(answer)), answer
+
+    async def _admitted(self, stated: Joining, probe_s: float) -> Admission | Refusal:
+        answer = None if self._closing is not None else await self._admit(stated, probe_s)
+        if answer is None or self._closing is not None:  # who is admitted while we say goodbye would not hear it
+            assert self._closing is not None
+            self.told.add(stated.name)
+            return self._closing(stated)
+        return answer
 
     def _may_say(self, stated: Joining, who: Caller) -> Refusal | None:
         """Only who holds the name may say it; only a gateway may speak for a device."""

@@ -11,6 +11,7 @@ Whatever is heard of a peer, heartbeat or chunk, shows that it lives; nothing fo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,6 +31,7 @@ log = logging.getLogger("async_hfl.transport")
 _FRAME_BYTES = 256
 """What any frame counts while it waits: small ones must not pile up either for a peer that does not read."""
 _CROWDED_S = 0.02
+_ANSWERED_S = 1.0
 
 
 class Stream(Protocol):
@@ -63,6 +65,8 @@ class Session:
         self._pinged: tuple[int, float] = (0, 0.0)
         self._tasks: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[str] = self._loop.create_future()
+        self.peer_knows = False
+        """It said goodbye, or answered ours."""
 
     def send_digest(self, data: bytes) -> None:
         self._put(wire.Frame(digest=data), len(data), None)
@@ -168,10 +172,21 @@ class Session:
             elif kind == "digest":
                 self.transport.digests(self.peer, frame.digest)
             elif kind == "goodbye":
+                self.peer_knows = True
+                if frame.goodbye.refusal:
+                    await self._answer_goodbye(stream)
                 self.on_goodbye(frame.goodbye)
                 self.end(f"it said goodbye: {readable(frame.goodbye.reason)}")
                 return
             # Anything else is of a newer protocol that promised to be understood without it.
+
+    async def _answer_goodbye(self, stream: Stream) -> None:
+        """So that who says it knows that we do: a connection that breaks just then says nothing. It ends the stream."""
+        self._put(wire.Frame(goodbye=wire.Goodbye(reason="heard")))
+        with contextlib.suppress(TimeoutError, PeerError):
+            async with asyncio.timeout(_ANSWERED_S):
+                while await stream.read() is not None:
+                    pass
 
     async def _beat(self) -> None:
         """Be heard every `heartbeat_s`, and listen whether the other is."""

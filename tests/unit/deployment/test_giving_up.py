@@ -1,0 +1,50 @@
+"""Nobody dials for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+
+from async_hfl.core.errors import SettingsError, UnreachableError
+from async_hfl.deployment.giving_up import GIVE_UP_S, Patience, read_patience
+
+HANG_GUARD_S = 30.0
+
+
+def test_times_as_a_person_writes_them() -> None:
+    assert [read_patience(text) for text in ("90s", "1.5m", "24h", "7d")] == [90.0, 90.0, GIVE_UP_S, 7 * 86400.0]
+    assert read_patience("never") == math.inf
+
+
+@pytest.mark.parametrize("text", ["", "90", "h", "-3s", "0s", "infs", "nans", "3 weeks"])
+def test_anything_else_is_explained(text: str) -> None:
+    with pytest.raises(SettingsError, match="write it as 90s"):
+        read_patience(text)
+
+
+def test_it_runs_out_and_says_whom_it_waited_for() -> None:
+    async def play() -> None:
+        patience = Patience(0.1, "g1.lab:7200")
+        await asyncio.wait_for(patience.watch(lambda: False), HANG_GUARD_S)
+
+    with pytest.raises(UnreachableError, match=r"gave up after 0\.1 s without an answer from g1\.lab:7200"):
+        asyncio.run(play())
+
+
+def test_it_does_not_run_out_while_somebody_answers() -> None:
+    async def play() -> int:
+        looks = 0
+
+        def in_touch() -> bool:
+            nonlocal looks
+            looks += 1
+            return looks < 50
+
+        patience = Patience(0.2, "anybody")
+        with pytest.raises(UnreachableError):
+            await asyncio.wait_for(patience.watch(in_touch), HANG_GUARD_S)
+        return looks
+
+    assert asyncio.run(play()) >= 50
