@@ -4,8 +4,11 @@
     python benchmarks/run_share.py --task mnist --epochs 60 --json
 
 The run is that of `async-hfl run`, with the engine watched from outside: which jobs it was given together. Then exactly
-those calls are made to the bare engine again. Both take turns; compiling comes before. A run trains a few jobs that
-nobody asks for any more when it ends, so there are two rates of a run: of what was trained, and of what was used.
+those calls are made to the bare engine again, one by one. Both take turns; compiling comes before. A run trains a few
+jobs that nobody asks for any more when it ends, so there are two rates of a run: of what was trained, and of what was
+used. What is still being trained when a run has ended is waited for, and the wait counted.
+
+A run may go on while jobs are trained (`engine.ahead`): then "training" is the time that it handed out work or waited.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from async_hfl.assembly.build import build
 from async_hfl.assembly.loading import compose
 from async_hfl.assembly.settings import Settings
 from async_hfl.core.errors import UserError
-from async_hfl.core.learner import Evaluation, Learner, TrainingJob, TrainingResult
+from async_hfl.core.learner import Ahead, EarlyLearner, Evaluation, Learner, Results, TrainingJob, TrainingResult
 from async_hfl.core.weights import Weights
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.learning.trainer import Request, Trainer
@@ -48,12 +51,22 @@ class Watched:
             self.calls.append(list(requests))
         return self.engine.train(requests)
 
+    @property
+    def ahead(self) -> Ahead | None:
+        return self.engine.ahead
+
+    def begin(self, requests: Sequence[Request]) -> Results:
+        if self.watching:
+            self.calls.append(list(requests))
+        return self.engine.begin(requests)
+
 
 class Timed:
     """A learner whose calls are timed."""
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
+        self._begun: list[Results] = []
         self.training_s = self.evaluation_s = 0.0
 
     def __getattr__(self, name: str) -> Any:
@@ -64,6 +77,27 @@ class Timed:
         results = self._learner.train_many(jobs)
         self.training_s += time.perf_counter() - began
         return results
+
+    def begin(self, jobs: Sequence[TrainingJob]) -> Results:
+        assert isinstance(self._learner, EarlyLearner)
+        began = time.perf_counter()
+        results = self._learner.begin(jobs)
+        self.training_s += time.perf_counter() - began
+
+        def timed() -> list[TrainingResult]:
+            began = time.perf_counter()
+            self._begun.remove(timed)
+            found = results()
+            self.training_s += time.perf_counter() - began
+            return found
+
+        self._begun.append(timed)
+        return timed
+
+    def finish(self) -> None:
+        """Wait for what nobody has collected."""
+        for results in list(self._begun):
+            results()
 
     def evaluate(self, weights: Weights) -> Evaluation:
         began = time.perf_counter()
@@ -112,6 +146,7 @@ class Share:
             began = time.perf_counter()
             try:
                 result = session.run()
+                timed.finish()
             finally:
                 session.close()
             seconds = time.perf_counter() - began

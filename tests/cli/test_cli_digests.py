@@ -7,6 +7,7 @@ from pathlib import Path
 from command_line import Call, command
 
 from async_hfl.journal.events_file import EventsWriter
+from async_hfl.journal.run_directory import RunDirectory
 
 DIGITS = ("--task", "digits", "--method", "async-hfl", "--network", "nycmesh-paper")
 SHORT = (*DIGITS, "--set", "cloud.epochs=12")
@@ -28,6 +29,17 @@ def test_the_same_command_twice_another_seed_and_no_batching(call: Call) -> None
     assert models[0] == models[1] == models[2]
     curves = [Path(result["run"], "epochs.csv").read_bytes() for result in (first, again, single)]
     assert curves[0] == curves[1] == curves[2]
+
+
+def test_training_ahead_changes_nothing_but_how_jobs_are_called(call: Call) -> None:
+    due, ahead = (call("run", *SHORT, "--set", f"engine.ahead={choice}", "--json").json for choice in ("off", "on"))
+    assert (due["digest"], due["order_digest"]) == (ahead["digest"], ahead["order_digest"])
+    calls = [RunDirectory(Path(result["run"])).read_summary() for result in (due, ahead)]
+    assert calls[0] is not None
+    assert calls[1] is not None
+    assert calls[0]["training"]["calls"] < calls[1]["training"]["calls"]
+    models = [Path(result["run"], "model.safetensors").read_bytes() for result in (due, ahead)]
+    assert models[0] == models[1]
 
 
 def test_the_same_command_in_another_process(call: Call, tmp_path: Path) -> None:

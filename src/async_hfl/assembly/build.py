@@ -227,7 +227,8 @@ def recipe(settings: Settings, *, gradient: bool) -> Recipe:
 
 
 def engine_options(settings: Settings) -> EngineOptions:
-    return EngineOptions(memory=settings.engine.memory, precision=settings.engine.precision)
+    engine = settings.engine
+    return EngineOptions(memory=engine.memory, precision=engine.precision, ahead=engine.ahead)
 
 
 def _bandwidth(settings: Settings, network: NetworkDescription, model_bytes: int) -> float:

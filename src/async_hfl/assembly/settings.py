@@ -272,6 +272,8 @@ class EngineSection(Section, frozen=True):
     """Bytes that one group of jobs may take on a device."""
     precision: Literal["float32", "tf32", "bf16"] = "float32"
     """Of matrix products on a GPU."""
+    ahead: Literal["auto", "on", "off"] = "auto"
+    """Train jobs while the simulation goes on, before results are due? On GPUs: smaller groups, so other roundings."""
 
 
 class LifeSection(Section, frozen=True):

@@ -117,6 +117,13 @@ class GradientTable:
                 self.put(slot, projected)
 
     def put(self, slot: int, gradient: Gradient) -> None:
+        """One with a NaN or an infinity is let go: its square, needed anyway, tells."""
+        if isinstance(self.rows, list):
+            squared = _product(gradient, gradient)
+        else:
+            squared = float(np.einsum("i,i", gradient, gradient, dtype=np.float64))
+        if not isfinite(squared):
+            return
         row, counts = int(self.row_of[slot]), bool(self.counted[slot])
         old: Gradient | None = None
         if row < 0:
@@ -132,10 +139,9 @@ class GradientTable:
             self.total += gradient
         if isinstance(self.rows, list):
             self.rows[row] = _kept(gradient)
-            self.squared[slot] = _product(gradient, gradient)
         else:
             self.rows[row] = gradient
-            self.squared[slot] = np.einsum("i,i", gradient, gradient, dtype=np.float64)
+        self.squared[slot] = squared
         if counts:
             self._changed(before)
 

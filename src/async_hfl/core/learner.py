@@ -6,9 +6,9 @@ any grouping. Implementations live in `learning`; shells are handed one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -97,4 +97,34 @@ class Learner(Protocol):
 
     def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
         """On samples of each device's own; None for one that has none to be judged on. Empty: there is no data."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """When jobs may begin before a result of theirs is due. By counts, never by the clock: so runs repeat."""
+
+    jobs: int
+    """At least so many wait, and ..."""
+    share: float
+    """... so large a part of all jobs whose results have not been taken."""
+    calls: int
+    """Most calls under way at a time."""
+
+
+Results: TypeAlias = Callable[[], list[TrainingResult]]
+"""Waits for results, in the order of the jobs; to be called once."""
+
+
+@runtime_checkable
+class EarlyLearner(Protocol):
+    """A learner that trains while its caller does something else."""
+
+    @property
+    def ahead(self) -> Ahead | None:
+        """None: there is nothing to be gained by that."""
+        ...
+
+    def begin(self, jobs: Sequence[TrainingJob]) -> Results:
+        """As `train_many`, but it returns at once."""
         ...

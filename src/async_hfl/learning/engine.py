@@ -4,7 +4,8 @@ An engine belongs to a model, an objective and a training set; whose rows a job 
 from which weights, comes with the job. So one engine serves every run of a task, whatever its seed and method.
 
 A call is cut into groups, spread over the devices, and collected in order. How a group runs is the plan's: job after
-job on a core (`loop_plan`), or side by side on an accelerator (`stack_plan`).
+job on a core (`loop_plan`), or side by side on an accelerator (`stack_plan`). Devices work by themselves, so a call may
+be begun and collected later.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from threading import Lock
 
 import numpy as np
 
-from async_hfl.core.learner import TrainingResult
+from async_hfl.core.learner import Ahead, Results, TrainingResult
 from async_hfl.core.weights import frozen
 from async_hfl.learning.backend import Array, jax
 from async_hfl.learning.batches import batch_orders
@@ -59,18 +61,34 @@ class Engine:
         with ThreadPoolExecutor(min(len(groups), usable_cores())) as threads:
             list(threads.map(self._program, groups))
 
+    @property
+    def ahead(self) -> Ahead | None:
+        choice = self._options.ahead
+        return self.plan.ahead if choice == "on" or (choice == "auto" and self.plan.name == "loop") else None
+
     def train(self, requests: Sequence[Request]) -> list[TrainingResult]:
-        running: deque[tuple[Group, tuple[Array, ...]]] = deque()
-        results: dict[int, TrainingResult] = {}
-        for group in self.plan.groups(requests):
-            members = [requests[index] for index in group.members]
+        return self.begin(requests)()
+
+    def begin(self, requests: Sequence[Request]) -> Results:
+        """Hands the devices as many groups as they may queue; the rest, if any, when the results are asked for."""
+        groups = self.plan.groups(requests)
+
+        def started(group: Group) -> tuple[Group, tuple[Array, ...]]:
             # Returns before the work is done: the other devices get theirs meanwhile.
-            running.append((group, self._start(group, members)))
-            if len(running) > QUEUED_GROUPS * len(self._devices):
+            return group, self._start(group, [requests[index] for index in group.members])
+
+        running = deque(map(started, islice(groups, QUEUED_GROUPS * len(self._devices))))
+
+        def collected() -> list[TrainingResult]:
+            results: dict[int, TrainingResult] = {}
+            for group in groups:
+                running.append(started(group))
                 self._collect(*running.popleft(), requests, results)
-        for group, outcome in running:
-            self._collect(group, outcome, requests, results)
-        return [results[index] for index in range(len(requests))]
+            while running:
+                self._collect(*running.popleft(), requests, results)
+            return [results[index] for index in range(len(requests))]
+
+        return collected
 
     def _start(self, group: Group, members: Sequence[Request]) -> tuple[Array, ...]:
         shape = self._shape

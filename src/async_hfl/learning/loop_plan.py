@@ -13,6 +13,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.learner import Ahead
 from async_hfl.core.weights import Weights
 from async_hfl.learning.backend import Array, jnp, lax
 from async_hfl.learning.buckets import padded_steps
@@ -27,6 +28,8 @@ from async_hfl.learning.trainer import EngineOptions, Request
 
 _MOST_PLACES = 16
 """Enough that calling costs little, few enough that padding a small call does too."""
+_AHEAD_JOBS, _AHEAD_CALLS = 2, 4
+"""Jobs a core in a call that is begun ahead, and such calls at a time. Results do not depend on it: small and soon."""
 
 
 @final
@@ -50,6 +53,7 @@ class LoopPlan:
         # A place costs its weights (start, answer, gradient) in every queued group, no activations.
         queued = 3 * model.bytes * (QUEUED_GROUPS + 1) * len(devices)
         self.places = max(1, min(_MOST_PLACES, options.memory // queued))
+        self.ahead = Ahead(_AHEAD_JOBS * len(devices), 0.0, _AHEAD_CALLS)
 
     def expected(self, room: int, jobs: int) -> list[Group]:
         return [Group(0, (), self.places, self._steps(room))]

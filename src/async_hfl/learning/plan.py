@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.learner import Ahead
 from async_hfl.core.weights import Weights
 from async_hfl.learning.backend import Array
 from async_hfl.learning.compilation import Program
@@ -36,6 +37,8 @@ class Plan(Protocol):
     name: str
     places: int
     """Most jobs in a group."""
+    ahead: Ahead
+    """When a call that nobody waits for yet is worth while."""
 
     def expected(self, room: int, jobs: int) -> list[Group]:
         """Groups, without members, whose programs the calls of a learner will need that has at most so many jobs at

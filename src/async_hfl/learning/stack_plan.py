@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.learner import Ahead
 from async_hfl.core.weights import Weights
 from async_hfl.learning.activations import training_bytes
 from async_hfl.learning.backend import Array, jax, jnp
@@ -33,6 +34,8 @@ _HEAVY = 1 << 24
 """Bytes of a model of which a handful fills an accelerator."""
 _FEW = 8
 """Jobs that are not worth a second device: a half-empty accelerator is no faster."""
+_AHEAD = Ahead(_FEW, 1 / 8, 1)
+"""A call takes about as long for few jobs as for many, so there is one at a time, of what has gathered meanwhile."""
 
 
 @final
@@ -57,6 +60,7 @@ class StackPlan:
         self._half = options.precision == "bf16"
         one = training_bytes(model, objective, shape, data, window)
         self.places = max(1, min(_MOST_PLACES, options.memory // one.stacked))
+        self.ahead = _AHEAD
         self._staging = [Staging(device, model.layout.size) for device in devices]
 
     def expected(self, room: int, jobs: int) -> list[Group]:

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
+from async_hfl.core.learner import Ahead, Evaluation, Results, TrainingJob, TrainingResult
 from async_hfl.core.randomness import stream
 from async_hfl.core.targets import Target
 from async_hfl.core.weights import Layout, Weights
@@ -108,17 +108,23 @@ class TaskLearner:
         return self._task.model.init(stream(seed, "initial"))
 
     def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
-        if not jobs:
-            return []
+        return self._trainer.train(self._requests(jobs)) if jobs else []
+
+    @property
+    def ahead(self) -> Ahead | None:
+        return self._trainer.ahead
+
+    def begin(self, jobs: Sequence[TrainingJob]) -> Results:
+        return self._trainer.begin(self._requests(jobs))
+
+    def _requests(self, jobs: Sequence[TrainingJob]) -> list[Request]:
         coefficients = self._recipe.coefficients
         devices = np.array([job.device for job in jobs], dtype=np.int64)
         held = self._refresh.rows(devices, np.array([job.generation for job in jobs], dtype=np.int64))
-        return self._trainer.train(
-            [
-                Request(job.weights, rows[:size], job.seed, coefficients, self._room)
-                for job, rows, size in zip(jobs, held, self._samples[devices].tolist(), strict=True)
-            ]
-        )
+        return [
+            Request(job.weights, rows[:size], job.seed, coefficients, self._room)
+            for job, rows, size in zip(jobs, held, self._samples[devices].tolist(), strict=True)
+        ]
 
     def evaluate(self, weights: Weights) -> Evaluation:
         return self._evaluator.evaluate(weights)

@@ -9,11 +9,12 @@ the runs, not on how fast the threads happen to be.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from threading import Condition, Lock
 from typing import final
 
 from async_hfl.core.errors import InternalError
-from async_hfl.core.learner import TrainingResult
+from async_hfl.core.learner import Results, TrainingResult
 from async_hfl.learning.trainer import Request, Trainer
 
 
@@ -127,3 +128,11 @@ class _Door:
 
     def train(self, requests: Sequence[Request]) -> list[TrainingResult]:
         return self._together.train(self._run, self._key, requests)
+
+    @property
+    def ahead(self) -> None:
+        """While one run's jobs are trained there are the other runs to be simulated."""
+        return None
+
+    def begin(self, requests: Sequence[Request]) -> Results:
+        return partial(self.train, requests)

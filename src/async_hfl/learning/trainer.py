@@ -9,13 +9,14 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.learner import TrainingResult
+from async_hfl.core.learner import Ahead, Results, TrainingResult
 from async_hfl.core.weights import Weights
 from async_hfl.learning.batches import RowNumbers
 
 Precision: TypeAlias = Literal["float32", "tf32", "bf16"]
 """Of matrix products on accelerators, sums float32 in all of them; bf16: of all that lies between the layers, too."""
 PlanName: TypeAlias = Literal["loop", "stack"]
+AheadChoice: TypeAlias = Literal["auto", "on", "off"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +41,8 @@ class EngineOptions:
     precision: Precision = "float32"
     plan: PlanName | None = None
     """None: loop on CPU, stack on accelerators."""
+    ahead: AheadChoice = "auto"
+    """May training begin before a result is due? auto: on CPU, where it does not touch any result."""
 
 
 class Trainer(Protocol):
@@ -50,3 +53,12 @@ class Trainer(Protocol):
         ...
 
     def train(self, requests: Sequence[Request]) -> list[TrainingResult]: ...
+
+    @property
+    def ahead(self) -> Ahead | None:
+        """When `begin` is worth while; None: never."""
+        ...
+
+    def begin(self, requests: Sequence[Request]) -> Results:
+        """As `train`, but it returns while the devices work."""
+        ...

@@ -201,7 +201,8 @@ class GatewayNode:
                 trained = slice(0, self.rules.gradient_size)
                 gradient = flight.sent[trained] - update.weights[trained]
                 gradient /= np.float32(self.rules.learning_rate * update.steps)
-        if _finite(gradient):
+        # The table of gradients looks for NaN itself, but not before it changes over to compressed ones.
+        if not update.compressed or _finite(gradient):
             roster.learn(slot, gradient if gradient is update.gradient else frozen(gradient), update.compressed)
 
     def _job_dropped(self, event: Received, dropped: m.JobDropped) -> None:

@@ -4,6 +4,9 @@ A result depends only on (start weights, data, seed), all known when a device is
 some device's result is due; then every job outstanding anywhere is trained in one call. On CPU each result is the same
 to the bit as if trained alone, so the run is exactly that of one-by-one training.
 
+Where a learner can train while something else is done, a call may begin sooner: as soon as enough jobs wait, while
+there are results left to go on with.
+
 Wasted work (trained, then superseded or cut off by the run's end) is at most what is in flight, and counted.
 """
 
@@ -12,13 +15,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 import numpy as np
 
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId
-from async_hfl.core.learner import Learner, TrainingJob, TrainingResult
+from async_hfl.core.learner import EarlyLearner, Learner, Results, TrainingJob, TrainingResult
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 from async_hfl.core.weights import frozen
 
@@ -41,6 +45,14 @@ class PoolCounts:
     def wasted(self) -> int:
         """Trained and not used (yet)."""
         return self.trained - self.used
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    """Jobs whose training has begun."""
+
+    jobs: list[JobId]
+    results: Results
 
 
 @dataclass(slots=True)
@@ -66,7 +78,13 @@ class TrainingPool:
         self.learner = learner
         self.batching = batching
         self.counts = PoolCounts()
+        self._early = learner if batching and isinstance(learner, EarlyLearner) else None
+        self._ahead = None if self._early is None else self._early.ahead
         self._waiting: dict[JobId, TrainingJob] = {}
+        self._calls: list[_Call] = []
+        """Begun and not collected."""
+        self._begun: dict[JobId, _Call] = {}
+        """The jobs in them that have not been forgotten."""
         self._results: dict[JobId, TrainingResult] = {}
         self._company: dict[JobId, _Company] = {}
         self._given = array("i", bytes(4 * len(learner.samples)))
@@ -80,45 +98,76 @@ class TrainingPool:
 
     def expect(self, job: TrainingJob) -> None:
         self._waiting[job.job] = job
+        if self._ahead is not None:
+            self._begin_ahead()
 
     def __contains__(self, job: JobId) -> bool:
-        return job in self._results or job in self._waiting
+        return job in self._results or job in self._waiting or job in self._begun
 
     def forget(self, job: JobId) -> None:
         self._waiting.pop(job, None)
+        self._begun.pop(job, None)
         self._take(job)
 
     def result(self, job: JobId) -> TrainingResult:
         found = self._take(job)
         if found is None:
-            if job not in self._waiting:
-                raise InvariantViolation(f"the result of job {job} is due, but nobody announced it")
-            if self.batching:
-                self.flush()
-            else:
-                self._train([self._waiting.pop(job)])
+            self._have_trained(job)
             found = self._take(job)
             assert found is not None
+            if self._ahead is not None:
+                self._begin_ahead()
         self.counts.used += 1
         return found
 
-    def flush(self) -> None:
-        """Train everything outstanding, in the order it was announced."""
+    def _have_trained(self, job: JobId) -> None:
+        if job in self._begun:
+            self._collect(self._begun[job])
+        elif job not in self._waiting:
+            raise InvariantViolation(f"the result of job {job} is due, but nobody announced it")
+        elif self.batching:
+            self._flush()
+        else:
+            self._collect(self._begin([job]))
+
+    def _begin_ahead(self) -> None:
+        ahead, waiting = self._ahead, len(self._waiting)
+        assert ahead is not None
+        if (
+            waiting >= ahead.jobs
+            and self._results  # else somebody is about to wait for this call, and the larger it is the better
+            and len(self._calls) < ahead.calls
+            and waiting >= ahead.share * (waiting + len(self._begun) + len(self._results))
+        ):
+            self._begin(list(islice(self._waiting, _AT_ONCE)))
+
+    def _flush(self) -> None:
+        """Train everything that waits, in the order it was announced."""
         while self._waiting:
             # More than any learner takes at a time, and few enough that jobs and results never all exist at once.
-            names = list(islice(self._waiting, _AT_ONCE))
-            self._train([self._waiting.pop(name) for name in names])
+            self._collect(self._begin(list(islice(self._waiting, _AT_ONCE))))
 
-    def _train(self, jobs: list[TrainingJob]) -> None:
-        results = self.learner.train_many(jobs)
-        for job, result in zip(jobs, results, strict=True):
-            self._results[job.job] = result
-        if results and results[0].weights.base is not None and results[0].weights.nbytes >= _LARGE:
-            company = _Company(len(jobs), {job.job for job in jobs})
-            self._company.update(dict.fromkeys(company.left, company))
+    def _begin(self, names: list[JobId]) -> _Call:
+        jobs = [self._waiting.pop(name) for name in names]
+        # A learner that cannot begin trains when it is collected, which is at once.
+        results = partial(self.learner.train_many, jobs) if self._early is None else self._early.begin(jobs)
+        call = _Call(names, results)
+        self._calls.append(call)
+        self._begun.update(dict.fromkeys(names, call))
         self.counts.calls += 1
         self.counts.trained += len(jobs)
         self.counts.largest = max(self.counts.largest, len(jobs))
+        return call
+
+    def _collect(self, call: _Call) -> None:
+        self._calls.remove(call)
+        results = call.results()
+        wanted = [name for name in call.jobs if self._begun.pop(name, None) is not None]
+        found = dict(zip(call.jobs, results, strict=True))
+        self._results.update((name, found[name]) for name in wanted)
+        if wanted and results[0].weights.base is not None and results[0].weights.nbytes >= _LARGE:
+            company = _Company(len(call.jobs), set(wanted))
+            self._company.update(dict.fromkeys(wanted, company))
 
     def _take(self, job: JobId) -> TrainingResult | None:
         """Results are views of what a call gave. A slow device's must not keep the models of all others in memory."""
@@ -133,11 +182,13 @@ class TrainingPool:
         return self._results.pop(job, None)
 
     def snapshot(self, chunk: int) -> Iterator[Plain]:
-        """Flushes first: a checkpoint holds results, so the batches that follow do not depend on where a run broke.
+        """Trains all first: a checkpoint holds results, so the batches that follow do not depend on where a run broke.
 
         In parts of at most `chunk` jobs, at least one part."""
         if self.batching:
-            self.flush()
+            for call in list(self._calls):
+                self._collect(call)
+            self._flush()
         given = np.array(self._given)
         yield {"counts": to_plain(self.counts), "given": given, "waiting": to_plain(self._waiting)}
         results = iter(self._results.items())

@@ -61,6 +61,13 @@ def test_more_jobs_than_places(learner: TaskLearner, jobs: list[TrainingJob], al
     assert [fingerprint(result) for result in results] == alone * 25
 
 
+def test_begun_and_collected_in_another_order(learner: TaskLearner, jobs: list[TrainingJob], alone: list[str]) -> None:
+    first, second, many = learner.begin(jobs[:5]), learner.begin(jobs[5:]), learner.begin(jobs * 25)
+    assert [fingerprint(result) for result in second()] == alone[5:]
+    assert [fingerprint(result) for result in many()] == alone * 25
+    assert [fingerprint(result) for result in first()] == alone[:5]
+
+
 @pytest.mark.parametrize("devices", [1, 2, 3])
 def test_number_of_host_devices_does_not_matter(alone: list[str], devices: int) -> None:
     assert fingerprints_elsewhere({"ASYNC_HFL_HOST_DEVICES": str(devices)}) == (devices, alone)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId
-from async_hfl.core.learner import TrainingJob
+from async_hfl.core.learner import Ahead, Results, TrainingJob, TrainingResult
 from async_hfl.core.weights import frozen
 from async_hfl.learning.null import NullLearner
 from async_hfl.simulation.training_pool import TrainingPool
@@ -110,3 +112,98 @@ def test_a_slow_device_does_not_keep_the_models_of_all_others() -> None:
         assert not result.weights.flags.writeable
         assert (result.weights == right.weights).all()
         assert (result.gradient == right.gradient).all()
+
+
+class Early(NullLearner):
+    """Says when a call begins and when it is collected."""
+
+    def __init__(self, ahead: Ahead | None) -> None:
+        super().__init__(8, 4, gradient=True)
+        self.ahead = ahead
+        self.story: list[tuple[str, list[int]]] = []
+
+    def begin(self, jobs: Sequence[TrainingJob]) -> Results:
+        numbers = [job.job.number for job in jobs]
+        self.story.append(("begin", numbers))
+
+        def results() -> list[TrainingResult]:
+            self.story.append(("collect", numbers))
+            return self.train_many(jobs)
+
+        return results
+
+
+def ahead_of(ahead: Ahead | None, count: int) -> tuple[Early, TrainingPool]:
+    learner = Early(ahead)
+    pool = TrainingPool(learner, batching=True)
+    for number in range(count):
+        pool.expect(job(number))
+    return learner, pool
+
+
+def test_with_nothing_to_go_on_with_no_call_begins_before_it_is_due() -> None:
+    learner, pool = ahead_of(Ahead(2, 0.0, 4), 5)
+    assert learner.story == []
+    pool.result(job(0).job)
+    assert learner.story == [("begin", [0, 1, 2, 3, 4]), ("collect", [0, 1, 2, 3, 4])]
+
+
+def test_as_soon_as_enough_jobs_wait_they_begin_and_are_collected_when_one_is_due() -> None:
+    learner, pool = ahead_of(Ahead(2, 0.0, 2), 4)
+    pool.result(job(0).job)
+    learner.story.clear()
+    for number in range(4, 11):
+        pool.expect(job(number))
+    assert learner.story == [("begin", [4, 5]), ("begin", [6, 7])]  # two calls at most
+    pool.forget(job(6).job)
+    assert job(6).job not in pool
+    assert job(7).job in pool
+    pool.result(job(7).job)
+    assert learner.story[2:] == [("collect", [6, 7]), ("begin", [8, 9, 10])]
+    for number in (1, 9, 4, 5, 10):
+        assert pool.result(job(number).job).weights.tolist() == LEARNER.train_many([job(number)])[0].weights.tolist()
+    assert learner.story[4:] == [("collect", [8, 9, 10]), ("collect", [4, 5])]
+    with pytest.raises(InvariantViolation):
+        pool.result(job(6).job)
+    assert (pool.counts.calls, pool.counts.trained, pool.counts.used) == (4, 11, 7)
+
+
+def test_a_job_that_waits_and_is_due_takes_all_others_that_wait_along() -> None:
+    learner, pool = ahead_of(Ahead(3, 0.0, 4), 3)
+    pool.result(job(0).job)
+    learner.story.clear()
+    for number in (3, 4, 5, 6, 7):
+        pool.expect(job(number))
+    pool.result(job(7).job)
+    assert learner.story == [("begin", [3, 4, 5]), ("begin", [6, 7]), ("collect", [6, 7])]
+
+
+def test_a_share_of_all_that_is_under_way() -> None:
+    learner, pool = ahead_of(Ahead(1, 0.5, 4), 4)
+    pool.result(job(0).job)
+    learner.story.clear()
+    for number in (4, 5, 6):
+        pool.expect(job(number))
+    assert learner.story == [("begin", [4, 5, 6])]
+
+
+def test_a_learner_that_gains_nothing_by_beginning_early() -> None:
+    learner, pool = ahead_of(None, 3)
+    pool.result(job(0).job)
+    for number in range(3, 8):
+        pool.expect(job(number))
+    assert len(learner.story) == 2
+
+
+def test_a_snapshot_waits_for_what_has_begun() -> None:
+    learner, pool = ahead_of(Ahead(2, 0.0, 2), 2)
+    pool.result(job(0).job)
+    for number in (2, 3, 4):
+        pool.expect(job(number))
+    parts = list(pool.snapshot(100))
+    assert learner.story[-3:] == [("collect", [2, 3]), ("begin", [4]), ("collect", [4])]
+    restored = TrainingPool(Early(Ahead(2, 0.0, 2)), batching=True)
+    restored.restore(parts)
+    for number in (1, 2, 3, 4):
+        assert restored.result(job(number).job).weights.tolist() == pool.result(job(number).job).weights.tolist()
+    assert restored.counts == pool.counts
