@@ -129,7 +129,7 @@ BREAKAGES = {
         "mix",
         "nodes/accounts.py",
         "        node.emit(Write(LostRecord(at, JobId(gateway, incarnation, number), device)))\n",
-        "",
+        "        pass\n",
     ),
     "forget which jobs an upload held": (
         "mix",

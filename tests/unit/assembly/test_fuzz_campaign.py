@@ -27,11 +27,12 @@ def test_a_campaign_adds_up() -> None:
 
 
 def test_the_summary_says_so_when_seeds_fail() -> None:
-    failed = Campaign(200, 0, [(17, "InvariantViolation: twice")], 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0.5)
+    failed = Campaign(200, 0, [(17, "InvariantViolation: twice")], 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0.5)
     assert failed.line() == (
         "fuzz-faults: 200 seeds from 0: 1 SEEDS FAILED; 1 events, 2 crashes (3 tore a record, 4 cost a disk), "
         "5 messages lost, 6 link outages, 7 transfers resumed, 8 gateways declared lost, 9 jobs, 10 uploads; "
-        "of 11 acknowledged updates 12 lost, all known by name; 0.5 s"
+        "of 11 acknowledged updates 12 lost, all known by name, 14 too late for the end of their run, "
+        "13 found again after they were listed as lost; 0.5 s"
     )
 
 
