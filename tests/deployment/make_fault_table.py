@@ -34,7 +34,7 @@ HEAD = """# Faults
 Each row is a test with real processes (cloud, 2 gateways, devices one a process, certificates, state on disk), made by
 `make faults` on {cores} cores with Python {python}, {dates}. Links between devices and gateways are proxies of
 150 kB/s a direction unless the row says otherwise, models have 200 kB, so a transfer takes over a second. The figures
-here were taken while other work kept the machine busy (load 10 on 2 cores), so times are upper bounds.
+are upper bounds: the machine may have had other work.
 
 * *noticed*: from the fault to the first time that somebody who has to act wrote down that it knows.
 * *recovered*: from the fault to the moment in the last column but one. Both are seen on the nodes' disks, looked at
