@@ -329,6 +329,19 @@ def test_who_comes_back_after_the_end_takes_its_losses_back() -> None:
     assert written(says(cloud, 0, m.Hello(5), 801.0), FoundRecord) == []
 
 
+def test_a_disk_that_is_lost_after_the_end_is_a_loss() -> None:
+    cloud = running_cloud()
+    says(cloud, 1, m.Unsettled(0, (JobId(0, 5, 3),)), 50.0)
+    cloud.handle(DrainAsked(60.0))
+    effects = says(cloud, 0, m.Hello(6000), 70.0)
+    ((gateway, finish),) = sent(effects, m.Finish)
+    assert (gateway, finish.outcomes) == (0, ())
+    assert written(effects, LostRecord) == ["g0.5.3"]
+    # What the old one had said and was still under way: its answer would be about other uploads.
+    assert says(cloud, 0, m.Hello(5), 71.0) == []
+    assert len(sent(says(cloud, 0, m.Hello(6000), 72.0), m.Finish)) == 1
+
+
 def test_a_gateway_without_its_disk_gets_devices_as_soon_as_they_are_in_touch_again() -> None:
     cloud = running_cloud()
     joins(cloud, 0, 1, 50.0)

@@ -426,8 +426,8 @@ class CloudNode:
                 gateway, said = event.sender.number, event.message
                 joining.room_for_gateway(self, gateway)
                 incarnation = said.incarnation if isinstance(said, m.Hello) else said.upload.incarnation
-                joining.is_back_too_late(self, gateway, incarnation, event.at)
-                self._send_finish(gateway, incarnation)
+                if joining.is_back_too_late(self, gateway, incarnation, event.at):
+                    self._send_finish(gateway, incarnation)
             return
         self._messages[type(event.message)](event, event.message)
 

@@ -181,12 +181,22 @@ def replace(node: CloudNode, gateway: int, at: float) -> None:
     member.fenced.add(member.incarnation)
 
 
-def is_back_too_late(node: CloudNode, gateway: int, incarnation: int, at: float) -> None:
-    """After the end of the run. What it still has can go into no model; but it has it, and says so by itself."""
+def is_back_too_late(node: CloudNode, gateway: int, incarnation: int, at: float) -> bool:
+    """After the end of the run. What it still has can go into no model; but it has it, and says so by itself. Another
+    incarnation in its place has not: then it is lost. False: an old message of one that is no more."""
     member = node.state.members[gateway]
-    if member.suspended and member.incarnation == incarnation:
-        member.suspended = False
-        accounts.find(node, gateway, incarnation, at)
+    if incarnation == member.incarnation:
+        if member.suspended:
+            member.suspended = False
+            accounts.find(node, gateway, incarnation, at)
+        return True
+    if incarnation in member.fenced:
+        return False
+    if member.incarnation != _NOBODY:
+        member.fenced.add(member.incarnation)
+        accounts.lose(node, gateway, member.incarnation, at)
+    node.state.members[gateway] = Membership(incarnation, fenced=member.fenced)
+    return True
 
 
 def _arm(node: CloudNode) -> None:

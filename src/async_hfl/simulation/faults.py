@@ -354,7 +354,7 @@ class FaultSimulator:
         self._disks_lost += 1
         former = host.node.node.node
         if isinstance(former, GatewayNode):
-            self.invariants.witness.gone.add((former.rules.number, former.state.incarnation))
+            self.invariants.witness.lost_disk(former.rules.number, former.state.incarnation)
         else:
             self.invariants.witness.losses.forget(host.address.number)
         host.start_anew()

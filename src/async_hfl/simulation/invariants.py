@@ -58,6 +58,11 @@ class Witness:
         self.mixed_bases: dict[int, dict[int, UploadRecord]] = {}
         """By the epoch that they began from, and by gateway."""
 
+    def lost_disk(self, gateway: int, incarnation: int) -> None:
+        """What it handled last may not have been on its disk: an incarnation that it had just ended is gone with it."""
+        self.gone.add((gateway, incarnation))
+        self.gone.update(job[:2] for job in self.sent if job.gateway == gateway and job not in self.job_ends)
+
     def effect(self, effect: Effect | Transmit) -> None:
         if isinstance(effect, Transmit):
             self.transmitted(effect)
