@@ -72,6 +72,11 @@ class Timed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._learner, name)
 
+    @property
+    def ahead(self) -> Ahead | None:
+        """Said outright: whether a learner can begin is asked of its class."""
+        return self._learner.ahead if isinstance(self._learner, EarlyLearner) else None
+
     def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
         began = time.perf_counter()
         results = self._learner.train_many(jobs)

@@ -1,13 +1,16 @@
 """The latest gradient of each device, with what makes learning utilities cheap.
 
-u_i = (|g_i|^2 - g_i . g) / (N - 1) needs the mean g, so the sum over those that count is kept (in double precision) and
-|g_i|^2 with every row: an update costs O(d), a selection one product of each of C rows with the mean, in place and,
-where gradients are long, in single precision.
-The sum is taken afresh now and then, and whenever a row goes that outweighed all the others, so that rounding never
-builds up. A row is there for a device that has a gradient and goes with it.
+u_i = (|g_i|^2 - g_i . g) / (N - 1) needs the mean g, so the sum over those that count is kept and |g_i|^2 with every
+row: an update costs O(d), a selection one product of each of C rows with the mean. The sum is taken afresh now and
+then, and whenever a row goes that outweighed all the others, so that rounding never builds up. Who asks seldom (the
+cloud, for an association) has no sum kept: it is taken when he asks.
 
-Short gradients lie in one matrix, so that many devices are gathered at once. Long ones are kept as the read-only
-arrays they came as: the same array serves the gateway, the message and the cloud, and nothing is copied.
+Short gradients lie in one matrix, so that many devices are gathered at once, and are summed in double precision. Long
+ones are kept as the read-only arrays they came as: the same array serves the gateway, the message and the cloud, and
+nothing is copied. They are summed and multiplied in single precision, which moves a third of the bytes; the error is
+some 1e-6 of |g_i| |g|. Where single precision would overflow or vanish, double takes its place.
+
+A row is there for a device that has a gradient and goes with it.
 
 Gradients may be compressed. A table holds all of them whole or all of them compressed: it changes over with the first
 compressed one, taking along what it can project.
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import isfinite, sqrt
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +31,18 @@ from async_hfl.core.projection import Gradient, GradientProjection
 from async_hfl.core.weights import frozen
 
 Gradients = npt.NDArray[np.float32]
+_Sum = TypeVar("_Sum", Floats, Gradient)
 _NOTHING: Gradient = np.zeros(0, np.float32)
 _AFRESH_AT_LEAST = 256
-_OUTWEIGHS = 1e8
+_OUTWEIGHS = 1e3
+"""What goes weighed so many times (by |g|^2) all that stay: its rounding error would be some 1e-6 of them."""
+_SUMMED_AT_ONCE = 64
+"""Rows added up in single precision; more than that only by such sums, in double."""
 _BLOCK = 8192
 _SMALL = 257
 """Numbers a gradient, below which double precision costs next to nothing."""
+_LEAST, _MOST = 1e-15, 1e15
+"""Between these lie the lengths of a sum, and of a row, whose products single precision can hold."""
 
 
 @plain
@@ -51,14 +61,19 @@ class GradientTable:
     """By slot: |g_i|^2."""
     counted: Bools
     """By slot: does it take part in the mean?"""
-    total: Floats
+    sum: Floats | Gradient
+    """Of the rows that count; in single precision where gradients are long. To be had of `total`."""
+    kept: bool
+    """Is the sum kept up to date? Else it is taken when asked for."""
+    stale: bool = False
+    """The sum is to be taken afresh before it is used."""
     count: int = 0
     free: list[int] = field(default_factory=list)
     changes: int = 0
     """Since the sum was last taken afresh."""
 
     @staticmethod
-    def empty(slots: int, size: int, *, compressed: bool = False) -> GradientTable:
+    def empty(slots: int, size: int, *, compressed: bool = False, kept: bool = True) -> GradientTable:
         return GradientTable(
             size,
             compressed,
@@ -66,7 +81,8 @@ class GradientTable:
             np.full(slots, -1, np.int64),
             np.zeros(slots),
             np.zeros(slots, bool),
-            np.zeros(size),
+            _no_sum(size),
+            kept,
         )
 
     @property
@@ -133,17 +149,13 @@ class GradientTable:
         elif counts:
             old = self.rows[row]
         before = float(self.squared[slot])
+        self.squared[slot] = squared
         if counts:
-            if old is not None:
-                self.total -= old
-            self.total += gradient
+            self._exchange(old, before, gradient)
         if isinstance(self.rows, list):
             self.rows[row] = _kept(gradient)
         else:
             self.rows[row] = gradient
-        self.squared[slot] = squared
-        if counts:
-            self._changed(before)
 
     def count_in(self, slot: int, counts: bool) -> None:
         """Let a slot enter or leave the mean (a device was associated or moved away)."""
@@ -152,12 +164,11 @@ class GradientTable:
         self.counted[slot] = counts
         row = int(self.row_of[slot])
         if row >= 0:
-            if counts:
-                self.total += self.rows[row]
-            else:
-                self.total -= self.rows[row]
             self.count += 1 if counts else -1
-            self._changed(0.0 if counts else float(self.squared[slot]))
+            if counts:
+                self._exchange(None, 0.0, self.rows[row])
+            else:
+                self._exchange(self.rows[row], float(self.squared[slot]), None)
 
     def forget(self, slot: int) -> None:
         """Its device left: free the row."""
@@ -183,7 +194,7 @@ class GradientTable:
         self.row_of[:] = -1
         self.squared[:] = 0.0
         self.size, self.compressed = size, True
-        self.rows, self.total = _no_rows(size), np.zeros(size)
+        self.rows, self.sum, self.stale = _no_rows(size), _no_sum(size), False
         self.count, self.free, self.changes = 0, [], 0
         for slot, gradient in zip(slots, whole, strict=True):
             assert projection is not None
@@ -201,31 +212,55 @@ class GradientTable:
     def _along_mean(self, slots: Ints) -> Floats:
         """g_i . g of these slots."""
         if not isinstance(self.rows, list):
-            small: Floats = self.gradients(slots).astype(np.float64) @ (self.total / self.count)
+            small: Floats = self.gradients(slots).astype(np.float64) @ (self.total() / self.count)
             return small
-        # No entry of the sum is larger than this, so scaled by it every one fits single precision.
-        scale = sqrt(self.count * float(self.squared[self.counted].sum()))
-        known = [(place, self.rows[row]) for place, row in enumerate(self.row_of[slots].tolist()) if row >= 0]
-        products = [0.0] * len(slots)
-        if scale == 0.0:
-            return np.array(products)
-        direction = np.multiply(self.total, 1.0 / scale, out=np.empty(self.size, np.float32), casting="same_kind")
-        for place, row in known:
-            products[place] = _product(row, direction)
-        return np.array(products) * (scale / self.count)
+        total = self.total()
+        rows = [self.rows[row] if row >= 0 else None for row in self.row_of[slots].tolist()]
+        return np.array([0.0 if row is None else _product(row, total) for row in rows]) / self.count
+
+    def total(self) -> Floats | Gradient:
+        """The sum of the rows that count."""
+        if self.stale:
+            self.sum, self.changes = self._taken_afresh(), 0
+            self.stale = not self._is_safe()
+        return self.sum
+
+    def _taken_afresh(self) -> Floats | Gradient:
+        rows = self.row_of[self.counted & (self.row_of >= 0)]
+        if not isinstance(self.rows, list):
+            return np.asarray(self.rows[rows].sum(axis=0, dtype=np.float64))
+        members = [self.rows[row] for row in rows.tolist()]
+        if not self._is_safe():
+            return _sum(members, np.zeros(self.size))
+        parts = [members[start : start + _SUMMED_AT_ONCE] for start in range(0, len(members), _SUMMED_AT_ONCE)]
+        sums = [_sum(part, np.zeros(self.size, np.float32)) for part in parts]
+        return sums[0] if len(sums) == 1 else _sum(sums, np.zeros(self.size)).astype(np.float32)
 
     # Housekeeping ------------------------------------------------------------------------------------------------
 
-    def _changed(self, gone: float) -> None:
-        """The sum changed; `gone` is |g|^2 of what was taken out of it."""
+    def _is_safe(self) -> bool:
+        """Do gradients add up and multiply in their precision? No entry of their sum exceeds the length below."""
+        return (
+            not isinstance(self.rows, list)
+            or _LEAST < sqrt(self.count * float(self.squared[self.counted].sum())) < _MOST
+        )
+
+    def _exchange(self, gone: Gradient | None, gone_squared: float, come: Gradient | None) -> None:
+        """The sum without the one and with the other; what counts, and how much, is noted already."""
+        if self.stale:
+            return
         self.changes += 1
-        if self.changes >= max(_AFRESH_AT_LEAST, 4 * self.count) or (
-            gone > 0 and gone > _OUTWEIGHS * float(self.squared[self.counted].sum())
-        ):
-            self.changes = 0
-            self.total = np.zeros(self.size)
-            for row in self.row_of[self.counted & (self.row_of >= 0)].tolist():
-                self.total += self.rows[row]
+        self.stale = (
+            not self.kept
+            or self.changes >= max(_AFRESH_AT_LEAST, self.count)
+            or gone_squared > _OUTWEIGHS * float(self.squared[self.counted].sum())
+            or not self._is_safe()
+        )
+        if not self.stale:
+            if gone is not None:
+                self.sum -= gone
+            if come is not None:
+                self.sum += come
 
     def _new_row(self) -> int:
         if not self.free:
@@ -251,14 +286,24 @@ def _no_rows(size: int) -> Gradients | list[Gradient]:
     return np.zeros((0, size), np.float32) if size < _SMALL else []
 
 
+def _no_sum(size: int) -> Floats | Gradient:
+    return np.zeros(size) if size < _SMALL else np.zeros(size, np.float32)
+
+
+def _sum(rows: list[Gradient], total: _Sum) -> _Sum:
+    for row in rows:
+        total += row
+    return total
+
+
 def _kept(gradient: Gradient) -> Gradient:
     """As it is where nobody can change it and it holds on to nothing larger, else a copy."""
     return gradient if not gradient.flags.writeable and gradient.base is None else frozen(gradient.copy())
 
 
-def _product(one: Gradient, other: Gradient) -> float:
-    """Inner product: block by block in single precision, the blocks summed in double. Blocks are too short for the
-    library to share out among threads, so the result does not depend on how many there are."""
+def _product(one: Gradient, other: Floats | Gradient) -> float:
+    """Inner product: block by block in the precision they have, the blocks summed in double. Blocks are too short for
+    the library to share out among threads, so the result does not depend on how many there are."""
     whole = len(one) // _BLOCK * _BLOCK
     with np.errstate(over="ignore", invalid="ignore"):
         blocks = np.vecdot(one[:whole].reshape(-1, _BLOCK), other[:whole].reshape(-1, _BLOCK))

@@ -40,7 +40,7 @@ class SelectionProblem:
     candidates: Ints
     """Device numbers: associated, idle, link feasible. Every array below is parallel to it."""
     learning_utility: Floats
-    """u_i scaled to [utility_floor, 1]; all 1 unless the policy needs utility."""
+    """u_i scaled to [utility_floor, 1]; all 1 unless the policy needs utility, and where nobody fits the capacity."""
     round_latency: Floats
     data_rate: Floats
     loss: Floats

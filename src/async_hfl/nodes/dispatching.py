@@ -112,19 +112,21 @@ def _best(node: GatewayNode, slots: Ints) -> int:
 def _problem(node: GatewayNode, slots: Ints, taken: float, at: float) -> SelectionProblem:
     state, rules, roster, needs = node.state, node.rules, node.state.roster, node.selection.needs
     latency = roster.round_latency[slots]
-    utility, gradients, known = _utility(node, slots)
+    rates, capacity = rules.model_bytes / latency, state.bandwidth - state.load - taken
+    # Nobody fits, as in two of five selections under a tight limit: no utility can change that, and they are dear.
+    utility, gradients, known = _utility(node, slots, matter=bool((rates <= capacity).any()))
     return SelectionProblem(
         rules.number,
         roster.devices[slots],
         utility,
         latency,
-        rules.model_bytes / latency,
+        rates,
         roster.loss[slots],
         roster.squared_loss[slots],
         roster.samples[slots],
         roster.idle_since[slots],
         roster.last_selected[slots],
-        state.bandwidth - state.load - taken,
+        capacity,
         rules.latency_exponent,
         state.gateway_epoch,
         at,
@@ -137,13 +139,14 @@ def _problem(node: GatewayNode, slots: Ints, taken: float, at: float) -> Selecti
     )
 
 
-def _utility(node: GatewayNode, slots: Ints) -> tuple[Floats, m.Gradient | None, Bools | None]:
-    """Scaled utilities of the candidates; their gradients, and which are known, for a policy that wants those."""
+def _utility(node: GatewayNode, slots: Ints, *, matter: bool = True) -> tuple[Floats, m.Gradient | None, Bools | None]:
+    """Scaled utilities of the candidates, ones where they do not matter; their gradients, and which are known, for a
+    policy that wants those."""
     table, needs, rules = node.state.roster.gradients, node.selection.needs, node.rules
     if table is None or not needs_gradients(needs):
         return _ones(len(slots)), None, None
     known, utility = table.row_of[slots] >= 0, _ones(len(slots))
-    if "utility" in needs:
+    if matter and "utility" in needs:
         utility = scaled(table.utility(slots), known, rules.utility_scale, rules.utility_floor)
     return utility, table.gradients(slots) if "gradients" in needs else None, known
 

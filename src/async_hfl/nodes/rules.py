@@ -63,7 +63,7 @@ class GatewayRules:
     """Tell cloud and devices which updates are over, so that losses are known by name (see accounts.py)."""
 
     def gradient_table(self, slots: int) -> GradientTable:
-        return _table(slots, self.gradient_size, self.sketch)
+        return _table(slots, self.gradient_size, self.sketch, kept=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +121,10 @@ class CloudRules:
     """B_j as a share of the demand that the warm-up showed; 0: `bandwidth` says it."""
 
     def gradient_table(self, slots: int) -> GradientTable:
-        return _table(slots, self.gradient_size, self.sketch)
+        return _table(slots, self.gradient_size, self.sketch, kept=False)
 
 
-def _table(slots: int, size: int, sketch: CountSketch | None) -> GradientTable:
+def _table(slots: int, size: int, sketch: CountSketch | None, *, kept: bool) -> GradientTable:
     if sketch is None:
-        return GradientTable.empty(slots, size)
-    return GradientTable.empty(slots, sketch.size, compressed=True)
+        return GradientTable.empty(slots, size, kept=kept)
+    return GradientTable.empty(slots, sketch.size, compressed=True, kept=kept)

@@ -59,11 +59,11 @@ def test_utility_counts_the_associated_only() -> None:
     assert roster.gradients is not None
     assert roster.gradients.count == 0
     roster.associate((7, 3))
-    assert (roster.gradients.count, roster.gradients.total.tolist()) == (2, [1, 1])
+    assert (roster.gradients.count, roster.gradients.total().tolist()) == (2, [1, 1])
     # (|g|^2 - g . mean) / (2 - 1) = 1 - 1/2.
     assert roster.gradients.utility(np.array([0, 1])).tolist() == [0.5, 0.5]
     roster.associate((7,))
-    assert (roster.gradients.count, roster.gradients.total.tolist()) == (1, [1, 0])
+    assert (roster.gradients.count, roster.gradients.total().tolist()) == (1, [1, 0])
 
 
 def test_news_are_told_once() -> None:
