@@ -3,7 +3,7 @@
 u_i = (|g_i|^2 - g_i . g) / (N - 1) needs the mean g, so the sum over those that count is kept and |g_i|^2 with every
 row: an update costs O(d), a selection one product of each of C rows with the mean. The sum is taken afresh now and
 then, and whenever a row goes that outweighed all the others, so that rounding never builds up. Who asks seldom (the
-cloud, for an association) has no sum kept: it is taken when he asks.
+cloud, for an association) has no sum kept: it is taken then.
 
 Short gradients lie in one matrix, so that many devices are gathered at once, and are summed in double precision. Long
 ones are kept as the read-only arrays they came as: the same array serves the gateway, the message and the cloud, and

@@ -26,10 +26,12 @@ from async_hfl.learning.recipe import Shape
 from async_hfl.learning.resident import Resident
 from async_hfl.learning.trainer import EngineOptions, Request
 
-_MOST_PLACES = 16
-"""Enough that calling costs little, few enough that padding a small call does too."""
+_MOST_PLACES, _MOST_BYTES = 16, 1 << 18
+"""Of a group, and of its weights. Enough that calling costs little; few enough that padding a small call does, too.
+Where a model is large, calling for each job costs next to nothing beside it, but unused places cost their copies."""
 _AHEAD_JOBS, _AHEAD_CALLS = 2, 4
-"""Jobs a core in a call that is begun ahead, and such calls at a time. Results do not depend on it: small and soon."""
+"""Jobs a core in a call that is begun ahead, if a group holds as many, and such calls at a time. Results do not depend
+on it: small and soon."""
 
 
 @final
@@ -52,8 +54,8 @@ class LoopPlan:
         self._train = local_training(model, objective, shape, window)
         # A place costs its weights (start, answer, gradient) in every queued group, no activations.
         queued = 3 * model.bytes * (QUEUED_GROUPS + 1) * len(devices)
-        self.places = max(1, min(_MOST_PLACES, options.memory // queued))
-        self.ahead = Ahead(_AHEAD_JOBS * len(devices), 0.0, _AHEAD_CALLS)
+        self.places = max(1, min(_MOST_PLACES, _MOST_BYTES // model.bytes, options.memory // queued))
+        self.ahead = Ahead(min(_AHEAD_JOBS, self.places) * len(devices), 0.0, _AHEAD_CALLS)
 
     def expected(self, room: int, jobs: int) -> list[Group]:
         return [Group(0, (), self.places, self._steps(room))]
