@@ -7,7 +7,7 @@ cloud, for an association) has no sum kept: it is taken then.
 
 Short gradients lie in one matrix, so that many devices are gathered at once, and are summed in double precision. Long
 ones are kept as the read-only arrays they came as: the same array serves the gateway, the message and the cloud, and
-nothing is copied. They are summed and multiplied in single precision, which moves a third of the bytes; the error is
+nothing is copied. They are summed and multiplied in single precision, which moves fewer bytes; the error is
 some 1e-6 of |g_i| |g|. Where single precision would overflow or vanish, double takes its place.
 
 A row is there for a device that has a gradient and goes with it.

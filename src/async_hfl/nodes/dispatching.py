@@ -113,7 +113,7 @@ def _problem(node: GatewayNode, slots: Ints, taken: float, at: float) -> Selecti
     state, rules, roster, needs = node.state, node.rules, node.state.roster, node.selection.needs
     latency = roster.round_latency[slots]
     rates, capacity = rules.model_bytes / latency, state.bandwidth - state.load - taken
-    # Nobody fits, as in two of five selections under a tight limit: no utility can change that, and they are dear.
+    # Where nobody fits, as often under a tight limit, no utility can change that, and they are dear.
     utility, gradients, known = _utility(node, slots, matter=bool((rates <= capacity).any()))
     return SelectionProblem(
         rules.number,
