@@ -24,15 +24,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from async_hfl.assembly.build import Share as Sharing
 from async_hfl.assembly.build import build
 from async_hfl.assembly.loading import compose
 from async_hfl.assembly.settings import Settings
+from async_hfl.assembly.simulated_run import session_for
 from async_hfl.core.errors import UserError
-from async_hfl.core.learner import Ahead, EarlyLearner, Evaluation, Learner, Results, TrainingJob, TrainingResult
+from async_hfl.core.learner import (
+    Accelerated,
+    Ahead,
+    EarlyLearner,
+    Evaluation,
+    Learner,
+    Results,
+    TrainingJob,
+    TrainingResult,
+)
 from async_hfl.core.weights import Weights
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.learning.trainer import Request, Trainer
-from async_hfl.simulation.session import Session
 
 
 @dataclass
@@ -76,6 +86,11 @@ class Timed:
     def ahead(self) -> Ahead | None:
         """Said outright: whether a learner can begin is asked of its class."""
         return self._learner.ahead if isinstance(self._learner, EarlyLearner) else None
+
+    @property
+    def on_accelerator(self) -> bool:
+        """Likewise."""
+        return isinstance(self._learner, Accelerated) and self._learner.on_accelerator
 
     def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
         began = time.perf_counter()
@@ -141,13 +156,13 @@ class Share:
                 self._watched = Watched(make())
             return self._watched
 
-        world = build(self._settings, self._seed, share=given).world
+        world = build(self._settings, self._seed, share=Sharing(given)).world
         world.learner.compile()
         timed = Timed(world.learner)
         world = replace(world, learner=timed)
         with tempfile.TemporaryDirectory(prefix="async-hfl-share-") as folder:
             directory = RunDirectory.create(Path(folder) / "run", {"settings": {}})
-            session = Session(world, directory)
+            session = session_for(world, directory, self._settings)
             began = time.perf_counter()
             try:
                 result = session.run()

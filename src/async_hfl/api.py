@@ -270,7 +270,7 @@ def run_together(
     preparing = Lock()
 
     def one(slot: int, number: int) -> Run:
-        arguments, share = dict(runs[number]), partial(together.trainer, slot)
+        arguments, share = dict(runs[number]), Share(partial(together.trainer, slot), slots)
         with preparing:
             again = arguments.get("resume")
             found = _begin(**arguments, share=share) if again is None else begin_again(load_run(again).directory, share)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 
@@ -50,7 +49,7 @@ from async_hfl.decisions.timing import DecisionTimes, TimedAssociation, TimedSel
 from async_hfl.learning.null import NullLearner
 from async_hfl.learning.recipe import Recipe
 from async_hfl.learning.tasks import TaskOptions, build_task
-from async_hfl.learning.trainer import EngineOptions, Trainer
+from async_hfl.learning.trainer import EngineOptions, Trainer, VectorsChoice
 from async_hfl.network.bandwidth import share_of_demand
 from async_hfl.network.description import NetworkDescription
 from async_hfl.nodes.rules import GradientKind
@@ -66,8 +65,6 @@ SELECTION: dict[str, Callable[[SelectionSection], SelectionPolicy]] = {
     "tifl": lambda section: Tifl(section.inside_tier),
     "divfl": lambda _: DivFl(),
 }
-Share: TypeAlias = Callable[[Hashable, Callable[[], Trainer]], Trainer]
-"""Gives the engine of that key, which several runs may share, or has it made."""
 ASSOCIATION: dict[str, Callable[[AssociationSection], AssociationPolicy]] = {
     "balanced-utility": lambda _: BalancedUtility(),
     "random": lambda section: RandomAssociation(section.redraw),
@@ -78,6 +75,16 @@ ASSOCIATION: dict[str, Callable[[AssociationSection], AssociationPolicy]] = {
 }
 _RECLUSTERED = 10
 """Cloud epochs between two clusterings, unless `association.period` says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Runs that share an engine."""
+
+    engine: Callable[[Hashable, Callable[[], Trainer]], Trainer]
+    """The one of that key, or has it made."""
+    runs: int = 1
+    """At a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,7 @@ def build(
     association = method.association
     times = DecisionTimes()
     timed = replace(method, selection=TimedSelection(method.selection, times.selection))
-    learner = build_learner(settings, seed, method.gradient, share)
+    learner = build_learner(settings, seed, method.gradient, share, vectors=settings.engine.vectors)
     check_sketch(method, learner)
     weights = start_from(learner) if start_from is not None else learner.initial_weights(seed)
     wire = on_the_wire(settings, learner, weights)
@@ -173,8 +180,15 @@ def _fixed(file: str) -> FixedAssociation:
     return FixedAssociation(read_table(text, file), file)
 
 
-def build_learner(settings: Settings, seed: int, gradient: GradientKind, share: Share | None = None) -> Learner:
-    task = settings.task
+def build_learner(
+    settings: Settings,
+    seed: int,
+    gradient: GradientKind,
+    share: Share | None = None,
+    vectors: VectorsChoice = "host",
+) -> Learner:
+    """`vectors` may stay on an accelerator where nothing but a simulation takes them."""
+    task, options = settings.task, replace(engine_options(settings), vectors=vectors)
     if task.name == "null":
         return NullLearner(task.devices, task.model_size, gradient=gradient == "last", threshold=task.target)
     if is_user_code(task.name):
@@ -183,21 +197,26 @@ def build_learner(settings: Settings, seed: int, gradient: GradientKind, share: 
             task.devices,
             seed,
             recipe(settings, gradient=gradient == "last"),
-            engine_options(settings),
+            options,
+            multiplied=gradient != "none",
             threshold=task.target,
             refresh=task.refresh,
         )
-    from async_hfl.learning.task_learner import TaskLearner, engine_for  # brings JAX: the null task does without
+    from async_hfl.learning.task_learner import (  # brings JAX: the null task does without
+        TaskLearner,
+        engine_for,
+        settled,
+    )
 
     dealt = build_task(task.name, task.devices, seed, task_options(settings))
     how = recipe(settings, gradient=gradient == "last")
-    options = engine_options(settings)
+    options = settled(dealt, options, 1 if share is None else share.runs)
     trainer = None
     if share is not None:
         # What is compiled in or lies on the device; all else comes with each job.
         same = (task.name, task.layers, task.normalisation, task.interval, how.shape, options)
-        trainer = share(same, lambda: engine_for(dealt, how, options))
-    return TaskLearner(dealt, how, options, trainer)
+        trainer = share.engine(same, lambda: engine_for(dealt, how, options))
+    return TaskLearner(dealt, how, options, trainer, multiplied=gradient != "none")
 
 
 def task_options(settings: Settings) -> TaskOptions:

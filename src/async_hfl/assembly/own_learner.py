@@ -38,6 +38,7 @@ def own_learner(
     recipe: Recipe,
     options: EngineOptions,
     *,
+    multiplied: bool = True,
     threshold: float | None = None,
     refresh: float = 0.0,
 ) -> Learner:
@@ -47,9 +48,10 @@ def own_learner(
 
         source = partial(load_torch_task, name, devices, seed)
         return TorchLearner(source, name, devices, seed, recipe, threshold=threshold, refresh=refresh)
-    from async_hfl.learning.task_learner import TaskLearner  # brings JAX, which a task in PyTorch does without
+    from async_hfl.learning.task_learner import TaskLearner, settled  # brings JAX, which a task in PyTorch does without
 
-    return TaskLearner(own_jax_task(name, devices, seed, threshold=threshold, refresh=refresh), recipe, options)
+    task = own_jax_task(name, devices, seed, threshold=threshold, refresh=refresh)
+    return TaskLearner(task, recipe, settled(task, options), multiplied=multiplied)
 
 
 def own_jax_task(name: str, devices: int, seed: int, *, threshold: float | None = None, refresh: float = 0.0) -> Task:

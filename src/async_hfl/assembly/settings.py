@@ -272,6 +272,8 @@ class EngineSection(Section, frozen=True):
     """Bytes that one group of jobs may take on a device."""
     precision: Literal["float32", "tf32", "bf16"] = "float32"
     """Of matrix products on a GPU."""
+    vectors: Literal["auto", "card", "host"] = "auto"
+    """Where a simulation keeps models and gradients; auto: on a GPU, if there is one and `memory` takes them."""
     ahead: Literal["auto", "on", "off"] = "auto"
     """Train jobs while the simulation goes on, before results are due? On GPUs: smaller groups, so other roundings."""
 
@@ -340,7 +342,8 @@ class JournalSection(Section, frozen=True):
 class SimulationSection(Section, frozen=True):
     batching: Literal["on", "off"] = "on"
     checkpoint_epochs: Count | Auto = "auto"
-    """Cloud epochs between checkpoints; auto: 10, and at least ten updates a device (each writes every device)."""
+    """Cloud epochs between checkpoints; auto: 10, and at least ten updates a device (each writes every device), on a
+    GPU a hundred."""
     charge_solver: NotNegative = 0.0
 
 

@@ -16,15 +16,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from async_hfl.core.far_vector import blended_afar, here
 from async_hfl.core.weights import Weights, frozen
 
 
 def mix(current: Weights, received: Weights, weight: float) -> Weights:
     """(1 - weight) current + weight received: the paper's rule."""
+    afar = blended_afar(current, (received,), (weight,))
+    if afar is not None:
+        return afar
     # One new array, changed in place: for a large model getting memory costs more than adding.
-    step = received - current
+    step = here(received) - here(current)
     step *= np.float32(weight)
-    step += current
+    step += here(current)
     return frozen(step)
 
 
@@ -32,13 +36,16 @@ def mix_with_drag(current: Weights, received: Weights, sent: Weights, weight: fl
     """current + weight (received - sent) + drag * weight (sent - current); the coefficients always sum to 1."""
     if drag == 1.0:
         return mix(current, received, weight)
-    step = received - sent
+    afar = blended_afar(current, (received, sent), (weight, (drag - 1.0) * weight))
+    if afar is not None:
+        return afar
+    step = here(received) - here(sent)
     if drag != 0.0:
-        pull = sent - current
+        pull = here(sent) - here(current)
         pull *= np.float32(drag)
         step += pull
     step *= np.float32(weight)
-    step += current
+    step += here(current)
     return frozen(step)
 
 
@@ -50,9 +57,12 @@ def shares(samples: Sequence[int]) -> list[float]:
 
 def average(models: Sequence[Weights], weights: Sequence[float]) -> Weights:
     """sum weight_i w_i; the weights sum to 1."""
+    afar = blended_afar(models[0], models[1:], weights[1:])
+    if afar is not None:
+        return afar
     total = np.zeros(len(models[0]))
     for model, weight in zip(models, weights, strict=True):
-        total += weight * model.astype(np.float64)
+        total += weight * here(model).astype(np.float64)
     return frozen(total.astype(np.float32))
 
 
@@ -60,7 +70,10 @@ def add_changes(
     current: Weights, received: Sequence[Weights], sent: Sequence[Weights], weights: Sequence[float]
 ) -> Weights:
     """current + sum weight_i (received_i - sent_i)."""
-    total = current.astype(np.float64)
+    afar = blended_afar(current, (*received, *sent), (*weights, *(-weight for weight in weights)))
+    if afar is not None:
+        return afar
+    total = here(current).astype(np.float64)
     for new, old, weight in zip(received, sent, weights, strict=True):
-        total += weight * (new.astype(np.float64) - old)
+        total += weight * (here(new).astype(np.float64) - here(old))
     return frozen(total.astype(np.float32))

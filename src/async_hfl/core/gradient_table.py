@@ -10,6 +10,9 @@ ones are kept as the read-only arrays they came as: the same array serves the ga
 nothing is copied. They are summed and multiplied in single precision, which moves fewer bytes; the error is
 some 1e-6 of |g_i| |g|. Where single precision would overflow or vanish, double takes its place.
 
+Gradients that lie afar (`far_vector`) are not summed as they come. Their products with each other are known sooner than
+they are needed, so these are kept, and a row's product with the mean is the mean of its products.
+
 A row is there for a device that has a gradient and goes with it.
 
 Gradients may be compressed. A table holds all of them whole or all of them compressed: it changes over with the first
@@ -25,13 +28,15 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.aggregation import average
+from async_hfl.core.far_vector import FarVector, HereVector, here
 from async_hfl.core.plain import plain
 from async_hfl.core.policies import Bools, Floats, Ints
 from async_hfl.core.projection import Gradient, GradientProjection
 from async_hfl.core.weights import frozen
 
 Gradients = npt.NDArray[np.float32]
-_Sum = TypeVar("_Sum", Floats, Gradient)
+_Sum = TypeVar("_Sum", Floats, HereVector)
 _NOTHING: Gradient = np.zeros(0, np.float32)
 _AFRESH_AT_LEAST = 256
 _OUTWEIGHS = 1e3
@@ -61,7 +66,7 @@ class GradientTable:
     """By slot: |g_i|^2."""
     counted: Bools
     """By slot: does it take part in the mean?"""
-    sum: Floats | Gradient
+    sum: Floats | HereVector
     """Of the rows that count; in single precision where gradients are long. To be had of `total`."""
     kept: bool
     """Is the sum kept up to date? Else it is taken when asked for."""
@@ -71,6 +76,10 @@ class GradientTable:
     free: list[int] = field(default_factory=list)
     changes: int = 0
     """Since the sum was last taken afresh."""
+    afar: bool = False
+    """Rows lie afar: products take the place of the sum."""
+    gram: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    """Where they do, of each row with each; NaN: not asked for yet."""
 
     @staticmethod
     def empty(slots: int, size: int, *, compressed: bool = False, kept: bool = True) -> GradientTable:
@@ -113,7 +122,7 @@ class GradientTable:
         if isinstance(self.rows, list):
             for place, row in enumerate(rows.tolist()):
                 if row >= 0:
-                    found[place] = self.rows[row]
+                    found[place] = here(self.rows[row])
         else:
             found[rows >= 0] = self.rows[rows[rows >= 0]]
         return found
@@ -135,11 +144,13 @@ class GradientTable:
     def put(self, slot: int, gradient: Gradient) -> None:
         """One with a NaN or an infinity is let go: its square, needed anyway, tells."""
         if isinstance(self.rows, list):
-            squared = _product(gradient, gradient)
+            (squared,) = _products(gradient, [gradient])
         else:
+            gradient = here(gradient)
             squared = float(np.einsum("i,i", gradient, gradient, dtype=np.float64))
         if not isfinite(squared):
             return
+        self.afar = self.afar or (isinstance(gradient, FarVector) and isinstance(self.rows, list))
         row, counts = int(self.row_of[slot]), bool(self.counted[slot])
         old: Gradient | None = None
         if row < 0:
@@ -154,6 +165,8 @@ class GradientTable:
             self._exchange(old, before, gradient)
         if isinstance(self.rows, list):
             self.rows[row] = _kept(gradient)
+            if self.afar and self.kept:
+                self._note_square(row, squared)
         else:
             self.rows[row] = gradient
 
@@ -195,7 +208,7 @@ class GradientTable:
         self.squared[:] = 0.0
         self.size, self.compressed = size, True
         self.rows, self.sum, self.stale = _no_rows(size), _no_sum(size), False
-        self.count, self.free, self.changes = 0, [], 0
+        self.count, self.free, self.changes, self.afar, self.gram = 0, [], 0, False, np.zeros((0, 0))
         for slot, gradient in zip(slots, whole, strict=True):
             assert projection is not None
             self.put(int(slot), projection.project(gradient))
@@ -214,22 +227,39 @@ class GradientTable:
         if not isinstance(self.rows, list):
             small: Floats = self.gradients(slots).astype(np.float64) @ (self.total() / self.count)
             return small
+        if self.afar:
+            return self._along_mean_afar(self.rows, self.row_of[slots])
         total = self.total()
         rows = [self.rows[row] if row >= 0 else None for row in self.row_of[slots].tolist()]
-        return np.array([0.0 if row is None else _product(row, total) for row in rows]) / self.count
+        return np.array([0.0 if row is None else _product(here(row), total) for row in rows]) / self.count
 
-    def total(self) -> Floats | Gradient:
+    def _along_mean_afar(self, rows: list[Gradient], wanted: Ints) -> Floats:
+        asked, members = wanted[wanted >= 0], self.row_of[self.counted & (self.row_of >= 0)]
+        found = np.zeros(len(wanted))
+        if self.kept:
+            for row in asked.tolist():
+                missing = members[np.isnan(self.gram[row, members])]
+                if len(missing):
+                    products = _products(rows[row], [rows[other] for other in missing.tolist()])
+                    self.gram[row, missing] = self.gram[missing, row] = products
+            found[wanted >= 0] = self.gram[np.ix_(asked, members)].sum(axis=1) / self.count
+        else:
+            mean = average([rows[row] for row in members.tolist()], [1.0 / self.count] * self.count)
+            found[wanted >= 0] = _products(mean, [rows[row] for row in asked.tolist()])
+        return found
+
+    def total(self) -> Floats | HereVector:
         """The sum of the rows that count."""
         if self.stale:
             self.sum, self.changes = self._taken_afresh(), 0
             self.stale = not self._is_safe()
         return self.sum
 
-    def _taken_afresh(self) -> Floats | Gradient:
+    def _taken_afresh(self) -> Floats | HereVector:
         rows = self.row_of[self.counted & (self.row_of >= 0)]
         if not isinstance(self.rows, list):
             return np.asarray(self.rows[rows].sum(axis=0, dtype=np.float64))
-        members = [self.rows[row] for row in rows.tolist()]
+        members = [here(self.rows[row]) for row in rows.tolist()]
         if not self._is_safe():
             return _sum(members, np.zeros(self.size))
         parts = [members[start : start + _SUMMED_AT_ONCE] for start in range(0, len(members), _SUMMED_AT_ONCE)]
@@ -247,7 +277,8 @@ class GradientTable:
 
     def _exchange(self, gone: Gradient | None, gone_squared: float, come: Gradient | None) -> None:
         """The sum without the one and with the other; what counts, and how much, is noted already."""
-        if self.stale:
+        if self.stale or self.afar:
+            self.stale = True
             return
         self.changes += 1
         self.stale = (
@@ -258,9 +289,18 @@ class GradientTable:
         )
         if not self.stale:
             if gone is not None:
-                self.sum -= gone
+                self.sum -= here(gone)
             if come is not None:
-                self.sum += come
+                self.sum += here(come)
+
+    def _note_square(self, row: int, squared: float) -> None:
+        if len(self.gram) < len(self.rows):
+            have, need = len(self.gram), len(self.rows)
+            grown = np.full((need + need // 2, need + need // 2), np.nan)
+            grown[:have, :have] = self.gram
+            self.gram = grown
+        self.gram[row, :] = self.gram[:, row] = np.nan
+        self.gram[row, row] = squared
 
     def _new_row(self) -> int:
         if not self.free:
@@ -286,11 +326,11 @@ def _no_rows(size: int) -> Gradients | list[Gradient]:
     return np.zeros((0, size), np.float32) if size < _SMALL else []
 
 
-def _no_sum(size: int) -> Floats | Gradient:
+def _no_sum(size: int) -> Floats | HereVector:
     return np.zeros(size) if size < _SMALL else np.zeros(size, np.float32)
 
 
-def _sum(rows: list[Gradient], total: _Sum) -> _Sum:
+def _sum(rows: list[HereVector], total: _Sum) -> _Sum:
     for row in rows:
         total += row
     return total
@@ -298,10 +338,18 @@ def _sum(rows: list[Gradient], total: _Sum) -> _Sum:
 
 def _kept(gradient: Gradient) -> Gradient:
     """As it is where nobody can change it and it holds on to nothing larger, else a copy."""
-    return gradient if not gradient.flags.writeable and gradient.base is None else frozen(gradient.copy())
+    if isinstance(gradient, FarVector) or (not gradient.flags.writeable and gradient.base is None):
+        return gradient
+    return frozen(gradient.copy())
 
 
-def _product(one: Gradient, other: Floats | Gradient) -> float:
+def _products(one: Gradient, others: list[Gradient]) -> list[float]:
+    if isinstance(one, FarVector):
+        return one.products(others)
+    return [_product(one, here(other)) for other in others]
+
+
+def _product(one: HereVector, other: Floats | HereVector) -> float:
     """Inner product: block by block in the precision they have, the blocks summed in double. Blocks are too short for
     the library to share out among threads, so the result does not depend on how many there are."""
     whole = len(one) // _BLOCK * _BLOCK

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.far_vector import Vector
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.plain import plain
 from async_hfl.core.targets import Target
@@ -44,7 +45,7 @@ class TrainingResult:
     """Mean loss per sample over the last epoch."""
     squared_loss: float
     """Mean squared loss per sample over the last epoch."""
-    gradient: npt.NDArray[np.float32] | None = None
+    gradient: Vector | None = None
     """Gradient of the regularised local loss at the final weights, where asked for."""
 
 
@@ -110,6 +111,8 @@ class Ahead:
     """... so large a part of all jobs whose results have not been taken."""
     calls: int
     """Most calls under way at a time."""
+    jobs_when_idle: int | None = None
+    """Instead of `jobs`, where no call is under way; None: the same."""
 
 
 Results: TypeAlias = Callable[[], list[TrainingResult]]
@@ -127,4 +130,14 @@ class EarlyLearner(Protocol):
 
     def begin(self, jobs: Sequence[TrainingJob]) -> Results:
         """As `train_many`, but it returns at once."""
+        ...
+
+
+@runtime_checkable
+class Accelerated(Protocol):
+    """A learner that knows what it runs on."""
+
+    @property
+    def on_accelerator(self) -> bool:
+        """Not on the processor's cores."""
         ...

@@ -15,11 +15,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.far_vector import Vector
 from async_hfl.core.identifiers import JobId, UploadId
 from async_hfl.core.plain import plain
 from async_hfl.core.weights import Weights
 
-Gradient: TypeAlias = npt.NDArray[np.float32]
+Gradient: TypeAlias = Vector
 Basis: TypeAlias = npt.NDArray[np.float32]
 """A row per component; as many rows as models."""
 DropReason = Literal["device_lost", "superseded"]

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.far_vector import HereVector, Vector, here
 from async_hfl.core.plain import plain
 from async_hfl.core.randomness import scramble_many
 
-Gradient = npt.NDArray[np.float32]
+Gradient: TypeAlias = Vector
+Components: TypeAlias = npt.NDArray[np.float32]
 
 
 class GradientProjection(Protocol):
@@ -27,21 +29,21 @@ class GradientProjection(Protocol):
         """Numbers per projected gradient."""
         ...
 
-    def project(self, gradient: Gradient) -> Gradient: ...
+    def project(self, gradient: Gradient) -> HereVector: ...
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class PcaProjection:
-    components: Gradient
+    components: Components
     """One orthonormal row per component."""
 
     @property
     def size(self) -> int:
         return int(self.components.shape[0])
 
-    def project(self, gradient: Gradient) -> Gradient:
-        return np.asarray(self.components @ gradient, dtype=np.float32)
+    def project(self, gradient: Gradient) -> HereVector:
+        return np.asarray(self.components @ here(gradient), dtype=np.float32)
 
 
 @plain
@@ -52,9 +54,9 @@ class CountSketch:
     seed: int
     size: int
 
-    def project(self, gradient: Gradient) -> Gradient:
+    def project(self, gradient: Gradient) -> HereVector:
         bucket, sign = _hashes(self.seed, self.size, len(gradient))
-        return np.bincount(bucket, gradient * sign, self.size).astype(np.float32)
+        return np.bincount(bucket, here(gradient) * sign, self.size).astype(np.float32)
 
 
 @lru_cache(maxsize=4)

@@ -8,18 +8,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from math import isfinite, prod
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
+from async_hfl.core.far_vector import FarVector, HereVector, Vector, here
 
-Weights: TypeAlias = npt.NDArray[np.float32]
+Weights: TypeAlias = Vector
+"""Here or, in a simulation on an accelerator, with the learner."""
 
 
-def frozen(weights: npt.NDArray[np.float32]) -> Weights:
+def frozen(weights: HereVector) -> HereVector:
     """Mark as read-only: a model that was sent is shared by many jobs and must never change under them."""
     weights.flags.writeable = False
     return weights
@@ -27,7 +29,27 @@ def frozen(weights: npt.NDArray[np.float32]) -> Weights:
 
 def digest(weights: Weights) -> str:
     """SHA-256 of the numbers."""
-    return hashlib.sha256(np.ascontiguousarray(weights).data).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(here(weights)).data).hexdigest()
+
+
+def is_finite(weights: Weights) -> bool:
+    """No NaN, no infinity. One product tells in nearly every case; a huge but finite vector overflows it."""
+    if isinstance(weights, FarVector):
+        return weights.finite
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isfinite(float(np.dot(weights, weights))):
+            return True
+    return bool(np.logical_and.reduce(np.isfinite(weights)))
+
+
+def mean_step(sent: Weights, received: Weights, size: int, divisor: np.float32) -> Vector:
+    """(sent - received) / divisor of the leading numbers, which are trained. Of absurd weights it is not finite."""
+    if isinstance(received, FarVector):
+        return received.mean_step(sent, size, divisor)
+    with np.errstate(over="ignore", invalid="ignore"):
+        step = here(sent)[:size] - received[:size]
+        step /= divisor
+    return frozen(step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +63,8 @@ class Layout:
     def size(self) -> int:
         return sum(prod(shape) for shape in self.shapes)
 
-    def unflatten(self, weights: Weights) -> dict[str, Weights]:
-        arrays: dict[str, Weights] = {}
+    def unflatten(self, weights: HereVector) -> dict[str, HereVector]:
+        arrays: dict[str, HereVector] = {}
         start = 0
         for name, shape in zip(self.names, self.shapes, strict=True):
             stop = start + prod(shape)
@@ -50,7 +72,7 @@ class Layout:
             start = stop
         return arrays
 
-    def flatten(self, arrays: Mapping[str, npt.NDArray[np.generic]], where: str = "the model") -> Weights:
+    def flatten(self, arrays: Mapping[str, npt.NDArray[np.generic]], where: str = "the model") -> HereVector:
         """Check names, shapes and finiteness; what passes is safe to train from."""
         missing = [name for name in self.names if name not in arrays]
         surplus = [name for name in arrays if name not in self.names]

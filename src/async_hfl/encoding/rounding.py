@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.far_vector import FarVector
+
 Array = npt.NDArray[Any]
 M = TypeVar("M")
 _HALF_MOST = np.float32(65504.0)
@@ -90,6 +92,8 @@ class Rounding:
 def _changed(value: Any, change: Callable[[Array], Array]) -> Any:
     if isinstance(value, np.ndarray):
         return change(value)
+    if isinstance(value, FarVector):
+        return change(value.here())
     if isinstance(value, tuple):
         items = [_changed(item, change) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):

@@ -12,9 +12,11 @@ def padded_steps(steps: int) -> int:
 
 
 def padded_jobs(jobs: int, most: int, *, heavy: bool = False) -> int:
-    """The next of 1, 8, 32, 64, 128, 256, ..., at most `most`: an accelerator with few jobs is idle anyway, and each
-    size is a program to compile, which takes longer than many a run. Heavy ones, of which few fill it: 1, 2, 4, ..."""
+    """The next of 1, 8, 16, 32, 48, 64, 96, 128, 192, ..., at most `most`: an accelerator with few jobs is idle anyway,
+    and each size is a program to compile, which takes longer than many a run. Heavy ones, few of which fill it: 1, 2,
+    4, ..."""
     size = 1
     while size < jobs:
-        size = 2 * size if heavy or size >= 32 else 8 if size == 1 else 32
-    return min(size, most)
+        size = 8 if size == 1 and not heavy else 2 * size
+    between = 3 * size // 4
+    return min(between if not heavy and between >= max(jobs, 48) else size, most)

@@ -16,6 +16,7 @@ import numpy as np
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.weights import Weights
 from async_hfl.learning.backend import jax
+from async_hfl.learning.card_vector import as_argument
 from async_hfl.learning.compilation import Program, compile_for
 from async_hfl.learning.evaluation import counting
 from async_hfl.learning.models.model import Model
@@ -68,12 +69,11 @@ class ByDevice:
 
     def evaluate(self, weights: Weights) -> list[Evaluation | None]:
         """One for each device; None for a device without samples."""
+        model = as_argument(weights, 1)
         with self._compiling:
             if self._program is None:
-                [self._program] = compile_for(
-                    [self._place], self._counting, (*self._arguments, weights), self._precision
-                )
-        sums = np.asarray(self._program(*self._arguments, weights), dtype=np.float64)
+                [self._program] = compile_for([self._place], self._counting, (*self._arguments, model), self._precision)
+        sums = np.asarray(self._program(*self._arguments, model), dtype=np.float64)
         totals = np.zeros((self._devices, sums.shape[1]))
         np.add.at(totals, self._device_of, sums)
         counted = np.bincount(self._device_of, minlength=self._devices) > 0

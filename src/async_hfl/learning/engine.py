@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
 from async_hfl.core.learner import Ahead, Results, TrainingResult
-from async_hfl.core.weights import frozen
-from async_hfl.learning.backend import Array, jax
+from async_hfl.learning.backend import jax
 from async_hfl.learning.batches import batch_orders
+from async_hfl.learning.card_plan import CardPlan
 from async_hfl.learning.compilation import Program, compile_for
 from async_hfl.learning.loop_plan import LoopPlan
 from async_hfl.learning.models.model import Model
@@ -46,10 +47,12 @@ class Engine:
     ) -> None:
         self._shape = shape
         self._options = options
-        self._devices = jax.local_devices()
+        self._devices = jax.local_devices()[: 1 if options.vectors == "card" else None]
         self._data: list[Resident] = [resident(train, device) for device in self._devices]
-        chosen = options.plan or ("loop" if self._devices[0].platform == "cpu" else "stack")
-        make = LoopPlan if chosen == "loop" else StackPlan
+        chosen = options.plan or (
+            "loop" if self._devices[0].platform == "cpu" and options.vectors != "card" else "stack"
+        )
+        make = LoopPlan if chosen == "loop" else CardPlan if options.vectors == "card" else StackPlan
         self.plan: Plan = make(model, objective, shape, self._data[0], train.window, self._devices, options)
         self._programs: dict[tuple[int, int, bool], list[Program]] = {}
         self._locks: dict[tuple[int, int, bool], Lock] = {}
@@ -64,7 +67,8 @@ class Engine:
     @property
     def ahead(self) -> Ahead | None:
         choice = self._options.ahead
-        return self.plan.ahead if choice == "on" or (choice == "auto" and self.plan.name == "loop") else None
+        # Where every vector passes through the host, it is the host that is waited for.
+        return self.plan.ahead if choice == "on" or (choice == "auto" and self.plan.name != "stack") else None
 
     def train(self, requests: Sequence[Request]) -> list[TrainingResult]:
         return self.begin(requests)()
@@ -73,7 +77,7 @@ class Engine:
         """Hands the devices as many groups as they may queue; the rest, if any, when the results are asked for."""
         groups = self.plan.groups(requests)
 
-        def started(group: Group) -> tuple[Group, tuple[Array, ...]]:
+        def started(group: Group) -> tuple[Group, Any]:
             # Returns before the work is done: the other devices get theirs meanwhile.
             return group, self._start(group, [requests[index] for index in group.members])
 
@@ -90,7 +94,7 @@ class Engine:
 
         return collected
 
-    def _start(self, group: Group, members: Sequence[Request]) -> tuple[Array, ...]:
+    def _start(self, group: Group, members: Sequence[Request]) -> Any:
         shape = self._shape
         coefficients = np.zeros((group.places, 4), dtype=np.float32)
         orders = np.zeros((group.places, shape.passes, group.steps, shape.batch_size), dtype=np.int32)
@@ -100,29 +104,26 @@ class Engine:
             sizes[place] = len(request.rows)
         seeds = np.array([request.seed for request in members], dtype=np.uint64)
         batch_orders(orders[: len(members)], [request.rows for request in members], seeds, shape)
-        starts = self.plan.starts(group, [request.weights for request in members])
         program = self._program(group)[group.device]
-        return self.plan.run(program, group, self._data[group.device], coefficients, starts, orders, sizes)
+        return self.plan.run(program, group, members, self._data[group.device], coefficients, orders, sizes)
 
     def _collect(
         self,
         group: Group,
-        outcome: tuple[Array, ...],
+        outcome: Any,
         requests: Sequence[Request],
         results: dict[int, TrainingResult],
     ) -> None:
-        """Results are views of the group's arrays: whoever keeps one for long had better copy it."""
-        weights, sums, *gradients = (np.asarray(part) for part in outcome)
-        for place, index in enumerate(group.members):
+        # There may be more places than members.
+        for index, one in zip(group.members, self.plan.collect(group, outcome), strict=False):
             samples = len(requests[index].rows)
-            loss, squared_loss = sums[place].tolist()
             results[index] = TrainingResult(
-                weights=frozen(weights[place]),
+                weights=one.weights,
                 samples=samples,
                 steps=self._shape.epochs * self._shape.steps_per_epoch(samples),
-                loss=loss / samples,
-                squared_loss=squared_loss / samples,
-                gradient=frozen(gradients[0][place]) if gradients else None,
+                loss=one.loss / samples,
+                squared_loss=one.squared_loss / samples,
+                gradient=one.gradient,
             )
 
     def _program(self, group: Group) -> list[Program]:

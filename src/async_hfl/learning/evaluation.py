@@ -15,6 +15,7 @@ from async_hfl.core.errors import DataError
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.weights import Weights
 from async_hfl.learning.backend import Array, jax, lax
+from async_hfl.learning.card_vector import as_argument
 from async_hfl.learning.compilation import Program, compile_for
 from async_hfl.learning.models.model import Model, unflatten
 from async_hfl.learning.objectives import Objective
@@ -69,9 +70,8 @@ class Evaluator:
         """By batch."""
         self.compile()
         # All are started before the first is waited for.
-        parts = [
-            program(*arguments, weights) for program, arguments in zip(self._programs, self._arguments, strict=True)
-        ]
+        model = as_argument(weights, len(self._devices))
+        parts = [program(*arguments, model) for program, arguments in zip(self._programs, self._arguments, strict=True)]
         return np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])[: self._batches]
 
 

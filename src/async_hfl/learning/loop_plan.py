@@ -13,15 +13,15 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.far_vector import here
 from async_hfl.core.learner import Ahead
-from async_hfl.core.weights import Weights
 from async_hfl.learning.backend import Array, jnp, lax
 from async_hfl.learning.buckets import padded_steps
 from async_hfl.learning.compilation import Program
 from async_hfl.learning.local_training import local_training
 from async_hfl.learning.models.model import Model
 from async_hfl.learning.objectives import Objective
-from async_hfl.learning.plan import QUEUED_GROUPS, Group
+from async_hfl.learning.plan import QUEUED_GROUPS, Collected, Group, collected_rows
 from async_hfl.learning.recipe import Shape
 from async_hfl.learning.resident import Resident
 from async_hfl.learning.trainer import EngineOptions, Request
@@ -82,15 +82,24 @@ class LoopPlan:
     def like_starts(self, group: Group) -> npt.NDArray[np.float32]:
         return np.empty((group.places, self._model.layout.size), dtype=np.float32)
 
-    def starts(self, group: Group, weights: Sequence[Weights]) -> npt.NDArray[np.float32]:
-        rows = self.like_starts(group)
-        for place, own in enumerate(weights):
-            rows[place] = own
-        return rows
-
-    def run(self, program: Program, group: Group, *arguments: Any) -> tuple[Array, ...]:
-        outcome: tuple[Array, ...] = program(*arguments)
+    def run(
+        self,
+        program: Program,
+        group: Group,
+        members: Sequence[Request],
+        data: Resident,
+        coefficients: npt.NDArray[np.float32],
+        orders: npt.NDArray[np.int32],
+        sizes: npt.NDArray[np.int32],
+    ) -> tuple[Array, ...]:
+        starts = self.like_starts(group)
+        for place, request in enumerate(members):
+            starts[place] = here(request.weights)
+        outcome: tuple[Array, ...] = program(data, coefficients, starts, orders, sizes)
         return outcome
+
+    def collect(self, group: Group, outcome: tuple[Array, ...]) -> Iterator[Collected]:
+        return collected_rows(outcome)
 
     def program(self, group: Group) -> Program:
         train, with_gradient, trained = self._train, self._shape.gradient, self._model.trained_size

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.far_vector import Vector
 from async_hfl.core.learner import Ahead
-from async_hfl.core.weights import Weights
+from async_hfl.core.weights import Weights, frozen
 from async_hfl.learning.backend import Array
 from async_hfl.learning.compilation import Program
 from async_hfl.learning.resident import Resident
@@ -31,6 +32,17 @@ class Group:
     """Per epoch, likewise."""
     shared: bool = False
     """All start from the same weights, which then travel and lie on the device once."""
+
+
+class Collected(NamedTuple):
+    """Of one job."""
+
+    weights: Weights
+    loss: float
+    """Sum over the samples of the last epoch, and ..."""
+    squared_loss: float
+    """... of the squares."""
+    gradient: Vector | None
 
 
 class Plan(Protocol):
@@ -57,17 +69,26 @@ class Plan(Protocol):
         """The form in which start weights reach the program."""
         ...
 
-    def starts(self, group: Group, weights: Sequence[Weights]) -> Any: ...
-
     def run(
         self,
         program: Program,
         group: Group,
+        members: Sequence[Request],
         data: Resident,
         coefficients: npt.NDArray[np.float32],
-        starts: Any,
         orders: npt.NDArray[np.int32],
         sizes: npt.NDArray[np.int32],
-    ) -> tuple[Array, ...]:
-        """Started, not done; arrays that `np.asarray` will wait for."""
+    ) -> Any:
+        """Started, not done."""
         ...
+
+    def collect(self, group: Group, outcome: Any) -> Iterator[Collected]:
+        """Waits for what `run` gave; member by member."""
+        ...
+
+
+def collected_rows(outcome: tuple[Array, ...]) -> Iterator[Collected]:
+    """Views of a group's arrays: whoever keeps one for long had better copy it."""
+    weights, sums, *gradients = (np.asarray(part) for part in outcome)
+    for place, (loss, squared_loss) in enumerate(sums.tolist()):
+        yield Collected(frozen(weights[place]), loss, squared_loss, frozen(gradients[0][place]) if gradients else None)

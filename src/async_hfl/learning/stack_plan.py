@@ -7,13 +7,13 @@ group sizes; which groups there are depends on the jobs and the settings alone, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.far_vector import here
 from async_hfl.core.learner import Ahead
-from async_hfl.core.weights import Weights
 from async_hfl.learning.activations import training_bytes
 from async_hfl.learning.backend import Array, jax, jnp
 from async_hfl.learning.buckets import padded_jobs, padded_steps
@@ -21,7 +21,7 @@ from async_hfl.learning.compilation import Program
 from async_hfl.learning.local_training import local_training
 from async_hfl.learning.models.model import Model
 from async_hfl.learning.objectives import Objective
-from async_hfl.learning.plan import Group
+from async_hfl.learning.plan import Collected, Group, collected_rows
 from async_hfl.learning.recipe import Shape
 from async_hfl.learning.resident import Resident
 from async_hfl.learning.staging import Staging
@@ -34,11 +34,10 @@ _HEAVY = 1 << 24
 """Bytes of a model of which a handful fills an accelerator."""
 _FEW = 8
 """Jobs that are not worth a second device: a half-empty accelerator is no faster."""
-_AHEAD = Ahead(_FEW, 1 / 8, 1)
-"""A call takes about as long for few jobs as for many, so there is one at a time, of what has gathered meanwhile."""
+_AHEAD = Ahead(2 * _FEW, 0.0, 2, _FEW)
+"""A call that is not full costs as much as one that is; but a few are better than an idle accelerator."""
 
 
-@final
 class StackPlan:
     name = "stack"
 
@@ -93,37 +92,39 @@ class StackPlan:
                 places = padded_jobs(len(part), most, heavy=self._model.bytes >= _HEAVY)
                 yield Group(number % used, tuple(part), places, padded_steps(longest), shared)
 
-    def like_starts(self, group: Group) -> tuple[npt.NDArray[np.float32], ...]:
+    def like_starts(self, group: Group) -> Any:
         return self._staging[0].like(1 if group.shared else group.places)
-
-    def starts(self, group: Group, weights: Sequence[Weights]) -> tuple[Array, ...]:
-        if group.shared:
-            return self._staging[group.device].place(weights[:1])
-        # Unused places repeat the first job: finite numbers, thrown away.
-        padding = [weights[0]] * (group.places - len(weights))
-        return self._staging[group.device].place([*weights, *padding])
 
     def run(
         self,
         program: Program,
         group: Group,
+        members: Sequence[Request],
         data: Resident,
         coefficients: npt.NDArray[np.float32],
-        starts: tuple[Array, ...],
         orders: npt.NDArray[np.int32],
         sizes: npt.NDArray[np.int32],
-    ) -> tuple[Array, ...]:
+    ) -> Any:
+        # Unused places repeat the first job: finite numbers, thrown away.
         for part in (coefficients, orders, sizes):
             part[len(group.members) :] = part[0]
-        outcome = program(data, coefficients, starts, orders, sizes)
+        weights = [here(request.weights) for request in members]
+        rows = weights[:1] if group.shared else [*weights, *[weights[0]] * (group.places - len(weights))]
+        outcome = program(data, coefficients, self._staging[group.device].place(rows), orders, sizes)
         return self._staging[group.device].bring(outcome)
 
-    def program(self, group: Group) -> Program:
+    def collect(self, group: Group, outcome: Any) -> Iterator[Collected]:
+        return collected_rows(outcome)
+
+    def _side_by_side(self, group: Group) -> Any:
+        """`LocalTraining` of all places at once; their start weights are stacked unless shared."""
         train = local_training(
             self._model, self._objective, self._shape, self._window, most_steps=group.steps, half=self._half
         )
-        shared = group.shared
-        side_by_side: Any = jax.vmap(train, in_axes=(None, 0, None if shared else 0, 0, 0))
+        return jax.vmap(train, in_axes=(None, 0, None if group.shared else 0, 0, 0))
+
+    def program(self, group: Group) -> Program:
+        shared, side_by_side = group.shared, self._side_by_side(group)
 
         def train_group(
             data: Resident, coefficients: Array, starts: tuple[Array, ...], orders: Array, sizes: Array

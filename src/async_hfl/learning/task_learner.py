@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -13,9 +13,11 @@ from async_hfl.core.learner import Ahead, Evaluation, Results, TrainingJob, Trai
 from async_hfl.core.randomness import stream
 from async_hfl.core.targets import Target
 from async_hfl.core.weights import Layout, Weights
+from async_hfl.learning.backend import jax
 from async_hfl.learning.by_device import ByDevice
 from async_hfl.learning.engine import Engine
 from async_hfl.learning.evaluation import Evaluator
+from async_hfl.learning.kin import Kin
 from async_hfl.learning.models.model import Model
 from async_hfl.learning.objectives import Objective
 from async_hfl.learning.partition import Rows
@@ -23,6 +25,9 @@ from async_hfl.learning.recipe import Recipe
 from async_hfl.learning.refresh import Refresh
 from async_hfl.learning.samples import Samples
 from async_hfl.learning.trainer import EngineOptions, Request, Trainer
+
+_VECTORS = 4
+"""A device has about three: models that it was sent and gives, gradients that its gateway and the cloud know."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +52,16 @@ class Task:
     class_names: tuple[str, ...] = ()
 
 
+def settled(task: Task, options: EngineOptions, runs: int = 1) -> EngineOptions:
+    """`vectors` decided: on the card where there is just one, and it takes those of so many runs."""
+    if options.vectors != "auto":
+        return options
+    devices = jax.local_devices()
+    needed = runs * _VECTORS * len(task.owned) * task.model.bytes
+    stay = devices[0].platform != "cpu" and len(devices) == 1 and needed <= options.memory
+    return replace(options, vectors="card" if stay else "host")
+
+
 def engine_for(task: Task, recipe: Recipe, options: EngineOptions) -> Engine:
     return Engine(task.model, task.objective, task.train, recipe.shape, options)
 
@@ -61,8 +76,11 @@ class TaskLearner:
         recipe: Recipe,
         options: EngineOptions = EngineOptions(),  # noqa: B008  (frozen)
         trainer: Trainer | None = None,
+        *,
+        multiplied: bool = True,
     ) -> None:
-        """`trainer` where several learners of the same task, model and recipe's shape share one."""
+        """`trainer` where several learners of the same task, model and recipe's shape share one. `multiplied`: somebody
+        will ask for inner products of gradients."""
         self._task = task
         self._recipe = recipe
         self._options = options
@@ -75,6 +93,7 @@ class TaskLearner:
         self._samples = np.array([len(rows) for rows in task.owned], dtype=np.int64)
         self._samples.flags.writeable = False
         self._room = int(self._samples.max())
+        self._kin = Kin(recipe.learning_rate) if multiplied else None
 
     @property
     def task(self) -> Task:
@@ -111,6 +130,10 @@ class TaskLearner:
         return self._trainer.train(self._requests(jobs)) if jobs else []
 
     @property
+    def on_accelerator(self) -> bool:
+        return bool(jax.local_devices()[0].platform != "cpu")
+
+    @property
     def ahead(self) -> Ahead | None:
         return self._trainer.ahead
 
@@ -122,7 +145,7 @@ class TaskLearner:
         devices = np.array([job.device for job in jobs], dtype=np.int64)
         held = self._refresh.rows(devices, np.array([job.generation for job in jobs], dtype=np.int64))
         return [
-            Request(job.weights, rows[:size], job.seed, coefficients, self._room)
+            Request(job.weights, rows[:size], job.seed, coefficients, self._room, self._kin)
             for job, rows, size in zip(jobs, held, self._samples[devices].tolist(), strict=True)
         ]
 

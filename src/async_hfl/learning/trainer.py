@@ -12,11 +12,13 @@ import numpy.typing as npt
 from async_hfl.core.learner import Ahead, Results, TrainingResult
 from async_hfl.core.weights import Weights
 from async_hfl.learning.batches import RowNumbers
+from async_hfl.learning.kin import Kin
 
 Precision: TypeAlias = Literal["float32", "tf32", "bf16"]
 """Of matrix products on accelerators, sums float32 in all of them; bf16: of all that lies between the layers, too."""
 PlanName: TypeAlias = Literal["loop", "stack"]
 AheadChoice: TypeAlias = Literal["auto", "on", "off"]
+VectorsChoice: TypeAlias = Literal["auto", "card", "host"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +32,8 @@ class Request:
     coefficients: npt.NDArray[np.float32]
     room: int
     """The most samples any job of the same learner has: decides the loop's program, so that no other job does."""
+    kin: Kin | None = None
+    """Whose gradients the job's will be multiplied with, where vectors stay on an accelerator; None: nobody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,8 @@ class EngineOptions:
     precision: Precision = "float32"
     plan: PlanName | None = None
     """None: loop on CPU, stack on accelerators."""
+    vectors: VectorsChoice = "host"
+    """Where models and gradients lie between jobs; auto is the learner's to decide (`task_learner.settled`)."""
     ahead: AheadChoice = "auto"
     """May training begin before a result is due? auto: on CPU, where it does not touch any result."""
 

@@ -15,6 +15,7 @@ import numpy as np
 from async_hfl.core import messages as m
 from async_hfl.core.effects import Send, SetTimer, Write
 from async_hfl.core.errors import InvariantViolation, PolicyError
+from async_hfl.core.gradient_table import Gradients
 from async_hfl.core.identifiers import JobId, device_address
 from async_hfl.core.latency import data_rate, patience
 from async_hfl.core.policies import Bools, Floats, Ints, Peers, Selection, SelectionProblem, needs_gradients
@@ -139,7 +140,7 @@ def _problem(node: GatewayNode, slots: Ints, taken: float, at: float) -> Selecti
     )
 
 
-def _utility(node: GatewayNode, slots: Ints, *, matter: bool = True) -> tuple[Floats, m.Gradient | None, Bools | None]:
+def _utility(node: GatewayNode, slots: Ints, *, matter: bool = True) -> tuple[Floats, Gradients | None, Bools | None]:
     """Scaled utilities of the candidates, ones where they do not matter; their gradients, and which are known, for a
     policy that wants those."""
     table, needs, rules = node.state.roster.gradients, node.selection.needs, node.rules

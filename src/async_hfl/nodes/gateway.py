@@ -10,7 +10,6 @@ trigger whom), `silence` (patience with devices), `uploads` (resent until answer
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from async_hfl.core.plain import Plain, from_plain, to_plain
 from async_hfl.core.policies import SelectionPolicy
 from async_hfl.core.projection import PcaProjection
 from async_hfl.core.records import JobEnd, JobRecord, LifeRecord, UploadEnd, UploadRecord
-from async_hfl.core.weights import Weights, frozen
+from async_hfl.core.weights import is_finite, mean_step
 from async_hfl.nodes import accounts, presence, rights, silence, uploads
 from async_hfl.nodes.dispatching import dispatch, trigger
 from async_hfl.nodes.gateway_aggregation import GatewayAggregation
@@ -170,7 +169,7 @@ class GatewayNode:
             return
         roster, slot = state.roster, flight.slot
         roster.measure(slot, at - flight.sent_at)
-        if not _finite(update.weights):
+        if not is_finite(update.weights):
             accounts.landed(self, job.number, slot)
             self.end_job(job.number, flight, "refused", at, update)
             self.aggregation.ended(self, (job.number,), at)
@@ -197,13 +196,12 @@ class GatewayNode:
         gradient = update.gradient
         if gradient is None:
             # gradient = "update": the mean step, from weights that are here anyway: no bytes on the device link
-            with np.errstate(over="ignore", invalid="ignore"):  # absurd weights: the gradient is not kept, see below
-                trained = slice(0, self.rules.gradient_size)
-                gradient = flight.sent[trained] - update.weights[trained]
-                gradient /= np.float32(self.rules.learning_rate * update.steps)
+            rules = self.rules
+            divisor = np.float32(rules.learning_rate * update.steps)
+            gradient = mean_step(flight.sent, update.weights, rules.gradient_size, divisor)
         # The table of gradients looks for NaN itself, but not before it changes over to compressed ones.
-        if not update.compressed or _finite(gradient):
-            roster.learn(slot, gradient if gradient is update.gradient else frozen(gradient), update.compressed)
+        if not update.compressed or is_finite(gradient):
+            roster.learn(slot, gradient, update.compressed)
 
     def _job_dropped(self, event: Received, dropped: m.JobDropped) -> None:
         at = event.at
@@ -437,11 +435,3 @@ class GatewayNode:
         if self.rules.gradient != "none":
             roster.gradients = self.rules.gradient_table(0)
         return GatewayState(incarnation, roster=roster, bandwidth=self.rules.bandwidth)
-
-
-def _finite(weights: Weights) -> bool:
-    """No NaN, no infinity. One product tells in nearly every case; a huge but finite vector overflows it."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if isfinite(float(np.dot(weights, weights))):
-            return True
-    return bool(np.logical_and.reduce(np.isfinite(weights)))

@@ -66,11 +66,19 @@ class Progress:
 class Session:
     """Implements simulation.simulator.Journal on a run directory."""
 
-    def __init__(self, world: World, directory: RunDirectory, *, checkpoint_epochs: int | None = None) -> None:
-        """`checkpoint_epochs` None: every ten, but no sooner than after ten updates a device."""
+    def __init__(
+        self,
+        world: World,
+        directory: RunDirectory,
+        *,
+        checkpoint_epochs: int | None = None,
+        checkpoint_updates: int = UPDATES_PER_DEVICE,
+    ) -> None:
+        """`checkpoint_epochs` None: every ten, but no sooner than after `checkpoint_updates` of each device."""
         self.world = world
         self.directory = directory
         self.checkpoint_epochs = checkpoint_epochs
+        self.checkpoint_updates = checkpoint_updates
         self.tally = Tally()
         self._resumed = directory.checkpoint.is_file()
         saved: dict[str, list[Plain]] = {}
@@ -215,7 +223,7 @@ class Session:
         """Is the last checkpoint that long ago?"""
         if self.checkpoint_epochs is not None:
             return epochs >= self.checkpoint_epochs
-        return epochs >= EPOCHS and updates >= UPDATES_PER_DEVICE * len(self.world.devices)
+        return epochs >= EPOCHS and updates >= self.checkpoint_updates * len(self.world.devices)
 
     def request_checkpoint(self) -> None:
         """Save one before the next event, whatever the settings say."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from async_hfl.core import messages as m
 from async_hfl.core.errors import InvariantViolation
+from async_hfl.core.far_vector import here
 from async_hfl.core.identifiers import JobId, UploadId
 from async_hfl.core.policies import Floats
 from async_hfl.core.records import JobRecord, UploadRecord
@@ -61,11 +62,11 @@ class Shadow:
             return
         before = self._gateways.get(number)
         if before is None or before[:2] != (state.incarnation, state.base_epoch):
-            start: Floats = self.globals[state.base_epoch].astype(np.float64)
+            start: Floats = here(self.globals[state.base_epoch]).astype(np.float64)
         elif not jobs and before[2] is state.weights:
             return
         else:
-            start = before[2].astype(np.float64)
+            start = here(before[2]).astype(np.float64)
         drag = node.rules.drag if isinstance(node.aggregation, MixOnArrival) else 0.0
         expected = self._after(start, jobs, drag)
         _demand(_alike(expected, state.weights), f"gateway {number}: its model is not what its updates make it")
@@ -73,7 +74,7 @@ class Shadow:
 
     def _after(self, model: Floats, jobs: Sequence[JobRecord], drag: float) -> Floats:
         for record in jobs:
-            new, old = self.updates[record.job].weights.astype(np.float64), self.trains[record.job].weights
+            new, old = here(self.updates[record.job].weights).astype(np.float64), here(self.trains[record.job].weights)
             model = model + record.weight * ((new - old) + drag * (old - model))
         return model
 
@@ -82,12 +83,12 @@ class Shadow:
         if not records and self._cloud is weights:
             return
         if self._cloud is not None:
-            expected: Floats = self._cloud.astype(np.float64)
+            expected: Floats = here(self._cloud).astype(np.float64)
             averages = isinstance(node.aggregation, AverageUploads)
             if averages and records:
                 expected = np.zeros(len(weights))
             for record in records:
-                upload = self.uploads[record.upload].weights.astype(np.float64)
+                upload = here(self.uploads[record.upload].weights).astype(np.float64)
                 expected = expected + record.weight * (upload if averages else upload - expected)
             _demand(
                 _alike(expected, weights),
@@ -97,7 +98,7 @@ class Shadow:
 
 
 def _alike(expected: Floats, weights: Weights) -> bool:
-    return float(np.abs(expected - weights).max()) <= _SLACK * max(1.0, float(np.abs(expected).max()))
+    return float(np.abs(expected - here(weights)).max()) <= _SLACK * max(1.0, float(np.abs(expected).max()))
 
 
 def _demand(holds: bool, what: str) -> None:

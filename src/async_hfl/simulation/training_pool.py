@@ -21,10 +21,11 @@ from itertools import islice
 import numpy as np
 
 from async_hfl.core.errors import InvariantViolation
+from async_hfl.core.far_vector import here
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import EarlyLearner, Learner, Results, TrainingJob, TrainingResult
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
-from async_hfl.core.weights import frozen
+from async_hfl.core.weights import Weights, frozen
 
 _AT_ONCE = 2048
 _LARGE = 1 << 14
@@ -68,9 +69,13 @@ def _copied(result: TrainingResult) -> TrainingResult:
     gradient = result.gradient
     return replace(
         result,
-        weights=frozen(result.weights.copy()),
-        gradient=None if gradient is None else frozen(gradient.copy()),
+        weights=frozen(here(result.weights).copy()),
+        gradient=None if gradient is None else frozen(here(gradient).copy()),
     )
+
+
+def _is_large_view(weights: Weights) -> bool:
+    return isinstance(weights, np.ndarray) and weights.base is not None and weights.nbytes >= _LARGE
 
 
 class TrainingPool:
@@ -130,11 +135,19 @@ class TrainingPool:
         else:
             self._collect(self._begin([job]))
 
+    def caught_up(self) -> None:
+        """The learner has answered something else that it does in turn with its calls: all that were begun are done."""
+        if self._ahead is not None and self._ahead.jobs_when_idle is not None:
+            for call in list(self._calls):
+                self._collect(call)
+            self._begin_ahead()
+
     def _begin_ahead(self) -> None:
         ahead, waiting = self._ahead, len(self._waiting)
         assert ahead is not None
+        enough = ahead.jobs if self._calls or ahead.jobs_when_idle is None else ahead.jobs_when_idle
         if (
-            waiting >= ahead.jobs
+            waiting >= enough
             and self._results  # else somebody is about to wait for this call, and the larger it is the better
             and len(self._calls) < ahead.calls
             and waiting >= ahead.share * (waiting + len(self._begun) + len(self._results))
@@ -165,7 +178,7 @@ class TrainingPool:
         wanted = [name for name in call.jobs if self._begun.pop(name, None) is not None]
         found = dict(zip(call.jobs, results, strict=True))
         self._results.update((name, found[name]) for name in wanted)
-        if wanted and results[0].weights.base is not None and results[0].weights.nbytes >= _LARGE:
+        if wanted and _is_large_view(results[0].weights):
             company = _Company(len(call.jobs), set(wanted))
             self._company.update(dict.fromkeys(wanted, company))
 

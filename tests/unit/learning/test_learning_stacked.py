@@ -89,7 +89,7 @@ def test_steps_are_padded_by_at_most_a_quarter() -> None:
 
 def test_jobs_are_padded_to_few_sizes() -> None:
     sizes = {padded_jobs(jobs, 1024) for jobs in range(1, 1025)}
-    assert sizes == {1, 8, 32, 64, 128, 256, 512, 1024}
+    assert sizes == {1, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024}
     for jobs in range(17, 1025):
         assert jobs <= padded_jobs(jobs, 1024) < 2 * jobs
     assert {padded_jobs(jobs, 8, heavy=True) for jobs in range(1, 9)} == {1, 2, 4, 8}

@@ -207,3 +207,106 @@ def test_a_snapshot_waits_for_what_has_begun() -> None:
     for number in (1, 2, 3, 4):
         assert restored.result(job(number).job).weights.tolist() == pool.result(job(number).job).weights.tolist()
     assert restored.counts == pool.counts
+
+
+# Fewer jobs where nothing is under way ---------------------------------------------------------------------------
+
+
+def idle(count: int) -> tuple[Early, TrainingPool]:
+    """Four jobs begin a call, two where none is under way; two calls at most. Results of 1, 2 and 3 are left."""
+    learner, pool = ahead_of(Ahead(4, 0.0, 2, 2), 4)
+    pool.result(job(0).job)
+    learner.story.clear()
+    for number in range(4, 4 + count):
+        pool.expect(job(number))
+    return learner, pool
+
+
+def test_with_no_call_under_way_fewer_jobs_begin_one() -> None:
+    assert idle(1)[0].story == []
+    assert idle(2)[0].story == [("begin", [4, 5])]
+    # ... and with one under way it takes as many as ever.
+    assert idle(5)[0].story == [("begin", [4, 5])]
+    assert idle(6)[0].story == [("begin", [4, 5]), ("begin", [6, 7, 8, 9])]
+    assert len(idle(20)[0].story) == 2
+
+
+def test_without_results_to_go_on_with_few_jobs_wait_as_many_do() -> None:
+    learner, pool = ahead_of(Ahead(4, 0.0, 2, 2), 3)
+    assert learner.story == []
+    for number in range(3):
+        pool.result(job(number).job)
+    for number in (3, 4, 5):
+        pool.expect(job(number))
+    assert learner.story == [("begin", [0, 1, 2]), ("collect", [0, 1, 2])]
+
+
+def test_few_jobs_that_wait_begin_once_the_last_call_is_collected() -> None:
+    learner, pool = idle(4)
+    pool.result(job(5).job)
+    assert learner.story == [("begin", [4, 5]), ("collect", [4, 5]), ("begin", [6, 7])]
+
+
+def test_one_that_has_caught_up_collects_what_was_begun_and_begins_what_waits() -> None:
+    learner, pool = idle(8)
+    pool.caught_up()
+    assert learner.story == [
+        ("begin", [4, 5]),
+        ("begin", [6, 7, 8, 9]),
+        ("collect", [4, 5]),
+        ("collect", [6, 7, 8, 9]),
+        ("begin", [10, 11]),
+    ]
+    learner.story.clear()
+    for number in (9, 4, 1):
+        assert pool.result(job(number).job).weights.tolist() == LEARNER.train_many([job(number)])[0].weights.tolist()
+    assert learner.story == []
+    assert (pool.counts.calls, pool.counts.trained, pool.counts.used) == (4, 12, 4)
+
+
+def test_one_that_has_caught_up_leaves_too_few_jobs_waiting() -> None:
+    learner, pool = idle(3)
+    pool.caught_up()
+    assert learner.story == [("begin", [4, 5]), ("collect", [4, 5])]
+    pool.caught_up()
+    assert len(learner.story) == 2
+    pool.expect(job(7))
+    assert learner.story[2:] == [("begin", [6, 7])]
+
+
+def test_one_that_has_caught_up_remembers_nothing_that_was_forgotten() -> None:
+    _, pool = idle(2)
+    pool.forget(job(4).job)
+    pool.caught_up()
+    assert job(5).job in pool
+    assert job(4).job not in pool
+    with pytest.raises(InvariantViolation):
+        pool.result(job(4).job)
+
+
+def test_one_that_has_caught_up_begins_nothing_where_somebody_is_about_to_wait() -> None:
+    learner, pool = ahead_of(Ahead(4, 0.0, 2, 2), 3)
+    pool.caught_up()
+    assert learner.story == []
+
+
+@pytest.mark.parametrize("ahead", [Ahead(2, 0.0, 2), None])
+def test_who_takes_as_many_jobs_whatever_is_under_way_does_not_catch_up(ahead: Ahead | None) -> None:
+    learner, pool = ahead_of(ahead, 2)
+    pool.result(job(0).job)
+    for number in (2, 3, 4):
+        pool.expect(job(number))
+    before = list(learner.story)
+    assert (before[-1] == ("begin", [2, 3])) == (ahead is not None)
+    pool.caught_up()
+    assert learner.story == before
+
+
+def test_who_trains_one_by_one_does_not_catch_up() -> None:
+    learner = Early(Ahead(4, 0.0, 2, 1))
+    pool = TrainingPool(learner, batching=False)
+    for number in range(3):
+        pool.expect(job(number))
+    pool.result(job(0).job)
+    pool.caught_up()
+    assert (learner.story, pool.counts.calls, pool.counts.trained) == ([], 1, 1)

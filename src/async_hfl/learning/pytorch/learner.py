@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.errors import SettingsError
+from async_hfl.core.far_vector import here
 from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
 from async_hfl.core.targets import Target
 from async_hfl.core.weights import Layout, Weights, frozen
@@ -148,7 +149,7 @@ class TorchLearner:
     ) -> list[Evaluation]:
         """Sums are added in the order of the rows, whoever counted them."""
         pieces = [
-            (number, Counting(weights, of_test, rows[first : first + _ROWS]))
+            (number, Counting(here(weights), of_test, rows[first : first + _ROWS]))
             for number, rows in enumerate(groups)
             for first in range(0, len(rows), _ROWS)
         ]

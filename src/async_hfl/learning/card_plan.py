@@ -1,0 +1,133 @@
+"""Side by side on an accelerator, as `stack_plan`, and what goes in and comes out stays there.
+
+Start weights, trained weights and gradients are vectors of the card; of each job only two sums of losses, and whether
+its weights are finite, are fetched. With the jobs, what their gradients will be asked for is ordered (`kin`): where a
+job gives no gradient, the mean step takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.learning.backend import Array, jnp
+from async_hfl.learning.card import Card
+from async_hfl.learning.card_vector import CardVector
+from async_hfl.learning.compilation import Program
+from async_hfl.learning.kin import Kin
+from async_hfl.learning.models.model import Model
+from async_hfl.learning.objectives import Objective
+from async_hfl.learning.plan import Collected, Group
+from async_hfl.learning.recipe import Shape
+from async_hfl.learning.resident import Resident
+from async_hfl.learning.stack_plan import StackPlan
+from async_hfl.learning.trainer import EngineOptions, Request
+
+
+class _Outcome(NamedTuple):
+    weights: list[CardVector]
+    gradients: list[CardVector]
+    facts: Array
+    """Of each place: sum of losses, of their squares, are the weights finite."""
+
+
+@final
+class CardPlan(StackPlan):
+    name = "card"
+
+    def __init__(
+        self,
+        model: Model,
+        objective: Objective,
+        shape: Shape,
+        data: Resident,
+        window: int,
+        devices: Sequence[Any],
+        options: EngineOptions,
+    ) -> None:
+        super().__init__(model, objective, shape, data, window, devices, options)
+        self._card = Card(devices[0])
+
+    def like_starts(self, group: Group) -> Any:
+        size = self._model.layout.size
+        rows = tuple(np.empty(size, np.float32) for _ in range(1 if group.shared else group.places))
+        return rows, np.empty(group.places, np.float32)
+
+    def run(
+        self,
+        program: Program,
+        group: Group,
+        members: Sequence[Request],
+        data: Resident,
+        coefficients: npt.NDArray[np.float32],
+        orders: npt.NDArray[np.int32],
+        sizes: npt.NDArray[np.int32],
+    ) -> _Outcome:
+        divisors = np.ones(group.places, np.float32)
+        for place, request in enumerate(members):
+            if request.kin is not None:
+                steps = self._shape.epochs * self._shape.steps_per_epoch(len(request.rows))
+                divisors[place] = request.kin.learning_rate * steps
+        for part in (coefficients, orders, sizes):
+            part[len(members) :] = part[0]
+        placed = [self._card.place(request.weights) for request in members[: 1 if group.shared else None]]
+        self._card.settle(placed)
+        rows = [vector.array for vector in placed]
+        if not group.shared:
+            rows += rows[:1] * (group.places - len(rows))
+        weights, facts, gradients = program(data, coefficients, (tuple(rows), divisors), orders, sizes)
+        facts.copy_to_host_async()
+        outcome = _Outcome(self._vectors(weights, members), self._vectors(gradients, members), facts)
+        self._introduce(members, outcome, divisors)
+        return outcome
+
+    def _vectors(self, rows: Sequence[Array], members: Sequence[Request]) -> list[CardVector]:
+        return [CardVector(self._card, row) for row in rows[: len(members)]]
+
+    def _introduce(self, members: Sequence[Request], outcome: _Outcome, divisors: npt.NDArray[np.float32]) -> None:
+        families: dict[int, tuple[Kin, list[CardVector]]] = {}
+        for request, weights, gradient, divisor in zip(
+            members, outcome.weights, outcome.gradients, divisors, strict=False
+        ):
+            if request.kin is not None:
+                families.setdefault(id(request.kin), (request.kin, []))[1].append(gradient)
+                if not self._shape.gradient:
+                    weights.know_step(request.weights, divisor, gradient)
+        for kin, vectors in families.values():
+            self._card.introduce(kin, vectors)
+
+    def collect(self, group: Group, outcome: _Outcome) -> Iterator[Collected]:
+        facts = np.asarray(outcome.facts).tolist()
+        for place, weights in enumerate(outcome.weights):
+            loss, squared_loss, finite = facts[place]
+            weights.know_finite(bool(finite))
+            yield Collected(weights, loss, squared_loss, outcome.gradients[place] if self._shape.gradient else None)
+
+    def program(self, group: Group) -> Program:
+        train, places, trained = self._side_by_side(group), group.places, self._model.trained_size
+        shared, with_gradient = group.shared, self._shape.gradient
+
+        def train_group(
+            data: Resident,
+            coefficients: Array,
+            given: tuple[tuple[Array, ...], Array],
+            orders: Array,
+            sizes: Array,
+        ) -> tuple[tuple[Array, ...], Array, tuple[Array, ...]]:
+            rows, divisors = given
+            start = rows[0] if shared else jnp.stack(rows)
+            weights, sums, gradients = train(data, coefficients, start, orders, sizes)
+            if not with_gradient:
+                gradients = ((start - weights) / divisors[:, None])[:, :trained]
+            finite = jnp.isfinite(weights).all(axis=1, keepdims=True).astype(sums.dtype)
+            facts = jnp.concatenate([sums, finite], axis=1)
+            return (
+                tuple(weights[place] for place in range(places)),
+                facts,
+                tuple(gradients[place] for place in range(places)),
+            )
+
+        return train_group

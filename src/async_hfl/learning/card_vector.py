@@ -1,0 +1,161 @@
+"""A vector on an accelerator, and what is known of it without asking."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from itertools import count
+from math import isfinite
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from async_hfl.core.far_vector import FarVector, HereVector, Vector, here
+from async_hfl.core.weights import Weights, frozen
+from async_hfl.learning.backend import Array
+
+if TYPE_CHECKING:
+    from async_hfl.learning.card import Card
+
+_serials = count()
+
+
+@final
+class Products:
+    """Of a few vectors with many others, ordered and perhaps not there yet."""
+
+    __slots__ = ("_ordered", "_values", "columns")
+
+    def __init__(self, columns: dict[int, int], ordered: Array) -> None:
+        self.columns = columns
+        """By serial number of the other."""
+        self._ordered: Array | None = ordered
+        self._values: HereVector = np.zeros(0, np.float32)
+
+    def of(self, row: int, other: CardVector) -> float:
+        if self._ordered is not None:
+            self._values, self._ordered = np.asarray(self._ordered), None
+        return float(self._values[row, self.columns[other.serial]])
+
+
+@final
+class CardVector(FarVector):
+    __slots__ = (
+        "_array",
+        "_finite",
+        "_length",
+        "_numbers",
+        "_products",
+        "_row",
+        "_start",
+        "_step",
+        "_terms",
+        "card",
+        "serial",
+    )
+
+    def __init__(
+        self,
+        card: Card,
+        array: Array | None,
+        length: int | None = None,
+        *,
+        numbers: HereVector | None = None,
+        terms: dict[CardVector, float] | None = None,
+    ) -> None:
+        """An array, or the `terms` of what it will be when it is needed."""
+        self.card = card
+        self._array = array
+        self._length = length
+        self._terms = terms
+        self.serial = next(_serials)
+        self._finite: bool | None = None
+        self._numbers = numbers
+        self._products: Products | None = None
+        self._row = 0
+        self._start: weakref.ref[Any] | None = None
+        self._step: tuple[np.float32, CardVector] | None = None
+
+    def __len__(self) -> int:
+        if self._length is None:
+            self._length = int(self.array.shape[0])
+        return self._length
+
+    @property
+    def noted(self) -> bool:
+        return self._array is None
+
+    @property
+    def terms(self) -> dict[CardVector, float]:
+        """It is the sum of these vectors, none of them noted only, with these coefficients."""
+        return {self: 1.0} if self._terms is None else self._terms
+
+    def settled(self, array: Array) -> None:
+        self._array, self._terms = array, None
+
+    @property
+    def array(self) -> Array:
+        if self._array is None:
+            self.card.settle([self])
+            assert self._array is not None
+        return self._array
+
+    def here(self) -> HereVector:
+        if self._numbers is None:
+            self._numbers = frozen(np.array(self.array))
+        return self._numbers
+
+    @property
+    def finite(self) -> bool:
+        if self._finite is None:
+            self._finite = bool(np.isfinite(self.here()).all())
+        return self._finite
+
+    def beside(self, other: Vector) -> CardVector:
+        return self.card.place(other)
+
+    def blend(self, others: Sequence[Vector], coefficients: Sequence[float]) -> CardVector:
+        return self.card.blend(self, others, coefficients)
+
+    def mean_step(self, start: Vector, size: int, divisor: np.float32) -> CardVector:
+        if self._start is not None and self._step is not None and self._start() is start and self._step[0] == divisor:
+            return self._step[1]
+        return self.card.mean_step(start, self, size, divisor)
+
+    def products(self, others: Sequence[Vector]) -> list[float]:
+        placed = [self.card.place(other) for other in others]
+        unknown = [other for other in placed if self._known(other) is None]
+        asked = dict(zip(unknown, self.card.products(self, unknown), strict=True)) if unknown else {}
+        found = []
+        for other in placed:
+            product = self._known(other)
+            if product is None:
+                product = asked[other]
+            found.append(product if isfinite(product) else self._exact(other))
+        return found
+
+    def _exact(self, other: CardVector) -> float:
+        """In double precision, which does not overflow where single does."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            return float(np.dot(self.here().astype(np.float64), other.here()))
+
+    def _known(self, other: CardVector) -> float | None:
+        """The later of two was introduced to the earlier."""
+        late, early = (self, other) if self.serial >= other.serial else (other, self)
+        products = late._products
+        return None if products is None or early.serial not in products.columns else products.of(late._row, early)
+
+    def know_finite(self, finite: bool) -> None:
+        self._finite = finite
+
+    def know(self, products: Products, row: int) -> None:
+        self._products, self._row = products, row
+
+    def know_step(self, start: Vector, divisor: np.float32, step: CardVector) -> None:
+        """What `mean_step` will be asked for: computed along with the vector."""
+        self._start, self._step = weakref.ref(start), (divisor, step)
+
+
+def as_argument(weights: Weights, devices: int) -> Any:
+    """As a program takes it: from where it lies, if that is the only device there is."""
+    return weights.array if devices == 1 and isinstance(weights, CardVector) else here(weights)

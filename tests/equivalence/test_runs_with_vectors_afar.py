@@ -1,0 +1,71 @@
+"""Whole runs whose vectors stay with the learner are those of numpy, but for rounding; stopped and gone on with, the
+very same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import async_hfl
+
+SHORT = ["task.devices=12", "gateway.epochs=5", "cloud.epochs=6", "cloud.epochs_after_target=6"]
+
+
+def run(folder: Path, vectors: str, method: str, *more: str, **options: Any) -> async_hfl.Run:
+    return async_hfl.run(
+        task="digits",
+        method=method,
+        seed=3,
+        overrides=[*SHORT, f"engine.vectors={vectors}", *more],
+        out=folder / f"{vectors}-{method}",
+        **options,
+    )
+
+
+@pytest.mark.parametrize("method", ["async-random", "semi-async", "rfl-ha", "sync-random", "two-tier"])
+def test_who_does_not_look_at_vectors_decides_alike(method: str, tmp_path: Path) -> None:
+    here, afar = run(tmp_path, "host", method), run(tmp_path, "card", method)
+    assert here.summary["order_digest"] == afar.summary["order_digest"]
+    for one, other in zip(here.epochs, afar.epochs, strict=True):
+        assert other["loss"] == pytest.approx(one["loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("method", "compression"),
+    [("async-hfl", "none"), ("async-hfl", "pca"), ("async-hfl-plus", "sketch"), ("sync-divfl", "none")],
+)
+def test_who_does_learns_alike(method: str, compression: str, tmp_path: Path) -> None:
+    """Utilities that differ by rounding may choose another of two equals, so the journals need not be the same."""
+    more = [f"utility.compression={compression}"]
+    here, afar = run(tmp_path, "host", method, *more), run(tmp_path, "card", method, *more)
+    assert afar.epochs[0]["loss"] == pytest.approx(here.epochs[0]["loss"], rel=0.05)
+    assert afar.epochs[-1]["loss"] < 0.9 * afar.epochs[0]["loss"]
+
+
+def test_half_precision_on_the_link_rounds_far_vectors_too(tmp_path: Path) -> None:
+    whole, half = (
+        run(tmp_path, "card", "async-random"),
+        run(tmp_path / "half", "card", "async-random", "transfer.half=true"),
+    )
+    here = run(tmp_path / "half", "host", "async-random", "transfer.half=true")
+    assert half.epochs[-1]["loss"] != whole.epochs[-1]["loss"]
+    assert half.epochs[-1]["loss"] == pytest.approx(here.epochs[-1]["loss"], rel=1e-2)
+
+
+@pytest.mark.parametrize(("method", "ahead"), [("async-hfl", "on"), ("async-hfl-plus", "off"), ("semi-async", "on")])
+def test_a_run_that_stopped_goes_on_to_the_very_same_end(method: str, ahead: str, tmp_path: Path) -> None:
+    more = ["simulation.checkpoint_epochs=2", f"engine.ahead={ahead}"]
+    whole = run(tmp_path / "whole", "card", method, *more)
+    asked = 0
+
+    def pause() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 3
+
+    stopped = run(tmp_path / "stopped", "card", method, *more, pause=pause)
+    assert len(stopped.epochs) < len(whole.epochs)
+    gone_on = async_hfl.resume(stopped.path)
+    assert gone_on.summary["digest"] == whole.summary["digest"]
