@@ -25,10 +25,11 @@ SHORT = {
         *("device.learning_rate=0.1", "device.proximal_weight=0.0"),
     ],
     "hpwren": ["cloud.epochs=6", "device.epochs=1", "device.learning_rate=0.05"],
+    # An evaluation takes as long as a cloud epoch.
     "cifar10": [
-        *("cloud.epochs=3", "task.devices=12", "task.samples_per_device=100", "task.normalisation=group"),
-        *("task.partition=iid", "gateway.epochs=10", "device.epochs=1", "device.batch_size=20"),
-        *("device.learning_rate=0.05", "device.proximal_weight=0.0"),
+        *("cloud.epochs=6", "cloud.evaluate_every=3", "gateway.epochs=8", "network.gateways=2", "task.devices=8"),
+        *("task.samples_per_device=200", "task.normalisation=group", "task.partition=iid", "device.epochs=1"),
+        *("device.batch_size=20", "device.learning_rate=0.02", "device.proximal_weight=0.0"),
     ],
 }
 MOST_FREQUENT = 0.187
@@ -43,7 +44,9 @@ def test_the_curve_rises(task: str, tmp_path: Path) -> None:
     if task == "hpwren":
         assert last < 0.9 * first, "an error falls"
     elif task == "cifar10":
-        assert max(metrics) > 0.12, "a thousand images are too few for more: it is better than chance, not a rise"
+        losses = [row["loss"] for row in run.epochs]
+        assert metrics[-1] > max(metrics[0], 0.15), "guessing gives 0.1"
+        assert losses[-1] < losses[0] < 2.3, "guessing gives 2.3"
     elif task == "shakespeare":
         assert last > MOST_FREQUENT + 0.03
     else:
