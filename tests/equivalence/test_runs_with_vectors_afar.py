@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 import async_hfl
+from async_hfl.assembly.build import vectors_of
+from async_hfl.assembly.loading import compose
+from async_hfl.assembly.replaying import replay
 
 SHORT = ["task.devices=12", "gateway.epochs=5", "cloud.epochs=6", "cloud.epochs_after_target=6"]
 
@@ -44,6 +47,18 @@ def test_who_does_learns_alike(method: str, compression: str, tmp_path: Path) ->
     assert afar.epochs[-1]["loss"] < 0.9 * afar.epochs[0]["loss"]
 
 
+def test_where_all_would_be_fetched_vectors_do_not_stay() -> None:
+    def chosen(*overrides: str) -> str:
+        composed = compose(
+            task="digits", method="async-hfl", network=None, preset=None, seed=1, overrides=list(overrides)
+        )
+        return vectors_of(composed.settings)
+
+    assert chosen() == "auto"
+    assert chosen("transfer.half=true") == chosen("utility.compression=pca") == "host"
+    assert chosen("transfer.half=true", "engine.vectors=card") == "card"
+
+
 def test_half_precision_on_the_link_rounds_far_vectors_too(tmp_path: Path) -> None:
     whole, half = (
         run(tmp_path, "card", "async-random"),
@@ -69,3 +84,11 @@ def test_a_run_that_stopped_goes_on_to_the_very_same_end(method: str, ahead: str
     assert len(stopped.epochs) < len(whole.epochs)
     gone_on = async_hfl.resume(stopped.path)
     assert gone_on.summary["digest"] == whole.summary["digest"]
+
+
+def test_a_run_is_replayed_with_its_checkpoints(tmp_path: Path) -> None:
+    """A checkpoint changes how jobs are grouped, and so rounds."""
+    made = run(tmp_path, "card", "async-hfl", "simulation.checkpoint_epochs=2", "engine.ahead=on")
+    found = replay(made.path)
+    assert found.events > 0
+    assert not found.differences

@@ -106,7 +106,7 @@ def build(
     association = method.association
     times = DecisionTimes()
     timed = replace(method, selection=TimedSelection(method.selection, times.selection))
-    learner = build_learner(settings, seed, method.gradient, share, vectors=settings.engine.vectors)
+    learner = build_learner(settings, seed, method.gradient, share, vectors=vectors_of(settings))
     check_sketch(method, learner)
     weights = start_from(learner) if start_from is not None else learner.initial_weights(seed)
     wire = on_the_wire(settings, learner, weights)
@@ -189,6 +189,7 @@ def build_learner(
 ) -> Learner:
     """`vectors` may stay on an accelerator where nothing but a simulation takes them."""
     task, options = settings.task, replace(engine_options(settings), vectors=vectors)
+    runs = 1 if share is None else share.runs
     if task.name == "null":
         return NullLearner(task.devices, task.model_size, gradient=gradient == "last", threshold=task.target)
     if is_user_code(task.name):
@@ -199,6 +200,7 @@ def build_learner(
             recipe(settings, gradient=gradient == "last"),
             options,
             multiplied=gradient != "none",
+            runs=runs,
             threshold=task.target,
             refresh=task.refresh,
         )
@@ -210,13 +212,19 @@ def build_learner(
 
     dealt = build_task(task.name, task.devices, seed, task_options(settings))
     how = recipe(settings, gradient=gradient == "last")
-    options = settled(dealt, options, 1 if share is None else share.runs)
+    options = settled(dealt, options, runs)
     trainer = None
     if share is not None:
         # What is compiled in or lies on the device; all else comes with each job.
         same = (task.name, task.layers, task.normalisation, task.interval, how.shape, options)
         trainer = share.engine(same, lambda: engine_for(dealt, how, options))
     return TaskLearner(dealt, how, options, trainer, multiplied=gradient != "none")
+
+
+def vectors_of(settings: Settings) -> VectorsChoice:
+    """Where every model or gradient is fetched anyway, to be rounded or projected, they had better come together."""
+    fetched = settings.transfer.half or settings.utility.compression != "none"
+    return "host" if settings.engine.vectors == "auto" and fetched else settings.engine.vectors
 
 
 def task_options(settings: Settings) -> TaskOptions:

@@ -39,10 +39,11 @@ def own_learner(
     options: EngineOptions,
     *,
     multiplied: bool = True,
+    runs: int = 1,
     threshold: float | None = None,
     refresh: float = 0.0,
 ) -> Learner:
-    """`threshold` goes before the task's own target."""
+    """`threshold` goes before the task's own target; `runs` go on at a time."""
     if isinstance(_given(name, devices, seed), TorchTask):
         from async_hfl.learning.pytorch.learner import TorchLearner
 
@@ -51,7 +52,7 @@ def own_learner(
     from async_hfl.learning.task_learner import TaskLearner, settled  # brings JAX, which a task in PyTorch does without
 
     task = own_jax_task(name, devices, seed, threshold=threshold, refresh=refresh)
-    return TaskLearner(task, recipe, settled(task, options), multiplied=multiplied)
+    return TaskLearner(task, recipe, settled(task, options, runs), multiplied=multiplied)
 
 
 def own_jax_task(name: str, devices: int, seed: int, *, threshold: float | None = None, refresh: float = 0.0) -> Task:

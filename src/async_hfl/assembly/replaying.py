@@ -21,6 +21,7 @@ from async_hfl.assembly.deployed_nodes import (
     settings_of,
 )
 from async_hfl.assembly.loading import settings_from
+from async_hfl.assembly.simulated_run import session_for
 from async_hfl.core.errors import RunDirectoryError
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.deployment.identity_card import IDENTITY, IdentityCard
@@ -31,7 +32,6 @@ from async_hfl.deployment.wrapping import wrapped
 from async_hfl.journal.model_file import load_model
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.nodes.delivery import Node
-from async_hfl.simulation.session import Session
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ def _simulate_again(run: RunDirectory) -> Replay:
     complete = run.read_summary() is not None
     with tempfile.TemporaryDirectory() as folder:
         again = RunDirectory.create(Path(folder) / "again", manifest)
-        session = Session(built.world, again, checkpoint_epochs=None)
+        session = session_for(built.world, again, settings)  # a checkpoint changes how jobs are grouped
         try:
             session.run(None)
         finally:

@@ -24,7 +24,7 @@ from async_hfl.simulation.session import UPDATES_PER_DEVICE, Progress, Session
 from async_hfl.simulation.world import World
 
 _MORE_UPDATES = 10
-"""Times as many between checkpoints, on an accelerator."""
+"""Times as many between checkpoints, where vectors stay on an accelerator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def begin_again(directory: RunDirectory, share: Share | None = None) -> Begun:
 
 
 def session_for(world: World, directory: RunDirectory, settings: Settings) -> Session:
-    """A checkpoint costs what it costs, an accelerator makes ten times the updates meanwhile: it is asked as rarely."""
+    """A checkpoint costs as much wherever vectors are, but on an accelerator more updates are made in that time."""
     every, learner = settings.simulation.checkpoint_epochs, world.learner
     fast = isinstance(learner, Accelerated) and learner.on_accelerator
     return Session(

@@ -84,8 +84,8 @@ def blended_afar(base: Vector, others: Sequence[Vector], coefficients: Sequence[
 _send_away: Callable[[HereVector], FarVector] | None = None
 
 
-def let_return(send_away: Callable[[HereVector], FarVector]) -> None:
-    """Called by who makes far vectors: how one that was stored in a checkpoint is made again."""
+def let_return(send_away: Callable[[HereVector], FarVector] | None) -> None:
+    """Called by whoever makes far vectors: how one that was stored in a checkpoint is made again. None: it is not."""
     global _send_away
     _send_away = send_away
 

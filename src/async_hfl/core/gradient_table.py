@@ -150,7 +150,8 @@ class GradientTable:
             squared = float(np.einsum("i,i", gradient, gradient, dtype=np.float64))
         if not isfinite(squared):
             return
-        self.afar = self.afar or (isinstance(gradient, FarVector) and isinstance(self.rows, list))
+        if isinstance(self.rows, list):
+            self._look_where_rows_are(gradient)
         row, counts = int(self.row_of[slot]), bool(self.counted[slot])
         old: Gradient | None = None
         if row < 0:
@@ -292,6 +293,13 @@ class GradientTable:
                 self.sum -= here(gone)
             if come is not None:
                 self.sum += here(come)
+
+    def _look_where_rows_are(self, come: Gradient) -> None:
+        if isinstance(come, FarVector):
+            self.afar = True
+        elif self.afar and not any(isinstance(row, FarVector) for row in self.rows):
+            # Stored by a run whose vectors were afar, gone on with where they are here.
+            self.afar, self.stale, self.gram = False, True, np.zeros((0, 0))
 
     def _note_square(self, row: int, squared: float) -> None:
         if len(self.gram) < len(self.rows):

@@ -135,9 +135,9 @@ class EarlyLearner(Protocol):
 
 @runtime_checkable
 class Accelerated(Protocol):
-    """A learner that knows what it runs on."""
+    """A learner that may do all its work on an accelerator."""
 
     @property
     def on_accelerator(self) -> bool:
-        """Not on the processor's cores."""
+        """Vectors stay there, too."""
         ...

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.learner import Ahead
 from async_hfl.learning.backend import Array, jnp
 from async_hfl.learning.card import Card
 from async_hfl.learning.card_vector import CardVector
@@ -25,6 +26,9 @@ from async_hfl.learning.recipe import Shape
 from async_hfl.learning.resident import Resident
 from async_hfl.learning.stack_plan import StackPlan
 from async_hfl.learning.trainer import EngineOptions, Request
+
+_AHEAD = Ahead(16, 0.0, 2, 8)
+"""A call that is not full costs as much as one that is; but a few jobs are better than an idle accelerator."""
 
 
 class _Outcome(NamedTuple):
@@ -50,6 +54,7 @@ class CardPlan(StackPlan):
     ) -> None:
         super().__init__(model, objective, shape, data, window, devices, options)
         self._card = Card(devices[0])
+        self.ahead = _AHEAD
 
     def like_starts(self, group: Group) -> Any:
         size = self._model.layout.size

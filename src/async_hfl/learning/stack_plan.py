@@ -34,8 +34,8 @@ _HEAVY = 1 << 24
 """Bytes of a model of which a handful fills an accelerator."""
 _FEW = 8
 """Jobs that are not worth a second device: a half-empty accelerator is no faster."""
-_AHEAD = Ahead(2 * _FEW, 0.0, 2, _FEW)
-"""A call that is not full costs as much as one that is; but a few are better than an idle accelerator."""
+_AHEAD = Ahead(_FEW, 1 / 8, 1)
+"""A call takes about as long for few jobs as for many, so there is one at a time, of what has gathered meanwhile."""
 
 
 class StackPlan:

@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.far_vector import let_return
 from async_hfl.core.learner import Ahead, Evaluation, Results, TrainingJob, TrainingResult
 from async_hfl.core.randomness import stream
 from async_hfl.core.targets import Target
@@ -28,6 +29,11 @@ from async_hfl.learning.trainer import EngineOptions, Request, Trainer
 
 _VECTORS = 4
 """A device has about three: models that it was sent and gives, gradients that its gateway and the cloud know."""
+
+_AT_WORK = 400
+"""Vectors that multiplying and blending take meanwhile."""
+_MOST_DEVICES = 1024
+"""Each gradient is multiplied with all others: beyond that one sum of them, kept on the host, is cheaper."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,9 +63,14 @@ def settled(task: Task, options: EngineOptions, runs: int = 1) -> EngineOptions:
     if options.vectors != "auto":
         return options
     devices = jax.local_devices()
-    needed = runs * _VECTORS * len(task.owned) * task.model.bytes
-    stay = devices[0].platform != "cpu" and len(devices) == 1 and needed <= options.memory
+    fit = vectors_fit(len(task.owned), task.model.bytes, options.memory, runs)
+    stay = devices[0].platform != "cpu" and len(devices) == 1 and fit
     return replace(options, vectors="card" if stay else "host")
+
+
+def vectors_fit(devices: int, model_bytes: int, memory: int, runs: int) -> bool:
+    """Is there room for the vectors of so many runs, and are they few enough to be multiplied with each other?"""
+    return devices <= _MOST_DEVICES and (runs * _VECTORS * devices + _AT_WORK) * model_bytes <= memory
 
 
 def engine_for(task: Task, recipe: Recipe, options: EngineOptions) -> Engine:
@@ -86,6 +97,8 @@ class TaskLearner:
         self._options = options
         self._by_device: ByDevice | None = None
         self._trainer = trainer or engine_for(task, recipe, options)
+        if options.vectors != "card":
+            let_return(None)
         self._evaluator = Evaluator(task.model, task.objective, task.test, options.precision)
         self._refresh = Refresh(
             task.owned, task.train.targets, classes=task.classes, share=task.refresh, seed=task.seed
@@ -131,7 +144,7 @@ class TaskLearner:
 
     @property
     def on_accelerator(self) -> bool:
-        return bool(jax.local_devices()[0].platform != "cpu")
+        return self._options.vectors == "card"
 
     @property
     def ahead(self) -> Ahead | None:

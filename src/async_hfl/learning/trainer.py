@@ -48,7 +48,8 @@ class EngineOptions:
     vectors: VectorsChoice = "host"
     """Where models and gradients lie between jobs; auto is the learner's to decide (`task_learner.settled`)."""
     ahead: AheadChoice = "auto"
-    """May training begin before a result is due? auto: on CPU, where it does not touch any result."""
+    """May training begin before a result is due? auto: on CPU, where it does not touch any result, and where vectors
+    stay on an accelerator, where it is a matter of rounding."""
 
 
 class Trainer(Protocol):

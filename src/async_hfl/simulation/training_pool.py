@@ -136,7 +136,7 @@ class TrainingPool:
             self._collect(self._begin([job]))
 
     def caught_up(self) -> None:
-        """The learner has answered something else that it does in turn with its calls: all that were begun are done."""
+        """The learner has answered something else that it does in turn with its calls: what it began is done."""
         if self._ahead is not None and self._ahead.jobs_when_idle is not None:
             for call in list(self._calls):
                 self._collect(call)

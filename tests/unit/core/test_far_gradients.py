@@ -343,6 +343,7 @@ def test_a_table_that_was_afar_goes_on_where_nobody_keeps_vectors_afar(
     stored.put(2, gradients[5])
     expected = table_of([*gradients[:2], gradients[5], *gradients[3:5]])
     np.testing.assert_allclose(stored.utility(np.arange(5)), expected.utility(np.arange(5)), rtol=0, atol=ERROR * SIZE)
+    assert not stored.afar, "it sums again"
 
 
 # Compressed ------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from async_hfl.learning.card import BLOCK, Card
 from async_hfl.learning.card_vector import CardVector
 from async_hfl.learning.models.model import Model, Parameters
 from async_hfl.learning.recipe import Recipe
-from async_hfl.learning.task_learner import Task, TaskLearner, engine_for, settled
+from async_hfl.learning.task_learner import Task, TaskLearner, engine_for, settled, vectors_fit
 from async_hfl.learning.trainer import EngineOptions
 
 TOLERANCE = 1e-5
@@ -389,6 +389,21 @@ def test_left_to_the_learner_vectors_stay_on_the_host_of_a_cpu() -> None:
         EngineOptions(vectors="card", memory=1),
     ):
         assert settled(task, options, runs=1000) == options
+
+
+@pytest.mark.parametrize(
+    ("devices", "parameters", "runs", "fit"),
+    [
+        (184, 431_080, 1, True),  # MNIST: (4 * 184 + 400) * 1.7 MB = 2.0 GB
+        (184, 431_080, 6, True),  # 8.3 GB
+        (184, 431_080, 7, False),  # 9.6 GB
+        (8, 11_183_582, 1, False),  # ResNet-18: 19 GB, most of it to work with
+        (1024, 1000, 1, True),
+        (1025, 1000, 1, False),  # each gradient with a thousand others
+    ],
+)
+def test_what_a_card_takes(devices: int, parameters: int, runs: int, fit: bool) -> None:
+    assert vectors_fit(devices, 4 * parameters, 8 << 30, runs) is fit
 
 
 def test_what_was_not_chosen_stays_here() -> None:
