@@ -47,12 +47,11 @@ class Engine:
     ) -> None:
         self._shape = shape
         self._options = options
-        self._devices = jax.local_devices()[: 1 if options.vectors == "card" else None]
+        on_card = options.vectors == "card"
+        self._devices = jax.local_devices()[: 1 if on_card else None]
         self._data: list[Resident] = [resident(train, device) for device in self._devices]
-        chosen = options.plan or (
-            "loop" if self._devices[0].platform == "cpu" and options.vectors != "card" else "stack"
-        )
-        make = LoopPlan if chosen == "loop" else CardPlan if options.vectors == "card" else StackPlan
+        chosen = options.plan or ("loop" if self._devices[0].platform == "cpu" and not on_card else "stack")
+        make = LoopPlan if chosen == "loop" else CardPlan if on_card else StackPlan
         self.plan: Plan = make(model, objective, shape, self._data[0], train.window, self._devices, options)
         self._programs: dict[tuple[int, int, bool], list[Program]] = {}
         self._locks: dict[tuple[int, int, bool], Lock] = {}

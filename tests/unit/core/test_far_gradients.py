@@ -204,20 +204,6 @@ def test_huge_gradients_neither_overflow_nor_leave_anything_behind(card: Card, k
 # What is asked for -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many products each question to the card asked for."""
-    found: list[int] = []
-    products = Card.products
-
-    def counted(card: Card, one: CardVector, others: Sequence[CardVector]) -> list[float]:
-        found.append(len(others))
-        return products(card, one, others)
-
-    monkeypatch.setattr(Card, "products", counted)
-    return found
-
-
 def test_gradients_that_know_each_other_cost_no_question(card: Card, asked: list[int]) -> None:
     kin, gradients = Kin(0.1), afar(card, normal(6))
     card.introduce(kin, gradients)

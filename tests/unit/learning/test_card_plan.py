@@ -16,7 +16,7 @@ from async_hfl.core.far_vector import FarVector, Vector, here
 from async_hfl.core.learner import TrainingJob, TrainingResult
 from async_hfl.core.weights import Layout, Weights, frozen, is_finite, mean_step
 from async_hfl.learning.backend import Array
-from async_hfl.learning.card import BLOCK, Card
+from async_hfl.learning.card import BLOCK
 from async_hfl.learning.card_vector import CardVector
 from async_hfl.learning.models.model import Model, Parameters
 from async_hfl.learning.recipe import Recipe
@@ -37,20 +37,6 @@ def stacked() -> dict[Recipe, TaskLearner]:
 @pytest.fixture(scope="module")
 def carded() -> dict[Recipe, TaskLearner]:
     return {recipe: TaskLearner(uneven_task(), recipe, ON_CARD) for recipe in (RECIPE, PLAIN)}
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many products each question asked for."""
-    found: list[int] = []
-    products = Card.products
-
-    def counted(card: Card, one: CardVector, others: Sequence[CardVector]) -> list[float]:
-        found.append(len(others))
-        return products(card, one, others)
-
-    monkeypatch.setattr(Card, "products", counted)
-    return found
 
 
 def here_only(jobs: Sequence[TrainingJob]) -> list[TrainingJob]:

@@ -313,8 +313,7 @@ def test_a_product_is_the_same_number_in_whatever_company(card: Card, size: int)
     ]
 
 
-def test_those_that_were_introduced_know_their_products(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = counting(monkeypatch)
+def test_those_that_were_introduced_know_their_products(card: Card, asked: list[int]) -> None:
     kin, vectors = Kin(0.1), afar(card, normal(BLOCK + 6, 300))
     card.introduce(kin, vectors[:4])
     card.introduce(kin, vectors[4:])
@@ -333,19 +332,6 @@ def test_kin_that_died_is_not_waited_for(card: Card) -> None:
     vectors.clear()
     gc.collect()
     assert kin.living() == [survivor]
-
-
-def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many products each question asks for, from now on."""
-    asked: list[int] = []
-    products = Card.products
-
-    def counted(card: Card, one: CardVector, others: Sequence[CardVector]) -> list[float]:
-        asked.append(len(others))
-        return products(card, one, others)
-
-    monkeypatch.setattr(Card, "products", counted)
-    return asked
 
 
 # Numbers that are not ordinary -----------------------------------------------------------------------------------
