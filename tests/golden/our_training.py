@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from golden_cases import Case, Outcome, data, orders, start
 
 from async_hfl.learning.backend import jax
-from async_hfl.learning.local_training import local_training
+from async_hfl.learning.local_training import LocalTraining, Progress
 from async_hfl.learning.models.cnn import cnn
 from async_hfl.learning.models.lstm import character_lstm, series_lstm
 from async_hfl.learning.models.mlp import mlp
 from async_hfl.learning.models.model import Model
 from async_hfl.learning.models.resnet import resnet18
 from async_hfl.learning.objectives import classification, regression
+from async_hfl.learning.pieces import cut
 from async_hfl.learning.recipe import Shape
 from async_hfl.learning.resident import Resident
 
@@ -30,22 +32,24 @@ FORMS: dict[str, dict[str, Callable[[], Model]]] = {
 """By case: the models, each in every form it can be written in."""
 
 
-def train(case: Case, seed: int, form: str = "") -> Outcome:
+def train(case: Case, seed: int, form: str = "", piece: int | None = None) -> Outcome:
+    """In one go as on a processor, or cut into pieces of so many steps as on an accelerator."""
     model = FORMS[case.name][form]()
     layout = model.layout
     first = {name: start(case, seed, name, shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
     objective = regression(case.outputs) if case.regression else classification(case.outputs)
     inputs, targets = data(case, seed)
+    shape = Shape(case.epochs, case.batch_size, gradient=True)
+    job = LocalTraining(model, objective, shape)
+    flat = np.concatenate([values.reshape(-1) for values in first.values()])
     with jax.enable_x64(True):
-        ours = jax.jit(local_training(model, objective, Shape(case.epochs, case.batch_size, gradient=True)))
-        trained = ours(
-            Resident(inputs, targets, None, None, None),
-            np.array(case.coefficients),
-            np.concatenate([values.reshape(-1) for values in first.values()]),
-            # In double precision JAX counts in 64 bits too.
-            orders(case, seed).astype(np.int64),
-            np.int64(case.samples),
-        )
+        resident, coefficients = Resident(inputs, targets, None, None, None), np.array(case.coefficients)
+        # In double precision JAX counts in 64 bits too.
+        rows, samples = orders(case, seed).astype(np.int64), np.int64(case.samples)
+        if piece is None:
+            trained: Sequence[Any] = jax.jit(job)(resident, coefficients, flat, rows, samples)
+        else:
+            trained = _in_pieces(job, piece, resident, coefficients, flat, rows, samples)
     weights, sums, gradient = (np.asarray(part) for part in trained)
     assert weights.dtype == np.float64
     final = layout.unflatten(weights)  # type: ignore[arg-type]
@@ -55,3 +59,18 @@ def train(case: Case, seed: int, form: str = "") -> Outcome:
         place += first[name].size
     assert place == len(gradient)
     return Outcome({name: final[name] - first[name] for name in layout.names}, by_name, sums)
+
+
+def _in_pieces(
+    job: LocalTraining, piece: int, data: Resident, coefficients: Any, start: Any, orders: Any, samples: Any
+) -> tuple[Any, ...]:
+    shape, nothing = job.shape, np.zeros(job.model.trained_size)
+    steps = np.array([shape.steps_per_epoch(int(samples))])
+    advance, add = jax.jit(job.advance), jax.jit(job.add_gradient)
+    progress: Any = Progress(start, nothing, np.zeros(2))
+    for number, rows in enumerate(cut(orders[None], steps, range(shape.epochs), piece)):
+        progress = advance(data, coefficients, start, progress, rows[0], samples, np.int64(number * piece))
+    total: Any = nothing
+    for number, rows in enumerate(cut(orders[None], steps, range(shape.epochs, shape.passes), piece)):
+        total = add(data, progress.weights, total, rows[0], samples, np.int64(number * piece))
+    return progress.weights, progress.sums, job.mean_gradient(coefficients, start, progress.weights, total, samples)

@@ -7,24 +7,24 @@ job gives no gradient, the mean step takes its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.learner import Ahead
-from async_hfl.learning.backend import Array, jnp
+from async_hfl.learning.backend import Array, jax, jnp
 from async_hfl.learning.card import Card
 from async_hfl.learning.card_vector import CardVector
-from async_hfl.learning.compilation import Program
+from async_hfl.learning.compilation import Program, like
 from async_hfl.learning.kin import Kin
 from async_hfl.learning.models.model import Model
 from async_hfl.learning.objectives import Objective
-from async_hfl.learning.plan import Collected, Group
+from async_hfl.learning.plan import Collected, Group, Traced
 from async_hfl.learning.recipe import Shape
 from async_hfl.learning.resident import Resident
-from async_hfl.learning.stack_plan import StackPlan
+from async_hfl.learning.stack_plan import StackPlan, Through
 from async_hfl.learning.trainer import EngineOptions, Request
 
 _AHEAD = Ahead(16, 0.0, 2, 8)
@@ -56,14 +56,12 @@ class CardPlan(StackPlan):
         self._card = Card(devices[0])
         self.ahead = _AHEAD
 
-    def like_starts(self, group: Group) -> Any:
-        size = self._model.layout.size
-        rows = tuple(np.empty(size, np.float32) for _ in range(1 if group.shared else group.places))
-        return rows, np.empty(group.places, np.float32)
+    def _like_starts(self, group: Group) -> Any:
+        return (like(self._model.layout.size),) * (1 if group.shared else group.places)
 
     def run(
         self,
-        program: Program,
+        programs: Mapping[str, Program],
         group: Group,
         members: Sequence[Request],
         data: Resident,
@@ -76,14 +74,13 @@ class CardPlan(StackPlan):
             if request.kin is not None:
                 steps = self._shape.epochs * self._shape.steps_per_epoch(len(request.rows))
                 divisors[place] = request.kin.learning_rate * steps
-        for part in (coefficients, orders, sizes):
-            part[len(members) :] = part[0]
         placed = [self._card.place(request.weights) for request in members[: 1 if group.shared else None]]
         self._card.settle(placed)
         rows = [vector.array for vector in placed]
         if not group.shared:
             rows += rows[:1] * (group.places - len(rows))
-        weights, facts, gradients = program(data, coefficients, (tuple(rows), divisors), orders, sizes)
+        job = self._through(programs, group, tuple(rows), data, coefficients, orders, sizes)
+        weights, facts, gradients = programs["finish"](job, divisors)
         facts.copy_to_host_async()
         outcome = _Outcome(self._vectors(weights, members), self._vectors(gradients, members), facts)
         self._introduce(members, outcome, divisors)
@@ -111,28 +108,21 @@ class CardPlan(StackPlan):
             weights.know_finite(bool(finite))
             yield Collected(weights, loss, squared_loss, outcome.gradients[place] if self._shape.gradient else None)
 
-    def program(self, group: Group) -> Program:
-        train, places, trained = self._side_by_side(group), group.places, self._model.trained_size
-        shared, with_gradient = group.shared, self._shape.gradient
+    def programs(self, group: Group) -> dict[str, Traced]:
+        places, trained, with_gradient = group.places, self._model.trained_size, self._shape.gradient
+        mean_gradient = jax.vmap(self._train.mean_gradient)
 
-        def train_group(
-            data: Resident,
-            coefficients: Array,
-            given: tuple[tuple[Array, ...], Array],
-            orders: Array,
-            sizes: Array,
-        ) -> tuple[tuple[Array, ...], Array, tuple[Array, ...]]:
-            rows, divisors = given
-            start = rows[0] if shared else jnp.stack(rows)
-            weights, sums, gradients = train(data, coefficients, start, orders, sizes)
-            if not with_gradient:
-                gradients = ((start - weights) / divisors[:, None])[:, :trained]
-            finite = jnp.isfinite(weights).all(axis=1, keepdims=True).astype(sums.dtype)
-            facts = jnp.concatenate([sums, finite], axis=1)
+        def finish(job: Through, divisors: Array) -> tuple[tuple[Array, ...], Array, tuple[Array, ...]]:
+            weights = job.progress.weights
+            if with_gradient:
+                gradients = mean_gradient(*job.for_gradient)
+            else:
+                gradients = ((job.start - weights) / divisors[:, None])[:, :trained]
+            finite = jnp.isfinite(weights).all(axis=1, keepdims=True).astype(weights.dtype)
             return (
                 tuple(weights[place] for place in range(places)),
-                facts,
+                jnp.concatenate([job.progress.sums, finite], axis=1),
                 tuple(gradients[place] for place in range(places)),
             )
 
-        return train_group
+        return {**self._steps(group), "finish": Traced(("finish", places), finish, (self._like(group), like(places)))}

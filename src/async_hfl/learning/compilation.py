@@ -9,6 +9,9 @@ from functools import partial
 from threading import Lock
 from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from async_hfl.learning import runtime
 from async_hfl.learning.backend import jax
 from async_hfl.learning.trainer import Precision
@@ -40,6 +43,12 @@ def compile_for(
     # Compiling leaves Python, so the programs of many cores take hardly longer than one.
     with runtime.quiet_cache(), ThreadPoolExecutor(len(lowered)) as threads:
         return list(threads.map(lambda one: one.compile(compiler_options=options), lowered))
+
+
+def like(*shape: int, dtype: npt.DTypeLike = np.float32) -> Any:
+    """An argument of this shape, to compile for."""
+    array: Any = jax.ShapeDtypeStruct
+    return array(shape, dtype)
 
 
 def _clear_away(more: int) -> None:

@@ -11,8 +11,9 @@ be begun and collected later.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import islice
 from threading import Lock
 from typing import Any
@@ -27,7 +28,7 @@ from async_hfl.learning.compilation import Program, compile_for
 from async_hfl.learning.loop_plan import LoopPlan
 from async_hfl.learning.models.model import Model
 from async_hfl.learning.objectives import Objective
-from async_hfl.learning.plan import QUEUED_GROUPS, Group, Plan
+from async_hfl.learning.plan import QUEUED_GROUPS, Group, Plan, Traced
 from async_hfl.learning.recipe import Shape
 from async_hfl.learning.resident import Resident, resident
 from async_hfl.learning.runtime import usable_cores
@@ -53,15 +54,18 @@ class Engine:
         chosen = options.plan or ("loop" if self._devices[0].platform == "cpu" and not on_card else "stack")
         make = LoopPlan if chosen == "loop" else CardPlan if on_card else StackPlan
         self.plan: Plan = make(model, objective, shape, self._data[0], train.window, self._devices, options)
-        self._programs: dict[tuple[int, int, bool], list[Program]] = {}
-        self._locks: dict[tuple[int, int, bool], Lock] = {}
+        self._programs: dict[Hashable, list[Program]] = {}
+        self._of_kind: dict[Group, dict[str, Program]] = {}
+        """By a group without its members: many kinds share programs."""
+        self._locks: dict[Hashable, Lock] = {}
         self._compiling = Lock()
 
     def compile(self, room: int, jobs: int) -> None:
         """Compile now what calls will need, all programs at once: compiling leaves Python."""
-        groups = self.plan.expected(room, jobs)
-        with ThreadPoolExecutor(min(len(groups), usable_cores())) as threads:
-            list(threads.map(self._program, groups))
+        expected = self.plan.expected(room, jobs)
+        programs = {traced.key: traced for group in expected for traced in self.plan.programs(group).values()}
+        with ThreadPoolExecutor(min(len(programs), usable_cores())) as threads:
+            list(threads.map(self._compiled, programs.values()))
 
     @property
     def ahead(self) -> Ahead | None:
@@ -103,8 +107,8 @@ class Engine:
             sizes[place] = len(request.rows)
         seeds = np.array([request.seed for request in members], dtype=np.uint64)
         batch_orders(orders[: len(members)], [request.rows for request in members], seeds, shape)
-        program = self._program(group)[group.device]
-        return self.plan.run(program, group, members, self._data[group.device], coefficients, orders, sizes)
+        programs = self._programs_of(group)
+        return self.plan.run(programs, group, members, self._data[group.device], coefficients, orders, sizes)
 
     def _collect(
         self,
@@ -125,21 +129,21 @@ class Engine:
                 gradient=one.gradient,
             )
 
-    def _program(self, group: Group) -> list[Program]:
-        key = (group.places, group.steps, group.shared)
+    def _programs_of(self, group: Group) -> dict[str, Program]:
+        kind = replace(group, members=())
+        found = self._of_kind.get(kind)
+        if found is None:
+            traced = self.plan.programs(group)
+            found = {name: self._compiled(one)[group.device] for name, one in traced.items()}
+            self._of_kind[kind] = found
+        return found
+
+    def _compiled(self, traced: Traced) -> list[Program]:
         with self._compiling:
-            lock = self._locks.setdefault(key, Lock())
+            lock = self._locks.setdefault(traced.key, Lock())
         with lock:  # one thread compiles it, the others wait for it
-            found = self._programs.get(key)
+            found = self._programs.get(traced.key)
             if found is None:
-                shape = self._shape
-                arguments = (
-                    self._data[0],
-                    np.empty((group.places, 4), np.float32),
-                    self.plan.like_starts(group),
-                    np.empty((group.places, shape.passes, group.steps, shape.batch_size), np.int32),
-                    np.empty(group.places, np.int32),
-                )
-                found = compile_for(self._devices, self.plan.program(group), arguments, self._options.precision)
-                self._programs[key] = found
+                found = compile_for(self._devices, traced.function, traced.arguments, self._options.precision)
+                self._programs[traced.key] = found
             return found

@@ -7,7 +7,7 @@ instructions on the same values whether it comes alone or with a thousand others
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -18,10 +18,10 @@ from async_hfl.core.learner import Ahead
 from async_hfl.learning.backend import Array, jnp, lax
 from async_hfl.learning.buckets import padded_steps
 from async_hfl.learning.compilation import Program
-from async_hfl.learning.local_training import local_training
+from async_hfl.learning.local_training import LocalTraining
 from async_hfl.learning.models.model import Model
 from async_hfl.learning.objectives import Objective
-from async_hfl.learning.plan import QUEUED_GROUPS, Collected, Group, collected_rows
+from async_hfl.learning.plan import QUEUED_GROUPS, Collected, Group, Traced, collected_rows
 from async_hfl.learning.recipe import Shape
 from async_hfl.learning.resident import Resident
 from async_hfl.learning.trainer import EngineOptions, Request
@@ -51,7 +51,8 @@ class LoopPlan:
         self._model = model
         self._shape = shape
         self._cores = len(devices)
-        self._train = local_training(model, objective, shape, window)
+        self._train = LocalTraining(model, objective, shape, window)
+        self._data = data
         # A place costs its weights (start, answer, gradient) in every queued group, no activations.
         queued = 3 * model.bytes * (QUEUED_GROUPS + 1) * len(devices)
         self.places = max(1, min(_MOST_PLACES, _MOST_BYTES // model.bytes, options.memory // queued))
@@ -79,12 +80,12 @@ class LoopPlan:
     def _steps(self, samples: int) -> int:
         return padded_steps(self._shape.steps_per_epoch(samples))
 
-    def like_starts(self, group: Group) -> npt.NDArray[np.float32]:
-        return np.empty((group.places, self._model.layout.size), dtype=np.float32)
+    def _starts(self) -> npt.NDArray[np.float32]:
+        return np.empty((self.places, self._model.layout.size), dtype=np.float32)
 
     def run(
         self,
-        program: Program,
+        programs: Mapping[str, Program],
         group: Group,
         members: Sequence[Request],
         data: Resident,
@@ -92,16 +93,28 @@ class LoopPlan:
         orders: npt.NDArray[np.int32],
         sizes: npt.NDArray[np.int32],
     ) -> tuple[Array, ...]:
-        starts = self.like_starts(group)
+        starts = self._starts()
         for place, request in enumerate(members):
             starts[place] = here(request.weights)
-        outcome: tuple[Array, ...] = program(data, coefficients, starts, orders, sizes)
+        outcome: tuple[Array, ...] = programs["train"](data, coefficients, starts, orders, sizes)
         return outcome
 
     def collect(self, group: Group, outcome: tuple[Array, ...]) -> Iterator[Collected]:
         return collected_rows(outcome)
 
-    def program(self, group: Group) -> Program:
+    def programs(self, group: Group) -> dict[str, Traced]:
+        shape = self._shape
+        arguments = (
+            self._data,
+            np.empty((group.places, 4), np.float32),
+            self._starts(),
+            np.empty((group.places, shape.passes, group.steps, shape.batch_size), np.int32),
+            np.empty(group.places, np.int32),
+        )
+        return {"train": Traced(group.steps, self._program(), arguments)}
+
+    def _program(self) -> Program:
+        """(data, coefficients, starts, orders, sizes) -> weights, loss sums, and gradients where asked for."""
         train, with_gradient, trained = self._train, self._shape.gradient, self._model.trained_size
 
         def train_group(

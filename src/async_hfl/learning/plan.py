@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -29,9 +29,21 @@ class Group:
     places: int
     """What the program is made for; those beyond the members' hold nothing that counts."""
     steps: int
-    """Per epoch, likewise."""
+    """Per epoch, for which there is room in the orders."""
     shared: bool = False
-    """All start from the same weights, which then travel and lie on the device once."""
+    """All start from the same weights, which then travel once."""
+    room: int = 0
+    """The most samples that a job of these learners has, where that decides the program."""
+
+
+class Traced(NamedTuple):
+    """A program before it is compiled."""
+
+    key: Hashable
+    """Equal keys, equal programs."""
+    function: Program
+    arguments: tuple[Any, ...]
+    """Shaped like those that it will be given."""
 
 
 class Collected(NamedTuple):
@@ -61,17 +73,13 @@ class Plan(Protocol):
         """In the order of dispatch."""
         ...
 
-    def program(self, group: Group) -> Program:
-        """(data, coefficients, starts, orders, sizes) -> weights, loss sums, and gradients where asked for."""
-        ...
-
-    def like_starts(self, group: Group) -> Any:
-        """The form in which start weights reach the program."""
+    def programs(self, group: Group) -> dict[str, Traced]:
+        """What `run` calls, by the names it has for them."""
         ...
 
     def run(
         self,
-        program: Program,
+        programs: Mapping[str, Program],
         group: Group,
         members: Sequence[Request],
         data: Resident,

@@ -1,13 +1,14 @@
 """The plan for accelerators: stacked weights, all jobs of a group side by side (vmap).
 
-Groups are padded to a few sizes, so that little is compiled anew. A job's numbers may differ in the last bits between
-group sizes; which groups there are depends on the jobs and the settings alone, so the same command gives the same run.
+Groups are padded to a few sizes and jobs cut into pieces of the same length, so that little is compiled anew. A job's
+numbers may differ in the last bits between group sizes; which groups there are depends on the jobs and the settings
+alone, so the same command gives the same run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +17,13 @@ from async_hfl.core.far_vector import here
 from async_hfl.core.learner import Ahead
 from async_hfl.learning.activations import training_bytes
 from async_hfl.learning.backend import Array, jax, jnp
-from async_hfl.learning.buckets import padded_jobs, padded_steps
-from async_hfl.learning.compilation import Program
-from async_hfl.learning.local_training import local_training
+from async_hfl.learning.buckets import padded_jobs
+from async_hfl.learning.compilation import Program, like
+from async_hfl.learning.local_training import LocalTraining, Progress
 from async_hfl.learning.models.model import Model
 from async_hfl.learning.objectives import Objective
-from async_hfl.learning.plan import Collected, Group, collected_rows
+from async_hfl.learning.pieces import cut, piece_of
+from async_hfl.learning.plan import Collected, Group, Traced, collected_rows
 from async_hfl.learning.recipe import Shape
 from async_hfl.learning.resident import Resident
 from async_hfl.learning.staging import Staging
@@ -38,6 +40,28 @@ _AHEAD = Ahead(_FEW, 1 / 8, 1)
 """A call takes about as long for few jobs as for many, so there is one at a time, of what has gathered meanwhile."""
 
 
+class _Pieces(NamedTuple):
+    """Steps of a piece of ..."""
+
+    training: int
+    gradient: int
+
+
+class Through(NamedTuple):
+    """Of jobs that went through their pieces, by place."""
+
+    coefficients: Array
+    start: Array
+    progress: Progress
+    total: Array
+    """Summed gradients, where asked for."""
+    samples: Array
+
+    @property
+    def for_gradient(self) -> tuple[Array, ...]:
+        return self.coefficients, self.start, self.progress.weights, self.total, self.samples
+
+
 class StackPlan:
     name = "stack"
 
@@ -52,11 +76,10 @@ class StackPlan:
         options: EngineOptions,
     ) -> None:
         self._model = model
-        self._objective = objective
         self._shape = shape
-        self._window = window
+        self._train = LocalTraining(model, objective, shape, window, half=options.precision == "bf16")
+        self._data = data
         self._devices = devices
-        self._half = options.precision == "bf16"
         one = training_bytes(model, objective, shape, data, window)
         self.places = max(1, min(_MOST_PLACES, options.memory // one.stacked))
         self.ahead = _AHEAD
@@ -65,12 +88,13 @@ class StackPlan:
     def expected(self, room: int, jobs: int) -> list[Group]:
         """Any number of jobs up to all of them; from one model only where it is all of them, as in a warm-up."""
         heavy = self._model.bytes >= _HEAVY
-        steps = padded_steps(self._shape.steps_per_epoch(room))
+        steps = self._shape.steps_per_epoch(room)
         most = min(self.places, max(_FEW, _MOST_BYTES // self._model.bytes))
         numbers = {padded_jobs(number, most, heavy=heavy) for number in range(1, min(jobs, most) + 1)}
         all_at_once = -(-jobs // -(-jobs // self.places))
         together = padded_jobs(all_at_once, self.places, heavy=heavy)
-        return [Group(0, (), together, steps, shared=True)] + [Group(0, (), n, steps) for n in sorted(numbers)]
+        alone = [Group(0, (), number, steps, room=room) for number in sorted(numbers)]
+        return [Group(0, (), together, steps, shared=True, room=room), *alone]
 
     def groups(self, requests: Sequence[Request]) -> Iterator[Group]:
         """The longest first, and with it those at least half as long: the shorter ones wait for the longest, but an
@@ -90,14 +114,12 @@ class StackPlan:
             for number in range(parts):
                 part = members[alike * number // parts : alike * (number + 1) // parts]
                 places = padded_jobs(len(part), most, heavy=self._model.bytes >= _HEAVY)
-                yield Group(number % used, tuple(part), places, padded_steps(longest), shared)
-
-    def like_starts(self, group: Group) -> Any:
-        return self._staging[0].like(1 if group.shared else group.places)
+                room = max(requests[index].room for index in part)
+                yield Group(number % used, tuple(part), places, longest, shared, room)
 
     def run(
         self,
-        program: Program,
+        programs: Mapping[str, Program],
         group: Group,
         members: Sequence[Request],
         data: Resident,
@@ -105,32 +127,98 @@ class StackPlan:
         orders: npt.NDArray[np.int32],
         sizes: npt.NDArray[np.int32],
     ) -> Any:
-        # Unused places repeat the first job: finite numbers, thrown away.
-        for part in (coefficients, orders, sizes):
-            part[len(group.members) :] = part[0]
         weights = [here(request.weights) for request in members]
         rows = weights[:1] if group.shared else [*weights, *[weights[0]] * (group.places - len(weights))]
-        outcome = program(data, coefficients, self._staging[group.device].place(rows), orders, sizes)
+        starts = self._staging[group.device].place(rows)
+        job = self._through(programs, group, starts, data, coefficients, orders, sizes)
+        outcome: tuple[Array, ...] = (job.progress.weights, job.progress.sums)
+        if self._shape.gradient:
+            outcome = (*outcome, programs["finish"](*job.for_gradient))
         return self._staging[group.device].bring(outcome)
+
+    def _through(
+        self,
+        programs: Mapping[str, Program],
+        group: Group,
+        starts: Any,
+        data: Resident,
+        coefficients: npt.NDArray[np.float32],
+        orders: npt.NDArray[np.int32],
+        sizes: npt.NDArray[np.int32],
+    ) -> Through:
+        """All pieces of all jobs, ordered and not waited for."""
+        # Unused places repeat the first job: finite numbers, thrown away.
+        unused = slice(len(group.members), None)
+        for part in (coefficients, orders, sizes):
+            part[unused] = part[0]
+        steps = -(-sizes.astype(np.int64) // self._shape.batch_size)
+        shape, pieces = self._shape, self._pieces(group)
+        own, samples = jax.device_put((coefficients, sizes), self._devices[group.device])
+        start, at_rest, none = programs["begin"](starts)
+        progress = Progress(start, at_rest, none)
+        for number, piece in enumerate(cut(orders, steps, range(shape.epochs), pieces.training)):
+            first = np.int32(number * pieces.training)
+            progress = programs["advance"](data, own, start, progress, piece, samples, first)
+        total = at_rest
+        if shape.gradient:
+            for number, piece in enumerate(cut(orders, steps, range(shape.epochs, shape.passes), pieces.gradient)):
+                first = np.int32(number * pieces.gradient)
+                total = programs["add"](data, progress.weights, total, piece, samples, first)
+        return Through(own, start, progress, total, samples)
 
     def collect(self, group: Group, outcome: Any) -> Iterator[Collected]:
         return collected_rows(outcome)
 
-    def _side_by_side(self, group: Group) -> Any:
-        """`LocalTraining` of all places at once; their start weights are stacked unless shared."""
-        train = local_training(
-            self._model, self._objective, self._shape, self._window, most_steps=group.steps, half=self._half
+    def programs(self, group: Group) -> dict[str, Traced]:
+        found = self._steps(group)
+        if self._shape.gradient:
+            finish: Program = jax.vmap(self._train.mean_gradient)
+            found["finish"] = Traced(("finish", group.places), finish, self._like(group).for_gradient)
+        return found
+
+    def _steps(self, group: Group) -> dict[str, Traced]:
+        """What `_through` calls."""
+        places, size, trained = group.places, self._model.layout.size, self._model.trained_size
+        pieces, train = self._pieces(group), self._train
+
+        def begin(starts: tuple[Array, ...]) -> tuple[Array, Array, Array]:
+            start = jnp.broadcast_to(jnp.vstack(starts), (places, size))
+            return start, jnp.zeros((places, trained), start.dtype), jnp.zeros((places, 2), start.dtype)
+
+        advance: Program = jax.vmap(train.advance, in_axes=(None, 0, 0, 0, 0, 0, None))
+        add: Program = jax.vmap(train.add_gradient, in_axes=(None, 0, 0, 0, 0, None))
+        first = like(dtype=np.int32)
+
+        def orders(piece: int) -> Any:
+            return like(places, piece, self._shape.batch_size, dtype=np.int32)
+
+        own, start, progress, total, samples = self._like(group)
+        found = {
+            "begin": Traced(("begin", places, group.shared), begin, (self._like_starts(group),)),
+            "advance": Traced(
+                ("advance", places, pieces.training),
+                advance,
+                (self._data, own, start, progress, orders(pieces.training), samples, first),
+            ),
+        }
+        if self._shape.gradient:
+            found["add"] = Traced(
+                ("add", places, pieces.gradient),
+                add,
+                (self._data, start, total, orders(pieces.gradient), samples, first),
+            )
+        return found
+
+    def _pieces(self, group: Group) -> _Pieces:
+        steps = self._shape.steps_per_epoch(group.room)
+        return _Pieces(piece_of(self._shape.epochs * steps), piece_of(steps))
+
+    def _like(self, group: Group) -> Through:
+        places, size, trained = group.places, self._model.layout.size, self._model.trained_size
+        progress = Progress(like(places, size), like(places, trained), like(places, 2))
+        return Through(
+            like(places, 4), like(places, size), progress, like(places, trained), like(places, dtype=np.int32)
         )
-        return jax.vmap(train, in_axes=(None, 0, None if group.shared else 0, 0, 0))
 
-    def program(self, group: Group) -> Program:
-        shared, side_by_side = group.shared, self._side_by_side(group)
-
-        def train_group(
-            data: Resident, coefficients: Array, starts: tuple[Array, ...], orders: Array, sizes: Array
-        ) -> tuple[Array, ...]:
-            start = starts[0][0] if shared else jnp.concatenate(starts)
-            trained = side_by_side(data, coefficients, start, orders, sizes)
-            return tuple(part for part in trained if part is not None)
-
-        return train_group
+    def _like_starts(self, group: Group) -> Any:
+        return self._staging[0].like(1 if group.shared else group.places)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from learning_cases import RECIPE, fingerprint, mixed_jobs, uneven_task
 
+from async_hfl.core.far_vector import here
 from async_hfl.learning.activations import training_bytes
 from async_hfl.learning.backend import jax
 from async_hfl.learning.buckets import padded_jobs, padded_steps
@@ -131,5 +132,25 @@ def test_what_is_compiled_ahead_is_what_calls_need() -> None:
         learner.train_many(mixed_jobs(learner, number))
     one_model = learner.initial_weights(1)
     learner.train_many([replace(job, weights=one_model) for job in mixed_jobs(learner, 40)])
-    # On two host devices jobs are dealt to both, so a warm-up comes as two halves.
-    assert {key[:2] for key in engine._programs} <= {key[:2] for key in ready}
+    # On two host devices jobs are dealt to both, so a warm-up comes as two halves, which begin in a way of their own.
+    assert {key for key in engine._programs if key[0] != "begin"} <= ready
+
+
+@pytest.mark.parametrize("options", [EngineOptions(plan="stack"), EngineOptions(vectors="card")])
+def test_jobs_of_any_length_need_no_program_of_their_own(options: EngineOptions) -> None:
+    """Nine lengths of 1 to 60 steps an epoch, up to twelve pieces: one program for each number of places."""
+    lengths = (1, 2, 3, 5, 9, 17, 30, 33, 60)
+    task = uneven_task(sizes=tuple(32 * length for length in lengths))
+    learner, looped = TaskLearner(task, RECIPE, options), TaskLearner(task, RECIPE)
+    learner.compile()
+    engine = learner._trainer
+    assert isinstance(engine, Engine)
+    ready = set(engine._programs)
+    for number in (1, 9):
+        jobs = mixed_jobs(learner, number)
+        for job, one, other in zip(jobs, looped.train_many(jobs), learner.train_many(jobs), strict=True):
+            moved = np.linalg.norm(one.weights - job.weights)
+            assert np.linalg.norm(one.weights - here(other.weights)) < 10 * TOLERANCE * moved
+            assert one.loss == pytest.approx(other.loss, rel=1e-4)
+    assert {key for key in engine._programs if key[0] != "begin"} <= ready
+    assert len([key for key in ready if key[0] == "advance"]) == len({key[1] for key in ready}) <= 3

@@ -1,0 +1,41 @@
+"""Jobs cut into pieces of so many steps, where jobs run side by side.
+
+A program is made for a number of steps. Were it the job's own, jobs of other lengths would each need one, and compiling
+one takes longer than many a run; so a job is several calls of one program, which hand on where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+_LONGEST = 16
+"""Steps. A call costs a fraction of a millisecond: little beside so many; and a short job waits for few in vain."""
+_STEPS_A_CALL = 4
+"""Calls that cost as much as a step."""
+
+
+def piece_of(steps: int) -> int:
+    """Steps of a piece, for jobs of at most `steps`: so that the longest has few pieces and little in vain."""
+    if steps <= _LONGEST:
+        return steps
+    lengths = range(_LONGEST, _LONGEST // 2, -1)
+    return min(lengths, key=lambda piece: _STEPS_A_CALL * (-steps % piece) - (-steps // piece))
+
+
+def cut(
+    orders: npt.NDArray[np.int32], steps: npt.NDArray[np.int64], passes: range, piece: int
+) -> Iterator[npt.NDArray[np.int32]]:
+    """The rows of each piece by (job, step, place in the batch), of these passes of `orders` (`batch_orders`) one after
+    the other; `steps` of a pass by job. A job that has ended repeats its last batch."""
+    jobs, all_passes, room, batch_size = orders.shape
+    total = (len(passes) * steps)[:, None]
+    pieces = -(-int(total.max()) // piece)
+    batches = orders.reshape(jobs * all_passes * room, batch_size)
+    begins = (np.arange(jobs) * all_passes + passes.start)[:, None] * room
+    for number in range(pieces):
+        index = np.minimum(np.arange(number * piece, (number + 1) * piece), total - 1)
+        turn, step = np.divmod(index, steps[:, None])
+        yield batches[begins + turn * room + step]

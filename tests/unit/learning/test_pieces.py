@@ -1,0 +1,51 @@
+"""Jobs cut into pieces: every step once, in order, and few in vain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from async_hfl.learning.pieces import cut, piece_of
+
+
+@pytest.mark.parametrize(
+    ("steps", "piece"),
+    # MNIST's jobs have 5 x 6 steps, CIFAR-10's 5 x 10: nothing is computed in vain.
+    [(1, 1), (6, 6), (16, 16), (17, 9), (20, 10), (30, 15), (31, 16), (50, 10), (1445, 16)],
+)
+def test_by_hand(steps: int, piece: int) -> None:
+    assert piece_of(steps) == piece
+
+
+@given(st.integers(1, 100_000))
+def test_a_piece_is_short_and_little_is_in_vain(steps: int) -> None:
+    piece = piece_of(steps)
+    assert piece == steps if steps <= 16 else 9 <= piece <= 16
+    assert -steps % piece < min(steps, 16)
+
+
+def numbered(jobs: int, passes: int, room: int, batch_size: int) -> np.ndarray:
+    return np.arange(jobs * passes * room * batch_size, dtype=np.int32).reshape(jobs, passes, room, batch_size)
+
+
+def test_two_jobs_in_pieces_of_two() -> None:
+    orders = numbered(2, 2, 3, 1)  # job 0: 0 1 2 | 3 4 5, job 1: 6 7 8 | 9 10 11
+    pieces = [piece[:, :, 0].tolist() for piece in cut(orders, np.array([2, 1]), range(2), 2)]
+    assert pieces == [[[0, 1], [6, 9]], [[3, 4], [9, 9]]]
+    assert [piece[:, :, 0].tolist() for piece in cut(orders, np.array([2, 1]), range(1, 2), 2)] == [[[3, 4], [9, 9]]]
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 4), st.integers(1, 16), st.data())
+def test_every_step_once_and_in_order(steps: list[int], passes: int, piece: int, data: st.DataObject) -> None:
+    begin = data.draw(st.integers(0, passes - 1))
+    end = data.draw(st.integers(begin + 1, passes))
+    orders = numbered(len(steps), passes, max(steps) + data.draw(st.integers(0, 2)), 3)
+    pieces = list(cut(orders, np.array(steps), range(begin, end), piece))
+    assert len(pieces) == -(-max(steps) * (end - begin) // piece)
+    together = np.concatenate(pieces, axis=1)
+    for job, own in enumerate(steps):
+        wanted = orders[job, begin:end, :own].reshape(-1, 3)
+        np.testing.assert_array_equal(together[job, : len(wanted)], wanted)
+        assert (together[job, len(wanted) :] == wanted[-1]).all()
