@@ -27,7 +27,7 @@ SHORT = {
     "hpwren": ["cloud.epochs=6", "device.epochs=1", "device.learning_rate=0.05"],
     # An evaluation takes as long as a cloud epoch.
     "cifar10": [
-        *("cloud.epochs=6", "cloud.evaluate_every=3", "gateway.epochs=8", "network.gateways=2", "task.devices=8"),
+        *("cloud.epochs=9", "cloud.evaluate_every=3", "gateway.epochs=8", "network.gateways=2", "task.devices=8"),
         *("task.samples_per_device=200", "task.normalisation=group", "task.partition=iid", "device.epochs=1"),
         *("device.batch_size=20", "device.learning_rate=0.02", "device.proximal_weight=0.0"),
     ],
@@ -45,7 +45,7 @@ def test_the_curve_rises(task: str, tmp_path: Path) -> None:
         assert last < 0.9 * first, "an error falls"
     elif task == "cifar10":
         losses = [row["loss"] for row in run.epochs]
-        assert metrics[-1] > max(metrics[0], 0.15), "guessing gives 0.1"
+        assert metrics[-1] > first + 0.03 > 0.15, "guessing gives 0.1"
         assert losses[-1] < losses[0] < 2.3, "guessing gives 2.3"
     elif task == "shakespeare":
         assert last > MOST_FREQUENT + 0.03

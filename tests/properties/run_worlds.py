@@ -227,7 +227,7 @@ def _rules(plan: Plan, bandwidth: float, learner: NullLearner) -> tuple[GatewayR
     )
     cloud = CloudRules(
         gateways=plan.gateways,
-        epochs=plan.epochs,
+        evaluations=plan.epochs,
         epochs_after_target=0,
         mixing_weight=0.9,
         staleness=StalenessDiscount(),

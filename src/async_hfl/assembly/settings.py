@@ -139,13 +139,14 @@ class CloudSection(Section, frozen=True):
     aggregation: Literal["mix", "average"] = "mix"
     """mix: an upload at once; average: when all gateways have reported."""
     epochs: Count = 1000
-    """H: most aggregations (relay: evaluations) at the cloud."""
+    """H: most aggregations at the cloud; most evaluations where gateways relay, and each device's update is one."""
     epochs_after_target: OrZero = 0
     mixing_weight: Weight = 0.9
     """alpha."""
     max_staleness: Count | Auto = "auto"
     delivery: Literal["reply", "broadcast"] = "reply"
     evaluate_every: Count = 1
+    """Aggregations from one evaluation to the next. A run ends with an evaluation."""
     start: StartSection = StartSection()
     gateway_patience: Positive = 10.0
     """Deployed: seconds that a gateway whose session broke may stay away before its devices are given to others."""
@@ -366,6 +367,16 @@ class Settings(Section, frozen=True):
     evaluation: EvaluationSection = EvaluationSection()
     journal: JournalSection = JournalSection()
     simulation: SimulationSection = SimulationSection()
+
+    @property
+    def most_evaluations(self) -> int:
+        relays = self.gateway.aggregation == "relay"
+        return self.cloud.epochs if relays else max(1, self.cloud.epochs // self.cloud.evaluate_every)
+
+    @property
+    def last_epoch(self) -> int:
+        """Of the cloud, where it does not reach its target."""
+        return self.most_evaluations * self.cloud.evaluate_every
 
 
 class RunChoice(Section, frozen=True):

@@ -91,6 +91,6 @@ def planned(
         group=group,
         family=family if best else group,
         panel=panel or f"{choice.task} · {choice.network} · {choice.preset}",
-        epochs=settings.cloud.epochs,
+        epochs=settings.last_epoch,
         target=settings.task.target,
     )

@@ -11,18 +11,21 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+_WHOLE = 32
+"""Steps of a job that is not cut."""
 _LONGEST = 16
-"""Steps. A call costs a fraction of a millisecond: little beside so many; and a short job waits for few in vain."""
-_STEPS_A_CALL = 4
-"""Calls that cost as much as a step."""
+"""Steps of a piece of longer ones. A call costs a fraction of a millisecond: little beside so many; and a short job
+waits for few in vain."""
+_CALLS_A_STEP = 4
+"""That cost as much as a step."""
 
 
 def piece_of(steps: int) -> int:
     """Steps of a piece, for jobs of at most `steps`: so that the longest has few pieces and little in vain."""
-    if steps <= _LONGEST:
+    if steps <= _WHOLE:
         return steps
     lengths = range(_LONGEST, _LONGEST // 2, -1)
-    return min(lengths, key=lambda piece: _STEPS_A_CALL * (-steps % piece) - (-steps // piece))
+    return min(lengths, key=lambda piece: _CALLS_A_STEP * (-steps % piece) - (-steps // piece))
 
 
 def cut(

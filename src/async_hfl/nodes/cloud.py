@@ -207,7 +207,7 @@ class CloudNode:
         )
 
     def enough(self) -> bool:
-        return self.state.epoch >= self.rules.epochs * self.rules.evaluate_every
+        return self.state.epoch >= self.rules.evaluations * self.rules.evaluate_every
 
     # Evaluation and the end --------------------------------------------------------------------------------------
 

@@ -69,8 +69,8 @@ class GatewayRules:
 @dataclass(frozen=True, slots=True)
 class CloudRules:
     gateways: int
-    epochs: int
-    """H."""
+    evaluations: int
+    """After which a run ends: H, where every cloud epoch is evaluated."""
     epochs_after_target: int
     mixing_weight: float
     """alpha."""
@@ -78,7 +78,7 @@ class CloudRules:
     max_staleness: int
     delivery: Literal["reply", "broadcast"]
     evaluate_every: int
-    """Uploads mixed between evaluations: 1, or 20 where gateways relay single device updates."""
+    """Cloud epochs from one evaluation to the next: usually 1, or 20 where gateways relay single device updates."""
     warmup: bool
     warmup_quorum: float
     warmup_patience: float

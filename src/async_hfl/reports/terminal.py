@@ -53,7 +53,7 @@ class RunView:
     def started(self, run: Any, settings: Any) -> None:
         manifest = run.manifest
         self._name = f"{manifest['method']} · {manifest['task']} · {manifest['network']} · seed {manifest['seed']}"
-        self._epochs, self._target = settings.cloud.epochs, settings.task.target
+        self._epochs, self._target = settings.last_epoch, settings.task.target
         self._began = time.monotonic()
         for warning in manifest.get("warnings", ()):
             sys.stderr.write(f"note: {warning}\n")

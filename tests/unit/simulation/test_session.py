@@ -47,6 +47,24 @@ def without(result: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in result.items() if key not in ("run", "wall_s")}
 
 
+@pytest.mark.parametrize(
+    ("method", "epochs", "every", "rows"),
+    [
+        ("async-hfl", 6, 3, [3, 6]),
+        ("async-hfl", 8, 3, [3, 6]),  # it ends with an evaluation, ...
+        ("async-hfl", 2, 3, [3]),  # ... and has one
+        ("two-tier", 2, 5, [5, 10]),  # each device's update is an epoch: evaluations are counted
+    ],
+)
+def test_a_run_has_so_many_cloud_epochs_however_rarely_it_evaluates(
+    method: str, epochs: int, every: int, rows: list[int], tmp_path: Path
+) -> None:
+    more = (f"cloud.epochs={epochs}", f"cloud.evaluate_every={every}")
+    made = run(tmp_path / "run", method, *more)
+    assert [row["epoch"] for row in made.epochs] == rows
+    assert made.summary["cloud_epochs"] == rows[-1]
+
+
 @pytest.mark.parametrize("method", available("method"))
 def test_cut_off_again_and_again_every_method_ends_as_if_it_never_was(method: str, tmp_path: Path) -> None:
     more = ("cloud.evaluate_every=5",) if method == "two-tier" else ()
