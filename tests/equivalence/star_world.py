@@ -124,7 +124,7 @@ def run_star(
     links = feasible_links(devices, gateways, np.arange(devices), homes, rounds)
     cloud = CloudRules(
         gateways=gateways,
-        evaluations=epochs,
+        epochs=epochs,
         epochs_after_target=0,
         mixing_weight=ALPHA,
         staleness=StalenessDiscount(),

@@ -59,7 +59,7 @@ def test_two_tier_is_fedasync_on_a_star_with_the_same_delays(devices: int, seed:
     star = Star(random.uniform(1, 5, devices), random.uniform(5, 60, devices), random.uniform(1, 9, devices), way_s)
     learner = Towards(random.uniform(-1, 1, (devices, SIZE)))
     simulator, records = run_star(
-        star, learner, seed, Relay, epochs=10, cloud_rules={"evaluate_every": 20, "max_staleness": 100 * devices}
+        star, learner, seed, Relay, epochs=200, cloud_rules={"evaluate_every": 20, "max_staleness": 100 * devices}
     )
 
     rounds = star.download + star.training + star.upload

@@ -45,7 +45,7 @@ def test_the_curve_rises(task: str, tmp_path: Path) -> None:
         assert last < 0.9 * first, "an error falls"
     elif task == "cifar10":
         losses = [row["loss"] for row in run.epochs]
-        assert metrics[-1] > first + 0.03 > 0.15, "guessing gives 0.1"
+        assert metrics[-1] > max(first + 0.03, 0.15), "guessing gives 0.1"
         assert losses[-1] < losses[0] < 2.3, "guessing gives 2.3"
     elif task == "shakespeare":
         assert last > MOST_FREQUENT + 0.03

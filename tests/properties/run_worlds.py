@@ -227,7 +227,7 @@ def _rules(plan: Plan, bandwidth: float, learner: NullLearner) -> tuple[GatewayR
     )
     cloud = CloudRules(
         gateways=plan.gateways,
-        evaluations=plan.epochs,
+        epochs=plan.epochs * (3 if plan.relay else 1),
         epochs_after_target=0,
         mixing_weight=0.9,
         staleness=StalenessDiscount(),

@@ -66,7 +66,7 @@ GATEWAY_RULES = GatewayRules(
 )
 CLOUD_RULES = CloudRules(
     gateways=2,
-    evaluations=100,
+    epochs=100,
     epochs_after_target=0,
     mixing_weight=0.6,
     staleness=StalenessDiscount("polynomial", 1.0),

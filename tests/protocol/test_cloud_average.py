@@ -150,7 +150,7 @@ def test_a_gateway_that_had_nobody_begins_with_the_newest_model() -> None:
 
 
 def test_what_is_held_when_the_run_ends_ends_with_it() -> None:
-    stage = averaging(cloud={"evaluations": 1})
+    stage = averaging(cloud={"epochs": 1})
     g0_reports(stage, at=100)
     stage.returns("d2", (5, -3), at=200, samples=10)
     stage.deliver("cloud", m.Upload, at=210)

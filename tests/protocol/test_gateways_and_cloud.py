@@ -325,7 +325,7 @@ def test_a_cloud_that_lost_its_state_refuses_a_gateway_that_is_ahead_of_it() -> 
 
 
 def test_the_end_gives_everything_open_its_reason() -> None:
-    stage = Stage(cloud={"evaluations": 1})
+    stage = Stage(cloud={"epochs": 1})
     stage.begin(0, 1, 1)
     stage.returns("d0", (1, 1), at=100)  # g0: one mixed, not uploaded; d0 in flight again
     stage.returns("d2", (1, 1), at=110)
@@ -360,7 +360,7 @@ def test_the_end_gives_everything_open_its_reason() -> None:
 
 def test_an_upload_that_the_cloud_mixed_has_no_second_end() -> None:
     """The last answer carries a model and is overtaken by the finish, in every run; nothing may count twice."""
-    stage = Stage(cloud={"evaluations": 1}, gateway={"epochs": 1})
+    stage = Stage(cloud={"epochs": 1}, gateway={"epochs": 1})
     stage.begin(0, 0, 1)
     stage.returns("d2", (1, 1), at=100)
     stage.deliver("cloud", m.Upload, at=110)

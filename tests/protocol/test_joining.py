@@ -583,7 +583,7 @@ def test_an_evaluation_closes_when_the_patience_is_over() -> None:
 
 
 def test_it_is_due_every_period_and_at_the_end() -> None:
-    cloud = running_cloud(assessors=1, assessment_period=3, evaluations=4)
+    cloud = running_cloud(assessors=1, assessment_period=3, epochs=4)
     asked = [bool(sent(says(cloud, 0, upload(n, n - 1), 10.0 * n), m.Assess)) for n in (1, 2, 3, 4)]
     assert asked == [False, False, True, True]
 

@@ -41,7 +41,7 @@ def plainly(value: Any) -> Any:
 
 
 def mixing_story() -> Stage:
-    stage = Stage(gateway=GRADIENTS, cloud={**GRADIENTS, "association_period": 1, "evaluations": 3})
+    stage = Stage(gateway=GRADIENTS, cloud={**GRADIENTS, "association_period": 1, "epochs": 3})
     stage.begin(0, 0, 1)
     stage.returns("d0", (1, 2), at=100)
     stage.returns("d2", (1, 1), at=110)

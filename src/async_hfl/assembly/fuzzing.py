@@ -207,7 +207,7 @@ def _rules(
     evaluate_every = 5 if method.gateway == "relay" else 1
     cloud = CloudRules(
         gateways=links.gateways,
-        evaluations=int(rng.integers(6, 16)),
+        epochs=int(rng.integers(6, 16)) * evaluate_every,
         epochs_after_target=0,
         mixing_weight=0.9,
         staleness=staleness,

@@ -183,7 +183,7 @@ def cloud_node(
     patience = SIMULATED_ASSOCIATION_PATIENCE_S if living is None else 0.5
     rules = CloudRules(
         gateways=links.gateways,
-        evaluations=settings.most_evaluations,
+        epochs=settings.last_epoch,
         epochs_after_target=cloud.epochs_after_target,
         mixing_weight=cloud.mixing_weight,
         staleness=_staleness(settings),

@@ -141,12 +141,13 @@ class CloudSection(Section, frozen=True):
     epochs: Count = 1000
     """H: most aggregations at the cloud; most evaluations where gateways relay, and each device's update is one."""
     epochs_after_target: OrZero = 0
+    """Evaluations that a run goes on for once its target is held."""
     mixing_weight: Weight = 0.9
     """alpha."""
     max_staleness: Count | Auto = "auto"
     delivery: Literal["reply", "broadcast"] = "reply"
     evaluate_every: Count = 1
-    """Aggregations from one evaluation to the next. A run ends with an evaluation."""
+    """Aggregations from one evaluation to the next; the last one is evaluated in any case."""
     start: StartSection = StartSection()
     gateway_patience: Positive = 10.0
     """Deployed: seconds that a gateway whose session broke may stay away before its devices are given to others."""
@@ -369,14 +370,10 @@ class Settings(Section, frozen=True):
     simulation: SimulationSection = SimulationSection()
 
     @property
-    def most_evaluations(self) -> int:
-        relays = self.gateway.aggregation == "relay"
-        return self.cloud.epochs if relays else max(1, self.cloud.epochs // self.cloud.evaluate_every)
-
-    @property
     def last_epoch(self) -> int:
         """Of the cloud, where it does not reach its target."""
-        return self.most_evaluations * self.cloud.evaluate_every
+        relays = self.gateway.aggregation == "relay"
+        return self.cloud.epochs * (self.cloud.evaluate_every if relays else 1)
 
 
 class RunChoice(Section, frozen=True):

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from async_hfl.learning.backend import jax, jnp
+from async_hfl.learning.compilation import like
 from async_hfl.learning.models.model import Model, unflatten
 from async_hfl.learning.objectives import Objective
 from async_hfl.learning.recipe import Shape
 from async_hfl.learning.resident import Resident, gather
 
-_COPIES = 6
-"""Of the weights beside each other: received, current, velocity, gradient, and the call's arguments and answer."""
+_COPIES = 8
+"""Of the weights beside each other: received, current and velocity, the latter two also as they were before a piece;
+the gradient or its sum, and what the group was given and answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,7 @@ def training_bytes(model: Model, objective: Objective, shape: Shape, data: Resid
             outputs, _ = model.apply_in_training(parameters, batch, jnp.ones(shape.batch_size))
         return objective.loss(outputs, wanted).sum()
 
-    like: Any = jax.ShapeDtypeStruct
-    weights, rows = like((model.layout.size,), np.float32), like((shape.batch_size,), np.int32)
+    weights, rows = like(model.layout.size), like(shape.batch_size, dtype=np.int32)
 
     def kept(weights: Any, rows: Any) -> Any:
         return jax.vjp(lambda at: batch_loss(at, rows), weights)[1]

@@ -125,4 +125,5 @@ class CardPlan(StackPlan):
                 tuple(gradients[place] for place in range(places)),
             )
 
-        return {**self._steps(group), "finish": Traced(("finish", places), finish, (self._like(group), like(places)))}
+        finishing = Traced(("finish", places), finish, (self._like(group), like(places)))
+        return {**self._piece_programs(group), "finish": finishing}

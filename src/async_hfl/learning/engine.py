@@ -11,7 +11,7 @@ be begun and collected later.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -59,6 +59,9 @@ class Engine:
         """By a group without its members: many kinds share programs."""
         self._locks: dict[Hashable, Lock] = {}
         self._compiling = Lock()
+        # A device lets whoever orders more pieces than it may queue wait: the others' must not wait with them.
+        several = len(self._devices) if len(self._devices) > 1 and chosen == "stack" else 0
+        self._starters = [ThreadPoolExecutor(1, thread_name_prefix="starter") for _ in range(several)]
 
     def compile(self, room: int, jobs: int) -> None:
         """Compile now what calls will need, all programs at once: compiling leaves Python."""
@@ -80,9 +83,13 @@ class Engine:
         """Hands the devices as many groups as they may queue; the rest, if any, when the results are asked for."""
         groups = self.plan.groups(requests)
 
-        def started(group: Group) -> tuple[Group, Any]:
-            # Returns before the work is done: the other devices get theirs meanwhile.
-            return group, self._start(group, [requests[index] for index in group.members])
+        def started(group: Group) -> tuple[Group, Callable[[], Any]]:
+            # Before the work is done: the other devices get theirs meanwhile.
+            members = [requests[index] for index in group.members]
+            if self._starters:
+                return group, self._starters[group.device].submit(self._start, group, members).result
+            outcome = self._start(group, members)
+            return group, lambda: outcome
 
         running = deque(map(started, islice(groups, QUEUED_GROUPS * len(self._devices))))
 
@@ -113,12 +120,12 @@ class Engine:
     def _collect(
         self,
         group: Group,
-        outcome: Any,
+        outcome: Callable[[], Any],
         requests: Sequence[Request],
         results: dict[int, TrainingResult],
     ) -> None:
         # There may be more places than members.
-        for index, one in zip(group.members, self.plan.collect(group, outcome), strict=False):
+        for index, one in zip(group.members, self.plan.collect(group, outcome()), strict=False):
             samples = len(requests[index].rows)
             results[index] = TrainingResult(
                 weights=one.weights,

@@ -12,20 +12,27 @@ import numpy as np
 import numpy.typing as npt
 
 _WHOLE = 32
-"""Steps of a job that is not cut."""
+"""Steps of a job that is not cut, ..."""
 _LONGEST = 16
-"""Steps of a piece of longer ones. A call costs a fraction of a millisecond: little beside so many; and a short job
-waits for few in vain."""
+"""... and of a piece of longer ones. A call costs a fraction of a millisecond: little beside so many steps; and a short
+job waits for few in vain."""
 _CALLS_A_STEP = 4
 """That cost as much as a step."""
+_LONG = 256
+"""Steps of a job of whose pieces the last may be as empty as it likes."""
 
 
-def piece_of(steps: int) -> int:
-    """Steps of a piece, for jobs of at most `steps`: so that the longest has few pieces and little in vain."""
-    if steps <= _WHOLE:
-        return steps
+def piece_of(steps: int, most: int) -> int:
+    """Steps of a piece of jobs of at most `steps`, whose learner has jobs of up to `most`: so that the longest have few
+    pieces and little in vain, and the lengths are few."""
+    if most <= _LONGEST:
+        return most
+    if most <= _WHOLE:
+        return most if 2 * steps > most else _LONGEST
+    if most >= _LONG:
+        return _LONGEST
     lengths = range(_LONGEST, _LONGEST // 2, -1)
-    return min(lengths, key=lambda piece: _CALLS_A_STEP * (-steps % piece) - (-steps // piece))
+    return min(lengths, key=lambda piece: _CALLS_A_STEP * (-most % piece) - (-most // piece))
 
 
 def cut(

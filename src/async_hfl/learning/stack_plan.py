@@ -86,35 +86,39 @@ class StackPlan:
         self._staging = [Staging(device, model.layout.size) for device in devices]
 
     def expected(self, room: int, jobs: int) -> list[Group]:
-        """Any number of jobs up to all of them; from one model only where it is all of them, as in a warm-up."""
+        """Any number of jobs up to all of them; where all are from one model, as in a warm-up, more at a time."""
         heavy = self._model.bytes >= _HEAVY
         steps = self._shape.steps_per_epoch(room)
         most = min(self.places, max(_FEW, _MOST_BYTES // self._model.bytes))
         numbers = {padded_jobs(number, most, heavy=heavy) for number in range(1, min(jobs, most) + 1)}
         all_at_once = -(-jobs // -(-jobs // self.places))
         together = padded_jobs(all_at_once, self.places, heavy=heavy)
-        alone = [Group(0, (), number, steps, room=room) for number in sorted(numbers)]
-        return [Group(0, (), together, steps, shared=True, room=room), *alone]
+        return [
+            Group(0, (), number, steps, shared, room)
+            for number in sorted({together, *numbers})
+            for shared in (False, True)
+            if shared or number in numbers
+        ]
 
     def groups(self, requests: Sequence[Request]) -> Iterator[Group]:
         """The longest first, and with it those at least half as long: the shorter ones wait for the longest, but an
         accelerator that is half empty is no faster either."""
         steps_of = np.array([self._shape.steps_per_epoch(len(request.rows)) for request in requests])
         order = np.argsort(-steps_of, kind="stable")
+        room = max((request.room for request in requests), default=0)
         while len(order):
             longest = int(steps_of[order[0]])
             alike = int(np.searchsorted(-steps_of[order], -longest / 2, side="left"))
             members, order = order[:alike].tolist(), order[alike:]
             first = requests[members[0]].weights
             shared = all(requests[index].weights is first for index in members)
-            # Weights that lie on the device once need not be sent piece by piece.
+            # Weights that travel once need not travel a group at a time.
             most = self.places if shared else min(self.places, max(_FEW, _MOST_BYTES // self._model.bytes))
             used = min(len(self._devices), -(-alike // min(most, _FEW)))
             parts = used * -(-alike // (used * most))
             for number in range(parts):
                 part = members[alike * number // parts : alike * (number + 1) // parts]
                 places = padded_jobs(len(part), most, heavy=self._model.bytes >= _HEAVY)
-                room = max(requests[index].room for index in part)
                 yield Group(number % used, tuple(part), places, longest, shared, room)
 
     def run(
@@ -146,37 +150,37 @@ class StackPlan:
         orders: npt.NDArray[np.int32],
         sizes: npt.NDArray[np.int32],
     ) -> Through:
-        """All pieces of all jobs, ordered and not waited for."""
+        """All pieces of all jobs, ordered. What is beyond the calls that a device may queue (some 32) is waited for."""
         # Unused places repeat the first job: finite numbers, thrown away.
         unused = slice(len(group.members), None)
         for part in (coefficients, orders, sizes):
             part[unused] = part[0]
         steps = -(-sizes.astype(np.int64) // self._shape.batch_size)
         shape, pieces = self._shape, self._pieces(group)
-        own, samples = jax.device_put((coefficients, sizes), self._devices[group.device])
+        rates, samples = jax.device_put((coefficients, sizes), self._devices[group.device])
         start, at_rest, none = programs["begin"](starts)
         progress = Progress(start, at_rest, none)
         for number, piece in enumerate(cut(orders, steps, range(shape.epochs), pieces.training)):
             first = np.int32(number * pieces.training)
-            progress = programs["advance"](data, own, start, progress, piece, samples, first)
+            progress = programs["advance"](data, rates, start, progress, piece, samples, first)
         total = at_rest
         if shape.gradient:
             for number, piece in enumerate(cut(orders, steps, range(shape.epochs, shape.passes), pieces.gradient)):
                 first = np.int32(number * pieces.gradient)
                 total = programs["add"](data, progress.weights, total, piece, samples, first)
-        return Through(own, start, progress, total, samples)
+        return Through(rates, start, progress, total, samples)
 
     def collect(self, group: Group, outcome: Any) -> Iterator[Collected]:
         return collected_rows(outcome)
 
     def programs(self, group: Group) -> dict[str, Traced]:
-        found = self._steps(group)
+        found = self._piece_programs(group)
         if self._shape.gradient:
             finish: Program = jax.vmap(self._train.mean_gradient)
             found["finish"] = Traced(("finish", group.places), finish, self._like(group).for_gradient)
         return found
 
-    def _steps(self, group: Group) -> dict[str, Traced]:
+    def _piece_programs(self, group: Group) -> dict[str, Traced]:
         """What `_through` calls."""
         places, size, trained = group.places, self._model.layout.size, self._model.trained_size
         pieces, train = self._pieces(group), self._train
@@ -192,13 +196,13 @@ class StackPlan:
         def orders(piece: int) -> Any:
             return like(places, piece, self._shape.batch_size, dtype=np.int32)
 
-        own, start, progress, total, samples = self._like(group)
+        rates, start, progress, total, samples = self._like(group)
         found = {
             "begin": Traced(("begin", places, group.shared), begin, (self._like_starts(group),)),
             "advance": Traced(
                 ("advance", places, pieces.training),
                 advance,
-                (self._data, own, start, progress, orders(pieces.training), samples, first),
+                (self._data, rates, start, progress, orders(pieces.training), samples, first),
             ),
         }
         if self._shape.gradient:
@@ -210,8 +214,8 @@ class StackPlan:
         return found
 
     def _pieces(self, group: Group) -> _Pieces:
-        steps = self._shape.steps_per_epoch(group.room)
-        return _Pieces(piece_of(self._shape.epochs * steps), piece_of(steps))
+        epochs, most = self._shape.epochs, self._shape.steps_per_epoch(group.room)
+        return _Pieces(piece_of(epochs * group.steps, epochs * most), piece_of(group.steps, most))
 
     def _like(self, group: Group) -> Through:
         places, size, trained = group.places, self._model.layout.size, self._model.trained_size

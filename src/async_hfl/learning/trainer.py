@@ -31,7 +31,7 @@ class Request:
     seed: int
     coefficients: npt.NDArray[np.float32]
     room: int
-    """The most samples any job of the same learner has: decides the loop's program, so that no other job does."""
+    """The most samples any job of the same learner has: decides the program, so that no other job does."""
     kin: Kin | None = None
     """Whose gradients the job's will be multiplied with, where vectors stay on an accelerator; None: nobody's."""
 

@@ -150,7 +150,7 @@ class CloudNode:
             for gateway, member in enumerate(state.members):
                 if member.live and gateway not in answered:
                     self.send_global(gateway)
-        if state.epoch % rules.evaluate_every == 0 and assessment.is_due(self):
+        if (state.epoch % rules.evaluate_every == 0 or self.enough()) and assessment.is_due(self):
             state.awaiting[state.epoch] = (state.updates, at)
             if rules.assessors:
                 assessment.begin(self, at)
@@ -207,7 +207,7 @@ class CloudNode:
         )
 
     def enough(self) -> bool:
-        return self.state.epoch >= self.rules.evaluations * self.rules.evaluate_every
+        return self.state.epoch >= self.rules.epochs
 
     # Evaluation and the end --------------------------------------------------------------------------------------
 

@@ -69,8 +69,8 @@ class GatewayRules:
 @dataclass(frozen=True, slots=True)
 class CloudRules:
     gateways: int
-    evaluations: int
-    """After which a run ends: H, where every cloud epoch is evaluated."""
+    epochs: int
+    """H: the last one."""
     epochs_after_target: int
     mixing_weight: float
     """alpha."""

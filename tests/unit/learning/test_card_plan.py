@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from learning_cases import RECIPE, make_job, mixed_jobs, uneven_task, with_noise
+from learning_cases import RECIPE, SIZES, make_job, mixed_jobs, uneven_task, with_noise
 
 from async_hfl.core.aggregation import mix
 from async_hfl.core.far_vector import FarVector, Vector, here
@@ -202,9 +202,11 @@ def counted_model(model: Model) -> Model:
     return Model(layout, init, model.apply, in_training, ("seen",))
 
 
+# Three epochs of 3 steps at most, or of 20: then a job is cut into pieces.
+@pytest.mark.parametrize("sizes", [SIZES, (24, 640, 1, 70)], ids=["whole", "pieces"])
 @pytest.mark.parametrize("recipe", [RECIPE, PLAIN], ids=["gradient", "plain"])
-def test_statistics_are_weights_and_no_part_of_gradients_and_steps(recipe: Recipe) -> None:
-    task = uneven_task()
+def test_statistics_are_weights_and_no_part_of_gradients_and_steps(recipe: Recipe, sizes: tuple[int, ...]) -> None:
+    task = uneven_task(sizes=sizes)
     task = replace(task, model=counted_model(task.model))
     learner = TaskLearner(task, recipe, ON_CARD)
     jobs = mixed_jobs(learner, 4)

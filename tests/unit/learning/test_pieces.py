@@ -11,19 +11,32 @@ from async_hfl.learning.pieces import cut, piece_of
 
 
 @pytest.mark.parametrize(
-    ("steps", "piece"),
-    # MNIST's jobs have 5 x 6 steps, CIFAR-10's 5 x 10: nothing is computed in vain.
-    [(1, 1), (30, 30), (32, 32), (33, 11), (50, 10), (289, 10), (1445, 16)],
+    ("steps", "most", "piece"),
+    [
+        (1, 1, 1),
+        (30, 30, 30),  # MNIST's jobs, all of them: nothing is computed in vain
+        (17, 32, 32),
+        (16, 32, 16),  # not all of 32 for jobs half as long
+        (1, 17, 16),
+        (1, 9, 9),
+        (33, 33, 11),
+        (50, 50, 10),  # CIFAR-10's, likewise
+        (5, 50, 10),
+        (289, 289, 16),
+        (1445, 1445, 16),
+    ],
 )
-def test_by_hand(steps: int, piece: int) -> None:
-    assert piece_of(steps) == piece
+def test_by_hand(steps: int, most: int, piece: int) -> None:
+    assert piece_of(steps, most) == piece
 
 
-@given(st.integers(1, 100_000))
-def test_a_piece_is_short_and_little_is_in_vain(steps: int) -> None:
-    piece = piece_of(steps)
-    assert piece == steps if steps <= 32 else 9 <= piece <= 16
-    assert -steps % piece < min(steps, 16)
+@given(st.integers(1, 100_000), st.data())
+def test_a_piece_is_short_and_little_is_in_vain(most: int, data: st.DataObject) -> None:
+    piece = piece_of(most, most)
+    assert piece == most if most <= 32 else 9 <= piece <= 16
+    assert 16 * (-most % piece) <= most, "the longest have less than a sixteenth in vain"
+    steps = data.draw(st.integers(1, most))
+    assert -steps % piece_of(steps, most) < max(16, steps)
 
 
 def numbered(jobs: int, passes: int, room: int, batch_size: int) -> np.ndarray:

@@ -23,7 +23,7 @@ LATENCY = np.array([10.0, 20.0, 60.0, 20.0, 40.0])
 def registry(gradient: str = "update", utility_scale: str = "mean", link_stretch: float = np.inf) -> Registry:
     rules = CloudRules(
         gateways=2,
-        evaluations=10,
+        epochs=10,
         epochs_after_target=0,
         mixing_weight=0.9,
         staleness=StalenessDiscount(),

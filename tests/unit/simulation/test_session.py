@@ -51,8 +51,9 @@ def without(result: dict[str, Any]) -> dict[str, Any]:
     ("method", "epochs", "every", "rows"),
     [
         ("async-hfl", 6, 3, [3, 6]),
-        ("async-hfl", 8, 3, [3, 6]),  # it ends with an evaluation, ...
-        ("async-hfl", 2, 3, [3]),  # ... and has one
+        ("async-hfl", 8, 3, [3, 6, 8]),
+        ("async-hfl", 2, 3, [2]),
+        ("sync-random", 3, 2, [2, 3]),
         ("two-tier", 2, 5, [5, 10]),  # each device's update is an epoch: evaluations are counted
     ],
 )
