@@ -9,7 +9,7 @@ import numpy as np
 
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import stream
-from async_hfl.learning.batches import batch_orders
+from async_hfl.learning.batches import BatchOrders
 from async_hfl.learning.recipe import Shape
 from async_hfl.learning.samples import Dataset, Samples, Scaling
 from async_hfl.learning.tasks import TASKS, TaskOptions
@@ -85,10 +85,8 @@ def prepare(size: Size, data: str, folder: Path) -> Work:
 def _orders(size: Size, seeds: list[int]) -> np.ndarray[Any, Any]:
     """(clients, epochs, samples): as the library's engine visits them."""
     shape = Shape(size.epochs, size.batch_size, gradient=False)
-    steps = shape.steps_per_epoch(size.samples)
-    orders = np.empty((size.clients, size.epochs, steps, size.batch_size), dtype=np.int32)
     places = np.arange(size.samples, dtype=np.int32)
-    batch_orders(orders, [places] * size.clients, np.array(seeds, dtype=np.uint64), shape)
+    orders = BatchOrders([places] * size.clients, np.array(seeds, dtype=np.uint64), shape).whole()
     return orders.reshape(size.clients, size.epochs, -1)[:, :, : size.samples]
 
 

@@ -68,9 +68,11 @@ def _in_pieces(
     steps = np.array([shape.steps_per_epoch(int(samples))])
     advance, add = jax.jit(job.advance), jax.jit(job.add_gradient)
     progress: Any = Progress(start, nothing, np.zeros(2))
-    for number, rows in enumerate(cut(orders[None], steps, range(shape.epochs), piece)):
-        progress = advance(data, coefficients, start, progress, rows[0], samples, np.int64(number * piece))
+    for number, (turn, step) in enumerate(cut(steps, range(shape.epochs), piece)):
+        progress = advance(
+            data, coefficients, start, progress, orders[turn[0], step[0]], samples, np.int64(number * piece)
+        )
     total: Any = nothing
-    for number, rows in enumerate(cut(orders[None], steps, range(shape.epochs, shape.passes), piece)):
-        total = add(data, progress.weights, total, rows[0], samples, np.int64(number * piece))
+    for number, (turn, step) in enumerate(cut(steps, range(shape.epochs, shape.passes), piece)):
+        total = add(data, progress.weights, total, orders[turn[0], step[0]], samples, np.int64(number * piece))
     return progress.weights, progress.sums, job.mean_gradient(coefficients, start, progress.weights, total, samples)

@@ -1,15 +1,15 @@
 """The order in which each job visits its data.
 
 An epoch's order is the ascending order of the keys hash(seed, epoch, position): it depends on the job's seed and on
-the number of its samples, never on the other jobs of a call nor on any padding, and it is computed for all jobs of a
-call at once.
+the number of its samples, never on the other jobs of a call nor on any padding, and it is computed for many jobs at
+once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from itertools import pairwise
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,6 @@ import numpy.typing as npt
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import scramble_many
 from async_hfl.learning.recipe import Shape
-from async_hfl.learning.runtime import usable_cores
 
 RowNumbers = npt.NDArray[np.int32]
 
@@ -25,63 +24,90 @@ _POSITION_BITS = 24
 """The low bits of a key hold the position: keys are then distinct, so any sorting algorithm gives one order."""
 _POSITION = np.uint64((1 << _POSITION_BITS) - 1)
 _HASH = ~_POSITION
-_THREADS = min(8, usable_cores())
-_WORTH_THREADS = 1 << 15
-"""Keys from which sorting on several cores saves more than it costs; numpy leaves Python while it sorts."""
+_KEYS = 1 << 14
+"""Made at a time: few enough to stay in a core's cache, and in memory that was used before. Threads were no faster."""
 
 
-def batch_orders(
-    orders: npt.NDArray[np.int32], rows: Sequence[RowNumbers], seeds: npt.NDArray[np.uint64], shape: Shape
-) -> None:
-    """Write each job's rows by (job, pass, step, place in the batch) into `orders`.
+@final
+class BatchOrders:
+    """Of the jobs of a group. A pass is drawn up when it is first asked for: an accelerator trains on one while the
+    next is made.
 
     Each epoch is a pass; where the shape asks for a gradient the last pass is in stored order: the one the final
     gradient is taken over. Padding repeats the job's first row: masked, but finite whenever the job's data is.
     """
-    largest = max(len(own) for own in rows)
-    if largest > int(_POSITION):
-        raise DataError(f"a device with {largest} samples exceeds the {int(_POSITION)} that can be put in order")
-    if len(rows) * shape.epochs * largest >= _WORTH_THREADS and len(rows) > 1:
-        stops = [len(rows) * part // _THREADS for part in range(_THREADS + 1)]
 
-        def fill(part: int) -> None:
-            first, last = stops[part], stops[part + 1]
-            _fill(orders[first:last], rows[first:last], seeds[first:last], shape)
+    def __init__(
+        self,
+        rows: Sequence[RowNumbers],
+        seeds: npt.NDArray[np.uint64],
+        shape: Shape,
+        *,
+        places: int | None = None,
+        steps: int | None = None,
+    ) -> None:
+        """`places` for jobs, `steps` a pass for which there is room: as many as there are if not said."""
+        self._shape = shape
+        self._sizes = np.array([len(own) for own in rows], dtype=np.int64)
+        self._largest = int(self._sizes.max())
+        if self._largest > int(_POSITION):
+            raise DataError(
+                f"a device with {self._largest} samples exceeds the {int(_POSITION)} that can be put in order"
+            )
+        room = shape.steps_per_epoch(self._largest) if steps is None else steps
+        self._orders = np.zeros((places or len(rows), shape.passes, room, shape.batch_size), dtype=np.int32)
+        self._stored = np.empty((len(rows), room * shape.batch_size), dtype=np.int32)
+        self._stored[:] = np.array([own[0] for own in rows], dtype=np.int32)[:, None]
+        self._stored[np.arange(self._stored.shape[1]) < self._sizes[:, None]] = np.concatenate(rows)
+        self._hashes = scramble_many(seeds)
+        self._drawn = 0
 
-        list(_sorters().map(fill, range(_THREADS)))
-    else:
-        _fill(orders, rows, seeds, shape)
+    def whole(self) -> RowNumbers:
+        """By (place, pass, step, place in the batch); 0 in places without a job."""
+        self._draw(self._shape.passes)
+        return self._orders
 
+    def batches(self, passes: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> RowNumbers:
+        """Those of these passes and steps, both by (place, any); places without a job have the first job's."""
+        self._draw(int(passes.max()) + 1)
+        jobs = np.arange(len(self._orders))
+        jobs[len(self._sizes) :] = 0
+        found: RowNumbers = self._orders[jobs[:, None], passes, steps]
+        return found
 
-@cache
-def _sorters() -> ThreadPoolExecutor:
-    """Kept: starting threads anew would cost as much as they save."""
-    return ThreadPoolExecutor(_THREADS, thread_name_prefix="orders")
+    def _draw(self, end: int) -> None:
+        """All passes up to that one."""
+        wanted = range(self._drawn, end)
+        if not wanted:
+            return
+        self._drawn = end
+        jobs = len(self._sizes)
+        parts = min(jobs, -(-jobs * len(wanted) * self._largest // _KEYS))
+        stops = [jobs * part // parts for part in range(parts + 1)]
 
+        for first, last in pairwise(stops):
+            self._fill(slice(first, last), wanted)
 
-def _fill(
-    orders: npt.NDArray[np.int32], rows: Sequence[RowNumbers], seeds: npt.NDArray[np.uint64], shape: Shape
-) -> None:
-    if not rows:
-        return
-    sizes = np.array([len(own) for own in rows], dtype=np.int64)
-    largest = int(sizes.max())
-    flat = orders.reshape(len(rows), shape.passes, -1)
-    stored = np.empty((len(rows), flat.shape[-1]), dtype=np.int32)
-    for job, own in enumerate(rows):
-        stored[job, : len(own)] = own
-        stored[job, len(own) :] = own[0]
-    flat[:] = stored[:, None, :]
-    positions = np.arange(largest, dtype=np.uint64)
-    counters = (np.arange(shape.epochs, dtype=np.uint64) << np.uint64(32))[:, None] | positions
-    keys = scramble_many(scramble_many(seeds)[:, None, None] ^ counters)
-    keys &= _HASH
-    keys |= positions
-    if int(sizes.min()) < largest:
-        # Positions beyond a job's data sort last, and stay where they are.
-        beyond = positions >= sizes[:, None].astype(np.uint64)
-        np.bitwise_or(keys, _HASH, out=keys, where=beyond[:, None, :])
-    keys.sort(axis=-1)
-    keys &= _POSITION
-    keys += (np.arange(len(rows), dtype=np.uint64) * np.uint64(stored.shape[1]))[:, None, None]
-    flat[:, : shape.epochs, :largest] = np.take(stored.reshape(-1), keys.view(np.int64))
+    def _fill(self, jobs: slice, passes: range) -> None:
+        stored, largest = self._stored[jobs], self._largest
+        flat = self._orders[jobs].reshape(len(stored), self._shape.passes, -1)
+        flat[:, passes.start : passes.stop, largest:] = stored[:, None, largest:]
+        epochs = range(passes.start, min(passes.stop, self._shape.epochs))
+        if epochs.stop < passes.stop:
+            flat[:, epochs.stop, :largest] = stored[:, :largest]
+        if not epochs:
+            return
+        positions = np.arange(largest, dtype=np.uint64)
+        counters = (np.array(epochs, dtype=np.uint64) << np.uint64(32))[:, None] | positions
+        keys = scramble_many(self._hashes[jobs, None, None] ^ counters)
+        keys &= _HASH
+        keys |= positions
+        sizes = self._sizes[jobs]
+        if int(sizes.min()) < largest:
+            # Positions beyond a job's data sort last, and stay where they are.
+            beyond = positions >= sizes[:, None].astype(np.uint64)
+            np.bitwise_or(keys, _HASH, out=keys, where=beyond[:, None, :])
+        keys.sort(axis=-1)
+        keys &= _POSITION
+        keys += (np.arange(len(stored), dtype=np.uint64) * np.uint64(stored.shape[1]))[:, None, None]
+        flat[:, epochs.start : epochs.stop, :largest] = np.take(stored.reshape(-1), keys.view(np.int64))

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from async_hfl.core.learner import Ahead
 from async_hfl.learning.backend import Array, jax, jnp
+from async_hfl.learning.batches import BatchOrders
 from async_hfl.learning.card import Card
 from async_hfl.learning.card_vector import CardVector
 from async_hfl.learning.compilation import Program, like
@@ -66,7 +67,7 @@ class CardPlan(StackPlan):
         members: Sequence[Request],
         data: Resident,
         coefficients: npt.NDArray[np.float32],
-        orders: npt.NDArray[np.int32],
+        orders: BatchOrders,
         sizes: npt.NDArray[np.int32],
     ) -> _Outcome:
         divisors = np.ones(group.places, np.float32)

@@ -22,7 +22,7 @@ import numpy as np
 
 from async_hfl.core.learner import Ahead, Results, TrainingResult
 from async_hfl.learning.backend import jax
-from async_hfl.learning.batches import batch_orders
+from async_hfl.learning.batches import BatchOrders
 from async_hfl.learning.card_plan import CardPlan
 from async_hfl.learning.compilation import Program, compile_for
 from async_hfl.learning.loop_plan import LoopPlan
@@ -105,15 +105,14 @@ class Engine:
         return collected
 
     def _start(self, group: Group, members: Sequence[Request]) -> Any:
-        shape = self._shape
         coefficients = np.zeros((group.places, 4), dtype=np.float32)
-        orders = np.zeros((group.places, shape.passes, group.steps, shape.batch_size), dtype=np.int32)
         sizes = np.zeros(group.places, dtype=np.int32)
         for place, request in enumerate(members):
             coefficients[place] = request.coefficients
             sizes[place] = len(request.rows)
         seeds = np.array([request.seed for request in members], dtype=np.uint64)
-        batch_orders(orders[: len(members)], [request.rows for request in members], seeds, shape)
+        rows = [request.rows for request in members]
+        orders = BatchOrders(rows, seeds, self._shape, places=group.places, steps=group.steps)
         programs = self._programs_of(group)
         return self.plan.run(programs, group, members, self._data[group.device], coefficients, orders, sizes)
 

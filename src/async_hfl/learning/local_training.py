@@ -64,7 +64,7 @@ class LocalTraining:
     """Layers compute in bfloat16; weights, their gradients' sums, statistics and losses stay as they are."""
 
     def __call__(self, data: Resident, coefficients: Array, start: Array, orders: Array, samples: Array) -> Trained:
-        """The whole job; `start` flat, `orders` as `batch_orders` gives them."""
+        """The whole job; `start` flat, `orders` a job's of `BatchOrders.whole`."""
         epochs, batch_size = self.shape.epochs, self.shape.batch_size
         rates = Coefficients(*coefficients)
         received, statistics = self._named(start)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from async_hfl.core.far_vector import here
 from async_hfl.core.learner import Ahead
 from async_hfl.learning.backend import Array, jnp, lax
+from async_hfl.learning.batches import BatchOrders
 from async_hfl.learning.buckets import padded_steps
 from async_hfl.learning.compilation import Program
 from async_hfl.learning.local_training import LocalTraining
@@ -90,13 +91,13 @@ class LoopPlan:
         members: Sequence[Request],
         data: Resident,
         coefficients: npt.NDArray[np.float32],
-        orders: npt.NDArray[np.int32],
+        orders: BatchOrders,
         sizes: npt.NDArray[np.int32],
     ) -> tuple[Array, ...]:
         starts = self._starts()
         for place, request in enumerate(members):
             starts[place] = here(request.weights)
-        outcome: tuple[Array, ...] = programs["train"](data, coefficients, starts, orders, sizes)
+        outcome: tuple[Array, ...] = programs["train"](data, coefficients, starts, orders.whole(), sizes)
         return outcome
 
     def collect(self, group: Group, outcome: tuple[Array, ...]) -> Iterator[Collected]:

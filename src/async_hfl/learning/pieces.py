@@ -36,16 +36,12 @@ def piece_of(steps: int, most: int) -> int:
 
 
 def cut(
-    orders: npt.NDArray[np.int32], steps: npt.NDArray[np.int64], passes: range, piece: int
-) -> Iterator[npt.NDArray[np.int32]]:
-    """The rows of each piece by (job, step, place in the batch), of these passes of `orders` (`batch_orders`) one after
-    the other; `steps` of a pass by job. A job that has ended repeats its last batch."""
-    jobs, all_passes, room, batch_size = orders.shape
+    steps: npt.NDArray[np.int64], passes: range, piece: int
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Pass and step of each piece's steps, both by (job, step of the piece), where jobs go through these passes one
+    after the other; `steps` of a pass by job. A job that has ended repeats its last step."""
     total = (len(passes) * steps)[:, None]
-    pieces = -(-int(total.max()) // piece)
-    batches = orders.reshape(jobs * all_passes * room, batch_size)
-    begins = (np.arange(jobs) * all_passes + passes.start)[:, None] * room
-    for number in range(pieces):
-        index = np.minimum(np.arange(number * piece, (number + 1) * piece), total - 1)
+    for first in range(0, int(total.max()), piece):
+        index = np.minimum(np.arange(first, first + piece), total - 1)
         turn, step = np.divmod(index, steps[:, None])
-        yield batches[begins + turn * room + step]
+        yield passes.start + turn, step

@@ -13,6 +13,7 @@ from async_hfl.core.far_vector import Vector
 from async_hfl.core.learner import Ahead
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.learning.backend import Array
+from async_hfl.learning.batches import BatchOrders
 from async_hfl.learning.compilation import Program
 from async_hfl.learning.resident import Resident
 from async_hfl.learning.trainer import Request
@@ -84,7 +85,7 @@ class Plan(Protocol):
         members: Sequence[Request],
         data: Resident,
         coefficients: npt.NDArray[np.float32],
-        orders: npt.NDArray[np.int32],
+        orders: BatchOrders,
         sizes: npt.NDArray[np.int32],
     ) -> Any:
         """Started, not done."""

@@ -17,6 +17,7 @@ from async_hfl.core.far_vector import here
 from async_hfl.core.learner import Ahead
 from async_hfl.learning.activations import training_bytes
 from async_hfl.learning.backend import Array, jax, jnp
+from async_hfl.learning.batches import BatchOrders
 from async_hfl.learning.buckets import padded_jobs
 from async_hfl.learning.compilation import Program, like
 from async_hfl.learning.local_training import LocalTraining, Progress
@@ -31,7 +32,7 @@ from async_hfl.learning.trainer import EngineOptions, Request
 
 _MOST_PLACES = 1024
 _MOST_BYTES = 1 << 28
-"""Of weights in a group: while one group trains, the next one's weights travel."""
+"""Of weights in a group: while one group trains, the next one's travel there and the one's before it back."""
 _HEAVY = 1 << 24
 """Bytes of a model of which a handful fills an accelerator."""
 _FEW = 8
@@ -81,24 +82,15 @@ class StackPlan:
         self._data = data
         self._devices = devices
         one = training_bytes(model, objective, shape, data, window)
-        self.places = max(1, min(_MOST_PLACES, options.memory // one.stacked))
+        self.places = max(1, min(_MOST_PLACES, options.memory // one.stacked, max(_FEW, _MOST_BYTES // model.bytes)))
         self.ahead = _AHEAD
         self._staging = [Staging(device, model.layout.size) for device in devices]
 
     def expected(self, room: int, jobs: int) -> list[Group]:
-        """Any number of jobs up to all of them; where all are from one model, as in a warm-up, more at a time."""
-        heavy = self._model.bytes >= _HEAVY
-        steps = self._shape.steps_per_epoch(room)
-        most = min(self.places, max(_FEW, _MOST_BYTES // self._model.bytes))
-        numbers = {padded_jobs(number, most, heavy=heavy) for number in range(1, min(jobs, most) + 1)}
-        all_at_once = -(-jobs // -(-jobs // self.places))
-        together = padded_jobs(all_at_once, self.places, heavy=heavy)
-        return [
-            Group(0, (), number, steps, shared, room)
-            for number in sorted({together, *numbers})
-            for shared in (False, True)
-            if shared or number in numbers
-        ]
+        """Any number of jobs up to all of them."""
+        steps, heavy = self._shape.steps_per_epoch(room), self._model.bytes >= _HEAVY
+        numbers = {padded_jobs(number, self.places, heavy=heavy) for number in range(1, min(jobs, self.places) + 1)}
+        return [Group(0, (), number, steps, shared, room) for number in sorted(numbers) for shared in (False, True)]
 
     def groups(self, requests: Sequence[Request]) -> Iterator[Group]:
         """The longest first, and with it those at least half as long: the shorter ones wait for the longest, but an
@@ -112,14 +104,15 @@ class StackPlan:
             members, order = order[:alike].tolist(), order[alike:]
             first = requests[members[0]].weights
             shared = all(requests[index].weights is first for index in members)
-            # Weights that travel once need not travel a group at a time.
-            most = self.places if shared else min(self.places, max(_FEW, _MOST_BYTES // self._model.bytes))
-            used = min(len(self._devices), -(-alike // min(most, _FEW)))
-            parts = used * -(-alike // (used * most))
-            for number in range(parts):
-                part = members[alike * number // parts : alike * (number + 1) // parts]
-                places = padded_jobs(len(part), most, heavy=self._model.bytes >= _HEAVY)
-                yield Group(number % used, tuple(part), places, longest, shared, room)
+            used = min(len(self._devices), -(-alike // min(self.places, _FEW)))
+            shares = [members[alike * device // used : alike * (device + 1) // used] for device in range(used)]
+            # Full groups, then what is left: where few jobs make a full one, halves would be padded to much more.
+            for begin in range(0, max(map(len, shares)), self.places):
+                for device, share in enumerate(shares):
+                    part = share[begin : begin + self.places]
+                    if part:
+                        places = padded_jobs(len(part), self.places, heavy=self._model.bytes >= _HEAVY)
+                        yield Group(device, tuple(part), places, longest, shared, room)
 
     def run(
         self,
@@ -128,7 +121,7 @@ class StackPlan:
         members: Sequence[Request],
         data: Resident,
         coefficients: npt.NDArray[np.float32],
-        orders: npt.NDArray[np.int32],
+        orders: BatchOrders,
         sizes: npt.NDArray[np.int32],
     ) -> Any:
         weights = [here(request.weights) for request in members]
@@ -147,27 +140,27 @@ class StackPlan:
         starts: Any,
         data: Resident,
         coefficients: npt.NDArray[np.float32],
-        orders: npt.NDArray[np.int32],
+        orders: BatchOrders,
         sizes: npt.NDArray[np.int32],
     ) -> Through:
         """All pieces of all jobs, ordered. What is beyond the calls that a device may queue (some 32) is waited for."""
         # Unused places repeat the first job: finite numbers, thrown away.
         unused = slice(len(group.members), None)
-        for part in (coefficients, orders, sizes):
+        for part in (coefficients, sizes):
             part[unused] = part[0]
         steps = -(-sizes.astype(np.int64) // self._shape.batch_size)
         shape, pieces = self._shape, self._pieces(group)
         rates, samples = jax.device_put((coefficients, sizes), self._devices[group.device])
         start, at_rest, none = programs["begin"](starts)
         progress = Progress(start, at_rest, none)
-        for number, piece in enumerate(cut(orders, steps, range(shape.epochs), pieces.training)):
+        for number, places in enumerate(cut(steps, range(shape.epochs), pieces.training)):
             first = np.int32(number * pieces.training)
-            progress = programs["advance"](data, rates, start, progress, piece, samples, first)
+            progress = programs["advance"](data, rates, start, progress, orders.batches(*places), samples, first)
         total = at_rest
         if shape.gradient:
-            for number, piece in enumerate(cut(orders, steps, range(shape.epochs, shape.passes), pieces.gradient)):
+            for number, places in enumerate(cut(steps, range(shape.epochs, shape.passes), pieces.gradient)):
                 first = np.int32(number * pieces.gradient)
-                total = programs["add"](data, progress.weights, total, piece, samples, first)
+                total = programs["add"](data, progress.weights, total, orders.batches(*places), samples, first)
         return Through(rates, start, progress, total, samples)
 
     def collect(self, group: Group, outcome: Any) -> Iterator[Collected]:

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from async_hfl.core.randomness import scramble
-from async_hfl.learning.batches import batch_orders
+from async_hfl.learning import batches
+from async_hfl.learning.batches import BatchOrders
 from async_hfl.learning.recipe import Shape
 
 OWNED = tuple(np.array(rows, dtype=np.int32) for rows in ([3, 5, 8], [10, 11, 12, 13, 14], [7]))
@@ -14,9 +19,11 @@ def planner(*, epochs: int = 4, batch_size: int = 2, in_stored_order: bool = Fal
 
 
 def orders_of(shape: Shape, devices: list[int], seeds: list[int]) -> np.ndarray:
-    orders = np.empty((len(devices), shape.passes, 3, shape.batch_size), dtype=np.int32)
-    batch_orders(orders, [OWNED[device] for device in devices], np.array(seeds, dtype=np.uint64), shape)
-    return orders.reshape(len(devices), shape.passes, -1)
+    return drawn(shape, devices, seeds, steps=3).whole().reshape(len(devices), shape.passes, -1)
+
+
+def drawn(shape: Shape, devices: list[int], seeds: list[int], **room: int) -> BatchOrders:
+    return BatchOrders([OWNED[device] for device in devices], np.array(seeds, dtype=np.uint64), shape, **room)
 
 
 def test_every_epoch_visits_every_sample_once() -> None:
@@ -59,3 +66,28 @@ def test_orders_are_uniform() -> None:
     firsts = orders_of(plan, [1] * 5000, list(range(5000)))[:, 0, 0]
     counts = np.bincount(firsts - 10, minlength=5)
     assert np.abs(counts - 1000).max() < 120, "four standard deviations"
+
+
+@given(st.data())
+def test_whole_or_pass_by_pass(data: st.DataObject) -> None:
+    """However passes are asked for, in whatever parts the keys are made, beside whatever places without a job."""
+    sizes = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=6))
+    rows = [np.arange(100 * job, 100 * job + size, dtype=np.int32) for job, size in enumerate(sizes)]
+    seeds = np.arange(len(rows), dtype=np.uint64)
+    shape = Shape(data.draw(st.integers(1, 4)), 3, gradient=data.draw(st.booleans()))
+    alone = [BatchOrders([own], seeds[job : job + 1], shape).whole()[0] for job, own in enumerate(rows)]
+    keys = data.draw(st.integers(1, 200))
+    with mock.patch.object(batches, "_KEYS", keys):
+        places = len(rows) + data.draw(st.integers(0, 2))
+        orders = BatchOrders(rows, seeds, shape, places=places)
+        steps = np.array([shape.steps_per_epoch(size) for size in [*sizes, *[sizes[0]] * (places - len(rows))]])
+        for turn in data.draw(st.permutations(range(shape.passes))):
+            step = np.stack([data.draw(st.integers(0, own - 1)) for own in steps])[:, None]
+            found = orders.batches(np.full_like(step, turn), step)
+            for place in range(places):
+                job = place if place < len(rows) else 0
+                assert (found[place, 0] == alone[job][turn, step[place, 0]]).all()
+        whole = orders.whole()
+    for job, own in enumerate(alone):
+        assert (whole[job, :, : own.shape[1]] == own).all()
+    assert not whole[len(rows) :].any()

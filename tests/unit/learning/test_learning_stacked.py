@@ -15,6 +15,7 @@ from async_hfl.learning.buckets import padded_jobs, padded_steps
 from async_hfl.learning.engine import Engine, EngineOptions
 from async_hfl.learning.resident import resident
 from async_hfl.learning.task_learner import TaskLearner
+from async_hfl.learning.trainer import Request
 
 TOLERANCE = 1e-5
 """Of the weights' displacement, in float32 over a few dozen steps."""
@@ -96,6 +97,21 @@ def test_jobs_are_padded_to_few_sizes() -> None:
     assert {padded_jobs(jobs, 8, heavy=True) for jobs in range(1, 9)} == {1, 2, 4, 8}
     assert padded_jobs(7, 5) == 5
     assert padded_jobs(100, 110) == 110
+
+
+def test_full_groups_then_what_is_left() -> None:
+    """Of a model of 18 MB, 14 jobs fill a group and the other 8 need no padding; halves of 11 would be padded to 14."""
+    devices = len(jax.local_devices())
+    task = uneven_task(sizes=(32,), hidden=60_000)
+    engine = Engine(task.model, task.objective, task.train, RECIPE.shape, EngineOptions(plan="stack"))
+    start = np.zeros(task.model.layout.size, np.float32)
+    requests = [Request(start, task.owned[0], seed, RECIPE.coefficients, 32) for seed in range(22 * devices)]
+    groups = list(engine.plan.groups(requests))
+    wanted = [(device, jobs) for jobs in (14, 8) for device in range(devices)]
+    assert [(group.device, group.places) for group in groups] == wanted
+    assert [len(group.members) for group in groups] == [jobs for _, jobs in wanted]
+    assert sorted(member for group in groups for member in group.members) == list(range(22 * devices))
+    assert {group.places for group in engine.plan.expected(32, 22)} == {1, 2, 4, 8, 14}
 
 
 def test_an_engine_serves_jobs_of_several_learners_as_if_alone() -> None:

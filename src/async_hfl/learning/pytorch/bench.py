@@ -17,7 +17,7 @@ import numpy.typing as npt
 from async_hfl.core.errors import TaskError
 from async_hfl.core.randomness import stream_seed
 from async_hfl.core.weights import Layout
-from async_hfl.learning.batches import batch_orders
+from async_hfl.learning.batches import BatchOrders
 from async_hfl.learning.own.blame import Blame
 from async_hfl.learning.own.data import OwnData
 from async_hfl.learning.own.names import LOSSES, METRICS, named
@@ -129,9 +129,7 @@ class Bench:
     def train(self, job: Training) -> Trained:
         torch, recipe = self._torch, self._recipe
         shape, samples = recipe.shape, len(job.rows)
-        steps = shape.steps_per_epoch(samples)
-        orders = np.empty((1, shape.passes, steps, shape.batch_size), dtype=np.int32)
-        batch_orders(orders, [job.rows], np.array([job.seed], dtype=np.uint64), shape)
+        orders = BatchOrders([job.rows], np.array([job.seed], dtype=np.uint64), shape).whole()
         passes = torch.from_numpy(orders[0].reshape(shape.passes, -1)[:, :samples].astype(np.int64))
         torch.manual_seed(job.seed % 2**63)
         self._load(job.weights)
