@@ -22,7 +22,7 @@ from async_hfl.learning.resident import Resident
 
 FORMS: dict[str, dict[str, Callable[[], Model]]] = {
     "mlp": {"": lambda: mlp(561, 128, 6)},
-    "cnn": {"": cnn, "banded": lambda: cnn(banded=True)},
+    "cnn": {"": cnn, "in blocks": lambda: cnn(in_blocks=True)},
     "resnet18-batch": {"": lambda: resnet18("batch")},
     "resnet18-group": {"": lambda: resnet18("group")},
     "character-lstm": {"": character_lstm, "hoisted": lambda: character_lstm(hoisted=True, unroll=4)},

@@ -119,7 +119,7 @@ def _perceptron(hidden: int) -> Callable[[Dataset, TaskOptions], Model]:
 def _small_cnn(data: Dataset, options: TaskOptions) -> Model:
     from async_hfl.learning.models.cnn import cnn
 
-    return cnn(banded=_on_accelerator())
+    return cnn(in_blocks=_on_accelerator())
 
 
 def _resnet(data: Dataset, options: TaskOptions) -> Model:

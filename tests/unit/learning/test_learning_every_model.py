@@ -59,7 +59,7 @@ Made = tuple[Callable[[], Model], Callable[[np.random.Generator, int], Samples],
 MODELS: dict[str, Made] = {
     "mlp": (lambda: mlp(561, 128, 6), flat, 6),
     "cnn": (cnn, lambda random, count: images(random, count, 28, 1), 10),
-    "cnn, banded": (lambda: cnn(banded=True), lambda random, count: images(random, count, 28, 1), 10),
+    "cnn, in blocks": (lambda: cnn(in_blocks=True), lambda random, count: images(random, count, 28, 1), 10),
     "character lstm": (character_lstm, text, 80),
     "character lstm, two layers": (lambda: character_lstm(layers=2), text, 80),
     "series lstm": (series_lstm, series, 0),
@@ -67,7 +67,7 @@ MODELS: dict[str, Made] = {
     "resnet, group norm": (lambda: resnet18(norm="group"), lambda random, count: images(random, count, 32, 3), 10),
 }
 DEEP = {"resnet, batch norm", "resnet, group norm"}
-SLOW = {*DEEP, "cnn, banded", "character lstm, two layers"}
+SLOW = {*DEEP, "cnn, in blocks", "character lstm, two layers"}
 """To compile; the engine sees nothing in them that it does not see in the others."""
 
 

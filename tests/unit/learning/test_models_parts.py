@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from async_hfl.core.errors import InternalError
 from async_hfl.learning.backend import Array, jax, jnp, lax
-from async_hfl.learning.models import banded
+from async_hfl.learning.models import blocks
 from async_hfl.learning.models.convolution import batch_last, biased_max_pool, convolution
 from async_hfl.learning.models.lstm import character_lstm
 from async_hfl.learning.models.model import unflatten
@@ -52,29 +53,41 @@ def test_convolution_as_the_library_has_it(size: int, stride: int, padding: int)
             np.testing.assert_allclose(one, other, atol=1e-12)
 
 
-def test_banded_convolution_is_the_same() -> None:
+@pytest.mark.parametrize(("size", "side"), [(5, 2), (5, 4), (3, 2)])
+def test_convolution_in_blocks_is_the_same(size: int, side: int) -> None:
+    """Pooled with a bias that closes hardly any rectifier."""
     with jax.enable_x64(True):
-        images, weight = drawn(4, 10, 8, 3), drawn(5, 5, 3, 6, seed=2)
+        height, width = 3 * side + size - 1, 2 * side + size - 1
+        images, weight, bias = drawn(4, height, width, 3), drawn(size, size, 3, 6, seed=2), drawn(6, seed=4) + 9
 
-        def ours(images: Array, weight: Array) -> Array:
-            return convolution(batch_last(images), weight)
+        def ours(images: Array, weight: Array, bias: Array) -> Array:
+            return biased_max_pool(convolution(batch_last(images), weight), bias)
 
-        def rows(images: Array, weight: Array) -> Array:
-            return batch_last(banded.banded_convolution(images, weight))
+        def in_blocks(images: Array, weight: Array, bias: Array) -> Array:
+            return batch_last(blocks.pooled_images(blocks.block_convolution(images, weight, side), bias))
 
-        pull = drawn(6, 6, 4, 4, seed=3)
-        found, expected = (jax.vjp(function, images, weight) for function in (rows, ours))
+        pull = drawn(6, 3 * side // 2, side, 4, seed=3)
+        found, expected = (jax.vjp(function, images, weight, bias) for function in (in_blocks, ours))
         np.testing.assert_allclose(found[0], expected[0], atol=1e-12)
         for one, other in zip(found[1](pull), expected[1](pull), strict=True):
             np.testing.assert_allclose(one, other, atol=1e-12)
 
 
-def banded_max_pool(images: Array, bias: Array) -> Array:
+@pytest.mark.parametrize(("size", "side", "width"), [(5, 3, 12), (4, 2, 12), (5, 8, 16), (5, 4, 14)])
+def test_blocks_that_do_not_fit(size: int, side: int, width: int) -> None:
+    with pytest.raises(InternalError, match=f"blocks of {side} x {side}"):
+        blocks.block_convolution(drawn(1, 16, width, 1), drawn(size, size, 1, 1), side)
+
+
+def max_pool_in_blocks(images: Array, bias: Array) -> Array:
     """The accelerator's, in the order of axes of the other one."""
-    return batch_last(banded.biased_max_pool(jnp.transpose(images, (3, 1, 2, 0)), bias))
+    channels, height, width, batch = images.shape
+    windows = images.reshape(channels, height // 2, 2, width // 2, 2, batch).transpose(5, 1, 3, 2, 4, 0)
+    pooled = blocks.biased_max_pool(windows.reshape(batch, height // 2, width // 2, 4, channels), bias)
+    return batch_last(pooled)
 
 
-POOLS = pytest.mark.parametrize("pool", [biased_max_pool, banded_max_pool], ids=["batch last", "banded"])
+POOLS = pytest.mark.parametrize("pool", [biased_max_pool, max_pool_in_blocks], ids=["batch last", "in blocks"])
 
 
 @POOLS

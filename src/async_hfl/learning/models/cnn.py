@@ -6,8 +6,7 @@ import numpy as np
 
 from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.backend import Array, jax
-from async_hfl.learning.models.banded import banded_convolution
-from async_hfl.learning.models.banded import biased_max_pool as max_pool_by_row
+from async_hfl.learning.models.blocks import block_convolution, pooled_images
 from async_hfl.learning.models.convolution import batch_last, biased_max_pool, convolution
 from async_hfl.learning.models.initial import uniform
 from async_hfl.learning.models.model import Model, Parameters
@@ -16,12 +15,14 @@ _FILTER = 5
 _FEW, _MANY, _HIDDEN = 20, 50, 500
 _FEATURES = _MANY * 4 * 4
 """28 x 28 becomes 24 x 24, pooled 12 x 12, then 8 x 8, pooled 4 x 4."""
+_SIDES = {"first": 4, "second": 2}
+"""Of blocks of outputs, by layer."""
 
 
-def cnn(classes: int = 10, *, banded: bool = False) -> Model:
+def cnn(classes: int = 10, *, in_blocks: bool = False) -> Model:
     """For images of 28 x 28 with one channel, (batch, 28, 28, 1); 431,080 parameters with 10 classes.
 
-    `banded`: the same function by larger matrix products, for accelerators.
+    `in_blocks`: the same function by other matrix products, for accelerators.
     """
     layout = Layout(
         (
@@ -54,12 +55,12 @@ def cnn(classes: int = 10, *, banded: bool = False) -> Model:
             images = biased_max_pool(summed, parameters[f"{name}.bias"])
         return dense(parameters, images.reshape(_FEATURES, -1).T)
 
-    def apply_banded(parameters: Parameters, batch: Array) -> Array:
+    def apply_in_blocks(parameters: Parameters, batch: Array) -> Array:
         images = batch
-        for name in ("first", "second"):
-            summed = banded_convolution(images, parameters[f"{name}.weight"])
-            images = max_pool_by_row(summed, parameters[f"{name}.bias"])
+        for name, side in _SIDES.items():
+            blocks = block_convolution(images, parameters[f"{name}.weight"], side)
+            images = pooled_images(blocks, parameters[f"{name}.bias"])
         features = images.transpose(0, 3, 1, 2).reshape(-1, _FEATURES)
         return dense(parameters, features)
 
-    return Model(layout, init, apply_banded if banded else apply)
+    return Model(layout, init, apply_in_blocks if in_blocks else apply)
