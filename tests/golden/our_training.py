@@ -64,15 +64,16 @@ def train(case: Case, seed: int, form: str = "", piece: int | None = None) -> Ou
 def _in_pieces(
     job: LocalTraining, piece: int, data: Resident, coefficients: Any, start: Any, orders: Any, samples: Any
 ) -> tuple[Any, ...]:
-    shape, nothing = job.shape, np.zeros(job.model.trained_size)
+    shape = job.shape
     steps = np.array([shape.steps_per_epoch(int(samples))])
     advance, add = jax.jit(job.advance), jax.jit(job.add_gradient)
-    progress: Any = Progress(start, nothing, np.zeros(2))
+    received, statistics = job.named(start)
+    nothing = {name: np.zeros_like(values) for name, values in received.items()}
+    progress: Any = Progress(received, statistics, nothing, np.zeros(2))
     for number, (turn, step) in enumerate(cut(steps, range(shape.epochs), piece)):
-        progress = advance(
-            data, coefficients, start, progress, orders[turn[0], step[0]], samples, np.int64(number * piece)
-        )
+        rows = orders[turn[0], step[0]]
+        progress = advance(data, coefficients, received, progress, rows, samples, np.int64(number * piece))
     total: Any = nothing
     for number, (turn, step) in enumerate(cut(steps, range(shape.epochs, shape.passes), piece)):
-        total = add(data, progress.weights, total, orders[turn[0], step[0]], samples, np.int64(number * piece))
-    return progress.weights, progress.sums, job.mean_gradient(coefficients, start, progress.weights, total, samples)
+        total = add(data, progress, total, orders[turn[0], step[0]], samples, np.int64(number * piece))
+    return job.flat(progress), progress.sums, job.mean_gradient(coefficients, received, progress, total, samples)

@@ -111,14 +111,15 @@ class CardPlan(StackPlan):
 
     def programs(self, group: Group) -> dict[str, Traced]:
         places, trained, with_gradient = group.places, self._model.trained_size, self._shape.gradient
-        mean_gradient = jax.vmap(self._train.mean_gradient)
+        flat, mean_gradient = jax.vmap(self._train.flat), self._mean_gradient
 
         def finish(job: Through, divisors: Array) -> tuple[tuple[Array, ...], Array, tuple[Array, ...]]:
-            weights = job.progress.weights
+            weights = flat(job.progress)
             if with_gradient:
-                gradients = mean_gradient(*job.for_gradient)
+                gradients = mean_gradient(job)
             else:
-                gradients = ((job.start - weights) / divisors[:, None])[:, :trained]
+                start = flat(job.progress._replace(parameters=job.received))
+                gradients = ((start - weights) / divisors[:, None])[:, :trained]
             finite = jnp.isfinite(weights).all(axis=1, keepdims=True).astype(weights.dtype)
             return (
                 tuple(weights[place] for place in range(places)),

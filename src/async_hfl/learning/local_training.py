@@ -37,20 +37,21 @@ class Trained(NamedTuple):
     """Of the trained part."""
 
 
+Named: TypeAlias = dict[str, Array]
+"""A model's arrays, or those of its trained part."""
+
+
 class Progress(NamedTuple):
     """Where a job is between two pieces."""
 
-    weights: Array
-    """Flat, and ..."""
-    velocity: Array
-    """... of the trained part."""
+    parameters: Named
+    """Trained ones."""
+    statistics: Named
+    velocity: Named
     sums: Array
 
 
 _T = TypeVar("_T")
-_Named: TypeAlias = dict[str, Array]
-_State: TypeAlias = tuple[_Named, _Named, _Named, Array]
-"""Trained parameters, statistics, velocity, loss sums."""
 
 
 @final
@@ -67,29 +68,28 @@ class LocalTraining:
         """The whole job; `start` flat, `orders` a job's of `BatchOrders.whole`."""
         epochs, batch_size = self.shape.epochs, self.shape.batch_size
         rates = Coefficients(*coefficients)
-        received, statistics = self._named(start)
+        received, statistics = self.named(start)
         steps_per_epoch = self._steps_per_epoch(samples)
 
         def rows(turn: Array | int, step: Array) -> Array:
             return lax.dynamic_slice(orders, (turn, step, 0), (1, 1, batch_size)).reshape(batch_size)
 
-        def one_step(index: Array, state: _State) -> _State:
+        def one_step(index: Array, before: Progress) -> Progress:
             epoch, step = lax.div(index, steps_per_epoch), lax.rem(index, steps_per_epoch)
-            return self._step(data, rates, received, samples, rows(epoch, step), epoch, step, state)
+            return self._step(data, rates, received, samples, rows(epoch, step), epoch, step, before)
 
-        def add_batch(step: Array, total: _Named) -> _Named:
+        def add_batch(step: Array, total: Named) -> Named:
             return self._add(data, parameters, statistics, samples, rows(epochs, step), step, total)
 
-        loop: Callable[..., _State] = lax.fori_loop
+        loop: Callable[..., Progress] = lax.fori_loop
         at_rest = jax.tree.map(jnp.zeros_like, received)
-        none = jnp.zeros(2, start.dtype)
-        parameters, statistics, _, sums = loop(
-            0, epochs * steps_per_epoch, one_step, (received, statistics, at_rest, none)
-        )
-        weights = flatten(self.model.layout.names, {**parameters, **statistics})
+        begin = Progress(received, statistics, at_rest, jnp.zeros(2, start.dtype))
+        end = loop(0, epochs * steps_per_epoch, one_step, begin)
+        parameters, statistics, _, sums = end
+        weights = self.flat(end)
         if not self.shape.gradient:
             return Trained(weights, sums, None)
-        add: Callable[..., _Named] = lax.fori_loop
+        add: Callable[..., Named] = lax.fori_loop
         total = add(0, steps_per_epoch, add_batch, at_rest)
         return Trained(weights, sums, self._mean(rates, parameters, received, samples, total))
 
@@ -97,62 +97,54 @@ class LocalTraining:
         self,
         data: Resident,
         coefficients: Array,
-        start: Array,
+        received: Named,
         progress: Progress,
         orders: Array,
         samples: Array,
         first: Array,
     ) -> Progress:
-        """A piece: as many steps as `orders` has rows, from the job's step `first` on."""
+        """A piece: as many steps as `orders` has rows, from the job's step `first` on. `received`: what was trained of
+        the start weights."""
         rates = Coefficients(*coefficients)
-        received, _ = self._named(start)
         steps_per_epoch = self._steps_per_epoch(samples)
 
-        def one_step(turn: Array, state: _State) -> _State:
+        def one_step(turn: Array, before: Progress) -> Progress:
             index = first + turn
             epoch, step = lax.div(index, steps_per_epoch), lax.rem(index, steps_per_epoch)
-            after = self._step(data, rates, received, samples, orders[turn], epoch, step, state)
-            return _where(index < self.shape.epochs * steps_per_epoch, after, state)
+            after = self._step(data, rates, received, samples, orders[turn], epoch, step, before)
+            return _where(index < self.shape.epochs * steps_per_epoch, after, before)
 
         # A fixed number of turns: the accelerator runs ahead without asking the host whether to go on.
-        loop: Callable[..., _State] = lax.fori_loop
-        before = (*self._named(progress.weights), self._trained(progress.velocity), progress.sums)
-        parameters, statistics, velocity, sums = loop(0, len(orders), one_step, before)
-        return Progress(
-            flatten(self.model.layout.names, {**parameters, **statistics}),
-            flatten(self.model.trained, velocity),
-            sums,
-        )
+        loop: Callable[..., Progress] = lax.fori_loop
+        return loop(0, len(orders), one_step, progress)
 
     def add_gradient(
-        self, data: Resident, weights: Array, total: Array, orders: Array, samples: Array, first: Array
-    ) -> Array:
+        self, data: Resident, progress: Progress, total: Named, orders: Array, samples: Array, first: Array
+    ) -> Named:
         """A piece of the last pass: `total` and the summed loss's gradient over these batches."""
-        parameters, statistics = self._named(weights)
 
-        def add_batch(turn: Array, before: _Named) -> _Named:
+        def add_batch(turn: Array, before: Named) -> Named:
             step = first + turn
+            parameters, statistics = progress.parameters, progress.statistics
             after = self._add(data, parameters, statistics, samples, orders[turn], step, before)
             return _where(step < self._steps_per_epoch(samples), after, before)
 
-        loop: Callable[..., _Named] = lax.fori_loop
-        return flatten(self.model.trained, loop(0, len(orders), add_batch, self._trained(total)))
+        loop: Callable[..., Named] = lax.fori_loop
+        return loop(0, len(orders), add_batch, total)
 
-    def mean_gradient(self, coefficients: Array, start: Array, weights: Array, total: Array, samples: Array) -> Array:
-        """Of the regularised loss, from what `add_gradient` has summed."""
-        (parameters, _), (received, _) = self._named(weights), self._named(start)
-        return self._mean(Coefficients(*coefficients), parameters, received, samples, self._trained(total))
+    def mean_gradient(
+        self, coefficients: Array, received: Named, progress: Progress, total: Named, samples: Array
+    ) -> Array:
+        """Of the regularised loss, from what `add_gradient` has summed; flat."""
+        return self._mean(Coefficients(*coefficients), progress.parameters, received, samples, total)
 
-    def _named(self, flat: Array) -> tuple[_Named, _Named]:
+    def named(self, flat: Array) -> tuple[Named, Named]:
         """Trained parameters and statistics."""
         whole = unflatten(self.model.layout, flat)
         return {name: whole[name] for name in self.model.trained}, {name: whole[name] for name in self.model.statistics}
 
-    def _trained(self, flat: Array) -> _Named:
-        """Of a vector as long as the trained part."""
-        missing = self.model.layout.size - self.model.trained_size
-        named, _ = self._named(jnp.concatenate([flat, jnp.zeros(missing, flat.dtype)]) if missing else flat)
-        return named
+    def flat(self, progress: Progress) -> Array:
+        return flatten(self.model.layout.names, {**progress.parameters, **progress.statistics})
 
     def _steps_per_epoch(self, samples: Array) -> Array:
         batch_size = self.shape.batch_size
@@ -161,13 +153,13 @@ class LocalTraining:
     def _batch_gradient(
         self,
         data: Resident,
-        parameters: _Named,
-        statistics: _Named,
+        parameters: Named,
+        statistics: Named,
         samples: Array,
         rows: Array,
         step: Array,
         finished: bool,
-    ) -> tuple[_Named, _Named, Array, Array]:
+    ) -> tuple[Named, Named, Array, Array]:
         """Gradient of the summed loss, statistics, the losses (0 where masked) and how many samples there are."""
         model, batch_size = self.model, self.shape.batch_size
         batch, wanted = gather(data, rows, self.window)
@@ -175,7 +167,7 @@ class LocalTraining:
         real = first + jnp.arange(batch_size) < samples
         precise = next(iter(parameters.values())).dtype
 
-        def total(at: _Named) -> tuple[Array, tuple[Array, _Named]]:
+        def total(at: Named) -> tuple[Array, tuple[Array, Named]]:
             after = statistics
             parameters, given = _halved({**at, **statistics}, batch) if self.half else ({**at, **statistics}, batch)
             if finished or model.apply_in_training is None:
@@ -194,14 +186,14 @@ class LocalTraining:
         self,
         data: Resident,
         rates: Coefficients,
-        received: _Named,
+        received: Named,
         samples: Array,
         rows: Array,
         epoch: Array,
         step: Array,
-        state: _State,
-    ) -> _State:
-        parameters, statistics, velocity, sums = state
+        before: Progress,
+    ) -> Progress:
+        parameters, statistics, velocity, sums = before
         gradient, after, losses, count = self._batch_gradient(
             data, parameters, statistics, samples, rows, step, finished=False
         )
@@ -214,22 +206,23 @@ class LocalTraining:
         )
         moved = jax.tree.map(lambda w, v: w - rates.learning_rate * v, parameters, velocity)
         in_last = (epoch == self.shape.epochs - 1).astype(losses.dtype)
-        return moved, after, velocity, sums + in_last * jnp.stack([losses.sum(), (losses * losses).sum()])
+        sums += in_last * jnp.stack([losses.sum(), (losses * losses).sum()])
+        return Progress(moved, after, velocity, sums)
 
     def _add(
         self,
         data: Resident,
-        parameters: _Named,
-        statistics: _Named,
+        parameters: Named,
+        statistics: Named,
         samples: Array,
         rows: Array,
         step: Array,
-        total: _Named,
-    ) -> _Named:
+        total: Named,
+    ) -> Named:
         gradient, *_ = self._batch_gradient(data, parameters, statistics, samples, rows, step, finished=True)
         return {name: total[name] + gradient[name] for name in total}
 
-    def _mean(self, rates: Coefficients, parameters: _Named, received: _Named, samples: Array, total: _Named) -> Array:
+    def _mean(self, rates: Coefficients, parameters: Named, received: Named, samples: Array, total: Named) -> Array:
         gradient = jax.tree.map(lambda g, w, w_0: _regularised(rates, g / samples, w, w_0), total, parameters, received)
         return flatten(self.model.trained, gradient)
 
@@ -244,7 +237,7 @@ def _where(chosen: Array, after: _T, before: _T) -> _T:
     return kept
 
 
-def _halved(parameters: _Named, batch: Array) -> tuple[_Named, Array]:
+def _halved(parameters: Named, batch: Array) -> tuple[Named, Array]:
     """Floats as bfloat16; symbols stay whole numbers."""
     less = jnp.bfloat16
     return (

@@ -20,7 +20,7 @@ from async_hfl.learning.backend import Array, jax, jnp
 from async_hfl.learning.batches import BatchOrders
 from async_hfl.learning.buckets import padded_jobs
 from async_hfl.learning.compilation import Program, like
-from async_hfl.learning.local_training import LocalTraining, Progress
+from async_hfl.learning.local_training import LocalTraining, Named, Progress
 from async_hfl.learning.models.model import Model
 from async_hfl.learning.objectives import Objective
 from async_hfl.learning.pieces import cut, piece_of
@@ -49,18 +49,14 @@ class _Pieces(NamedTuple):
 
 
 class Through(NamedTuple):
-    """Of jobs that went through their pieces, by place."""
+    """Jobs on their way through their pieces, by place."""
 
     coefficients: Array
-    start: Array
+    received: Named
     progress: Progress
-    total: Array
+    total: Named
     """Summed gradients, where asked for."""
     samples: Array
-
-    @property
-    def for_gradient(self) -> tuple[Array, ...]:
-        return self.coefficients, self.start, self.progress.weights, self.total, self.samples
 
 
 class StackPlan:
@@ -125,19 +121,18 @@ class StackPlan:
         sizes: npt.NDArray[np.int32],
     ) -> Any:
         weights = [here(request.weights) for request in members]
-        rows = weights[:1] if group.shared else [*weights, *[weights[0]] * (group.places - len(weights))]
-        starts = self._staging[group.device].place(rows)
+        if group.shared:
+            starts: tuple[Any, ...] = (weights[0][None],)
+        else:
+            starts = self._staging[group.device].place([*weights, *[weights[0]] * (group.places - len(weights))])
         job = self._through(programs, group, starts, data, coefficients, orders, sizes)
-        outcome: tuple[Array, ...] = (job.progress.weights, job.progress.sums)
-        if self._shape.gradient:
-            outcome = (*outcome, programs["finish"](*job.for_gradient))
-        return self._staging[group.device].bring(outcome)
+        return self._staging[group.device].bring(programs["finish"](job))
 
     def _through(
         self,
         programs: Mapping[str, Program],
         group: Group,
-        starts: Any,
+        starts: tuple[Any, ...],
         data: Resident,
         coefficients: npt.NDArray[np.float32],
         orders: BatchOrders,
@@ -150,37 +145,45 @@ class StackPlan:
             part[unused] = part[0]
         steps = -(-sizes.astype(np.int64) // self._shape.batch_size)
         shape, pieces = self._shape, self._pieces(group)
-        rates, samples = jax.device_put((coefficients, sizes), self._devices[group.device])
-        start, at_rest, none = programs["begin"](starts)
-        progress = Progress(start, at_rest, none)
+        rates, received, progress, total, samples = programs["begin"](starts, coefficients, sizes)
         for number, places in enumerate(cut(steps, range(shape.epochs), pieces.training)):
             first = np.int32(number * pieces.training)
-            progress = programs["advance"](data, rates, start, progress, orders.batches(*places), samples, first)
-        total = at_rest
+            progress = programs["advance"](data, rates, received, progress, orders.batches(*places), samples, first)
         if shape.gradient:
             for number, places in enumerate(cut(steps, range(shape.epochs, shape.passes), pieces.gradient)):
                 first = np.int32(number * pieces.gradient)
-                total = programs["add"](data, progress.weights, total, orders.batches(*places), samples, first)
-        return Through(rates, start, progress, total, samples)
+                total = programs["add"](data, progress, total, orders.batches(*places), samples, first)
+        return Through(rates, received, progress, total, samples)
 
     def collect(self, group: Group, outcome: Any) -> Iterator[Collected]:
         return collected_rows(outcome)
 
     def programs(self, group: Group) -> dict[str, Traced]:
-        found = self._piece_programs(group)
-        if self._shape.gradient:
-            finish: Program = jax.vmap(self._train.mean_gradient)
-            found["finish"] = Traced(("finish", group.places), finish, self._like(group).for_gradient)
-        return found
+        with_gradient, flat, mean_gradient = self._shape.gradient, jax.vmap(self._train.flat), self._mean_gradient
+
+        def finish(job: Through) -> tuple[Array, ...]:
+            outcome = (flat(job.progress), job.progress.sums)
+            return (*outcome, mean_gradient(job)) if with_gradient else outcome
+
+        return {
+            **self._piece_programs(group),
+            "finish": Traced(("finish", group.places), finish, (self._like(group),)),
+        }
+
+    def _mean_gradient(self, job: Through) -> Array:
+        gradients: Array = jax.vmap(self._train.mean_gradient)(*job)
+        return gradients
 
     def _piece_programs(self, group: Group) -> dict[str, Traced]:
         """What `_through` calls."""
-        places, size, trained = group.places, self._model.layout.size, self._model.trained_size
-        pieces, train = self._pieces(group), self._train
+        places, size, pieces, train = group.places, self._model.layout.size, self._pieces(group), self._train
 
-        def begin(starts: tuple[Array, ...]) -> tuple[Array, Array, Array]:
-            start = jnp.broadcast_to(jnp.vstack(starts), (places, size))
-            return start, jnp.zeros((places, trained), start.dtype), jnp.zeros((places, 2), start.dtype)
+        def begin(starts: tuple[Array, ...], coefficients: Array, samples: Array) -> Through:
+            weights = jnp.broadcast_to(jnp.vstack(starts), (places, size))
+            received, statistics = jax.vmap(train.named)(weights)
+            at_rest = jax.tree.map(jnp.zeros_like, received)
+            progress = Progress(received, statistics, at_rest, jnp.zeros((places, 2), weights.dtype))
+            return Through(coefficients, received, progress, at_rest, samples)
 
         advance: Program = jax.vmap(train.advance, in_axes=(None, 0, 0, 0, 0, 0, None))
         add: Program = jax.vmap(train.add_gradient, in_axes=(None, 0, 0, 0, 0, None))
@@ -189,20 +192,20 @@ class StackPlan:
         def orders(piece: int) -> Any:
             return like(places, piece, self._shape.batch_size, dtype=np.int32)
 
-        rates, start, progress, total, samples = self._like(group)
+        rates, received, progress, total, samples = self._like(group)
         found = {
-            "begin": Traced(("begin", places, group.shared), begin, (self._like_starts(group),)),
+            "begin": Traced(("begin", places, group.shared), begin, (self._like_starts(group), rates, samples)),
             "advance": Traced(
                 ("advance", places, pieces.training),
                 advance,
-                (self._data, rates, start, progress, orders(pieces.training), samples, first),
+                (self._data, rates, received, progress, orders(pieces.training), samples, first),
             ),
         }
         if self._shape.gradient:
             found["add"] = Traced(
                 ("add", places, pieces.gradient),
                 add,
-                (self._data, start, total, orders(pieces.gradient), samples, first),
+                (self._data, progress, total, orders(pieces.gradient), samples, first),
             )
         return found
 
@@ -211,11 +214,12 @@ class StackPlan:
         return _Pieces(piece_of(epochs * group.steps, epochs * most), piece_of(group.steps, most))
 
     def _like(self, group: Group) -> Through:
-        places, size, trained = group.places, self._model.layout.size, self._model.trained_size
-        progress = Progress(like(places, size), like(places, trained), like(places, 2))
-        return Through(
-            like(places, 4), like(places, size), progress, like(places, trained), like(places, dtype=np.int32)
-        )
+        places, layout = group.places, self._model.layout
+        shapes = {name: like(places, *shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+        trained = {name: shapes[name] for name in self._model.trained}
+        statistics = {name: shapes[name] for name in self._model.statistics}
+        progress = Progress(trained, statistics, trained, like(places, 2))
+        return Through(like(places, 4), trained, progress, trained, like(places, dtype=np.int32))
 
     def _like_starts(self, group: Group) -> Any:
-        return self._staging[0].like(1 if group.shared else group.places)
+        return (like(1, self._model.layout.size),) if group.shared else self._staging[0].like(group.places)
