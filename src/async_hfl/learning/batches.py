@@ -8,6 +8,8 @@ once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from itertools import pairwise
 from typing import final
 
@@ -17,6 +19,7 @@ import numpy.typing as npt
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import scramble_many
 from async_hfl.learning.recipe import Shape
+from async_hfl.learning.runtime import usable_cores
 
 RowNumbers = npt.NDArray[np.int32]
 
@@ -25,13 +28,14 @@ _POSITION_BITS = 24
 _POSITION = np.uint64((1 << _POSITION_BITS) - 1)
 _HASH = ~_POSITION
 _KEYS = 1 << 14
-"""Made at a time: few enough to stay in a core's cache, and in memory that was used before. Threads were no faster."""
+"""Made at a time: few enough to stay in a core's cache, and in memory that was used before. Threads that share a pass
+were slower: they wait for each other between any two operations."""
 
 
 @final
 class BatchOrders:
-    """Of the jobs of a group. A pass is drawn up when it is first asked for: an accelerator trains on one while the
-    next is made.
+    """Of the jobs of a group, drawn up pass by pass as they are asked for: an accelerator trains on one while the next
+    is made.
 
     Each epoch is a pass; where the shape asks for a gradient the last pass is in stored order: the one the final
     gradient is taken over. Padding repeats the job's first row: masked, but finite whenever the job's data is.
@@ -61,32 +65,43 @@ class BatchOrders:
         self._stored[np.arange(self._stored.shape[1]) < self._sizes[:, None]] = np.concatenate(rows)
         self._hashes = scramble_many(seeds)
         self._drawn = 0
+        self._drawing: tuple[int, Future[None]] | None = None
+        """Up to which pass."""
 
     def whole(self) -> RowNumbers:
         """By (place, pass, step, place in the batch); 0 in places without a job."""
-        self._draw(self._shape.passes)
+        self._have(self._shape.passes)
         return self._orders
 
     def batches(self, passes: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> RowNumbers:
         """Those of these passes and steps, both by (place, any); places without a job have the first job's."""
-        self._draw(int(passes.max()) + 1)
+        end = int(passes.max()) + 1
+        self._have(end)
         jobs = np.arange(len(self._orders))
         jobs[len(self._sizes) :] = 0
         found: RowNumbers = self._orders[jobs[:, None], passes, steps]
+        self.ahead(end + 1)
         return found
 
-    def _draw(self, end: int) -> None:
-        """All passes up to that one."""
-        wanted = range(self._drawn, end)
-        if not wanted:
-            return
-        self._drawn = end
-        jobs = len(self._sizes)
-        parts = min(jobs, -(-jobs * len(wanted) * self._largest // _KEYS))
-        stops = [jobs * part // parts for part in range(parts + 1)]
+    def ahead(self, end: int = 1) -> None:
+        """Draw up so many passes beside what the caller does meanwhile."""
+        if self._drawing is None and self._drawn < end <= self._shape.passes:
+            self._drawing = end, _drawers().submit(self._draw, range(self._drawn, end))
 
-        for first, last in pairwise(stops):
-            self._fill(slice(first, last), wanted)
+    def _have(self, end: int) -> None:
+        if self._drawn < end and self._drawing is not None:
+            self._drawn, drawing = self._drawing
+            self._drawing = None
+            drawing.result()
+        if self._drawn < end:
+            self._draw(range(self._drawn, end))
+            self._drawn = end
+
+    def _draw(self, passes: range) -> None:
+        jobs = len(self._sizes)
+        parts = min(jobs, -(-jobs * len(passes) * self._largest // _KEYS))
+        for first, last in pairwise(jobs * part // parts for part in range(parts + 1)):
+            self._fill(slice(first, last), passes)
 
     def _fill(self, jobs: slice, passes: range) -> None:
         stored, largest = self._stored[jobs], self._largest
@@ -111,3 +126,8 @@ class BatchOrders:
         keys &= _POSITION
         keys += (np.arange(len(stored), dtype=np.uint64) * np.uint64(stored.shape[1]))[:, None, None]
         flat[:, epochs.start : epochs.stop, :largest] = np.take(stored.reshape(-1), keys.view(np.int64))
+
+
+@cache
+def _drawers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(usable_cores(), thread_name_prefix="orders")

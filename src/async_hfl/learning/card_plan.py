@@ -70,6 +70,7 @@ class CardPlan(StackPlan):
         orders: BatchOrders,
         sizes: npt.NDArray[np.int32],
     ) -> _Outcome:
+        orders.ahead()
         divisors = np.ones(group.places, np.float32)
         for place, request in enumerate(members):
             if request.kin is not None:

@@ -120,6 +120,7 @@ class StackPlan:
         orders: BatchOrders,
         sizes: npt.NDArray[np.int32],
     ) -> Any:
+        orders.ahead()
         weights = [here(request.weights) for request in members]
         if group.shared:
             starts: tuple[Any, ...] = (weights[0][None],)

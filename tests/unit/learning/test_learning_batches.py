@@ -82,6 +82,7 @@ def test_whole_or_pass_by_pass(data: st.DataObject) -> None:
         orders = BatchOrders(rows, seeds, shape, places=places)
         steps = np.array([shape.steps_per_epoch(size) for size in [*sizes, *[sizes[0]] * (places - len(rows))]])
         for turn in data.draw(st.permutations(range(shape.passes))):
+            orders.ahead(data.draw(st.integers(0, shape.passes + 1)))
             step = np.stack([data.draw(st.integers(0, own - 1)) for own in steps])[:, None]
             found = orders.batches(np.full_like(step, turn), step)
             for place in range(places):
