@@ -15,8 +15,8 @@ from async_hfl.learning.recipe import Shape
 from async_hfl.learning.resident import Resident, gather
 
 _COPIES = 8
-"""Of the weights beside each other: received, current and velocity, the latter two also as they were before a piece;
-the gradient or its sum, and what the group was given and answers."""
+"""Of the weights beside each other: what the group was given, received ones, current ones and velocity, the latter two
+also as they were before a piece; the gradient and its sum."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ _POSITION = np.uint64((1 << _POSITION_BITS) - 1)
 _HASH = ~_POSITION
 _KEYS = 1 << 14
 """Made at a time: few enough to stay in a core's cache, and in memory that was used before. Threads that share a pass
-were slower: they wait for each other between any two operations."""
+of 36,000 or 110,000 keys were slower: they wait for each other between any two operations."""
 
 
 @final
@@ -75,24 +75,25 @@ class BatchOrders:
 
     def batches(self, passes: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> RowNumbers:
         """Those of these passes and steps, both by (place, any); places without a job have the first job's."""
-        end = int(passes.max()) + 1
+        begin, end = int(passes.min()), int(passes.max()) + 1
         self._have(end)
         jobs = np.arange(len(self._orders))
         jobs[len(self._sizes) :] = 0
         found: RowNumbers = self._orders[jobs[:, None], passes, steps]
-        self.ahead(end + 1)
+        self.ahead(end + (end - begin))  # as many again: what comes next will hardly ask for more
         return found
 
-    def ahead(self, end: int = 1) -> None:
-        """Draw up so many passes beside what the caller does meanwhile."""
-        if self._drawing is None and self._drawn < end <= self._shape.passes:
+    def ahead(self, end: int) -> None:
+        """Draw up so many passes, or all there are, beside what the caller does meanwhile; not while that goes on."""
+        end = min(end, self._shape.passes)
+        if self._drawing is None and self._drawn < end:
             self._drawing = end, _drawers().submit(self._draw, range(self._drawn, end))
 
     def _have(self, end: int) -> None:
         if self._drawn < end and self._drawing is not None:
-            self._drawn, drawing = self._drawing
-            self._drawing = None
+            (drawn, drawing), self._drawing = self._drawing, None
             drawing.result()
+            self._drawn = drawn
         if self._drawn < end:
             self._draw(range(self._drawn, end))
             self._drawn = end
@@ -130,4 +131,5 @@ class BatchOrders:
 
 @cache
 def _drawers() -> ThreadPoolExecutor:
+    """Kept: to start threads anew costs as much as they save. One is busy for each group that is being started."""
     return ThreadPoolExecutor(usable_cores(), thread_name_prefix="orders")

@@ -20,7 +20,8 @@ from async_hfl.learning.card import Card
 from async_hfl.learning.card_vector import CardVector
 from async_hfl.learning.compilation import Program, like
 from async_hfl.learning.kin import Kin
-from async_hfl.learning.models.model import Model
+from async_hfl.learning.local_training import Named
+from async_hfl.learning.models.model import Model, flatten
 from async_hfl.learning.objectives import Objective
 from async_hfl.learning.plan import Collected, Group, Traced
 from async_hfl.learning.recipe import Shape
@@ -70,7 +71,7 @@ class CardPlan(StackPlan):
         orders: BatchOrders,
         sizes: npt.NDArray[np.int32],
     ) -> _Outcome:
-        orders.ahead()
+        self._draw_ahead(group, orders, sizes)
         divisors = np.ones(group.places, np.float32)
         for place, request in enumerate(members):
             if request.kin is not None:
@@ -111,16 +112,20 @@ class CardPlan(StackPlan):
             yield Collected(weights, loss, squared_loss, outcome.gradients[place] if self._shape.gradient else None)
 
     def programs(self, group: Group) -> dict[str, Traced]:
-        places, trained, with_gradient = group.places, self._model.trained_size, self._shape.gradient
-        flat, mean_gradient = jax.vmap(self._train.flat), self._mean_gradient
+        places, with_gradient = group.places, self._shape.gradient
+        flat, mean_gradient, trained = jax.vmap(self._train.flat), self._mean_gradient, self._model.trained
+
+        def mean_step(received: Named, trained_to: Named, divisor: Array) -> Array:
+            return flatten(trained, {name: (received[name] - trained_to[name]) / divisor for name in trained})
+
+        mean_steps = jax.vmap(mean_step)
 
         def finish(job: Through, divisors: Array) -> tuple[tuple[Array, ...], Array, tuple[Array, ...]]:
             weights = flat(job.progress)
             if with_gradient:
                 gradients = mean_gradient(job)
             else:
-                start = flat(job.progress._replace(parameters=job.received))
-                gradients = ((start - weights) / divisors[:, None])[:, :trained]
+                gradients = mean_steps(job.received, job.progress.parameters, divisors)
             finite = jnp.isfinite(weights).all(axis=1, keepdims=True).astype(weights.dtype)
             return (
                 tuple(weights[place] for place in range(places)),

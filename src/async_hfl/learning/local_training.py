@@ -38,7 +38,7 @@ class Trained(NamedTuple):
 
 
 Named: TypeAlias = dict[str, Array]
-"""A model's arrays, or those of its trained part."""
+"""A model's arrays, or some of them: those that are trained, or its statistics."""
 
 
 class Progress(NamedTuple):

@@ -32,7 +32,8 @@ from async_hfl.learning.trainer import EngineOptions, Request
 
 _MOST_PLACES = 1024
 _MOST_BYTES = 1 << 28
-"""Of weights in a group: while one group trains, the next one's travel there and the one's before it back."""
+"""Of weights in a group of more than a few jobs: while it trains, those of the next group travel to the device, and
+those of the last one back."""
 _HEAVY = 1 << 24
 """Bytes of a model of which a handful fills an accelerator."""
 _FEW = 8
@@ -55,7 +56,7 @@ class Through(NamedTuple):
     received: Named
     progress: Progress
     total: Named
-    """Summed gradients, where asked for."""
+    """Summed gradients; empty where none are asked for."""
     samples: Array
 
 
@@ -89,7 +90,7 @@ class StackPlan:
         return [Group(0, (), number, steps, shared, room) for number in sorted(numbers) for shared in (False, True)]
 
     def groups(self, requests: Sequence[Request]) -> Iterator[Group]:
-        """The longest first, and with it those at least half as long: the shorter ones wait for the longest, but an
+        """The longest first, and with it those more than half as long: the shorter ones wait for the longest, but an
         accelerator that is half empty is no faster either."""
         steps_of = np.array([self._shape.steps_per_epoch(len(request.rows)) for request in requests])
         order = np.argsort(-steps_of, kind="stable")
@@ -101,9 +102,10 @@ class StackPlan:
             first = requests[members[0]].weights
             shared = all(requests[index].weights is first for index in members)
             used = min(len(self._devices), -(-alike // min(self.places, _FEW)))
-            shares = [members[alike * device // used : alike * (device + 1) // used] for device in range(used)]
+            # Dealt in turn, so that devices finish together.
+            shares = [members[device::used] for device in range(used)]
             # Full groups, then what is left: where few jobs make a full one, halves would be padded to much more.
-            for begin in range(0, max(map(len, shares)), self.places):
+            for begin in range(0, len(shares[0]), self.places):
                 for device, share in enumerate(shares):
                     part = share[begin : begin + self.places]
                     if part:
@@ -120,14 +122,19 @@ class StackPlan:
         orders: BatchOrders,
         sizes: npt.NDArray[np.int32],
     ) -> Any:
-        orders.ahead()
+        self._draw_ahead(group, orders, sizes)
         weights = [here(request.weights) for request in members]
         if group.shared:
-            starts: tuple[Any, ...] = (weights[0][None],)
+            starts: tuple[Any, ...] = (np.asarray(weights[0], np.float32)[None],)
         else:
             starts = self._staging[group.device].place([*weights, *[weights[0]] * (group.places - len(weights))])
         job = self._through(programs, group, starts, data, coefficients, orders, sizes)
         return self._staging[group.device].bring(programs["finish"](job))
+
+    def _draw_ahead(self, group: Group, orders: BatchOrders, sizes: npt.NDArray[np.int32]) -> None:
+        """What the first piece will ask for, while the weights are sent."""
+        shortest = self._shape.steps_per_epoch(int(sizes[: len(group.members)].min()))
+        orders.ahead(-(-self._pieces(group).training // shortest))
 
     def _through(
         self,
@@ -147,13 +154,13 @@ class StackPlan:
         steps = -(-sizes.astype(np.int64) // self._shape.batch_size)
         shape, pieces = self._shape, self._pieces(group)
         rates, received, progress, total, samples = programs["begin"](starts, coefficients, sizes)
-        for number, places in enumerate(cut(steps, range(shape.epochs), pieces.training)):
+        for number, visited in enumerate(cut(steps, range(shape.epochs), pieces.training)):
             first = np.int32(number * pieces.training)
-            progress = programs["advance"](data, rates, received, progress, orders.batches(*places), samples, first)
+            progress = programs["advance"](data, rates, received, progress, orders.batches(*visited), samples, first)
         if shape.gradient:
-            for number, places in enumerate(cut(steps, range(shape.epochs, shape.passes), pieces.gradient)):
+            for number, visited in enumerate(cut(steps, range(shape.epochs, shape.passes), pieces.gradient)):
                 first = np.int32(number * pieces.gradient)
-                total = programs["add"](data, progress, total, orders.batches(*places), samples, first)
+                total = programs["add"](data, progress, total, orders.batches(*visited), samples, first)
         return Through(rates, received, progress, total, samples)
 
     def collect(self, group: Group, outcome: Any) -> Iterator[Collected]:
@@ -178,13 +185,14 @@ class StackPlan:
     def _piece_programs(self, group: Group) -> dict[str, Traced]:
         """What `_through` calls."""
         places, size, pieces, train = group.places, self._model.layout.size, self._pieces(group), self._train
+        with_gradient = self._shape.gradient
 
         def begin(starts: tuple[Array, ...], coefficients: Array, samples: Array) -> Through:
             weights = jnp.broadcast_to(jnp.vstack(starts), (places, size))
             received, statistics = jax.vmap(train.named)(weights)
             at_rest = jax.tree.map(jnp.zeros_like, received)
             progress = Progress(received, statistics, at_rest, jnp.zeros((places, 2), weights.dtype))
-            return Through(coefficients, received, progress, at_rest, samples)
+            return Through(coefficients, received, progress, at_rest if with_gradient else {}, samples)
 
         advance: Program = jax.vmap(train.advance, in_axes=(None, 0, 0, 0, 0, 0, None))
         add: Program = jax.vmap(train.add_gradient, in_axes=(None, 0, 0, 0, 0, None))
@@ -202,7 +210,7 @@ class StackPlan:
                 (self._data, rates, received, progress, orders(pieces.training), samples, first),
             ),
         }
-        if self._shape.gradient:
+        if with_gradient:
             found["add"] = Traced(
                 ("add", places, pieces.gradient),
                 add,
@@ -220,7 +228,8 @@ class StackPlan:
         trained = {name: shapes[name] for name in self._model.trained}
         statistics = {name: shapes[name] for name in self._model.statistics}
         progress = Progress(trained, statistics, trained, like(places, 2))
-        return Through(like(places, 4), trained, progress, trained, like(places, dtype=np.int32))
+        total = trained if self._shape.gradient else {}
+        return Through(like(places, 4), trained, progress, total, like(places, dtype=np.int32))
 
     def _like_starts(self, group: Group) -> Any:
         return (like(1, self._model.layout.size),) if group.shared else self._staging[0].like(group.places)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,3 +93,12 @@ def test_whole_or_pass_by_pass(data: st.DataObject) -> None:
     for job, own in enumerate(alone):
         assert (whole[job, :, : own.shape[1]] == own).all()
     assert not whole[len(rows) :].any()
+
+
+def test_what_failed_is_drawn_up_again() -> None:
+    orders, expected = (drawn(planner(), [1], [4]) for _ in range(2))
+    with mock.patch.object(batches, "scramble_many", side_effect=MemoryError):
+        orders.ahead(2)
+        with pytest.raises(MemoryError):
+            orders.whole()
+    assert (orders.whole() == expected.whole()).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -99,19 +100,37 @@ def test_jobs_are_padded_to_few_sizes() -> None:
     assert padded_jobs(100, 110) == 110
 
 
-def test_full_groups_then_what_is_left() -> None:
-    """Of a model of 18 MB, 14 jobs fill a group and the other 8 need no padding; halves of 11 would be padded to 14."""
+@pytest.fixture(scope="module")
+def heavy() -> Engine:
+    """Of a model of 18 MB: 14 jobs fill a group."""
+    task = uneven_task(sizes=(640,), hidden=60_000)
+    return Engine(task.model, task.objective, task.train, RECIPE.shape, EngineOptions(plan="stack"))
+
+
+def requests_of(engine: Engine, samples: Sequence[int]) -> list[Request]:
+    start = np.zeros(1, np.float32)  # nothing is trained here
+    rows = np.arange(640, dtype=np.int32)
+    return [Request(start, rows[:size], seed, RECIPE.coefficients, 640) for seed, size in enumerate(samples)]
+
+
+def test_full_groups_then_what_is_left(heavy: Engine) -> None:
+    """Halves of 11 would be padded to 14."""
     devices = len(jax.local_devices())
-    task = uneven_task(sizes=(32,), hidden=60_000)
-    engine = Engine(task.model, task.objective, task.train, RECIPE.shape, EngineOptions(plan="stack"))
-    start = np.zeros(task.model.layout.size, np.float32)
-    requests = [Request(start, task.owned[0], seed, RECIPE.coefficients, 32) for seed in range(22 * devices)]
-    groups = list(engine.plan.groups(requests))
+    groups = list(heavy.plan.groups(requests_of(heavy, [32] * 22 * devices)))
     wanted = [(device, jobs) for jobs in (14, 8) for device in range(devices)]
     assert [(group.device, group.places) for group in groups] == wanted
     assert [len(group.members) for group in groups] == [jobs for _, jobs in wanted]
     assert sorted(member for group in groups for member in group.members) == list(range(22 * devices))
-    assert {group.places for group in engine.plan.expected(32, 22)} == {1, 2, 4, 8, 14}
+    assert {group.places for group in heavy.plan.expected(32, 22)} == {1, 2, 4, 8, 14}
+
+
+def test_every_device_has_as_much_to_do(heavy: Engine) -> None:
+    devices = len(jax.local_devices())
+    requests = requests_of(heavy, [640, 352] * 14 * devices)  # 20 and 11 steps
+    samples = [0] * devices
+    for group in heavy.plan.groups(requests):
+        samples[group.device] += max(len(requests[member].rows) for member in group.members)
+    assert samples == [640 + 352] * devices
 
 
 def test_an_engine_serves_jobs_of_several_learners_as_if_alone() -> None:

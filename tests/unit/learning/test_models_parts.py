@@ -73,10 +73,12 @@ def test_convolution_in_blocks_is_the_same(size: int, side: int) -> None:
             np.testing.assert_allclose(one, other, atol=1e-12)
 
 
-@pytest.mark.parametrize(("size", "side", "width"), [(5, 3, 12), (4, 2, 12), (5, 8, 16), (5, 4, 14)])
-def test_blocks_that_do_not_fit(size: int, side: int, width: int) -> None:
+@pytest.mark.parametrize(
+    ("filters", "side", "width"), [((5, 5), 3, 12), ((4, 4), 2, 12), ((5, 5), 8, 16), ((5, 5), 4, 14), ((5, 3), 2, 12)]
+)
+def test_blocks_that_do_not_fit(filters: tuple[int, int], side: int, width: int) -> None:
     with pytest.raises(InternalError, match=f"blocks of {side} x {side}"):
-        blocks.block_convolution(drawn(1, 16, width, 1), drawn(size, size, 1, 1), side)
+        blocks.block_convolution(drawn(1, 16, width, 1), drawn(*filters, 1, 1), side)
 
 
 def max_pool_in_blocks(images: Array, bias: Array) -> Array:

@@ -28,7 +28,7 @@ def block_convolution(images: Array, weight: Array, side: int) -> Array:
     the block, row and column of the window in it, place in the window, output)."""
     size, outputs = weight.shape[0], weight.shape[-1]
     batch, height, width, _ = images.shape
-    if side % 2 or (size - 1) % side or height % side or width % side:
+    if side % 2 or (size - 1) % side or weight.shape[1] != size or height % side or width % side:
         raise InternalError(f"blocks of {side} x {side} do not fit filters of {size} and images of {height} x {width}")
     squares, matrix = _squares(images, side, (size - 1) // side), _matrix(weight, side)
     summed = squares.reshape(-1, len(matrix)) @ matrix
