@@ -53,6 +53,16 @@ def training_bytes(model: Model, objective: Objective, shape: Shape, data: Resid
     return TrainingBytes(4 * model.layout.size, saved + 2 * largest)
 
 
+def answering_bytes(model: Model, data: Resident, window: int, rows: int) -> int:
+    """The largest array there is while a model answers so many samples."""
+
+    def answers(weights: Any, rows: Any) -> Any:
+        return model.apply(unflatten(model.layout, weights), gather(data, rows, window)[0])
+
+    make: Any = jax.make_jaxpr(answers)
+    return _largest(make(like(model.layout.size), like(rows, dtype=np.int32)).jaxpr)
+
+
 def _bytes(array: Any) -> int:
     return int(np.prod(array.shape, dtype=np.int64)) * int(array.dtype.itemsize)
 

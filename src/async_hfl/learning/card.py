@@ -21,8 +21,8 @@ from async_hfl.learning.backend import Array, jax, jnp, lax
 from async_hfl.learning.card_vector import CardVector, Products
 from async_hfl.learning.kin import Kin
 
-BLOCK = 64
-"""Vectors multiplied with as many others at once."""
+ROWS, BLOCK = 16, 64
+"""Vectors multiplied with so many others at once: about as many as a call of a run trains."""
 _PIECE = 4096
 """Numbers of each that are multiplied and added first; then these sums are added."""
 _MOST_TERMS = 64
@@ -88,23 +88,23 @@ class Card:
     def products(self, one: CardVector, others: Sequence[CardVector]) -> list[float]:
         """Now: waits for all that was ordered before."""
         (found,) = self._ordered([one], list(others))
-        return [found.of(0, other) for other in others]
+        return found.row(0)
 
     def introduce(self, kin: Kin, vectors: list[CardVector]) -> None:
         """Order the products of new gradients with each other and with all of their kin that live."""
         everybody = [*kin.living(), *vectors]
         for number, products in enumerate(self._ordered(vectors, everybody)):
-            for row, vector in enumerate(vectors[number * BLOCK : (number + 1) * BLOCK]):
+            for row, vector in enumerate(vectors[number * ROWS : (number + 1) * ROWS]):
                 vector.know(products, row)
         kin.join(vectors)
 
     def _ordered(self, some: list[CardVector], others: list[CardVector]) -> list[Products]:
-        """A `Products` for each block of `some`."""
+        """A `Products` for every so many of `some`."""
         columns = {other.serial: column for column, other in enumerate(others)}
-        blocks = [_block_of(others, first) for first in range(0, len(others), BLOCK)]
+        blocks = [_block_of(others, first, BLOCK) for first in range(0, len(others), BLOCK)]
         found = []
-        for first in range(0, len(some), BLOCK):
-            mine = _block_of(some, first)
+        for first in range(0, len(some), ROWS):
+            mine = _block_of(some, first, ROWS)
             row = [_block(mine, block) for block in blocks]
             whole: Array = row[0] if len(row) == 1 else _row(*row)
             whole.copy_to_host_async()
@@ -112,9 +112,9 @@ class Card:
         return found
 
 
-def _block_of(vectors: list[CardVector], first: int) -> tuple[Array, ...]:
-    members = [vector.array for vector in vectors[first : first + BLOCK]]
-    return tuple(members + [members[0]] * (BLOCK - len(members)))
+def _block_of(vectors: list[CardVector], first: int, number: int) -> tuple[Array, ...]:
+    members = [vector.array for vector in vectors[first : first + number]]
+    return tuple(members + [members[0]] * (number - len(members)))
 
 
 def _filled(number: int, size: int) -> int:
@@ -153,7 +153,7 @@ def _block(some: tuple[Array, ...], others: tuple[Array, ...]) -> Array:
 
     def cut(vectors: tuple[Array, ...]) -> Array:
         rows = jnp.pad(jnp.stack(vectors), ((0, 0), (0, pieces * _PIECE - size)))
-        return rows.reshape(BLOCK, pieces, _PIECE)
+        return rows.reshape(len(vectors), pieces, _PIECE)
 
     multiply = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
     return multiply("akc,bkc->kab", cut(some), cut(others)).sum(axis=0)

@@ -24,18 +24,30 @@ _serials = count()
 class Products:
     """Of a few vectors with many others, ordered and perhaps not there yet."""
 
-    __slots__ = ("_ordered", "_values", "columns")
+    __slots__ = ("_columns", "_ordered", "_values")
 
     def __init__(self, columns: dict[int, int], ordered: Array) -> None:
-        self.columns = columns
+        self._columns = columns
         """By serial number of the other."""
         self._ordered: Array | None = ordered
         self._values: HereVector = np.zeros(0, np.float32)
 
-    def of(self, row: int, other: CardVector) -> float:
+    def of(self, row: int, serial: int) -> float | None:
+        """None: it was not ordered."""
+        column = self._columns.get(serial)
+        if column is None:
+            return None
+        return self._fetched().item(row, column)
+
+    def row(self, row: int) -> list[float]:
+        """With all others, in their order."""
+        found: list[float] = self._fetched()[row, : len(self._columns)].tolist()
+        return found
+
+    def _fetched(self) -> HereVector:
         if self._ordered is not None:
             self._values, self._ordered = np.asarray(self._ordered), None
-        return float(self._values[row, self.columns[other.serial]])
+        return self._values
 
 
 @final
@@ -123,16 +135,12 @@ class CardVector(FarVector):
         return self.card.mean_step(start, self, size, divisor)
 
     def products(self, others: Sequence[Vector]) -> list[float]:
-        placed = [self.card.place(other) for other in others]
-        unknown = [other for other in placed if self._known(other) is None]
+        placed = [other if type(other) is CardVector else self.card.place(other) for other in others]
+        found = [self._known(other) for other in placed]
+        unknown = list(dict.fromkeys(other for other, product in zip(placed, found, strict=True) if product is None))
         asked = dict(zip(unknown, self.card.products(self, unknown), strict=True)) if unknown else {}
-        found = []
-        for other in placed:
-            product = self._known(other)
-            if product is None:
-                product = asked[other]
-            found.append(product if isfinite(product) else self._exact(other))
-        return found
+        told = (asked[other] if product is None else product for other, product in zip(placed, found, strict=True))
+        return [product if isfinite(product) else self._exact(placed[place]) for place, product in enumerate(told)]
 
     def _exact(self, other: CardVector) -> float:
         """In double precision, which does not overflow where single does."""
@@ -142,8 +150,7 @@ class CardVector(FarVector):
     def _known(self, other: CardVector) -> float | None:
         """The later of two was introduced to the earlier."""
         late, early = (self, other) if self.serial >= other.serial else (other, self)
-        products = late._products
-        return None if products is None or early.serial not in products.columns else products.of(late._row, early)
+        return None if late._products is None else late._products.of(late._row, early.serial)
 
     def know_finite(self, finite: bool) -> None:
         self._finite = finite

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from async_hfl.core.errors import DataError
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.weights import Weights
+from async_hfl.learning.activations import answering_bytes
 from async_hfl.learning.backend import Array, jax, lax
 from async_hfl.learning.card_vector import as_argument
 from async_hfl.learning.compilation import Program, compile_for
@@ -24,8 +25,11 @@ from async_hfl.learning.samples import Samples
 from async_hfl.learning.trainer import Precision
 
 _ROWS_ON_CPU = 256
+"""Samples per pass: activations of a large test set would not fit the cache. ..."""
 _ROWS_ON_ACCELERATOR = 1024
-"""Samples per pass: activations of a large test set would not fit the cache, nor, for a large model, the memory."""
+"""... There as many as fit, but no fewer than this: a pass of few takes as long."""
+_LARGEST = 1 << 28
+"""Bytes of an array that fits."""
 
 
 class Evaluator:
@@ -37,7 +41,8 @@ class Evaluator:
         self._window = test.window
         self._precision: Precision = precision
         devices = jax.local_devices()
-        rows = min(_ROWS_ON_CPU if devices[0].platform == "cpu" else _ROWS_ON_ACCELERATOR, len(test))
+        here = resident(test, devices[0])
+        rows = min(_ROWS_ON_CPU, len(test)) if devices[0].platform == "cpu" else rows_a_pass(model, test, here)
         batches = -(-len(test) // rows)
         # All devices run the same program: each takes as many batches, the last some that hold nothing.
         self._devices = devices[: min(len(devices), batches)]
@@ -48,7 +53,7 @@ class Evaluator:
         mask = (places < len(test)).astype(np.float32).reshape(len(self._devices), share, rows)
         self._batches = batches
         self._arguments = [
-            (resident(test, device), jax.device_put(order[number], device), jax.device_put(mask[number], device))
+            (resident(test, device) if number else here, *jax.device_put((order[number], mask[number]), device))
             for number, device in enumerate(self._devices)
         ]
         self._programs: list[Program] = []
@@ -73,6 +78,13 @@ class Evaluator:
         model = as_argument(weights, len(self._devices))
         parts = [program(*arguments, model) for program, arguments in zip(self._programs, self._arguments, strict=True)]
         return np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])[: self._batches]
+
+
+def rows_a_pass(model: Model, test: Samples, data: Resident) -> int:
+    """On an accelerator; passes of about the same length."""
+    few = min(_ROWS_ON_ACCELERATOR, len(test))
+    fit = few * _LARGEST // answering_bytes(model, data, test.window, few)
+    return -(-len(test) // -(-len(test) // max(few, fit)))
 
 
 def counting(model: Model, objective: Objective, window: int) -> Program:

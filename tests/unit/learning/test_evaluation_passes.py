@@ -1,0 +1,29 @@
+"""How many samples an accelerator answers at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from async_hfl.learning import evaluation
+from async_hfl.learning.backend import jax
+from async_hfl.learning.models.mlp import mlp
+from async_hfl.learning.resident import resident
+from async_hfl.learning.samples import Samples
+
+
+@pytest.mark.parametrize(
+    ("samples", "largest", "rows"),
+    [
+        (5000, 1 << 28, 5000),
+        (5000, 1 << 19, 1667),  # 64 numbers a sample: 2,048 of them fit, so three passes of the same length
+        (5000, 1, 1000),  # too large even for 1,024, but these are asked for: five passes
+        (700, 1, 700),
+    ],
+)
+def test_passes_are_few_and_of_the_same_length(
+    samples: int, largest: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "_LARGEST", largest)
+    test = Samples(np.zeros((samples, 64), np.float32), np.zeros(samples, np.int32))
+    assert evaluation.rows_a_pass(mlp(64, 64, 10), test, resident(test, jax.local_devices()[0])) == rows
