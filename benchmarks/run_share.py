@@ -125,6 +125,20 @@ class Timed:
         self.evaluation_s += time.perf_counter() - began
         return found
 
+    def begin_evaluation(self, weights: Weights) -> Callable[[], Evaluation]:
+        assert isinstance(self._learner, EarlyLearner)
+        began = time.perf_counter()
+        answer = self._learner.begin_evaluation(weights)
+        self.evaluation_s += time.perf_counter() - began
+
+        def timed() -> Evaluation:
+            began = time.perf_counter()
+            found = answer()
+            self.evaluation_s += time.perf_counter() - began
+            return found
+
+        return timed
+
 
 @dataclass
 class Ran:

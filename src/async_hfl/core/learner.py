@@ -132,6 +132,11 @@ class EarlyLearner(Protocol):
         """As `train_many`, but it returns at once."""
         ...
 
+    def begin_evaluation(self, weights: Weights) -> Callable[[], Evaluation]:
+        """As `evaluate`, but it returns at once. Where `Ahead.jobs_when_idle` is said, what was begun before is done
+        when this has been answered, and what is begun later goes on meanwhile."""
+        ...
+
 
 @runtime_checkable
 class Accelerated(Protocol):

@@ -6,10 +6,10 @@ same metric to the bit, on any number of cores.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import Lock
 
 import numpy as np
-import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
 from async_hfl.core.learner import Evaluation
@@ -69,15 +69,20 @@ class Evaluator:
                 )
 
     def evaluate(self, weights: Weights) -> Evaluation:
-        return self._objective.summarise(self._sums(weights).sum(axis=0))
+        return self.begin(weights)()
 
-    def _sums(self, weights: Weights) -> npt.NDArray[np.float64]:
-        """By batch."""
+    def begin(self, weights: Weights) -> Callable[[], Evaluation]:
+        """Started; the answer waits for it."""
         self.compile()
         # All are started before the first is waited for.
         model = as_argument(weights, len(self._devices))
         parts = [program(*arguments, model) for program, arguments in zip(self._programs, self._arguments, strict=True)]
-        return np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])[: self._batches]
+
+        def answer() -> Evaluation:
+            by_batch = np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])[: self._batches]
+            return self._objective.summarise(by_batch.sum(axis=0))
+
+        return answer
 
 
 def rows_a_pass(model: Model, test: Samples, data: Resident) -> int:

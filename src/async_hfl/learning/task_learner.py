@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -164,6 +164,9 @@ class TaskLearner:
 
     def evaluate(self, weights: Weights) -> Evaluation:
         return self._evaluator.evaluate(weights)
+
+    def begin_evaluation(self, weights: Weights) -> Callable[[], Evaluation]:
+        return self._evaluator.begin(weights)
 
     def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
         """On its owner's part of the test set, else on the training samples it was dealt."""

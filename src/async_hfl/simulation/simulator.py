@@ -322,8 +322,7 @@ class Simulator:
 
     def _evaluate(self, index: int, evaluate: Evaluate) -> None:
         self._epoch_at = self.at
-        evaluation = self.world.learner.evaluate(evaluate.weights)
-        self.pool.caught_up()
+        evaluation = self.pool.evaluate(evaluate.weights)
         self.queue.push(self.at, index, Evaluated(self.at, evaluate.epoch, evaluation))
 
     def _stop(self, index: int, stop: Stop) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.far_vector import here
 from async_hfl.core.identifiers import JobId
-from async_hfl.core.learner import EarlyLearner, Learner, Results, TrainingJob, TrainingResult
+from async_hfl.core.learner import EarlyLearner, Evaluation, Learner, Results, TrainingJob, TrainingResult
 from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 from async_hfl.core.weights import Weights, frozen
 
@@ -135,12 +135,20 @@ class TrainingPool:
         else:
             self._collect(self._begin([job]))
 
-    def caught_up(self) -> None:
-        """The learner has answered something else that it does in turn with its calls: what it began is done."""
-        if self._ahead is not None and self._ahead.jobs_when_idle is not None:
-            for call in list(self._calls):
-                self._collect(call)
-            self._begin_ahead()
+    def evaluate(self, weights: Weights) -> Evaluation:
+        """Where a learner evaluates in turn with its calls, one begins behind the evaluation: else the learner would be
+        idle from its answer until the next call."""
+        ahead = self._ahead
+        if self._early is None or ahead is None or ahead.jobs_when_idle is None:
+            return self.learner.evaluate(weights)
+        answer, done = self._early.begin_evaluation(weights), list(self._calls)
+        if len(self._waiting) >= ahead.jobs_when_idle and (done or self._results):
+            self._begin(list(islice(self._waiting, _AT_ONCE)))
+        evaluation = answer()
+        for call in done:
+            self._collect(call)
+        self._begin_ahead()
+        return evaluation
 
     def _begin_ahead(self) -> None:
         ahead, waiting = self._ahead, len(self._waiting)

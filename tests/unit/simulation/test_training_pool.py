@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId
-from async_hfl.core.learner import Ahead, Results, TrainingJob, TrainingResult
-from async_hfl.core.weights import frozen
+from async_hfl.core.learner import Ahead, Evaluation, Results, TrainingJob, TrainingResult
+from async_hfl.core.weights import Weights, frozen
 from async_hfl.learning.null import NullLearner
 from async_hfl.simulation.training_pool import TrainingPool
 
@@ -132,6 +132,15 @@ class Early(NullLearner):
 
         return results
 
+    def begin_evaluation(self, weights: Weights) -> Callable[[], Evaluation]:
+        self.story.append(("evaluate", []))
+
+        def answer() -> Evaluation:
+            self.story.append(("answer", []))
+            return self.evaluate(weights)
+
+        return answer
+
 
 def ahead_of(ahead: Ahead | None, count: int) -> tuple[Early, TrainingPool]:
     learner = Early(ahead)
@@ -247,15 +256,25 @@ def test_few_jobs_that_wait_begin_once_the_last_call_is_collected() -> None:
     assert learner.story == [("begin", [4, 5]), ("collect", [4, 5]), ("begin", [6, 7])]
 
 
-def test_one_that_has_caught_up_collects_what_was_begun_and_begins_what_waits() -> None:
+def evaluated(pool: TrainingPool) -> None:
+    model = LEARNER.initial_weights(1)
+    assert pool.evaluate(model) == pool.learner.evaluate(model)
+
+
+EVALUATED: list[tuple[str, list[int]]] = [("evaluate", []), ("answer", [])]
+
+
+def test_a_call_begins_behind_an_evaluation_and_those_before_it_are_done() -> None:
     learner, pool = idle(8)
-    pool.caught_up()
+    evaluated(pool)
     assert learner.story == [
         ("begin", [4, 5]),
         ("begin", [6, 7, 8, 9]),
+        ("evaluate", []),
+        ("begin", [10, 11]),
+        ("answer", []),
         ("collect", [4, 5]),
         ("collect", [6, 7, 8, 9]),
-        ("begin", [10, 11]),
     ]
     learner.story.clear()
     for number in (9, 4, 1):
@@ -264,49 +283,64 @@ def test_one_that_has_caught_up_collects_what_was_begun_and_begins_what_waits() 
     assert (pool.counts.calls, pool.counts.trained, pool.counts.used) == (4, 12, 4)
 
 
-def test_one_that_has_caught_up_leaves_too_few_jobs_waiting() -> None:
+def test_too_few_jobs_wait_behind_an_evaluation() -> None:
     learner, pool = idle(3)
-    pool.caught_up()
-    assert learner.story == [("begin", [4, 5]), ("collect", [4, 5])]
-    pool.caught_up()
-    assert len(learner.story) == 2
+    evaluated(pool)
+    assert learner.story == [("begin", [4, 5]), *EVALUATED, ("collect", [4, 5])]
+    evaluated(pool)
+    assert learner.story[4:] == EVALUATED
     pool.expect(job(7))
-    assert learner.story[2:] == [("begin", [6, 7])]
+    assert learner.story[6:] == [("begin", [6, 7])]
 
 
-def test_one_that_has_caught_up_remembers_nothing_that_was_forgotten() -> None:
+def test_results_of_calls_before_an_evaluation_are_enough_to_go_on_with() -> None:
+    """All results have been taken, but a call is under way."""
+    learner, pool = idle(4)
+    for number in (1, 2, 3):
+        pool.result(job(number).job)
+    evaluated(pool)
+    assert learner.story == [
+        ("begin", [4, 5]),
+        ("evaluate", []),
+        ("begin", [6, 7]),
+        ("answer", []),
+        ("collect", [4, 5]),
+    ]
+
+
+def test_an_evaluation_remembers_nothing_that_was_forgotten() -> None:
     _, pool = idle(2)
     pool.forget(job(4).job)
-    pool.caught_up()
+    evaluated(pool)
     assert job(5).job in pool
     assert job(4).job not in pool
     with pytest.raises(InvariantViolation):
         pool.result(job(4).job)
 
 
-def test_one_that_has_caught_up_begins_nothing_where_somebody_is_about_to_wait() -> None:
+def test_nothing_begins_behind_an_evaluation_where_somebody_is_about_to_wait() -> None:
     learner, pool = ahead_of(Ahead(4, 0.0, 2, 2), 3)
-    pool.caught_up()
-    assert learner.story == []
+    evaluated(pool)
+    assert learner.story == EVALUATED
 
 
 @pytest.mark.parametrize("ahead", [Ahead(2, 0.0, 2), None])
-def test_who_takes_as_many_jobs_whatever_is_under_way_does_not_catch_up(ahead: Ahead | None) -> None:
+def test_who_takes_as_many_jobs_whatever_is_under_way_just_evaluates(ahead: Ahead | None) -> None:
     learner, pool = ahead_of(ahead, 2)
     pool.result(job(0).job)
     for number in (2, 3, 4):
         pool.expect(job(number))
     before = list(learner.story)
     assert (before[-1] == ("begin", [2, 3])) == (ahead is not None)
-    pool.caught_up()
+    evaluated(pool)
     assert learner.story == before
 
 
-def test_who_trains_one_by_one_does_not_catch_up() -> None:
+def test_who_trains_one_by_one_just_evaluates() -> None:
     learner = Early(Ahead(4, 0.0, 2, 1))
     pool = TrainingPool(learner, batching=False)
     for number in range(3):
         pool.expect(job(number))
     pool.result(job(0).job)
-    pool.caught_up()
+    evaluated(pool)
     assert (learner.story, pool.counts.calls, pool.counts.trained) == ([], 1, 1)
