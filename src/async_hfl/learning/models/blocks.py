@@ -40,7 +40,7 @@ def _squares(images: Array, side: int, more: int) -> Array:
     """By (image, row and column of the block, tile down, row in it, tile across, column in it, channel): the block's
     own tile of the images and so many `more` down and across."""
     batch, height, width, channels = images.shape
-    tiles = jnp.reshape(images, (batch, height // side, side, width // side, side, channels))
+    tiles = lax.reshape(images, (batch, height // side, side, width // side, side, channels))
     down, across = (np.arange(length // side - more)[:, None] + np.arange(more + 1) for length in (height, width))
     found = tiles.at[:, down[:, None, :, None], :, across[None, :, None, :]].get(mode="promise_in_bounds")
     return found.transpose(4, 0, 1, 2, 5, 3, 6, 7)
