@@ -28,7 +28,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.aggregation import average
 from async_hfl.core.far_vector import FarVector, HereVector, here
 from async_hfl.core.plain import plain
 from async_hfl.core.policies import Bools, Floats, Ints
@@ -166,7 +165,7 @@ class GradientTable:
             self._exchange(old, before, gradient)
         if isinstance(self.rows, list):
             self.rows[row] = _kept(gradient)
-            if self.afar and self.kept:
+            if self.afar:
                 self._note_square(row, squared)
         else:
             self.rows[row] = gradient
@@ -237,16 +236,14 @@ class GradientTable:
     def _along_mean_afar(self, rows: list[Gradient], wanted: Ints) -> Floats:
         asked, members = wanted[wanted >= 0], self.row_of[self.counted & (self.row_of >= 0)]
         found = np.zeros(len(wanted))
-        if self.kept:
-            for row in asked.tolist():
-                missing = members[np.isnan(self.gram[row, members])]
-                if len(missing):
-                    products = _products(rows[row], [rows[other] for other in missing.tolist()])
-                    self.gram[row, missing] = self.gram[missing, row] = products
-            found[wanted >= 0] = self.gram[np.ix_(asked, members)].sum(axis=1) / self.count
-        else:
-            mean = average([rows[row] for row in members.tolist()], [1.0 / self.count] * self.count)
-            found[wanted >= 0] = _products(mean, [rows[row] for row in asked.tolist()])
+        unknown = np.isnan(self.gram[np.ix_(asked, members)]).sum(axis=1)
+        # Those of whom most is missing came last: they know the others.
+        for row in asked[np.argsort(-unknown, kind="stable")[: np.count_nonzero(unknown)]].tolist():
+            missing = members[np.isnan(self.gram[row, members])]
+            if len(missing):
+                products = _products(rows[row], [rows[other] for other in missing.tolist()])
+                self.gram[row, missing] = self.gram[missing, row] = products
+        found[wanted >= 0] = self.gram[np.ix_(asked, members)].sum(axis=1) / self.count
         return found
 
     def total(self) -> Floats | HereVector:

@@ -24,30 +24,28 @@ _serials = count()
 class Products:
     """Of a few vectors with many others, ordered and perhaps not there yet."""
 
-    __slots__ = ("_columns", "_ordered", "_values")
+    __slots__ = ("_columns", "_ordered", "_rows", "_values")
 
     def __init__(self, columns: dict[int, int], ordered: Array) -> None:
         self._columns = columns
         """By serial number of the other."""
         self._ordered: Array | None = ordered
         self._values: HereVector = np.zeros(0, np.float32)
-
-    def of(self, row: int, serial: int) -> float | None:
-        """None: it was not ordered."""
-        column = self._columns.get(serial)
-        if column is None:
-            return None
-        return self._fetched().item(row, column)
+        self._rows: dict[int, list[float]] = {}
 
     def row(self, row: int) -> list[float]:
         """With all others, in their order."""
-        found: list[float] = self._fetched()[row, : len(self._columns)].tolist()
+        found = self._rows.get(row)
+        if found is None:
+            if self._ordered is not None:
+                self._values, self._ordered = np.asarray(self._ordered), None
+            found = self._rows[row] = self._values[row, : len(self._columns)].tolist()
         return found
 
-    def _fetched(self) -> HereVector:
-        if self._ordered is not None:
-            self._values, self._ordered = np.asarray(self._ordered), None
-        return self._values
+    def told(self, row: int, serials: Sequence[int]) -> list[float | None]:
+        """With each of these; None where it was not ordered."""
+        values, column_of = self.row(row), self._columns.get
+        return [None if (column := column_of(serial)) is None else values[column] for serial in serials]
 
 
 @final
@@ -136,21 +134,23 @@ class CardVector(FarVector):
 
     def products(self, others: Sequence[Vector]) -> list[float]:
         placed = [other if type(other) is CardVector else self.card.place(other) for other in others]
-        found = [self._known(other) for other in placed]
-        unknown = list(dict.fromkeys(other for other, product in zip(placed, found, strict=True) if product is None))
+        # One of two was introduced to the other, or they came together.
+        found = self._told([other.serial for other in placed])
+        for place, other in enumerate(placed):
+            if found[place] is None:
+                (found[place],) = other._told((self.serial,))
+        unknown = list(dict.fromkeys(other for other, one in zip(placed, found, strict=True) if one is None))
         asked = dict(zip(unknown, self.card.products(self, unknown), strict=True)) if unknown else {}
-        told = (asked[other] if product is None else product for other, product in zip(placed, found, strict=True))
-        return [product if isfinite(product) else self._exact(placed[place]) for place, product in enumerate(told)]
+        whole = [asked[other] if one is None else one for other, one in zip(placed, found, strict=True)]
+        return [one if isfinite(one) else self._exact(placed[place]) for place, one in enumerate(whole)]
+
+    def _told(self, serials: Sequence[int]) -> list[float | None]:
+        return [None] * len(serials) if self._products is None else self._products.told(self._row, serials)
 
     def _exact(self, other: CardVector) -> float:
         """In double precision, which does not overflow where single does."""
         with np.errstate(invalid="ignore", over="ignore"):
             return float(np.dot(self.here().astype(np.float64), other.here()))
-
-    def _known(self, other: CardVector) -> float | None:
-        """The later of two was introduced to the earlier."""
-        late, early = (self, other) if self.serial >= other.serial else (other, self)
-        return None if late._products is None else late._products.of(late._row, early.serial)
 
     def know_finite(self, finite: bool) -> None:
         self._finite = finite

@@ -204,10 +204,12 @@ def test_huge_gradients_neither_overflow_nor_leave_anything_behind(card: Card, k
 # What is asked for -----------------------------------------------------------------------------------------------
 
 
-def test_gradients_that_know_each_other_cost_no_question(card: Card, asked: list[int]) -> None:
+@pytest.mark.parametrize("kept", [True, False])
+def test_gradients_that_know_each_other_cost_no_question(card: Card, asked: list[int], kept: bool) -> None:
+    """Nor where no sum would be kept of such that are here."""
     kin, gradients = Kin(0.1), afar(card, normal(6))
     card.introduce(kin, gradients)
-    table = table_of(gradients)
+    table = table_of(gradients, kept=kept)
     table.utility(np.arange(6))
     (later,) = afar(card, normal(1, seed=4))
     card.introduce(kin, [later])
@@ -246,12 +248,6 @@ def test_a_table_that_grows_keeps_what_it_was_told(card: Card, asked: list[int])
         table.put(slot, gradient)
     table.utility(np.arange(4))
     assert asked == [1] * 5 + [5] * 4, "the new ones alone"
-
-
-def test_where_no_sum_is_kept_the_mean_is_asked(card: Card, asked: list[int]) -> None:
-    table = table_of(afar(card, normal(4)), kept=False)
-    table.utility(np.arange(4))
-    assert asked == [1, 1, 1, 1, 4]
 
 
 # NaN -------------------------------------------------------------------------------------------------------------
