@@ -25,9 +25,9 @@ from async_hfl.learning.samples import Samples
 from async_hfl.learning.trainer import Precision
 
 _ROWS_ON_CPU = 256
-"""Samples per pass: activations of a large test set would not fit the cache. ..."""
+"""Samples per pass: activations of a large test set would not fit the cache."""
 _ROWS_ON_ACCELERATOR = 1024
-"""... There as many as fit, but no fewer than this: a pass of few takes as long."""
+"""At least: a pass of fewer takes as long. More where they fit."""
 _LARGEST = 1 << 28
 """Bytes of an array that fits."""
 
@@ -41,8 +41,8 @@ class Evaluator:
         self._window = test.window
         self._precision: Precision = precision
         devices = jax.local_devices()
-        here = resident(test, devices[0])
-        rows = min(_ROWS_ON_CPU, len(test)) if devices[0].platform == "cpu" else rows_a_pass(model, test, here)
+        first = resident(test, devices[0])
+        rows = min(_ROWS_ON_CPU, len(test)) if devices[0].platform == "cpu" else rows_a_pass(model, test, first)
         batches = -(-len(test) // rows)
         # All devices run the same program: each takes as many batches, the last some that hold nothing.
         self._devices = devices[: min(len(devices), batches)]
@@ -53,7 +53,7 @@ class Evaluator:
         mask = (places < len(test)).astype(np.float32).reshape(len(self._devices), share, rows)
         self._batches = batches
         self._arguments = [
-            (resident(test, device) if number else here, *jax.device_put((order[number], mask[number]), device))
+            (resident(test, device) if number else first, *jax.device_put((order[number], mask[number]), device))
             for number, device in enumerate(self._devices)
         ]
         self._programs: list[Program] = []

@@ -143,7 +143,7 @@ class TrainingPool:
             return self.learner.evaluate(weights)
         answer, done = self._early.begin_evaluation(weights), list(self._calls)
         if len(self._waiting) >= ahead.jobs_when_idle and (done or self._results):
-            self._begin(list(islice(self._waiting, _AT_ONCE)))
+            self._begin_waiting()
         evaluation = answer()
         for call in done:
             self._collect(call)
@@ -160,13 +160,16 @@ class TrainingPool:
             and len(self._calls) < ahead.calls
             and waiting >= ahead.share * (waiting + len(self._begun) + len(self._results))
         ):
-            self._begin(list(islice(self._waiting, _AT_ONCE)))
+            self._begin_waiting()
 
     def _flush(self) -> None:
         """Train everything that waits, in the order it was announced."""
         while self._waiting:
-            # More than any learner takes at a time, and few enough that jobs and results never all exist at once.
-            self._collect(self._begin(list(islice(self._waiting, _AT_ONCE))))
+            self._collect(self._begin_waiting())
+
+    def _begin_waiting(self) -> _Call:
+        # More than any learner takes at a time, and few enough that jobs and results never all exist at once.
+        return self._begin(list(islice(self._waiting, _AT_ONCE)))
 
     def _begin(self, names: list[JobId]) -> _Call:
         jobs = [self._waiting.pop(name) for name in names]

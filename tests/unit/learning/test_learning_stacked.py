@@ -107,7 +107,7 @@ def heavy() -> Engine:
     return Engine(task.model, task.objective, task.train, RECIPE.shape, EngineOptions(plan="stack"))
 
 
-def requests_of(engine: Engine, samples: Sequence[int]) -> list[Request]:
+def requests_of(samples: Sequence[int]) -> list[Request]:
     start = np.zeros(1, np.float32)  # nothing is trained here
     rows = np.arange(640, dtype=np.int32)
     return [Request(start, rows[:size], seed, RECIPE.coefficients, 640) for seed, size in enumerate(samples)]
@@ -116,7 +116,7 @@ def requests_of(engine: Engine, samples: Sequence[int]) -> list[Request]:
 def test_full_groups_then_what_is_left(heavy: Engine) -> None:
     """Halves of 11 would be padded to 14."""
     devices = len(jax.local_devices())
-    groups = list(heavy.plan.groups(requests_of(heavy, [32] * 22 * devices)))
+    groups = list(heavy.plan.groups(requests_of([32] * 22 * devices)))
     wanted = [(device, jobs) for jobs in (14, 8) for device in range(devices)]
     assert [(group.device, group.places) for group in groups] == wanted
     assert [len(group.members) for group in groups] == [jobs for _, jobs in wanted]
@@ -126,7 +126,7 @@ def test_full_groups_then_what_is_left(heavy: Engine) -> None:
 
 def test_every_device_has_as_much_to_do(heavy: Engine) -> None:
     devices = len(jax.local_devices())
-    requests = requests_of(heavy, [640, 352] * 14 * devices)  # 20 and 11 steps
+    requests = requests_of([640, 352] * 14 * devices)  # 20 and 11 steps
     samples = [0] * devices
     for group in heavy.plan.groups(requests):
         samples[group.device] += max(len(requests[member].rows) for member in group.members)
