@@ -12,15 +12,16 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many products each question to a card asks for."""
+    """How many vectors each question to a card is about that it was not told of before."""
     from async_hfl.learning.card import Card  # brings JAX: only for who wants it
 
     found: list[int] = []
-    products = Card.products
+    bring_together = Card.bring_together
 
-    def counted(card: Card, one: CardVector, others: Sequence[CardVector]) -> list[float]:
-        found.append(len(others))
-        return products(card, one, others)
+    def counted(card: Card, vectors: Sequence[CardVector]) -> None:
+        before = {id(vector): vector.place for vector in vectors}
+        bring_together(card, vectors)
+        found.append(sum(vector.place is not before[id(vector)] for vector in set(vectors)))
 
-    monkeypatch.setattr(Card, "products", counted)
+    monkeypatch.setattr(Card, "bring_together", counted)
     return found

@@ -57,6 +57,10 @@ class FarVector(ABC):
     def products(self, others: Sequence[Vector]) -> list[float]:
         """Inner product with each of them, whatever the company that it is computed in."""
 
+    @abstractmethod
+    def products_among(self, vectors: Sequence[Vector]) -> npt.NDArray[np.float64]:
+        """Of each with each of these, of which this is one: a matrix."""
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         found = self.here()
         return found.astype(dtype) if dtype is not None and dtype != found.dtype else found.copy() if copy else found

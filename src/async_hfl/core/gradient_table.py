@@ -143,7 +143,7 @@ class GradientTable:
     def put(self, slot: int, gradient: Gradient) -> None:
         """One with a NaN or an infinity is let go: its square, needed anyway, tells."""
         if isinstance(self.rows, list):
-            (squared,) = _products(gradient, [gradient])
+            squared = _squared(gradient)
         else:
             gradient = here(gradient)
             squared = float(np.einsum("i,i", gradient, gradient, dtype=np.float64))
@@ -235,14 +235,15 @@ class GradientTable:
 
     def _along_mean_afar(self, rows: list[Gradient], wanted: Ints) -> Floats:
         asked, members = wanted[wanted >= 0], self.row_of[self.counted & (self.row_of >= 0)]
+        concerned = np.zeros(len(rows), bool)  # for a few rows several times as fast as a union
+        concerned[asked] = concerned[members] = True
+        both = concerned.nonzero()[0]
+        those = np.ix_(both, both)
+        unknown = np.isnan(self.gram[those])
+        if unknown.any():
+            among = _products_among([rows[row] for row in both.tolist()])
+            self.gram[those] = np.where(unknown, among, self.gram[those])
         found = np.zeros(len(wanted))
-        unknown = np.isnan(self.gram[np.ix_(asked, members)]).sum(axis=1)
-        # Those of whom most is missing came last: they know the others.
-        for row in asked[np.argsort(-unknown, kind="stable")[: np.count_nonzero(unknown)]].tolist():
-            missing = members[np.isnan(self.gram[row, members])]
-            if len(missing):
-                products = _products(rows[row], [rows[other] for other in missing.tolist()])
-                self.gram[row, missing] = self.gram[missing, row] = products
         found[wanted >= 0] = self.gram[np.ix_(asked, members)].sum(axis=1) / self.count
         return found
 
@@ -348,10 +349,15 @@ def _kept(gradient: Gradient) -> Gradient:
     return frozen(gradient.copy())
 
 
-def _products(one: Gradient, others: list[Gradient]) -> list[float]:
-    if isinstance(one, FarVector):
-        return one.products(others)
-    return [_product(one, here(other)) for other in others]
+def _squared(one: Gradient) -> float:
+    return one.products([one])[0] if isinstance(one, FarVector) else _product(one, one)
+
+
+def _products_among(vectors: list[Gradient]) -> Floats:
+    for vector in vectors:
+        if isinstance(vector, FarVector):
+            return vector.products_among(vectors)
+    return np.array([[_product(here(one), here(other)) for other in vectors] for one in vectors])
 
 
 def _product(one: HereVector, other: Floats | HereVector) -> float:

@@ -2,8 +2,6 @@
 
 Every program returns before its work is done. An order costs the host some 0.1 ms and an answer some 0.3 ms (measured
 on an H200), whatever the vectors' length: so orders are few, and nobody waits for an answer who need not.
-
-A product is computed in blocks of one fixed form, so it is the same number whatever else is multiplied with it.
 """
 
 from __future__ import annotations
@@ -18,13 +16,10 @@ import numpy as np
 from async_hfl.core.far_vector import FarVector, Vector, let_return
 from async_hfl.core.weights import frozen
 from async_hfl.learning.backend import Array, jax, jnp, lax
-from async_hfl.learning.card_vector import CardVector, Products
+from async_hfl.learning.card_vector import CardVector
 from async_hfl.learning.kin import Kin
+from async_hfl.learning.shelf import Place, Shelf
 
-ROWS, BLOCK = 16, 64
-"""Vectors multiplied with so many others at once: about as many as a call of a run trains."""
-_PIECE = 4096
-"""Numbers of each that are multiplied and added first; then these sums are added."""
 _MOST_TERMS = 64
 """Of a blend that is only noted."""
 _HEAVY = 1 << 22
@@ -39,6 +34,8 @@ class Card:
         self.device = device
         self._placed: weakref.WeakValueDictionary[int, CardVector] = weakref.WeakValueDictionary()
         """By the address of the numbers that they hold on to."""
+        self._guests: dict[int, Shelf] = {}
+        """By length: for those without kin, as they come back from a checkpoint."""
         let_return(self.place)
 
     def place(self, vector: Vector) -> CardVector:
@@ -85,43 +82,34 @@ class Card:
     def mean_step(self, start: Vector, end: CardVector, size: int, divisor: np.float32) -> CardVector:
         return CardVector(self, _step(self.place(start).array, end.array, size, divisor))
 
-    def products(self, one: CardVector, others: Sequence[CardVector]) -> list[float]:
-        """Now: waits for all that was ordered before."""
-        (found,) = self._ordered([one], list(others))
-        return found.row(0)
-
-    def introduce(self, kin: Kin, vectors: list[CardVector]) -> None:
+    def introduce(self, kin: Kin, vectors: Sequence[CardVector]) -> None:
         """Order the products of new gradients with each other and with all of their kin that live."""
-        everybody = [*kin.living(), *vectors]
-        for number, products in enumerate(self._ordered(vectors, everybody)):
-            for row, vector in enumerate(vectors[number * ROWS : (number + 1) * ROWS]):
-                vector.know(products, row)
-        kin.join(vectors)
+        if kin.shelf is None:
+            kin.shelf = Shelf(len(vectors[0]), self.device)
+        kin.shelf.admit(vectors)
 
-    def _ordered(self, some: list[CardVector], others: list[CardVector]) -> list[Products]:
-        """A `Products` for every so many of `some`."""
-        columns = {other.serial: column for column, other in enumerate(others)}
-        blocks = [_block_of(others, first, BLOCK) for first in range(0, len(others), BLOCK)]
-        found = []
-        for first in range(0, len(some), ROWS):
-            mine = _block_of(some, first, ROWS)
-            row = [_block(mine, block) for block in blocks]
-            whole: Array = row[0] if len(row) == 1 else _row(*row)
-            whole.copy_to_host_async()
-            found.append(Products(columns, whole))
-        return found
+    def places_of(self, vectors: Sequence[CardVector]) -> list[Place]:
+        """On one shelf."""
+        places = [vector.place for vector in vectors]
+        shelf = places[0].shelf if places and places[0] is not None else None
+        if any(place is None or place.shelf is not shelf for place in places):
+            self.bring_together(vectors)
+        return [vector.place for vector in vectors if vector.place is not None]
 
-
-def _block_of(vectors: list[CardVector], first: int, number: int) -> tuple[Array, ...]:
-    members = [vector.array for vector in vectors[first : first + number]]
-    return tuple(members + [members[0]] * (number - len(members)))
+    def bring_together(self, vectors: Sequence[CardVector]) -> None:
+        """Let vectors lie on one shelf, that of the kin of one of them if any has some. Their products come after all
+        that was ordered before."""
+        guests = self._guests.setdefault(len(vectors[0]), Shelf(len(vectors[0]), self.device))
+        shelves = [vector.place.shelf for vector in vectors if vector.place is not None]
+        shelf = next((shelf for shelf in shelves if shelf is not guests), guests)
+        shelf.admit([one for one in dict.fromkeys(vectors) if one.place is None or one.place.shelf is not shelf])
 
 
 def _filled(number: int, size: int) -> int:
-    """1, 64, 256, ..., or for large vectors 1, 2, 4, ..."""
+    """1, 16, 64, ..., or for large vectors 1, 2, 4, ..."""
     filled = 1
     while filled < number:
-        filled = 2 * filled if size >= _HEAVY else max(64, 4 * filled)
+        filled = 2 * filled if size >= _HEAVY else max(16, 4 * filled)
     return filled
 
 
@@ -139,21 +127,3 @@ def _combine(coefficients: Array, *terms: Array) -> tuple[Array, ...]:
 @partial(jax.jit, static_argnums=2)
 def _step(start: Array, end: Array, size: int, divisor: np.float32) -> Array:
     return (start[:size] - end[:size]) / divisor
-
-
-@jax.jit
-def _row(*blocks: Array) -> Array:
-    return jnp.concatenate(blocks, axis=1)
-
-
-@jax.jit
-def _block(some: tuple[Array, ...], others: tuple[Array, ...]) -> Array:
-    size = some[0].shape[0]
-    pieces = -(-size // _PIECE)
-
-    def cut(vectors: tuple[Array, ...]) -> Array:
-        rows = jnp.pad(jnp.stack(vectors), ((0, 0), (0, pieces * _PIECE - size)))
-        return rows.reshape(len(vectors), pieces, _PIECE)
-
-    multiply = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
-    return multiply("akc,bkc->kab", cut(some), cut(others)).sum(axis=0)

@@ -4,48 +4,19 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from itertools import count
 from math import isfinite
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
+import numpy.typing as npt
 
 from async_hfl.core.far_vector import FarVector, HereVector, Vector, here
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.learning.backend import Array
+from async_hfl.learning.shelf import Place, products_among
 
 if TYPE_CHECKING:
     from async_hfl.learning.card import Card
-
-_serials = count()
-
-
-@final
-class Products:
-    """Of a few vectors with many others, ordered and perhaps not there yet."""
-
-    __slots__ = ("_columns", "_ordered", "_rows", "_values")
-
-    def __init__(self, columns: dict[int, int], ordered: Array) -> None:
-        self._columns = columns
-        """By serial number of the other."""
-        self._ordered: Array | None = ordered
-        self._values: HereVector = np.zeros(0, np.float32)
-        self._rows: dict[int, list[float]] = {}
-
-    def row(self, row: int) -> list[float]:
-        """With all others, in their order."""
-        found = self._rows.get(row)
-        if found is None:
-            if self._ordered is not None:
-                self._values, self._ordered = np.asarray(self._ordered), None
-            found = self._rows[row] = self._values[row, : len(self._columns)].tolist()
-        return found
-
-    def told(self, row: int, serials: Sequence[int]) -> list[float | None]:
-        """With each of these; None where it was not ordered."""
-        values, column_of = self.row(row), self._columns.get
-        return [None if (column := column_of(serial)) is None else values[column] for serial in serials]
 
 
 @final
@@ -55,13 +26,11 @@ class CardVector(FarVector):
         "_finite",
         "_length",
         "_numbers",
-        "_products",
-        "_row",
         "_start",
         "_step",
         "_terms",
         "card",
-        "serial",
+        "place",
     )
 
     def __init__(
@@ -78,11 +47,10 @@ class CardVector(FarVector):
         self._array = array
         self._length = length
         self._terms = terms
-        self.serial = next(_serials)
+        self.place: Place | None = None
+        """On a shelf: the array lies there."""
         self._finite: bool | None = None
         self._numbers = numbers
-        self._products: Products | None = None
-        self._row = 0
         self._start: weakref.ref[Any] | None = None
         self._step: tuple[np.float32, CardVector] | None = None
 
@@ -93,7 +61,7 @@ class CardVector(FarVector):
 
     @property
     def noted(self) -> bool:
-        return self._array is None
+        return self._terms is not None
 
     @property
     def terms(self) -> dict[CardVector, float]:
@@ -103,11 +71,18 @@ class CardVector(FarVector):
     def settled(self, array: Array) -> None:
         self._array, self._terms = array, None
 
+    def lie(self, place: Place) -> None:
+        """On a shelf from now on."""
+        self._length = len(self)
+        self.place, self._array = place, None
+
     @property
     def array(self) -> Array:
-        if self._array is None:
+        if self.noted:
             self.card.settle([self])
-            assert self._array is not None
+        if self._array is None:
+            assert self.place is not None
+            return self.place.shelf.array(self.place)
         return self._array
 
     def here(self) -> HereVector:
@@ -133,19 +108,17 @@ class CardVector(FarVector):
         return self.card.mean_step(start, self, size, divisor)
 
     def products(self, others: Sequence[Vector]) -> list[float]:
-        placed = [other if type(other) is CardVector else self.card.place(other) for other in others]
-        # One of two was introduced to the other, or they came together.
-        found = self._told([other.serial for other in placed])
-        for place, other in enumerate(placed):
-            if found[place] is None:
-                (found[place],) = other._told((self.serial,))
-        unknown = list(dict.fromkeys(other for other, one in zip(placed, found, strict=True) if one is None))
-        asked = dict(zip(unknown, self.card.products(self, unknown), strict=True)) if unknown else {}
-        whole = [asked[other] if one is None else one for other, one in zip(placed, found, strict=True)]
-        return [one if isfinite(one) else self._exact(placed[place]) for place, one in enumerate(whole)]
+        placed = [self, *map(self.card.place, others)]
+        mine, *places = self.card.places_of(placed)
+        found: list[float] = mine.products(places).tolist()
+        return [one if isfinite(one) else self._exact(other) for one, other in zip(found, placed[1:], strict=True)]
 
-    def _told(self, serials: Sequence[int]) -> list[float | None]:
-        return [None] * len(serials) if self._products is None else self._products.told(self._row, serials)
+    def products_among(self, vectors: Sequence[Vector]) -> npt.NDArray[np.float64]:
+        placed = [self.card.place(vector) for vector in vectors]
+        found = products_among(self.card.places_of(placed)).astype(np.float64)
+        for row, column in np.argwhere(~np.isfinite(found)).tolist():
+            found[row, column] = placed[row]._exact(placed[column])
+        return found
 
     def _exact(self, other: CardVector) -> float:
         """In double precision, which does not overflow where single does."""
@@ -154,9 +127,6 @@ class CardVector(FarVector):
 
     def know_finite(self, finite: bool) -> None:
         self._finite = finite
-
-    def know(self, products: Products, row: int) -> None:
-        self._products, self._row = products, row
 
     def know_step(self, start: Vector, divisor: np.float32, step: CardVector) -> None:
         """What `mean_step` will be asked for: computed along with the vector."""

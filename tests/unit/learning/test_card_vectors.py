@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_hfl.core.aggregation import add_changes, average, mix, mix_with_drag
+from async_hfl.core.errors import InternalError
 from async_hfl.core.far_vector import FarVector, HereVector, Vector, here
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.messages import Update
@@ -23,9 +24,10 @@ from async_hfl.core.weights import digest, frozen, is_finite, mean_step
 from async_hfl.encoding.rounding import Encoding, message_as_received
 from async_hfl.journal.checkpoint import load, save
 from async_hfl.learning.backend import jax
-from async_hfl.learning.card import _MOST_TERMS, BLOCK, Card
+from async_hfl.learning.card import _MOST_TERMS, Card
 from async_hfl.learning.card_vector import CardVector
 from async_hfl.learning.kin import Kin
+from async_hfl.learning.shelf import BLOCK
 
 ROUNDING = 1e-6
 """Of the largest numbers that are added: some eight times what a float32 can tell apart."""
@@ -325,13 +327,85 @@ def test_those_that_were_introduced_know_their_products(card: Card, asked: list[
     assert asked == [1]
 
 
-def test_kin_that_died_is_not_waited_for(card: Card) -> None:
-    kin, vectors = Kin(0.1), afar(card, normal(4, 300))
+def exact(one: Vector, other: Vector) -> float:
+    return float(here(one).astype(np.float64) @ here(other).astype(np.float64))
+
+
+def check_products(vectors: Sequence[CardVector]) -> None:
+    norms = [exact(one, one) ** 0.5 for one in vectors]
+    for one, length in zip(vectors, norms, strict=True):
+        wanted = [exact(one, other) for other in vectors]
+        allowed = [2e-6 * length * other for other in norms]
+        for found, right, error in zip(one.products(vectors), wanted, allowed, strict=True):
+            assert abs(found - right) <= error
+
+
+def test_the_place_of_one_that_died_is_taken_by_the_next(card: Card, asked: list[int]) -> None:
+    kin, vectors = Kin(0.1), afar(card, normal(BLOCK, 300))
     card.introduce(kin, vectors)
-    survivor = vectors.pop(2)
+    assert kin.shelf is not None
+    survivors = vectors[::3]
     vectors.clear()
     gc.collect()
-    assert kin.living() == [survivor]
+    assert len(kin.shelf) == len(survivors)
+    # As many as went: none needs a new block, and none is mistaken for who lay there before.
+    later = afar(card, normal(BLOCK - len(survivors), 300, seed=2))
+    card.introduce(kin, later)
+    assert len(kin.shelf) == BLOCK
+    assert {vector.place.number for vector in [*survivors, *later] if vector.place} == set(range(BLOCK))
+    check_products([*survivors, *later])
+    assert asked == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 24), st.integers(0, 60)), min_size=2, max_size=12),
+    seeds,
+)
+@settings(max_examples=40)
+def test_whoever_comes_and_goes_products_are_right(card: Card, turns: list[tuple[int, int, int]], seed: int) -> None:
+    """Some come to one of two families or to nobody, some go, all are asked."""
+    families, living, random = [Kin(0.1), Kin(0.1)], [], np.random.default_rng(seed)
+    for family, come, go in turns:
+        new = afar(card, normal(come, 7, seed=int(random.integers(1 << 32))))
+        if family < 2:
+            card.introduce(families[family], new)
+        living += new
+        del new
+        random.shuffle(living)
+        del living[: min(go, len(living) - 1)]
+        check_products(living)
+
+
+def test_a_vector_that_lies_on_a_shelf_is_what_it_was(card: Card) -> None:
+    numbers = normal(BLOCK + 6, 5000)
+    vectors = afar(card, numbers)
+    card.introduce(Kin(0.1), vectors)
+    for vector, right in zip(vectors, numbers, strict=True):
+        assert (len(vector), vector.noted) == (5000, False)
+        np.testing.assert_array_equal(np.asarray(vector.array), right)
+    agree(mix(vectors[0], vectors[BLOCK], 0.5), (numbers[0] + numbers[BLOCK]) / 2, greatest(numbers))
+
+
+def test_what_was_only_noted_is_computed_to_be_multiplied(card: Card) -> None:
+    one, other = afar(card, [floats(1, 2), floats(3, 4)])
+    blend = mix(one, other, 0.5)
+    assert isinstance(blend, CardVector)
+    card.introduce(Kin(0.1), [blend])
+    assert not blend.noted
+    assert blend.products([blend]) == [13.0]
+
+
+def test_vectors_of_different_lengths_are_refused_and_nothing_is_lost(card: Card) -> None:
+    kin, vectors = Kin(0.1), afar(card, normal(3, 300))
+    card.introduce(kin, vectors)
+    (short,) = afar(card, [floats(1, 2)])
+    for ask in (lambda: vectors[0].products([short]), lambda: card.introduce(kin, [short])):
+        with pytest.raises(InternalError, match="300 numbers"):
+            ask()
+    assert kin.shelf is not None
+    assert len(kin.shelf) == 3
+    check_products(vectors)
+    assert short.products([short]) == [5.0]
 
 
 # Numbers that are not ordinary -----------------------------------------------------------------------------------
