@@ -11,7 +11,7 @@ Of two vectors the one that came later knows their product: where the other lay 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from threading import Lock
@@ -29,8 +29,12 @@ if TYPE_CHECKING:
 ROWS, BLOCK = 16, 64
 """Vectors that are multiplied with so many others at once: always so many, so that a product is the same number in
 whatever company. About as many come with a call of a run."""
+_AT_ONCE = 8
+"""Blocks that one order names: each number of them is a program of its own."""
 _PIECE = 4096
 """Numbers of each that are multiplied and added first; then these sums are added."""
+
+_BARRIER: Callable[[tuple[Array, Array]], tuple[Array, Array]] = lax.optimization_barrier
 
 _Numbers: TypeAlias = npt.NDArray[np.float32]
 
@@ -100,8 +104,6 @@ class Shelf:
         self._pieces = -(-size // _PIECE)
         self._device = device
         self._blocks: list[Array] = []
-        self._first: list[Array] = []
-        """Place that a block begins with."""
         self._free: list[int] = []
         """The lowest is taken first."""
         self._turn = 0
@@ -123,14 +125,14 @@ class Shelf:
             with self._changing:
                 self._lay_down(some, (*arrays, *arrays[:1] * (ROWS - len(arrays))))
 
-    def _lay_down(self, vectors: Sequence[CardVector], arrays: Sequence[Array]) -> None:
+    def _lay_down(self, vectors: Sequence[CardVector], arrays: tuple[Array, ...]) -> None:
         numbers = [self._next() for _ in vectors]
         # Those that only fill up the rows have no place.
-        wanted = np.array(numbers + [-1] * (ROWS - len(numbers)), np.int32)
-        rows, places = _side_by_side(self._pieces, wanted, *arrays)
+        places = np.array(numbers + [-1] * (ROWS - len(numbers)), np.int32)
         parts = []
-        for number, block in enumerate(self._blocks):
-            self._blocks[number], part = _meet(block, rows, places, self._first[number])
+        for first in range(0, len(self._blocks), _AT_ONCE):
+            some = slice(first, first + _AT_ONCE)
+            self._blocks[some], part = _meet(self._blocks[some], arrays, places - first * BLOCK)
             parts.append(part)
         ordered: Array = parts[0] if len(parts) == 1 else _in_a_row(*parts)
         ordered.copy_to_host_async()
@@ -145,7 +147,6 @@ class Shelf:
         if not self._free:
             first = len(self._blocks) * BLOCK
             self._blocks.append(jnp.zeros((BLOCK, self._pieces, _PIECE), jnp.float32, device=self._device))
-            self._first.append(jax.device_put(np.int32(first), self._device))
             self._free = list(range(first, first + BLOCK))
         return heappop(self._free)
 
@@ -157,19 +158,22 @@ class Shelf:
         return taken
 
 
-@partial(jax.jit, static_argnums=0)
-def _side_by_side(pieces: int, places: Array, *vectors: Array) -> tuple[Array, Array]:
-    """And their places, which are then sent once."""
-    rows = jnp.pad(jnp.stack(vectors), ((0, 0), (0, pieces * _PIECE - vectors[0].shape[0])))
-    return rows.reshape(len(vectors), pieces, _PIECE), places
-
-
 @partial(jax.jit, donate_argnums=0)
-def _meet(block: Array, rows: Array, places: Array, first: Array) -> tuple[Array, Array]:
-    """The block with those rows whose place is in it; the products of all rows with it."""
-    inside = (places >= first) & (places < first + BLOCK)
-    block = block.at[jnp.where(inside, places - first, BLOCK)].set(rows, mode="drop")
-    return block, jnp.einsum("akc,bkc->kab", rows, block, precision=lax.Precision.HIGHEST).sum(axis=0)
+def _meet(blocks: list[Array], vectors: tuple[Array, ...], places: Array) -> tuple[list[Array], Array]:
+    """The blocks with those vectors whose place is in them; the products of all vectors with all places."""
+    pieces = blocks[0].shape[1]
+    rows = jnp.pad(jnp.stack(vectors), ((0, 0), (0, pieces * _PIECE - vectors[0].shape[0])))
+    rows = rows.reshape(len(vectors), pieces, _PIECE)
+    parts = []
+    for number, block in enumerate(blocks):
+        place = places - number * BLOCK
+        inside = (place >= 0) & (place < BLOCK)
+        blocks[number] = block.at[jnp.where(inside, place, BLOCK)].set(rows, mode="drop")
+        part = jnp.einsum("akc,bkc->kab", rows, blocks[number], precision=lax.Precision.HIGHEST).sum(axis=0)
+        # Lest the compiler make one product of several, which would be of another form.
+        rows, part = _BARRIER((rows, part))
+        parts.append(part)
+    return blocks, jnp.concatenate(parts, axis=1)
 
 
 @jax.jit

@@ -316,6 +316,7 @@ class Simulator:
         self._timers[(index, timer.key)] = self.queue.push(at, index, TimerFired(at, timer.key))
 
     def _solve(self, index: int, solve: Solve) -> None:
+        self.pool.begin_before_pause()
         association = self.world.association.solve(solve.problem)
         at = self.at + self.world.charge_solver
         self.queue.push(at, index, Solved(at, solve.number, association))

@@ -150,6 +150,12 @@ class TrainingPool:
         self._begin_ahead()
         return evaluation
 
+    def begin_before_pause(self) -> None:
+        """The caller will be busy with something else for long: a learner that has nothing to do takes what waits."""
+        idle = self._ahead is not None and self._ahead.jobs_when_idle is not None and not self._calls
+        if idle and self._waiting and self._results:
+            self._begin_waiting()
+
     def _begin_ahead(self) -> None:
         ahead, waiting = self._ahead, len(self._waiting)
         assert ahead is not None
