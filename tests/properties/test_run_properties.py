@@ -275,6 +275,20 @@ def test_broken_off_and_restored_it_is_the_same_run(plan: Plan, share: float) ->
     assert before.records == journal.records
 
 
+@pytest.mark.parametrize("plan", [HARD, RELAYED])
+def test_broken_off_before_an_evaluation_is_answered_it_is_the_same_run(plan: Plan) -> None:
+    _, journal = run(plan)
+    first, before = simulator_of(plan)
+    first.start()
+    first.run(stop=lambda: len(before.of(EpochRecord)) >= 2 and bool(first._evaluations))
+    assert len(first._evaluations) == 1, "else this tests nothing"
+    second, after = restored(first, plan)
+    second.run()
+    assert before.records + after.records == journal.records
+    first.run()
+    assert before.records == journal.records
+
+
 def test_events_of_the_same_time_keep_their_order_over_a_checkpoint() -> None:
     queue = EventQueue()
     for node, at in enumerate((2.0, 1.0, 2.0, 1.0)):

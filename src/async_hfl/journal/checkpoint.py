@@ -20,7 +20,7 @@ from async_hfl.core.errors import RunDirectoryError
 from async_hfl.core.plain import Plain
 
 _ARRAY = 1
-_MAGIC = b"async-hfl checkpoint 1\n"
+_MAGIC = b"async-hfl checkpoint 2\n"
 _LENGTH = 8
 _WORTH_SHARING = 4096
 """Bytes; below, remembering that an array was written costs more than writing it again."""

@@ -1,7 +1,7 @@
 """Shell 1: the one event loop. Takes the nodes as they are and gives them virtual time.
 
     Send           delay model, then onto the heap          StartTraining  the training pool remembers the job
-    SetTimer       heap                                     Solve, Evaluate  computed at once, answered as an event
+    SetTimer       heap                                     Solve, Evaluate  at once, answered as an event
     Write          journal
 
 Where transfers share the air they are watched (`transfers.py`); where things fail (`life.py`) they are, too, and nodes
@@ -12,8 +12,9 @@ Decides nothing: policies, learner and delays are handed in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -31,8 +32,8 @@ from async_hfl.core.identifiers import (
     device_address,
     gateway_address,
 )
-from async_hfl.core.learner import TrainingJob
-from async_hfl.core.plain import Plain, plain
+from async_hfl.core.learner import Evaluation, TrainingJob
+from async_hfl.core.plain import Plain, from_plain, plain, to_plain
 from async_hfl.core.randomness import scramble, stream_seed
 from async_hfl.core.records import EpochRecord
 from async_hfl.core.traffic import traffic
@@ -64,6 +65,18 @@ class _TrainingDone:
 
     job: JobId
     training_s: float
+
+
+@plain
+@dataclass(frozen=True, slots=True)
+class _EvaluationDone:
+    """An evaluation ends at this time; how it ends is asked of the pool only then."""
+
+    epoch: int
+
+
+def _known(evaluation: Evaluation) -> Evaluation:
+    return evaluation
 
 
 class Simulator:
@@ -100,6 +113,8 @@ class Simulator:
             Stop: self._stop,
         }
         self._stopped: set[int] = set()
+        self._evaluations: dict[int, Callable[[], Evaluation]] = {}
+        """Begun, by the number of the event that ends them."""
         self._epoch_at = 0.0
         self.carriage: Carriage | None = None
         self.life: Life | None = None
@@ -179,6 +194,8 @@ class Simulator:
                 self.times.stopped(index - self._devices_from, at)
                 self.updates += 1
                 what = Trained(at, job, self.pool.result(job), what.training_s)  # type: ignore[attr-defined]
+            elif kind is _EvaluationDone:
+                what = Evaluated(at, what.epoch, self._evaluations.pop(sequence)())  # type: ignore[attr-defined]
             for effect in nodes[index].handle(what):
                 perform[type(effect)](index, effect)
         if self._running:
@@ -227,6 +244,8 @@ class Simulator:
             self.life.timer_missed(index, what)
         elif type(what) is _TrainingDone:
             self.pool.forget(what.job)
+        elif type(what) is _EvaluationDone:
+            del self._evaluations[sequence]
 
     # Effects -----------------------------------------------------------------------------------------------------
 
@@ -323,8 +342,8 @@ class Simulator:
 
     def _evaluate(self, index: int, evaluate: Evaluate) -> None:
         self._epoch_at = self.at
-        evaluation = self.pool.evaluate(evaluate.weights)
-        self.queue.push(self.at, index, Evaluated(self.at, evaluate.epoch, evaluation))
+        answer = self.pool.begin_evaluation(evaluate.weights)
+        self._evaluations[self.queue.push(self.at, index, _EvaluationDone(evaluate.epoch))] = answer
 
     def _stop(self, index: int, stop: Stop) -> None:
         if stop.reason:
@@ -341,6 +360,8 @@ class Simulator:
 
     def snapshot(self) -> Iterator[tuple[str, Plain]]:
         """Named parts, each small: the whole never stands in memory as plain data."""
+        evaluations = {sequence: answer() for sequence, answer in self._evaluations.items()}
+        self._answered(evaluations)
         for part in self.pool.snapshot(_CHUNK):
             yield "pool", part
         yield (
@@ -355,6 +376,7 @@ class Simulator:
                 "times": self.times.snapshot(),
                 "stopped": sorted(self._stopped),
                 "epoch_at": self._epoch_at,
+                "evaluations": [[sequence, to_plain(evaluation)] for sequence, evaluation in evaluations.items()],
                 "life": None if self.life is None else self.life.snapshot(),
                 "timers": [[index, key, sequence] for (index, key), sequence in self._timers.items()],
             },
@@ -368,6 +390,11 @@ class Simulator:
             for part in self.carriage.transfers.snapshot(_CHUNK):
                 yield "transfers", part
 
+    def _answered(self, evaluations: Mapping[int, Evaluation]) -> None:
+        """These are known, and told when they are due."""
+        for sequence, evaluation in evaluations.items():
+            self._evaluations[sequence] = partial(_known, evaluation)
+
     def restore(self, parts: dict[str, list[Plain]]) -> None:
         (data,) = parts["simulator"]
         self.at, self.updates, self._running = data["at"], data["updates"], data["running"]
@@ -378,6 +405,7 @@ class Simulator:
         self.world.delays.restore(data["delays"])
         self.times.restore(data["times"])
         self._stopped, self._epoch_at = set(data["stopped"]), data["epoch_at"]
+        self._answered({sequence: from_plain(evaluation) for sequence, evaluation in data["evaluations"]})
         if self.carriage is not None:
             self.carriage.transfers.restore(parts["transfers"])
         if self.life is not None:

@@ -13,7 +13,7 @@ Wasted work (trained, then superseded or cut off by the run's end) is at most wh
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -135,20 +135,25 @@ class TrainingPool:
         else:
             self._collect(self._begin([job]))
 
-    def evaluate(self, weights: Weights) -> Evaluation:
-        """Where a learner evaluates in turn with its calls, one begins behind the evaluation: else the learner would be
-        idle from its answer until the next call."""
+    def begin_evaluation(self, weights: Weights) -> Callable[[], Evaluation]:
+        """What gives the answer, to be called once. Where a learner evaluates in turn with its calls, one begins behind
+        the evaluation: else the learner would be idle from its answer until the next call."""
         ahead = self._ahead
         if self._early is None or ahead is None or ahead.jobs_when_idle is None:
-            return self.learner.evaluate(weights)
+            return partial(self.learner.evaluate, weights)
         answer, done = self._early.begin_evaluation(weights), list(self._calls)
         if len(self._waiting) >= ahead.jobs_when_idle and (done or self._results):
             self._begin_waiting()
-        evaluation = answer()
-        for call in done:
-            self._collect(call)
-        self._begin_ahead()
-        return evaluation
+
+        def evaluated() -> Evaluation:
+            evaluation = answer()
+            for call in done:
+                if call in self._calls:
+                    self._collect(call)
+            self._begin_ahead()
+            return evaluation
+
+        return evaluated
 
     def begin_before_pause(self) -> None:
         """The caller will be busy with something else for long: a learner that has nothing to do takes what waits."""

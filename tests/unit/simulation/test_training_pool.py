@@ -258,7 +258,7 @@ def test_few_jobs_that_wait_begin_once_the_last_call_is_collected() -> None:
 
 def evaluated(pool: TrainingPool) -> None:
     model = LEARNER.initial_weights(1)
-    assert pool.evaluate(model) == pool.learner.evaluate(model)
+    assert pool.begin_evaluation(model)() == pool.learner.evaluate(model)
 
 
 EVALUATED: list[tuple[str, list[int]]] = [("evaluate", []), ("answer", [])]
@@ -316,6 +316,45 @@ def test_an_evaluation_remembers_nothing_that_was_forgotten() -> None:
     assert job(4).job not in pool
     with pytest.raises(InvariantViolation):
         pool.result(job(4).job)
+
+
+def test_what_was_collected_before_an_evaluation_is_answered_is_not_collected_again() -> None:
+    learner, pool = idle(3)
+    answer = pool.begin_evaluation(LEARNER.initial_weights(1))
+    pool.result(job(4).job)
+    answer()
+    assert learner.story == [("begin", [4, 5]), ("evaluate", []), ("collect", [4, 5]), ("answer", [])]
+
+
+def test_before_a_pause_an_idle_learner_takes_what_waits() -> None:
+    learner, pool = idle(1)
+    assert learner.story == [], "too few otherwise"
+    pool.begin_before_pause()
+    assert learner.story == [("begin", [4])]
+    pool.expect(job(5))
+    pool.begin_before_pause()
+    assert learner.story == [("begin", [4])], "it is busy"
+    for number in (4, 5, 1):
+        assert pool.result(job(number).job).weights.tolist() == LEARNER.train_many([job(number)])[0].weights.tolist()
+
+
+def test_before_a_pause_nothing_begins_where_nothing_waits_or_somebody_is_about_to_wait() -> None:
+    learner, pool = idle(0)
+    pool.begin_before_pause()
+    assert learner.story == []
+    learner, pool = ahead_of(Ahead(4, 0.0, 2, 2), 3)
+    pool.begin_before_pause()
+    assert learner.story == []
+
+
+@pytest.mark.parametrize("ahead", [Ahead(2, 0.0, 2), None])
+def test_before_a_pause_who_takes_as_many_jobs_whatever_is_under_way_takes_none(ahead: Ahead | None) -> None:
+    learner, pool = ahead_of(ahead, 2)
+    pool.result(job(0).job)
+    pool.expect(job(2))
+    before = list(learner.story)
+    pool.begin_before_pause()
+    assert learner.story == before
 
 
 def test_nothing_begins_behind_an_evaluation_where_somebody_is_about_to_wait() -> None:
