@@ -237,15 +237,27 @@ class GradientTable:
         asked, members = wanted[wanted >= 0], self.row_of[self.counted & (self.row_of >= 0)]
         concerned = np.zeros(len(rows), bool)  # for a few rows several times as fast as a union
         concerned[asked] = concerned[members] = True
-        both = concerned.nonzero()[0]
-        those = np.ix_(both, both)
-        unknown = np.isnan(self.gram[those])
-        if unknown.any():
-            among = _products_among([rows[row] for row in both.tolist()])
-            self.gram[those] = np.where(unknown, among, self.gram[those])
+        self._ask(rows, concerned.nonzero()[0])
         found = np.zeros(len(wanted))
         found[wanted >= 0] = self.gram[np.ix_(asked, members)].sum(axis=1) / self.count
         return found
+
+    def _ask(self, rows: list[Gradient], those: Ints) -> None:
+        """For the products of these rows with each other that are not known yet."""
+        square = np.ix_(those, those)
+        unknown = np.isnan(self.gram[square])
+        missing = unknown.sum(axis=1)
+        newest = int(missing.argmax())
+        if missing[newest] == 0:
+            return
+        one = rows[those[newest]]
+        if isinstance(one, FarVector) and 2 * missing[newest] == missing.sum():
+            # As after most updates: all the others know each other.
+            row, others = those[newest], those[unknown[newest]]
+            self.gram[row, others] = self.gram[others, row] = one.products([rows[other] for other in others.tolist()])
+        else:
+            among = _products_among([rows[row] for row in those.tolist()])
+            self.gram[square] = np.where(unknown, among, self.gram[square])
 
     def total(self) -> Floats | HereVector:
         """The sum of the rows that count."""
