@@ -8,6 +8,7 @@ import pytest
 from living_worlds import MODEL_BYTES, LivingPlan, living_simulator
 from run_worlds import Memory, Plan, network_of
 
+from async_hfl.core.effects import Evaluate
 from async_hfl.core.errors import UserError
 from async_hfl.core.records import JobRecord, LifeRecord, SentRecord, UploadRecord
 from async_hfl.network.life import Change, LifePlan
@@ -140,6 +141,21 @@ def test_stragglers_take_longer_from_that_time_on() -> None:
     both = early.keys() & late.keys()
     assert both
     assert all(late[device] == pytest.approx(3.0 * early[device]) for device in both)
+
+
+def test_an_evaluation_that_ends_where_nobody_is_any_more_is_forgotten() -> None:
+    life = replace(QUIET, scheduled=(Change(10.0, "device", 0, "down"),))
+    simulator, _ = living_simulator(LivingPlan(RUN, life, False, False))
+    simulator.start()
+    assert simulator.life is not None
+    device, down = simulator._devices_from, simulator.life.down
+    simulator.run(stop=lambda: bool(down[device]))
+    assert down[device]
+    simulator._evaluate(device, Evaluate(1, simulator.world.learner.initial_weights(1)))
+    assert len(simulator._evaluations) == 1
+    simulator.run(stop=lambda: not any(index == device for _, _, index, _ in simulator.queue.heap))
+    assert simulator._evaluations == {}
+    simulator.run()
 
 
 def test_with_every_gateway_dead_the_run_says_so() -> None:

@@ -227,7 +227,7 @@ class GradientTable:
         if not isinstance(self.rows, list):
             small: Floats = self.gradients(slots).astype(np.float64) @ (self.total() / self.count)
             return small
-        if self.afar:
+        if self._is_afar():
             return self._along_mean_afar(self.rows, self.row_of[slots])
         total = self.total()
         rows = [self.rows[row] if row >= 0 else None for row in self.row_of[slots].tolist()]
@@ -235,29 +235,31 @@ class GradientTable:
 
     def _along_mean_afar(self, rows: list[Gradient], wanted: Ints) -> Floats:
         asked, members = wanted[wanted >= 0], self.row_of[self.counted & (self.row_of >= 0)]
-        concerned = np.zeros(len(rows), bool)  # for a few rows several times as fast as a union
-        concerned[asked] = concerned[members] = True
-        self._ask(rows, concerned.nonzero()[0])
+        these = np.ix_(asked, members)
+        unknown = np.isnan(self.gram[these])
+        if unknown.any():
+            self._ask(rows, asked, members, unknown)
         found = np.zeros(len(wanted))
-        found[wanted >= 0] = self.gram[np.ix_(asked, members)].sum(axis=1) / self.count
+        found[wanted >= 0] = self.gram[these].sum(axis=1) / self.count
         return found
 
-    def _ask(self, rows: list[Gradient], those: Ints) -> None:
+    def _ask(self, rows: list[Gradient], asked: Ints, members: Ints, unknown: Bools) -> None:
         """For the products of these rows with each other that are not known yet."""
-        square = np.ix_(those, those)
-        unknown = np.isnan(self.gram[square])
-        missing = unknown.sum(axis=1)
-        newest = int(missing.argmax())
-        if missing[newest] == 0:
-            return
-        one = rows[those[newest]]
-        if isinstance(one, FarVector) and 2 * missing[newest] == missing.sum():
+        concerned = np.zeros(len(rows), bool)  # for a few rows several times as fast as a union
+        concerned[asked] = concerned[members] = True
+        those = concerned.nonzero()[0]
+        newest = int(members[unknown.sum(axis=0).argmax()])
+        unknown[:, members == newest] = unknown[asked == newest] = False
+        one = rows[newest]
+        if isinstance(one, FarVector) and not unknown.any():
             # As after most updates: all the others know each other.
-            row, others = those[newest], those[unknown[newest]]
-            self.gram[row, others] = self.gram[others, row] = one.products([rows[other] for other in others.tolist()])
+            others = those[np.isnan(self.gram[newest, those])]
+            products = one.products([rows[other] for other in others.tolist()])
+            self.gram[newest, others] = self.gram[others, newest] = products
         else:
+            square = np.ix_(those, those)
             among = _products_among([rows[row] for row in those.tolist()])
-            self.gram[square] = np.where(unknown, among, self.gram[square])
+            self.gram[square] = np.where(np.isnan(self.gram[square]), among, self.gram[square])
 
     def total(self) -> Floats | HereVector:
         """The sum of the rows that count."""
@@ -305,11 +307,13 @@ class GradientTable:
                 self.sum += here(come)
 
     def _look_where_rows_are(self, come: Gradient) -> None:
-        if isinstance(come, FarVector):
-            self.afar = True
-        elif self.afar and not any(isinstance(row, FarVector) for row in self.rows):
+        self.afar = isinstance(come, FarVector) or self._is_afar()
+
+    def _is_afar(self) -> bool:
+        if self.afar and not any(isinstance(row, FarVector) for row in self.rows):
             # Stored by a run whose vectors were afar, gone on with where they are here.
             self.afar, self.stale, self.gram = False, True, np.zeros((0, 0))
+        return self.afar
 
     def _note_square(self, row: int, squared: float) -> None:
         if len(self.gram) < len(self.rows):

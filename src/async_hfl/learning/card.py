@@ -90,9 +90,8 @@ class Card:
 
     def places_of(self, vectors: Sequence[CardVector]) -> list[Place]:
         """On one shelf."""
-        places = [vector.place for vector in vectors]
-        shelf = places[0].shelf if places and places[0] is not None else None
-        if any(place is None or place.shelf is not shelf for place in places):
+        shelf = None if vectors[0].place is None else vectors[0].place.shelf
+        if any(vector.place is None or vector.place.shelf is not shelf for vector in vectors):
             self.bring_together(vectors)
         return [vector.place for vector in vectors if vector.place is not None]
 
@@ -103,6 +102,8 @@ class Card:
         shelves = [vector.place.shelf for vector in vectors if vector.place is not None]
         shelf = next((shelf for shelf in shelves if shelf is not guests), guests)
         shelf.admit([one for one in dict.fromkeys(vectors) if one.place is None or one.place.shelf is not shelf])
+        for left in dict.fromkeys(shelves):
+            left.tidy()
 
 
 def _filled(number: int, size: int) -> int:

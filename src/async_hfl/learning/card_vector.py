@@ -80,10 +80,11 @@ class CardVector(FarVector):
     def array(self) -> Array:
         if self.noted:
             self.card.settle([self])
-        if self._array is None:
-            assert self.place is not None
-            return self.place.shelf.array(self.place)
-        return self._array
+        array, place = self._array, self.place
+        if array is None:
+            assert place is not None
+            return place.shelf.array(place)
+        return array
 
     def here(self) -> HereVector:
         if self._numbers is None:
@@ -108,6 +109,8 @@ class CardVector(FarVector):
         return self.card.mean_step(start, self, size, divisor)
 
     def products(self, others: Sequence[Vector]) -> list[float]:
+        if not others:
+            return []
         placed = [self, *map(self.card.place, others)]
         mine, *places = self.card.places_of(placed)
         found: list[float] = mine.products(places).tolist()

@@ -34,7 +34,7 @@ _AT_ONCE = 8
 _PIECE = 4096
 """Numbers of each that are multiplied and added first; then these sums are added."""
 
-_BARRIER: Callable[[tuple[Array, Array]], tuple[Array, Array]] = lax.optimization_barrier
+_BARRIER: Callable[[list[Array]], list[Array]] = lax.optimization_barrier
 
 _Numbers: TypeAlias = npt.NDArray[np.float32]
 
@@ -141,9 +141,12 @@ class Shelf:
         for row, (vector, number) in enumerate(zip(vectors, numbers, strict=True)):
             vector.lie(Place(self, number, self._turn, products, row))
 
-    def _next(self) -> int:
+    def _take_back(self) -> None:
         while self.left:
             heappush(self._free, self.left.popleft())
+
+    def _next(self) -> int:
+        self._take_back()
         if not self._free:
             first = len(self._blocks) * BLOCK
             self._blocks.append(jnp.zeros((BLOCK, self._pieces, _PIECE), jnp.float32, device=self._device))
@@ -157,6 +160,14 @@ class Shelf:
             taken: Array = _taken(self._blocks[block], row, self._size)
         return taken
 
+    def tidy(self) -> None:
+        """Where nobody lies any more, keep no memory."""
+        with self._changing:
+            self._take_back()
+            if len(self._free) == len(self._blocks) * BLOCK:
+                self._blocks.clear()
+                self._free.clear()
+
 
 @partial(jax.jit, donate_argnums=0)
 def _meet(blocks: list[Array], vectors: tuple[Array, ...], places: Array) -> tuple[list[Array], Array]:
@@ -164,16 +175,17 @@ def _meet(blocks: list[Array], vectors: tuple[Array, ...], places: Array) -> tup
     pieces = blocks[0].shape[1]
     rows = jnp.pad(jnp.stack(vectors), ((0, 0), (0, pieces * _PIECE - vectors[0].shape[0])))
     rows = rows.reshape(len(vectors), pieces, _PIECE)
-    parts = []
+    parts: list[Array] = []
     for number, block in enumerate(blocks):
         place = places - number * BLOCK
         inside = (place >= 0) & (place < BLOCK)
-        blocks[number] = block.at[jnp.where(inside, place, BLOCK)].set(rows, mode="drop")
-        part = jnp.einsum("akc,bkc->kab", rows, blocks[number], precision=lax.Precision.HIGHEST).sum(axis=0)
-        # Lest the compiler make one product of several, which would be of another form.
-        rows, part = _BARRIER((rows, part))
-        parts.append(part)
-    return blocks, jnp.concatenate(parts, axis=1)
+        block = block.at[jnp.where(inside, place, BLOCK)].set(rows, mode="drop")
+        # Each product by itself, lest the compiler make one of several, or of one and what comes before it, which would
+        # be of another form; and one after another, which takes less memory.
+        rows, block, *parts = _BARRIER([rows, block, *parts])
+        parts.append(jnp.einsum("akc,bkc->kab", rows, block, precision=lax.Precision.HIGHEST).sum(axis=0))
+        blocks[number] = block
+    return blocks, jnp.concatenate(_BARRIER(parts), axis=1)
 
 
 @jax.jit

@@ -25,11 +25,11 @@ from async_hfl.learning.partition import Rows
 from async_hfl.learning.recipe import Recipe
 from async_hfl.learning.refresh import Refresh
 from async_hfl.learning.samples import Samples
+from async_hfl.learning.shelf import BLOCK
 from async_hfl.learning.trainer import EngineOptions, Request, Trainer
 
-_VECTORS = 4
-"""A device has about three: models that it was sent and gives, gradients that its gateway and the cloud know."""
-
+_MODELS, _GRADIENTS = 2, 2
+"""That a device is sent and gives, and that its gateway and the cloud know; about three in all."""
 _AT_WORK = 400
 """Vectors that multiplying and blending take meanwhile."""
 _MOST_DEVICES = 1024
@@ -70,7 +70,8 @@ def settled(task: Task, options: EngineOptions, runs: int = 1) -> EngineOptions:
 
 def vectors_fit(devices: int, model_bytes: int, memory: int, runs: int) -> bool:
     """Is there room for the vectors of so many runs, and are they few enough to be multiplied with each other?"""
-    return devices <= _MOST_DEVICES and (runs * _VECTORS * devices + _AT_WORK) * model_bytes <= memory
+    places = -(-_GRADIENTS * devices // BLOCK) * BLOCK
+    return devices <= _MOST_DEVICES and (runs * (_MODELS * devices + places) + _AT_WORK) * model_bytes <= memory
 
 
 def engine_for(task: Task, recipe: Recipe, options: EngineOptions) -> Engine:

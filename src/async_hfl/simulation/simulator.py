@@ -1,8 +1,8 @@
 """Shell 1: the one event loop. Takes the nodes as they are and gives them virtual time.
 
     Send           delay model, then onto the heap          StartTraining  the training pool remembers the job
-    SetTimer       heap                                     Solve, Evaluate  at once, answered as an event
-    Write          journal
+    SetTimer       heap                                     Solve          at once, answered as an event
+    Write          journal                                  Evaluate       begun at once, answered as an event
 
 Where transfers share the air they are watched (`transfers.py`); where things fail (`life.py`) they are, too, and nodes
 are wrapped for delivery as in a deployment. A plain run pays for neither.

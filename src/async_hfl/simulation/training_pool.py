@@ -156,7 +156,8 @@ class TrainingPool:
         return evaluated
 
     def begin_before_pause(self) -> None:
-        """The caller will be busy with something else for long: a learner that has nothing to do takes what waits."""
+        """The caller will be busy with something else for long: a learner that has been given nothing takes what waits,
+        unless somebody is about to wait for that."""
         idle = self._ahead is not None and self._ahead.jobs_when_idle is not None and not self._calls
         if idle and self._waiting and self._results:
             self._begin_waiting()

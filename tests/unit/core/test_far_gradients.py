@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -218,6 +219,44 @@ def test_gradients_that_know_each_other_cost_no_question(card: Card, asked: list
     assert asked == []
 
 
+@pytest.fixture
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Which products a table asks its vectors for, and of how many."""
+    found: list[tuple[str, int]] = []
+
+    def count(name: str) -> None:
+        real = getattr(CardVector, name)
+
+        def counted(one: CardVector, others: Sequence[Vector]) -> Any:
+            found.append((name, len(others)))
+            return real(one, others)
+
+        monkeypatch.setattr(CardVector, name, counted)
+
+    count("products")
+    count("products_among")
+    return found
+
+
+def test_what_is_known_is_not_looked_up_again(card: Card, looked_up: list[tuple[str, int]]) -> None:
+    table = table_of(afar(card, normal(6)))
+    table.count_in(5, False)
+    assert looked_up == [("products", 1)] * 6, "squares"
+    looked_up.clear()
+    table.utility(np.arange(4))
+    assert looked_up == [("products_among", 5)]
+    table.utility(np.array([0, 4, 2]))
+    assert len(looked_up) == 1
+    # Of the one that does not count, with those that do; then of one that is replaced.
+    table.utility(np.array([5]))
+    assert looked_up[1:] == [("products_among", 6)]
+    table.put(1, *afar(card, normal(1, seed=4)))
+    table.utility(np.array([0, 3, 5]))
+    table.utility(np.arange(6))
+    assert looked_up[2:] == [("products", 1), ("products", 5)]
+    assert not np.isnan(table.gram[:6, :6]).any()
+
+
 def test_what_was_asked_for_is_not_asked_for_again(card: Card, asked: list[int]) -> None:
     table = table_of(afar(card, normal(4)))
     assert asked == [1] * 4, "squares"
@@ -235,13 +274,12 @@ def test_what_was_asked_for_is_not_asked_for_again(card: Card, asked: list[int])
     assert asked == [1] * 5
 
 
-def test_a_table_that_grows_keeps_what_it_was_told(card: Card, asked: list[int]) -> None:
+def test_a_table_that_grows_keeps_what_it_was_told(card: Card) -> None:
     gradients = normal(9)
     table = table_of(afar(card, gradients[:4]))
     table.utility(np.arange(4))
     told = table.gram[:4, :4].copy()
     assert not np.isnan(told).any()
-    asked.clear()
     table.grow(9)
     for slot, gradient in enumerate(afar(card, gradients[4:]), 4):
         table.count_in(slot, True)
@@ -332,6 +370,7 @@ def test_a_table_that_was_afar_goes_on_where_nobody_keeps_vectors_afar(
     monkeypatch.setattr(far_vector, "_send_away", None)
     stored = through_a_file(table, tmp_path / "c.msgpack")
     assert all(isinstance(stored.gradient(slot), np.ndarray) for slot in range(5))
+    assert stored.afar
     np.testing.assert_allclose(
         stored.utility(np.arange(5)), table_of(gradients[:5]).utility(np.arange(5)), rtol=0, atol=ERROR * SIZE
     )

@@ -27,7 +27,7 @@ from async_hfl.learning.backend import jax
 from async_hfl.learning.card import _MOST_TERMS, Card
 from async_hfl.learning.card_vector import CardVector
 from async_hfl.learning.kin import Kin
-from async_hfl.learning.shelf import BLOCK
+from async_hfl.learning.shelf import _AT_ONCE, BLOCK
 
 ROUNDING = 1e-6
 """Of the largest numbers that are added: some eight times what a float32 can tell apart."""
@@ -313,6 +313,39 @@ def test_a_product_is_the_same_number_in_whatever_company(card: Card, size: int)
     assert [three[i].products(three) for i in range(3)] == [
         [alone[pairs.index((i, j))] for j in range(3)] for i in range(3)
     ]
+
+
+def test_a_product_is_the_same_number_on_a_shelf_of_many_blocks(card: Card) -> None:
+    """More than one order names: those of the last are multiplied with all, and lie where they should."""
+    count = (_AT_ONCE + 1) * BLOCK + 6
+    numbers = normal(count, 700)
+    vectors, kin = afar(card, numbers), Kin(0.1)
+    card.introduce(kin, vectors)
+    assert kin.shelf is not None
+    assert len(kin.shelf) == count
+    gram = np.array(numbers, np.float64) @ np.array(numbers, np.float64).T
+    for i in (0, BLOCK, _AT_ONCE * BLOCK - 1, _AT_ONCE * BLOCK, count - 1):
+        found = vectors[i].products(vectors)
+        np.testing.assert_allclose(found, gram[i], rtol=0, atol=2e-6 * 700)
+        for j in (1, 3 * BLOCK, count - 2):
+            assert afar(card, [numbers[i]])[0].products([numbers[j]]) == [found[j]]
+            assert vectors[j].products([vectors[i]]) == [found[j]]
+        np.testing.assert_array_equal(np.asarray(vectors[i].array), numbers[i])
+
+
+def test_who_comes_to_a_shelf_from_another_leaves_no_memory_there(card: Card) -> None:
+    kin, guests = Kin(0.1), afar(card, normal(BLOCK + 6, 11))
+    guests[0].products(guests)
+    assert guests[0].place is not None
+    visited = guests[0].place.shelf
+    assert (len(visited), len(visited._blocks)) == (BLOCK + 6, 2)
+    (one,) = afar(card, normal(1, 11, seed=2))
+    card.introduce(kin, [one])
+    check_products([one, *guests])
+    assert {vector.place.shelf for vector in [one, *guests] if vector.place} == {kin.shelf}
+    assert (len(visited), len(visited._blocks)) == (0, 0)
+    # It serves again.
+    check_products(afar(card, normal(3, 11, seed=3)))
 
 
 def test_those_that_were_introduced_know_their_products(card: Card, asked: list[int]) -> None:
