@@ -382,9 +382,11 @@ def test_left_to_the_learner_vectors_stay_on_the_host_of_a_cpu() -> None:
 @pytest.mark.parametrize(
     ("devices", "parameters", "runs", "fit"),
     [
-        (184, 431_080, 1, True),  # MNIST: (4 * 184 + 400) * 1.7 MB = 2.0 GB
-        (184, 431_080, 6, True),  # 8.3 GB
-        (184, 431_080, 7, False),  # 9.6 GB
+        (184, 431_080, 1, True),  # MNIST: (2 * 184 + 6 * 64 + 400) * 1.7 MB = 2.0 GB
+        (184, 431_080, 6, True),  # 8.5 GB
+        (184, 431_080, 7, False),  # 9.8 GB
+        (12, 431_080, 51, True),  # (51 * (2 * 12 + 64) + 400) * 1.7 MB = 8.4 GB
+        (12, 431_080, 53, False),  # 8.7 GB
         (8, 11_183_582, 1, False),  # ResNet-18: 19 GB, most of it to work with
         (1024, 1000, 1, True),
         (1025, 1000, 1, False),  # each gradient with a thousand others
