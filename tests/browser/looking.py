@@ -77,8 +77,7 @@ def opened(browser: Any, file: Path, size: tuple[int, int] = WIDE, scheme: str =
     page.on("pageerror", lambda error: seen.errors.append(str(error)))
     page.on("request", lambda request: seen.requests.append(request.url))
     page.goto(file.resolve().as_uri())
-    page.wait_for_function(
-        "!document.querySelector('.plot') || [...document.querySelectorAll('.plot')].every(p => p.querySelector('svg'))"
-    )
+    # Not by a function: pages forbid to evaluate text, which is how it would be asked again.
+    page.locator(".plot:not(:has(svg))").first.wait_for(state="detached")
     yield seen
     context.close()
