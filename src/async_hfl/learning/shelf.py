@@ -181,7 +181,7 @@ def _meet(blocks: list[Array], vectors: tuple[Array, ...], places: Array) -> tup
         inside = (place >= 0) & (place < BLOCK)
         block = block.at[jnp.where(inside, place, BLOCK)].set(rows, mode="drop")
         # Each product by itself, lest the compiler make one of several, or of one and what comes before it, which would
-        # be of another form; and one after another, which takes less memory.
+        # be of another form.
         rows, block, *parts = _BARRIER([rows, block, *parts])
         parts.append(jnp.einsum("akc,bkc->kab", rows, block, precision=lax.Precision.HIGHEST).sum(axis=0))
         blocks[number] = block

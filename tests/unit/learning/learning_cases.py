@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.far_vector import FarVector, Vector, here
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import TrainingJob, TrainingResult
 from async_hfl.core.targets import Target
@@ -104,6 +105,15 @@ def main() -> None:
     learner = TaskLearner(uneven_task(), RECIPE)
     lines = [str(jax.local_device_count()), *map(fingerprint, learner.train_many(mixed_jobs(learner, 16)))]
     sys.stdout.write("\n".join(lines))
+
+
+def check_products(gradients: Sequence[Vector]) -> None:
+    """Of vectors afar with each other, as single precision gives them."""
+    exact = np.array([here(gradient) for gradient in gradients], np.float64)
+    norms = np.linalg.norm(exact, axis=1)
+    far = [gradient for gradient in gradients if isinstance(gradient, FarVector)]
+    found = np.array([one.products(far) for one in far])
+    np.testing.assert_array_less(np.abs(found - exact @ exact.T), 2e-6 * np.outer(norms, norms))
 
 
 if __name__ == "__main__":

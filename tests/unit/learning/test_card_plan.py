@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from learning_cases import RECIPE, SIZES, make_job, mixed_jobs, uneven_task, with_noise
+from learning_cases import RECIPE, SIZES, check_products, make_job, mixed_jobs, uneven_task, with_noise
 
 from async_hfl.core.aggregation import mix
 from async_hfl.core.far_vector import FarVector, Vector, here
@@ -221,14 +221,6 @@ def test_statistics_are_weights_and_no_part_of_gradients_and_steps(recipe: Recip
 
 
 # Products --------------------------------------------------------------------------------------------------------
-
-
-def check_products(gradients: Sequence[Vector]) -> None:
-    exact = np.array([here(gradient) for gradient in gradients], np.float64)
-    norms = np.linalg.norm(exact, axis=1)
-    far = [gradient for gradient in gradients if isinstance(gradient, FarVector)]
-    found = np.array([one.products(far) for one in far])
-    np.testing.assert_array_less(np.abs(found - exact @ exact.T), 2e-6 * np.outer(norms, norms))
 
 
 def gradients_of(learner: TaskLearner, jobs: Sequence[TrainingJob], results: list[TrainingResult]) -> list[Vector]:

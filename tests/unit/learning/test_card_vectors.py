@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from learning_cases import check_products
 
 from async_hfl.core.aggregation import add_changes, average, mix, mix_with_drag
 from async_hfl.core.errors import InternalError
@@ -358,19 +359,6 @@ def test_those_that_were_introduced_know_their_products(card: Card, asked: list[
     (stranger,) = afar(card, normal(1, 300))
     vectors[0].products([*vectors, stranger])
     assert asked == [1]
-
-
-def exact(one: Vector, other: Vector) -> float:
-    return float(here(one).astype(np.float64) @ here(other).astype(np.float64))
-
-
-def check_products(vectors: Sequence[CardVector]) -> None:
-    norms = [exact(one, one) ** 0.5 for one in vectors]
-    for one, length in zip(vectors, norms, strict=True):
-        wanted = [exact(one, other) for other in vectors]
-        allowed = [2e-6 * length * other for other in norms]
-        for found, right, error in zip(one.products(vectors), wanted, allowed, strict=True):
-            assert abs(found - right) <= error
 
 
 def test_the_place_of_one_that_died_is_taken_by_the_next(card: Card, asked: list[int]) -> None:
