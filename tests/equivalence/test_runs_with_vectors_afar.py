@@ -12,9 +12,6 @@ import async_hfl
 from async_hfl.assembly.build import vectors_of
 from async_hfl.assembly.loading import compose
 from async_hfl.assembly.replaying import replay
-from async_hfl.core.policies import Association, AssociationProblem
-from async_hfl.decisions.association.balanced_utility import BalancedUtility
-from async_hfl.simulation.training_pool import TrainingPool
 
 SHORT = ["task.devices=12", "gateway.epochs=5", "cloud.epochs=6", "cloud.epochs_after_target=6"]
 
@@ -87,27 +84,6 @@ def test_a_run_that_stopped_goes_on_to_the_very_same_end(method: str, ahead: str
     assert len(stopped.epochs) < len(whole.epochs)
     gone_on = async_hfl.resume(stopped.path)
     assert gone_on.summary["digest"] == whole.summary["digest"]
-
-
-def test_the_card_is_offered_what_waits_before_each_association(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    story: list[str] = []
-    begin, solve = TrainingPool.begin_before_pause, BalancedUtility.solve
-
-    def begun(pool: TrainingPool) -> None:
-        story.append("begin")
-        begin(pool)
-
-    def solved(policy: BalancedUtility, problem: AssociationProblem) -> Association:
-        story.append("solve")
-        return solve(policy, problem)
-
-    monkeypatch.setattr(TrainingPool, "begin_before_pause", begun)
-    monkeypatch.setattr(BalancedUtility, "solve", solved)
-    run(tmp_path, "card", "async-hfl", "engine.ahead=on", "association.period=2")
-    assert story == ["begin", "solve"] * (len(story) // 2)
-    assert len(story) >= 4
 
 
 def test_a_run_is_replayed_with_its_checkpoints(tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ class Ahead:
     """... so large a part of all jobs whose results have not been taken."""
     calls: int
     """Most calls under way at a time."""
-    jobs_when_idle: int | None = None
-    """Instead of `jobs`, where no call is under way; None: the same."""
+    in_turn: bool = False
+    """Calls and evaluations are done one after another, as they were begun."""
 
 
 Results: TypeAlias = Callable[[], list[TrainingResult]]
@@ -133,8 +133,7 @@ class EarlyLearner(Protocol):
         ...
 
     def begin_evaluation(self, weights: Weights) -> Callable[[], Evaluation]:
-        """As `evaluate`, but it returns at once. Where `Ahead.jobs_when_idle` is said, what was begun before is done
-        when this has been answered, and what is begun later goes on meanwhile."""
+        """As `evaluate`, but it returns at once."""
         ...
 
 

@@ -7,11 +7,15 @@ methods). The first single crossing, the paper's rule, is kept beside it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from async_hfl.core.plain import plain
 
 Direction = Literal["at_least", "at_most"]
+
+_RANGES = {"accuracy": (0.0, 1.0), "mse": (0.0, inf), "squared-error": (0.0, inf), "absolute-error": (0.0, inf)}
+"""Of the metrics that we compute ourselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +24,17 @@ class Target:
     threshold: float
     direction: Direction = "at_least"
     window: int = 3
+    best: float | None = None
+    """No model is better than that; None: nobody knows."""
 
     def passes(self, value: float) -> bool:
         return value >= self.threshold if self.direction == "at_least" else value <= self.threshold
+
+
+def known_target(metric: str, threshold: float, direction: Direction) -> Target:
+    """For a metric of ours; a function of the user's may have the same name, and mean something else."""
+    low, high = _RANGES.get(metric, (-inf, inf))
+    return Target(metric, threshold, direction, best=high if direction == "at_least" else low)
 
 
 @plain
@@ -43,3 +55,8 @@ class TargetProgress:
         if reached is None and full and target.passes(sum(recent) / target.window):
             reached = at
         return TargetProgress(recent, reached, crossing)
+
+    def may_reach(self, target: Target) -> bool:
+        """Could it be reached with the next evaluation?"""
+        anything = inf if target.direction == "at_least" else -inf
+        return self.after(target, anything if target.best is None else target.best, 0.0).reached_at is not None

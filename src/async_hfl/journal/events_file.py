@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -82,6 +84,7 @@ class EventsWriter:
         self._encode = msgspec.json.Encoder().encode
         self._lines: list[bytes] = []
         self._order_lines: list[bytes] = []
+        self._flush_at = _FLUSH_AT
         self._digest = hashlib.sha256()
         self._order_digest = hashlib.sha256()
         self._shapes = _shapes()
@@ -106,14 +109,14 @@ class EventsWriter:
             line = shape.head + order
             self._lines.append(line + b"," + self._encode(shape.learnt(record)) + b"]\n")
             self._order_lines.append(line + b"]\n")
-            if len(self._lines) >= _FLUSH_AT:
+            if len(self._lines) >= self._flush_at:
                 self.flush()
 
     def write_row(self, head: bytes, order: bytes) -> None:
         line = head + order + b"]\n"
         self._lines.append(line)
         self._order_lines.append(line)
-        if len(self._lines) >= _FLUSH_AT:
+        if len(self._lines) >= self._flush_at:
             self.flush()
 
     def write_sent(self, *fields: Any) -> None:
@@ -121,8 +124,24 @@ class EventsWriter:
         line = self._encode(("sent", fields)) + b"\n"
         self._lines.append(line)
         self._order_lines.append(line)
-        if len(self._lines) >= _FLUSH_AT:
+        if len(self._lines) >= self._flush_at:
             self.flush()
+
+    def leave_room(self) -> None:
+        """For what belongs here and is not known yet; what follows is held until then."""
+        self.flush()
+        self._flush_at = sys.maxsize
+
+    @contextmanager
+    def in_room(self) -> Iterator[None]:
+        """What is written within goes where room was left."""
+        later, later_order = self._lines, self._order_lines
+        self._lines, self._order_lines, self._flush_at = [], [], _FLUSH_AT
+        try:
+            yield
+        finally:
+            self._lines += later
+            self._order_lines += later_order
 
     def flush(self) -> None:
         if self._lines:

@@ -29,8 +29,8 @@ from async_hfl.learning.resident import Resident
 from async_hfl.learning.stack_plan import StackPlan, Through
 from async_hfl.learning.trainer import EngineOptions, Request
 
-_AHEAD = Ahead(16, 0.0, 2, 8)
-"""A call that is not full costs as much as one that is; but a few jobs are better than an idle accelerator."""
+_AHEAD = Ahead(16, 0.0, 3, in_turn=True)
+"""A call of fewer jobs takes as long."""
 
 
 class _Outcome(NamedTuple):

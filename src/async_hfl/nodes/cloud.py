@@ -250,6 +250,15 @@ class CloudNode:
             self.enough() and not state.awaiting
         )
 
+    def goes_on_anyway(self) -> bool:
+        """Is there one evaluation that has not been counted, and will the run go on whatever it finds?"""
+        state, rules = self.state, self.rules
+        if self.enough() or len(state.awaiting) != 1:
+            return False
+        if state.progress.reached_at is not None:
+            return state.evaluations_after_target + 1 < rules.epochs_after_target
+        return rules.epochs_after_target > 0 or not state.progress.may_reach(rules.target)
+
     def _finish(self, at: float) -> None:
         state = self.state
         for gateway in sorted(state.suspended):

@@ -99,6 +99,7 @@ class Session:
         self.events = EventsWriter(directory.events)
         self.epochs = EpochsWriter(directory.epochs)
         self.write_sent: Callable[..., None] = self.events.write_sent
+        self.leave_room, self.in_room = self.events.leave_room, self.events.in_room
         self.simulator = Simulator(world, self)
         if self._resumed:
             if self.events.digests()[0] != known:

@@ -4,6 +4,9 @@
     SetTimer       heap                                     Solve          at once, answered as an event
     Write          journal                                  Evaluate       begun at once, answered as an event
 
+An evaluation takes no time. But where it is computed while the simulation goes on, and will not end the run whatever it
+finds, its answer is waited for no sooner than with the next one; in the journal it stands where it belongs.
+
 Where transfers share the air they are watched (`transfers.py`); where things fail (`life.py`) they are, too, and nodes
 are wrapped for delivery as in a deployment. A plain run pays for neither.
 
@@ -75,6 +78,16 @@ class _EvaluationDone:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """An evaluation that the cloud has not been told of yet, although it is due."""
+
+    at: float
+    epoch: int
+    answer: Callable[[], Evaluation]
+    spent: Spent
+
+
 def _known(evaluation: Evaluation) -> Evaluation:
     return evaluation
 
@@ -115,6 +128,7 @@ class Simulator:
         self._stopped: set[int] = set()
         self._evaluations: dict[int, Callable[[], Evaluation]] = {}
         """Begun, by the number of the event that ends them."""
+        self._late: _Late | None = None
         self._epoch_at = 0.0
         self.carriage: Carriage | None = None
         self.life: Life | None = None
@@ -174,6 +188,7 @@ class Simulator:
         down = None if self.life is None else self.life.down
         while self._running and heap:
             if stop is not None and stop():
+                self._catch_up()
                 return
             at, sequence, index, what = pop()
             self.at = at
@@ -195,15 +210,37 @@ class Simulator:
                 self.updates += 1
                 what = Trained(at, job, self.pool.result(job), what.training_s)  # type: ignore[attr-defined]
             elif kind is _EvaluationDone:
-                what = Evaluated(at, what.epoch, self._evaluations.pop(sequence)())  # type: ignore[attr-defined]
+                self._catch_up()
+                epoch, answer = what.epoch, self._evaluations.pop(sequence)  # type: ignore[attr-defined]
+                if self._may_be_late(index):
+                    self._late = _Late(at, epoch, answer, self.spent())
+                    self.journal.leave_room()
+                    continue
+                what = Evaluated(at, epoch, answer())
             for effect in nodes[index].handle(what):
                 perform[type(effect)](index, effect)
+        self._catch_up()
         if self._running:
             raise InternalError(f"the run stalled at {self.at:.0f} s of virtual time: nothing is left to happen")
         if self.life is not None:
             self.life.end()
         elif self.carriage is not None:
             self.carriage.transfers.cut_all(self.at)
+
+    def _may_be_late(self, index: int) -> bool:
+        return index == 0 and self.life is None and self.pool.evaluates_aside and self.world.cloud.goes_on_anyway()
+
+    def _catch_up(self) -> None:
+        """Tell the cloud of the evaluation that is late."""
+        if self._late is None:
+            return
+        late, self._late = self._late, None
+        effects = self.world.cloud.handle(Evaluated(late.at, late.epoch, late.answer()))
+        with self.journal.in_room():
+            for effect in effects:
+                if not isinstance(effect, Write):
+                    raise InternalError(f"the cloud was told late of epoch {late.epoch}, and does more than note it")
+                self._note(effect, late.spent)
 
     # What happens beside the nodes -------------------------------------------------------------------------------
 
@@ -309,10 +346,13 @@ class Simulator:
         return self._addresses[index] if index < first else device_address(index - first)
 
     def _write(self, index: int, write: Write) -> None:
+        self._note(write, None)
+
+    def _note(self, write: Write, spent: Spent | None) -> None:
         record = write.record
         self.journal.write(record)
         if type(record) is EpochRecord:
-            self.journal.epoch(record, self.spent())
+            self.journal.epoch(record, self.spent() if spent is None else spent)
 
     def _start_training(self, index: int, start: StartTraining) -> None:
         device = index - self._devices_from
@@ -335,7 +375,6 @@ class Simulator:
         self._timers[(index, timer.key)] = self.queue.push(at, index, TimerFired(at, timer.key))
 
     def _solve(self, index: int, solve: Solve) -> None:
-        self.pool.begin_before_pause()
         association = self.world.association.solve(solve.problem)
         at = self.at + self.world.charge_solver
         self.queue.push(at, index, Solved(at, solve.number, association))

@@ -135,19 +135,20 @@ class TrainingPool:
         else:
             self._collect(self._begin([job]))
 
+    @property
+    def evaluates_aside(self) -> bool:
+        """Does the learner evaluate while something else is done?"""
+        return self._ahead is not None and self._ahead.in_turn
+
     def begin_evaluation(self, weights: Weights) -> Callable[[], Evaluation]:
-        """What gives the answer, to be called once. Where a learner evaluates in turn with its calls, one begins behind
-        the evaluation: else the learner would be idle from its answer until the next call."""
-        ahead = self._ahead
-        if self._early is None or ahead is None or ahead.jobs_when_idle is None:
+        """What gives the answer, to be called once. Calls that were begun before are done by then."""
+        if self._early is None or not self.evaluates_aside:
             return partial(self.learner.evaluate, weights)
-        answer, done = self._early.begin_evaluation(weights), list(self._calls)
-        if len(self._waiting) >= ahead.jobs_when_idle and (done or self._results):
-            self._begin_waiting()
+        answer, before = self._early.begin_evaluation(weights), list(self._calls)
 
         def evaluated() -> Evaluation:
             evaluation = answer()
-            for call in done:
+            for call in before:
                 if call in self._calls:
                     self._collect(call)
             self._begin_ahead()
@@ -155,19 +156,11 @@ class TrainingPool:
 
         return evaluated
 
-    def begin_before_pause(self) -> None:
-        """The caller will be busy with something else for long: a learner that has been given nothing takes what waits,
-        unless somebody is about to wait for that."""
-        idle = self._ahead is not None and self._ahead.jobs_when_idle is not None and not self._calls
-        if idle and self._waiting and self._results:
-            self._begin_waiting()
-
     def _begin_ahead(self) -> None:
         ahead, waiting = self._ahead, len(self._waiting)
         assert ahead is not None
-        enough = ahead.jobs if self._calls or ahead.jobs_when_idle is None else ahead.jobs_when_idle
         if (
-            waiting >= enough
+            waiting >= ahead.jobs
             and self._results  # else somebody is about to wait for this call, and the larger it is the better
             and len(self._calls) < ahead.calls
             and waiting >= ahead.share * (waiting + len(self._begun) + len(self._results))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,6 +30,14 @@ class Journal(Protocol):
 
     def epoch(self, record: EpochRecord, spent: Spent) -> None:
         """The row of a cloud epoch: the record with the bytes spent until then."""
+        ...
+
+    def leave_room(self) -> None:
+        """For what happens now and is known later only, ..."""
+        ...
+
+    def in_room(self) -> AbstractContextManager[None]:
+        """... and is then written here, before all that followed."""
         ...
 
 

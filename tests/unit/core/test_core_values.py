@@ -16,7 +16,7 @@ from async_hfl.core.errors import DataError
 from async_hfl.core.identifiers import CLOUD, JobId, UploadId, device_address, gateway_address
 from async_hfl.core.plain import from_plain, plain, quick, to_plain
 from async_hfl.core.randomness import keyed_uniform, scramble, scramble_many, stream, stream_seed
-from async_hfl.core.targets import Target, TargetProgress
+from async_hfl.core.targets import Target, TargetProgress, known_target
 from async_hfl.core.traffic import HEADER_BYTES, PER_DEVICE_BYTES, Traffic, traffic
 from async_hfl.core.weights import Layout, frozen
 
@@ -58,6 +58,37 @@ def test_the_threshold_itself_passes_and_a_window_of_one_is_the_single_crossing(
     assert progress_after(Target("error", 0.5, "at_most"), 0.6, 0.6, 0.2).reached_at == 3.0
     progress = progress_after(Target("accuracy", 0.9, window=1), 0.1, 0.95, 0.1)
     assert progress.reached_at == progress.first_crossing_at == 2.0
+
+
+def test_of_metrics_of_ours_the_best_value_is_known() -> None:
+    assert known_target("accuracy", 0.9, "at_least").best == 1.0
+    assert known_target("accuracy", 0.1, "at_most").best == 0.0
+    assert known_target("mse", 0.1, "at_most").best == known_target("absolute-error", 0.1, "at_most").best == 0.0
+    assert known_target("squared-error", 9.0, "at_least").best == float("inf")
+    assert known_target("loss", 0.1, "at_most").best == float("-inf")
+    assert Target("accuracy", 0.9).best is None, "a function of the user's may be called so"
+
+
+@given(
+    st.lists(st.floats(0, 1) | st.sampled_from([0.0, 0.85, 0.9, 1.0]), max_size=6),
+    st.floats(0, 1),
+    st.sampled_from([0.5, 0.9, 1.0]),
+    st.booleans(),
+)
+def test_the_target_may_be_reached_if_the_best_value_would_reach_it(
+    values: list[float], following: float, threshold: float, mirrored: bool
+) -> None:
+    target = Target("accuracy", threshold, best=1.0)
+    if mirrored:
+        values, following = [-value for value in values], -following
+        target = Target("error", -threshold, "at_most", best=-1.0)
+    progress = progress_after(target, *values)
+    assert target.best is not None
+    assert progress.may_reach(target) == (progress_after(target, *values, target.best).reached_at is not None)
+    if not progress.may_reach(target):
+        assert progress_after(target, *values, following).reached_at is None
+    unknown = dataclasses.replace(target, best=None)
+    assert progress.may_reach(unknown) == (len(values) >= 2)
 
 
 # Randomness ------------------------------------------------------------------------------------------------------

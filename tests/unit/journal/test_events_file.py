@@ -95,6 +95,35 @@ def test_a_sent_message_is_written_as_its_record(tmp_path: Path) -> None:
     assert (tmp_path / "fast.jsonl").read_bytes() == (tmp_path / "slow.jsonl").read_bytes()
 
 
+@pytest.mark.parametrize("more", [0, 1, 1000])
+def test_what_is_written_into_room_that_was_left_stands_where_it_belongs(more: int, tmp_path: Path) -> None:
+    first, late, rest = RECORDS[:5], RECORDS[5:7], [*RECORDS[7:], *RECORDS[:1] * more]
+    path = tmp_path / "room.jsonl"
+    writer = EventsWriter(path)
+    for record in first:
+        writer.write(record)
+    writer.leave_room()
+    for record in rest:
+        writer.write(record)
+    with writer.in_room():
+        for record in late:
+            writer.write(record)
+    writer.write(RECORDS[0])
+    found = writer.digests()
+    writer.close()
+    assert found == write(tmp_path / "in order.jsonl", [*first, *late, *rest, RECORDS[0]])
+    assert path.read_bytes() == (tmp_path / "in order.jsonl").read_bytes()
+
+
+def test_room_that_is_never_used_costs_nothing_that_was_written(tmp_path: Path) -> None:
+    writer = EventsWriter(tmp_path / "room.jsonl")
+    writer.leave_room()
+    for record in RECORDS:
+        writer.write(record)
+    writer.close()
+    assert list(read_events(tmp_path / "room.jsonl")) == [as_read(record) for record in RECORDS]
+
+
 def test_the_digest_is_that_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     digest, order_digest = write(path, RECORDS)

@@ -22,7 +22,7 @@ def test_what_the_rest_of_the_system_asks() -> None:
     learner: Learner = digits()
     assert learner.layout.size == 64 * 64 + 64 + 64 * 10 + 10
     assert learner.model_bytes == 4 * learner.layout.size
-    assert learner.target == Target("accuracy", 0.9, "at_least")
+    assert learner.target == Target("accuracy", 0.9, "at_least", best=1.0)
     assert learner.learning_rate == 0.05
     assert learner.samples.shape == (60,)
     assert learner.samples.sum() == 1437

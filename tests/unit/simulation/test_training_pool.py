@@ -218,42 +218,17 @@ def test_a_snapshot_waits_for_what_has_begun() -> None:
     assert restored.counts == pool.counts
 
 
-# Fewer jobs where nothing is under way ---------------------------------------------------------------------------
+# Calls and evaluations in turn -----------------------------------------------------------------------------------
 
 
-def idle(count: int) -> tuple[Early, TrainingPool]:
-    """Four jobs begin a call, two where none is under way; two calls at most. Results of 1, 2 and 3 are left."""
-    learner, pool = ahead_of(Ahead(4, 0.0, 2, 2), 4)
+def in_turn(count: int) -> tuple[Early, TrainingPool]:
+    """Two jobs begin a call, and there are two calls at most. Results of 1, 2 and 3 are left."""
+    learner, pool = ahead_of(Ahead(2, 0.0, 2, in_turn=True), 4)
     pool.result(job(0).job)
     learner.story.clear()
     for number in range(4, 4 + count):
         pool.expect(job(number))
     return learner, pool
-
-
-def test_with_no_call_under_way_fewer_jobs_begin_one() -> None:
-    assert idle(1)[0].story == []
-    assert idle(2)[0].story == [("begin", [4, 5])]
-    # ... and with one under way it takes as many as ever.
-    assert idle(5)[0].story == [("begin", [4, 5])]
-    assert idle(6)[0].story == [("begin", [4, 5]), ("begin", [6, 7, 8, 9])]
-    assert len(idle(20)[0].story) == 2
-
-
-def test_without_results_to_go_on_with_few_jobs_wait_as_many_do() -> None:
-    learner, pool = ahead_of(Ahead(4, 0.0, 2, 2), 3)
-    assert learner.story == []
-    for number in range(3):
-        pool.result(job(number).job)
-    for number in (3, 4, 5):
-        pool.expect(job(number))
-    assert learner.story == [("begin", [0, 1, 2]), ("collect", [0, 1, 2])]
-
-
-def test_few_jobs_that_wait_begin_once_the_last_call_is_collected() -> None:
-    learner, pool = idle(4)
-    pool.result(job(5).job)
-    assert learner.story == [("begin", [4, 5]), ("collect", [4, 5]), ("begin", [6, 7])]
 
 
 def evaluated(pool: TrainingPool) -> None:
@@ -264,41 +239,30 @@ def evaluated(pool: TrainingPool) -> None:
 EVALUATED: list[tuple[str, list[int]]] = [("evaluate", []), ("answer", [])]
 
 
-def test_a_call_begins_behind_an_evaluation_and_those_before_it_are_done() -> None:
-    learner, pool = idle(8)
+def test_when_an_evaluation_is_answered_the_calls_before_it_are_done() -> None:
+    learner, pool = in_turn(6)
     evaluated(pool)
     assert learner.story == [
         ("begin", [4, 5]),
-        ("begin", [6, 7, 8, 9]),
-        ("evaluate", []),
-        ("begin", [10, 11]),
-        ("answer", []),
+        ("begin", [6, 7]),
+        *EVALUATED,
         ("collect", [4, 5]),
-        ("collect", [6, 7, 8, 9]),
+        ("collect", [6, 7]),
+        ("begin", [8, 9]),
     ]
     learner.story.clear()
-    for number in (9, 4, 1):
+    for number in (6, 4, 1):
         assert pool.result(job(number).job).weights.tolist() == LEARNER.train_many([job(number)])[0].weights.tolist()
     assert learner.story == []
-    assert (pool.counts.calls, pool.counts.trained, pool.counts.used) == (4, 12, 4)
+    assert (pool.counts.calls, pool.counts.trained, pool.counts.used) == (4, 10, 4)
 
 
-def test_too_few_jobs_wait_behind_an_evaluation() -> None:
-    learner, pool = idle(3)
-    evaluated(pool)
-    assert learner.story == [("begin", [4, 5]), *EVALUATED, ("collect", [4, 5])]
-    evaluated(pool)
-    assert learner.story[4:] == EVALUATED
-    pool.expect(job(7))
-    assert learner.story[6:] == [("begin", [6, 7])]
-
-
-def test_results_of_calls_before_an_evaluation_are_enough_to_go_on_with() -> None:
-    """All results have been taken, but a call is under way."""
-    learner, pool = idle(4)
-    for number in (1, 2, 3):
-        pool.result(job(number).job)
-    evaluated(pool)
+def test_calls_that_begin_before_its_answer_are_not_done_with_it() -> None:
+    learner, pool = in_turn(2)
+    answer = pool.begin_evaluation(LEARNER.initial_weights(1))
+    for number in (6, 7):
+        pool.expect(job(number))
+    answer()
     assert learner.story == [
         ("begin", [4, 5]),
         ("evaluate", []),
@@ -308,8 +272,19 @@ def test_results_of_calls_before_an_evaluation_are_enough_to_go_on_with() -> Non
     ]
 
 
+def test_two_evaluations_under_way_are_answered_in_either_order() -> None:
+    learner, pool = in_turn(2)
+    first = pool.begin_evaluation(LEARNER.initial_weights(1))
+    for number in (6, 7):
+        pool.expect(job(number))
+    second = pool.begin_evaluation(LEARNER.initial_weights(2))
+    assert second() == LEARNER.evaluate(LEARNER.initial_weights(2))
+    assert first() == LEARNER.evaluate(LEARNER.initial_weights(1))
+    assert learner.story[4:] == [("answer", []), ("collect", [4, 5]), ("collect", [6, 7]), ("answer", [])]
+
+
 def test_an_evaluation_remembers_nothing_that_was_forgotten() -> None:
-    _, pool = idle(2)
+    _, pool = in_turn(2)
     pool.forget(job(4).job)
     evaluated(pool)
     assert job(5).job in pool
@@ -319,67 +294,32 @@ def test_an_evaluation_remembers_nothing_that_was_forgotten() -> None:
 
 
 def test_what_was_collected_before_an_evaluation_is_answered_is_not_collected_again() -> None:
-    learner, pool = idle(3)
+    learner, pool = in_turn(3)
     answer = pool.begin_evaluation(LEARNER.initial_weights(1))
     pool.result(job(4).job)
     answer()
     assert learner.story == [("begin", [4, 5]), ("evaluate", []), ("collect", [4, 5]), ("answer", [])]
 
 
-def test_before_a_pause_an_idle_learner_takes_what_waits() -> None:
-    learner, pool = idle(1)
-    assert learner.story == [], "too few otherwise"
-    pool.begin_before_pause()
-    assert learner.story == [("begin", [4])]
-    pool.expect(job(5))
-    pool.begin_before_pause()
-    assert learner.story == [("begin", [4])], "it is busy"
-    for number in (4, 5, 1):
-        assert pool.result(job(number).job).weights.tolist() == LEARNER.train_many([job(number)])[0].weights.tolist()
-
-
-def test_before_a_pause_nothing_begins_where_nothing_waits_or_somebody_is_about_to_wait() -> None:
-    learner, pool = idle(0)
-    pool.begin_before_pause()
-    assert learner.story == []
-    learner, pool = ahead_of(Ahead(4, 0.0, 2, 2), 3)
-    pool.begin_before_pause()
-    assert learner.story == []
-
-
 @pytest.mark.parametrize("ahead", [Ahead(2, 0.0, 2), None])
-def test_before_a_pause_who_takes_as_many_jobs_whatever_is_under_way_takes_none(ahead: Ahead | None) -> None:
-    learner, pool = ahead_of(ahead, 2)
-    pool.result(job(0).job)
-    pool.expect(job(2))
-    before = list(learner.story)
-    pool.begin_before_pause()
-    assert learner.story == before
-
-
-def test_nothing_begins_behind_an_evaluation_where_somebody_is_about_to_wait() -> None:
-    learner, pool = ahead_of(Ahead(4, 0.0, 2, 2), 3)
-    evaluated(pool)
-    assert learner.story == EVALUATED
-
-
-@pytest.mark.parametrize("ahead", [Ahead(2, 0.0, 2), None])
-def test_who_takes_as_many_jobs_whatever_is_under_way_just_evaluates(ahead: Ahead | None) -> None:
+def test_who_evaluates_while_calls_are_under_way_just_does_so(ahead: Ahead | None) -> None:
     learner, pool = ahead_of(ahead, 2)
     pool.result(job(0).job)
     for number in (2, 3, 4):
         pool.expect(job(number))
     before = list(learner.story)
     assert (before[-1] == ("begin", [2, 3])) == (ahead is not None)
+    assert not pool.evaluates_aside
     evaluated(pool)
     assert learner.story == before
 
 
 def test_who_trains_one_by_one_just_evaluates() -> None:
-    learner = Early(Ahead(4, 0.0, 2, 1))
+    learner = Early(Ahead(4, 0.0, 2, in_turn=True))
     pool = TrainingPool(learner, batching=False)
     for number in range(3):
         pool.expect(job(number))
     pool.result(job(0).job)
     evaluated(pool)
+    assert not pool.evaluates_aside
     assert (learner.story, pool.counts.calls, pool.counts.trained) == ([], 1, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
-from async_hfl.core.targets import Direction, Target
+from async_hfl.core.targets import Direction, Target, known_target
 from async_hfl.learning.own.blame import Blame
 
 LOSSES = ("cross-entropy", "squared-error")
@@ -34,4 +34,5 @@ def target_of(
     if direction is None and callable(metric):
         raise blame.wrong("direction", "a metric of your own needs one: 'at_least' or 'at_most'")
     better: Direction = direction or ("at_least" if metric == "accuracy" else "at_most")
-    return Target(named(metric, METRICS, "metric", blame), float(wanted if threshold is None else threshold), better)
+    name, value = named(metric, METRICS, "metric", blame), float(wanted if threshold is None else threshold)
+    return Target(name, value, better) if callable(metric) else known_target(name, value, better)

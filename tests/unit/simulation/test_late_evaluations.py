@@ -1,0 +1,140 @@
+"""Whoever is told late of an evaluation, because it is computed meanwhile, ends as if told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from async_hfl.assembly.build import build
+from async_hfl.assembly.loading import compose
+from async_hfl.assembly.simulated_run import session_for
+from async_hfl.core.errors import InternalError
+from async_hfl.core.identifiers import JobId
+from async_hfl.core.learner import Ahead, Evaluation, Results, TrainingJob
+from async_hfl.core.weights import Weights
+from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.learning.null import NullLearner
+from async_hfl.nodes.cloud import CloudNode
+from async_hfl.simulation.session import Session
+
+SIZE, DEVICES = 50, 8
+APART = {"wall_s", "training"}
+"""How long it took, and in which calls: a run that is told late makes others."""
+
+
+class InTurn(NullLearner):
+    """Evaluates while the simulation goes on, and says how many models were made before each answer."""
+
+    ahead = Ahead(3, 0.0, 2, in_turn=True)
+
+    def __init__(self, gradient: bool, threshold: float) -> None:
+        super().__init__(DEVICES, SIZE, gradient=gradient, threshold=threshold)
+        self.begun = 0
+        self.begun_when_answered: list[int] = []
+
+    def begin(self, jobs: Sequence[TrainingJob]) -> Results:
+        return lambda: self.train_many(jobs)
+
+    def begin_evaluation(self, weights: Weights) -> Callable[[], Evaluation]:
+        self.begun += 1
+
+        def answer() -> Evaluation:
+            self.begun_when_answered.append(self.begun)
+            return self.evaluate(weights)
+
+        return answer
+
+
+def session_of(folder: Path, method: str, more: Sequence[str], *, aside: bool, best: float | None = None) -> Session:
+    overrides = [f"task.devices={DEVICES}", f"task.model_size={SIZE}", "network.gateways=2", "gateway.epochs=4", *more]
+    settings = compose(task="null", network="uniform", method=method, preset=None, seed=1, overrides=overrides).settings
+    world = build(settings, 1).world
+    world.cloud.rules = replace(world.cloud.rules, target=replace(world.cloud.rules.target, best=best))
+    if aside:
+        gradient = world.learner.train_many([TrainingJob(JobId(0, 1, 0), 0, world.cloud.state.weights, 0)])[0].gradient
+        world = replace(world, learner=InTurn(gradient is not None, settings.task.target))
+    directory = RunDirectory(folder) if folder.exists() else RunDirectory.create(folder, {"settings": {}})
+    return session_for(world, directory, settings)
+
+
+def ended(session: Session) -> tuple[dict[str, Any], bytes, bytes]:
+    result = session.run()
+    assert result is not None
+    said = {key: value for key, value in result.items() if key not in APART}
+    return said, session.directory.events.read_bytes(), session.directory.epochs.read_bytes()
+
+
+def late_in(session: Session) -> list[bool]:
+    """Of each evaluation: had the next one begun when it was answered?"""
+    learner = session.world.learner
+    assert isinstance(learner, InTurn)
+    return [begun > number for number, begun in enumerate(learner.begun_when_answered, 1)]
+
+
+CASES = {
+    "never reached": (["cloud.epochs=9"], None, [True] * 2 + [False] * 7),  # any third one might be the target
+    "never reached, as is known": (["cloud.epochs=9"], 1.0, [True] * 8 + [False]),
+    "beyond the target": (["cloud.epochs=9", "cloud.epochs_after_target=20", "task.target=0.1"], None, None),
+    "a little beyond": (["cloud.epochs=30", "cloud.epochs_after_target=3", "task.target=0.1"], None, None),
+    "reached": (["cloud.epochs=40", "task.target=0.97"], 1.0, None),
+    "every second model": (["cloud.epochs=9", "cloud.evaluate_every=2"], 1.0, [True] * 4 + [False]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("method", ["async-hfl", "async-hfl-plus", "sync-random", "semi-async"])
+def test_a_run_told_late_is_the_run_told_at_once(method: str, case: str, tmp_path: Path) -> None:
+    more, best, expected = CASES[case]
+    wanted = ended(session_of(tmp_path / "at once", method, more, aside=False, best=best))
+    late = session_of(tmp_path / "late", method, more, aside=True, best=best)
+    assert ended(late) == wanted
+    found = late_in(late)
+    assert any(found)
+    assert not found[-1], "the last ends the run"
+    assert expected is None or found == expected
+
+
+def test_where_the_target_is_near_nobody_is_told_late(tmp_path: Path) -> None:
+    """Reached with the fourth evaluation at the earliest: those before may wait, those that may be it may not."""
+    late = session_of(tmp_path / "run", "async-hfl", ["cloud.epochs=40", "task.target=0.97"], aside=True, best=1.0)
+    ended(late)
+    metrics = [row["metric"] for row in late.directory.read_epochs()]
+    for number, is_late in enumerate(late_in(late)):
+        before = metrics[max(0, number - 2) : number]
+        may_reach = len(before) == 2 and (sum(before) + 1.0) / 3 >= 0.97
+        assert is_late == (not may_reach)
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_a_checkpoint_waits_for_who_is_late(every: int, tmp_path: Path) -> None:
+    more = ["cloud.epochs=12", f"simulation.checkpoint_epochs={every}"]
+    whole = ended(session_of(tmp_path / "whole", "async-hfl-plus", more, aside=True, best=1.0))
+    assert whole[1:] == ended(session_of(tmp_path / "at once", "async-hfl-plus", more, aside=False, best=1.0))[1:]
+    for stops in (1, 2, 5, 11):
+        folder, asked = tmp_path / f"{stops}", 0
+
+        def pause(stops: int = stops) -> bool:
+            nonlocal asked
+            asked += 1
+            return asked == stops
+
+        stopped = session_of(folder, "async-hfl-plus", more, aside=True, best=1.0)
+        assert stopped.run(pause=pause) is None
+        stopped.close()
+        assert ended(session_of(folder, "async-hfl-plus", more, aside=True, best=1.0)) == whole
+
+
+def test_what_was_said_of_an_evaluation_that_turns_out_to_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A metric that is better than the best there is: rather no result than one that is an epoch too long."""
+    monkeypatch.setattr(CloudNode, "goes_on_anyway", lambda node: not node.enough())
+    late = session_of(tmp_path / "run", "async-hfl", ["cloud.epochs=9", "task.target=0.1"], aside=True)
+    with pytest.raises(InternalError, match="told late of epoch 3"):
+        late.run()
+    late.close()
+    assert b'"epoch"' in late.directory.events.read_bytes()
