@@ -33,7 +33,9 @@ class Target:
 
 def known_target(metric: str, threshold: float, direction: Direction) -> Target:
     """For a metric of ours; a function of the user's may have the same name, and mean something else."""
-    low, high = _RANGES.get(metric, (-inf, inf))
+    if metric not in _RANGES:
+        return Target(metric, threshold, direction)
+    low, high = _RANGES[metric]
     return Target(metric, threshold, direction, best=high if direction == "at_least" else low)
 
 

@@ -85,6 +85,7 @@ class EventsWriter:
         self._lines: list[bytes] = []
         self._order_lines: list[bytes] = []
         self._flush_at = _FLUSH_AT
+        self._room = False
         self._digest = hashlib.sha256()
         self._order_digest = hashlib.sha256()
         self._shapes = _shapes()
@@ -128,22 +129,22 @@ class EventsWriter:
             self.flush()
 
     def leave_room(self) -> None:
-        """For what belongs here and is not known yet; what follows is held until then."""
+        """For what belongs here and is not known yet; what follows is held in memory until then."""
         self.flush()
-        self._flush_at = sys.maxsize
+        self._room, self._flush_at = True, sys.maxsize
 
     @contextmanager
     def in_room(self) -> Iterator[None]:
-        """What is written within goes where room was left."""
+        """What is written within goes where room was left. If that fails, what followed is not written either."""
+        assert self._room
         later, later_order = self._lines, self._order_lines
-        self._lines, self._order_lines, self._flush_at = [], [], _FLUSH_AT
-        try:
-            yield
-        finally:
-            self._lines += later
-            self._order_lines += later_order
+        self._room, self._lines, self._order_lines, self._flush_at = False, [], [], _FLUSH_AT
+        yield
+        self._lines += later
+        self._order_lines += later_order
 
     def flush(self) -> None:
+        assert not self._room, "what follows the room cannot be written yet"
         if self._lines:
             data = b"".join(self._lines)
             self._digest.update(data)
@@ -164,7 +165,10 @@ class EventsWriter:
         return self._digest.hexdigest(), self._order_digest.hexdigest()
 
     def close(self) -> None:
+        """Where the writer was cut off, the file has what came before; never a gap."""
         if not self._file.closed:
+            if self._room:
+                self._room, self._lines, self._order_lines = False, [], []
             self.flush()
             self._file.close()
 

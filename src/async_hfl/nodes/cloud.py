@@ -254,7 +254,7 @@ class CloudNode:
         """Is there one evaluation that has not been counted, and will the run go on whatever it finds?"""
         state, rules = self.state, self.rules
         if self.enough() or len(state.awaiting) != 1:
-            return False
+            return False  # several might reach the target together
         if state.progress.reached_at is not None:
             return state.evaluations_after_target + 1 < rules.epochs_after_target
         return rules.epochs_after_target > 0 or not state.progress.may_reach(rules.target)

@@ -99,7 +99,7 @@ class Session:
         self.events = EventsWriter(directory.events)
         self.epochs = EpochsWriter(directory.epochs)
         self.write_sent: Callable[..., None] = self.events.write_sent
-        self.leave_room, self.in_room = self.events.leave_room, self.events.in_room
+        self.in_room = self.events.in_room
         self.simulator = Simulator(world, self)
         if self._resumed:
             if self.events.digests()[0] != known:
@@ -133,7 +133,7 @@ class Session:
                 "weights; lower device.learning_rate"
             )
 
-    def epoch(self, record: EpochRecord, spent: Spent) -> None:
+    def epoch(self, record: EpochRecord, spent: Spent, updates: int) -> None:
         tally = self.tally
         self.epochs.write(
             (
@@ -148,8 +148,7 @@ class Session:
             )
         )
         tally.note_epoch(record, spent)
-        updates = self.simulator.updates
-        if self._is_far(record.epoch - tally.checkpoint_epoch, updates - tally.checkpoint_updates):
+        if self._is_far(record.epoch, updates):
             self._due = True
         if self._on_epoch is not None:
             seconds = max(time.perf_counter() - self._began, 1e-9)
@@ -170,6 +169,12 @@ class Session:
         if self._pause is not None and self._pause():
             self._pausing = True
             self.request_checkpoint()
+
+    def leave_room(self, epoch: int) -> bool:
+        if self._due or self._is_far(epoch, self.simulator.updates):
+            return False  # a checkpoint comes with this epoch
+        self.events.leave_room()
+        return True
 
     # Running -----------------------------------------------------------------------------------------------------
 
@@ -220,8 +225,9 @@ class Session:
         self.directory.write_devices(row.tolist() for row in table)
         return {"energy": short}
 
-    def _is_far(self, epochs: int, updates: int) -> bool:
+    def _is_far(self, epoch: int, updates: int) -> bool:
         """Is the last checkpoint that long ago?"""
+        epochs, updates = epoch - self.tally.checkpoint_epoch, updates - self.tally.checkpoint_updates
         if self.checkpoint_epochs is not None:
             return epochs >= self.checkpoint_epochs
         return epochs >= EPOCHS and updates >= self.checkpoint_updates * len(self.world.devices)

@@ -86,6 +86,7 @@ class _Late:
     epoch: int
     answer: Callable[[], Evaluation]
     spent: Spent
+    updates: int
 
 
 def _known(evaluation: Evaluation) -> Evaluation:
@@ -212,9 +213,8 @@ class Simulator:
             elif kind is _EvaluationDone:
                 self._catch_up()
                 epoch, answer = what.epoch, self._evaluations.pop(sequence)  # type: ignore[attr-defined]
-                if self._may_be_late(index):
-                    self._late = _Late(at, epoch, answer, self.spent())
-                    self.journal.leave_room()
+                if self._may_be_late(index) and self.journal.leave_room(epoch):
+                    self._late = _Late(at, epoch, answer, self.spent(), self.updates)
                     continue
                 what = Evaluated(at, epoch, answer())
             for effect in nodes[index].handle(what):
@@ -228,6 +228,7 @@ class Simulator:
             self.carriage.transfers.cut_all(self.at)
 
     def _may_be_late(self, index: int) -> bool:
+        # Where things fail nodes are wrapped, and a cloud that is down is told nothing.
         return index == 0 and self.life is None and self.pool.evaluates_aside and self.world.cloud.goes_on_anyway()
 
     def _catch_up(self) -> None:
@@ -236,11 +237,12 @@ class Simulator:
             return
         late, self._late = self._late, None
         effects = self.world.cloud.handle(Evaluated(late.at, late.epoch, late.answer()))
+        writes = [effect for effect in effects if isinstance(effect, Write)]
+        if len(writes) < len(effects):
+            raise InternalError(f"the cloud was told late of epoch {late.epoch}, and does more than note it")
         with self.journal.in_room():
-            for effect in effects:
-                if not isinstance(effect, Write):
-                    raise InternalError(f"the cloud was told late of epoch {late.epoch}, and does more than note it")
-                self._note(effect, late.spent)
+            for write in writes:
+                self._note(write, late.spent, late.updates)
 
     # What happens beside the nodes -------------------------------------------------------------------------------
 
@@ -346,13 +348,14 @@ class Simulator:
         return self._addresses[index] if index < first else device_address(index - first)
 
     def _write(self, index: int, write: Write) -> None:
-        self._note(write, None)
+        self._note(write, None, self.updates)
 
-    def _note(self, write: Write, spent: Spent | None) -> None:
+    def _note(self, write: Write, spent: Spent | None, updates: int) -> None:
+        """`spent` None: what is spent by now, which takes a while to add up."""
         record = write.record
         self.journal.write(record)
         if type(record) is EpochRecord:
-            self.journal.epoch(record, self.spent() if spent is None else spent)
+            self.journal.epoch(record, self.spent() if spent is None else spent, updates)
 
     def _start_training(self, index: int, start: StartTraining) -> None:
         device = index - self._devices_from

@@ -28,16 +28,16 @@ class Journal(Protocol):
 
     def write_sent(self, *fields: Any) -> None: ...
 
-    def epoch(self, record: EpochRecord, spent: Spent) -> None:
-        """The row of a cloud epoch: the record with the bytes spent until then."""
+    def epoch(self, record: EpochRecord, spent: Spent, updates: int) -> None:
+        """The row of a cloud epoch: the record with the bytes and the device updates sent until then."""
         ...
 
-    def leave_room(self) -> None:
-        """For what happens now and is known later only, ..."""
+    def leave_room(self, epoch: int) -> bool:
+        """For the row and the records of an epoch that are not known yet; false where they are needed now."""
         ...
 
     def in_room(self) -> AbstractContextManager[None]:
-        """... and is then written here, before all that followed."""
+        """What is written within stands where room was left."""
         ...
 
 

@@ -115,13 +115,25 @@ def test_what_is_written_into_room_that_was_left_stands_where_it_belongs(more: i
     assert path.read_bytes() == (tmp_path / "in order.jsonl").read_bytes()
 
 
-def test_room_that_is_never_used_costs_nothing_that_was_written(tmp_path: Path) -> None:
-    writer = EventsWriter(tmp_path / "room.jsonl")
-    writer.leave_room()
-    for record in RECORDS:
-        writer.write(record)
-    writer.close()
-    assert list(read_events(tmp_path / "room.jsonl")) == [as_read(record) for record in RECORDS]
+def test_who_is_cut_off_leaves_no_gap(tmp_path: Path) -> None:
+    path = tmp_path / "room.jsonl"
+    for written, in_room in ((3, 0), (4, 1)):
+        path.unlink(missing_ok=True)
+        writer = EventsWriter(path)
+        for record in RECORDS[:3]:
+            writer.write(record)
+        writer.leave_room()
+        for record in RECORDS[5:]:
+            writer.write(record)
+        with pytest.raises(AssertionError):
+            writer.sync()
+        if in_room:
+            room = writer.in_room()
+            room.__enter__()
+            writer.write(RECORDS[3])
+            assert not room.__exit__(ValueError, ValueError(), None)
+        writer.close()
+        assert list(read_events(path)) == [as_read(record) for record in RECORDS[:written]]
 
 
 def test_the_digest_is_that_of_the_file(tmp_path: Path) -> None:

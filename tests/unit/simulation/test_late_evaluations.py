@@ -19,7 +19,7 @@ from async_hfl.core.weights import Weights
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.learning.null import NullLearner
 from async_hfl.nodes.cloud import CloudNode
-from async_hfl.simulation.session import Session
+from async_hfl.simulation.session import Progress, Session
 
 SIZE, DEVICES = 50, 8
 APART = {"wall_s", "training"}
@@ -61,11 +61,13 @@ def session_of(folder: Path, method: str, more: Sequence[str], *, aside: bool, b
     return session_for(world, directory, settings)
 
 
-def ended(session: Session) -> tuple[dict[str, Any], bytes, bytes]:
-    result = session.run()
+def ended(session: Session) -> tuple[dict[str, Any], list[Progress], bytes, bytes]:
+    told: list[Progress] = []
+    result = session.run(on_epoch=told.append)
     assert result is not None
     said = {key: value for key, value in result.items() if key not in APART}
-    return said, session.directory.events.read_bytes(), session.directory.epochs.read_bytes()
+    seen = [replace(one, updates_per_s=0.0) for one in told]
+    return said, seen, session.directory.events.read_bytes(), session.directory.epochs.read_bytes()
 
 
 def late_in(session: Session) -> list[bool]:
@@ -78,8 +80,17 @@ def late_in(session: Session) -> list[bool]:
 CASES = {
     "never reached": (["cloud.epochs=9"], None, [True] * 2 + [False] * 7),  # any third one might be the target
     "never reached, as is known": (["cloud.epochs=9"], 1.0, [True] * 8 + [False]),
-    "beyond the target": (["cloud.epochs=9", "cloud.epochs_after_target=20", "task.target=0.1"], None, None),
-    "a little beyond": (["cloud.epochs=30", "cloud.epochs_after_target=3", "task.target=0.1"], None, None),
+    "beyond the target": (
+        ["cloud.epochs=9", "cloud.epochs_after_target=20", "task.target=0.1"],
+        None,
+        [True] * 8 + [False],
+    ),
+    "one beyond": (["cloud.epochs=30", "cloud.epochs_after_target=1", "task.target=0.1"], None, [True] * 3 + [False]),
+    "a little beyond": (
+        ["cloud.epochs=30", "cloud.epochs_after_target=3", "task.target=0.1"],
+        None,
+        [True] * 5 + [False],
+    ),
     "reached": (["cloud.epochs=40", "task.target=0.97"], 1.0, None),
     "every second model": (["cloud.epochs=9", "cloud.evaluate_every=2"], 1.0, [True] * 4 + [False]),
 }
@@ -112,8 +123,11 @@ def test_where_the_target_is_near_nobody_is_told_late(tmp_path: Path) -> None:
 @pytest.mark.parametrize("every", [1, 2, 3])
 def test_a_checkpoint_waits_for_who_is_late(every: int, tmp_path: Path) -> None:
     more = ["cloud.epochs=12", f"simulation.checkpoint_epochs={every}"]
-    whole = ended(session_of(tmp_path / "whole", "async-hfl-plus", more, aside=True, best=1.0))
-    assert whole[1:] == ended(session_of(tmp_path / "at once", "async-hfl-plus", more, aside=False, best=1.0))[1:]
+    late = session_of(tmp_path / "whole", "async-hfl-plus", more, aside=True, best=1.0)
+    whole = ended(late)
+    assert whole == ended(session_of(tmp_path / "at once", "async-hfl-plus", more, aside=False, best=1.0))
+    # It comes with the same epochs, which are told of at once.
+    assert late_in(late) == [epoch % every != 0 and epoch != 12 for epoch in range(1, 13)]
     for stops in (1, 2, 5, 11):
         folder, asked = tmp_path / f"{stops}", 0
 
@@ -125,7 +139,36 @@ def test_a_checkpoint_waits_for_who_is_late(every: int, tmp_path: Path) -> None:
         stopped = session_of(folder, "async-hfl-plus", more, aside=True, best=1.0)
         assert stopped.run(pause=pause) is None
         stopped.close()
-        assert ended(session_of(folder, "async-hfl-plus", more, aside=True, best=1.0)) == whole
+        said, _, *files = ended(session_of(folder, "async-hfl-plus", more, aside=True, best=1.0))
+        assert (said, *files) == (whole[0], *whole[2:])
+
+
+def test_where_things_fail_the_cloud_is_told_at_once(tmp_path: Path) -> None:
+    more = ["cloud.epochs=9", "life.device_up=500"]
+    session = session_of(tmp_path / "run", "async-hfl", more, aside=True, best=1.0)
+    ended(session)
+    assert not any(late_in(session))
+
+
+def test_a_run_that_is_cut_off_has_written_the_beginning_of_the_whole_one(tmp_path: Path) -> None:
+    more = ["cloud.epochs=9"]
+    _, _, events, epochs = ended(session_of(tmp_path / "whole", "async-hfl", more, aside=False, best=1.0))
+    for cut in range(1, 60, 7):
+        session = session_of(tmp_path / f"{cut}", "async-hfl", more, aside=True, best=1.0)
+        left = [cut]
+
+        def stop(left: list[int] = left) -> bool:
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            return False
+
+        session.simulator.start()
+        with pytest.raises(KeyboardInterrupt):
+            session.simulator.run(stop)
+        session.close()
+        assert events.startswith(session.directory.events.read_bytes())
+        assert epochs.startswith(session.directory.epochs.read_bytes())
 
 
 def test_what_was_said_of_an_evaluation_that_turns_out_to_end_the_run(
@@ -137,4 +180,4 @@ def test_what_was_said_of_an_evaluation_that_turns_out_to_end_the_run(
     with pytest.raises(InternalError, match="told late of epoch 3"):
         late.run()
     late.close()
-    assert b'"epoch"' in late.directory.events.read_bytes()
+    assert late.directory.events.read_bytes().count(b'\n["epoch",') == 2
