@@ -16,7 +16,7 @@ test: check browser
 # Cut off, it goes on where it was: what has passed since the sources last changed stands in build/.
 test-long: check browser
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,ray,torch]"
-	$(BIN)/python -m pytest -q --hypothesis-profile searching --resume build/test-long.txt
+	$(BIN)/python -m pytest -q --hypothesis-profile searching --resume=build/test-long.txt
 	$(RUN) fuzz-faults --seeds 10000 --resume build/fuzz-faults.json
 	rm -f build/test-long.txt build/fuzz-faults.json
 

@@ -27,3 +27,15 @@ def test_what_passed_is_left_out_until_the_sources_change(tmp_path: Path) -> Non
     assert all(name.startswith(SMALL) for name in passed)
     file.write_text("\n".join([digest[::-1], *passed]))  # as other sources would have it
     assert "deselected" not in run(SMALL)
+
+
+def test_make_goes_on_with_a_file_that_is_there(tmp_path: Path) -> None:
+    """pytest takes a file after a blank for one of tests, and then does not find the option that names it."""
+    (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "pytest" in line and "--resume" in line]
+    file = tmp_path / "passed.txt"
+    file.write_text("")
+    resuming = line[line.index("--resume") :].replace("build/test-long.txt", str(file)).split()
+    few = [f"--ignore={folder}" for folder in sorted(ROOT.glob("tests/*/")) if folder.name != "golden"]
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", *few, *resuming]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_GUARD_S, check=False)
+    assert done.returncode == 0, done.stderr
