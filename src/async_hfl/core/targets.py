@@ -14,9 +14,6 @@ from async_hfl.core.plain import plain
 
 Direction = Literal["at_least", "at_most"]
 
-_RANGES = {"accuracy": (0.0, 1.0), "mse": (0.0, inf), "squared-error": (0.0, inf), "absolute-error": (0.0, inf)}
-"""Of the metrics that we compute ourselves."""
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -29,14 +26,6 @@ class Target:
 
     def passes(self, value: float) -> bool:
         return value >= self.threshold if self.direction == "at_least" else value <= self.threshold
-
-
-def known_target(metric: str, threshold: float, direction: Direction) -> Target:
-    """For a metric of ours; a function of the user's may have the same name, and mean something else."""
-    if metric not in _RANGES:
-        return Target(metric, threshold, direction)
-    low, high = _RANGES[metric]
-    return Target(metric, threshold, direction, best=high if direction == "at_least" else low)
 
 
 @plain

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -84,7 +83,6 @@ class EventsWriter:
         self._encode = msgspec.json.Encoder().encode
         self._lines: list[bytes] = []
         self._order_lines: list[bytes] = []
-        self._flush_at = _FLUSH_AT
         self._room = False
         self._digest = hashlib.sha256()
         self._order_digest = hashlib.sha256()
@@ -110,14 +108,14 @@ class EventsWriter:
             line = shape.head + order
             self._lines.append(line + b"," + self._encode(shape.learnt(record)) + b"]\n")
             self._order_lines.append(line + b"]\n")
-            if len(self._lines) >= self._flush_at:
+            if len(self._lines) >= _FLUSH_AT and not self._room:
                 self.flush()
 
     def write_row(self, head: bytes, order: bytes) -> None:
         line = head + order + b"]\n"
         self._lines.append(line)
         self._order_lines.append(line)
-        if len(self._lines) >= self._flush_at:
+        if len(self._lines) >= _FLUSH_AT and not self._room:
             self.flush()
 
     def write_sent(self, *fields: Any) -> None:
@@ -125,20 +123,20 @@ class EventsWriter:
         line = self._encode(("sent", fields)) + b"\n"
         self._lines.append(line)
         self._order_lines.append(line)
-        if len(self._lines) >= self._flush_at:
+        if len(self._lines) >= _FLUSH_AT and not self._room:
             self.flush()
 
     def leave_room(self) -> None:
         """For what belongs here and is not known yet; what follows is held in memory until then."""
         self.flush()
-        self._room, self._flush_at = True, sys.maxsize
+        self._room = True
 
     @contextmanager
     def in_room(self) -> Iterator[None]:
         """What is written within goes where room was left. If that fails, what followed is not written either."""
         assert self._room
         later, later_order = self._lines, self._order_lines
-        self._room, self._lines, self._order_lines, self._flush_at = False, [], [], _FLUSH_AT
+        self._room, self._lines, self._order_lines = False, [], []
         yield
         self._lines += later
         self._order_lines += later_order

@@ -8,13 +8,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from async_hfl.core.errors import SettingsError
-from async_hfl.core.targets import known_target
 from async_hfl.learning.datasets.cifar10 import load_cifar10
 from async_hfl.learning.datasets.digits import load_digits
 from async_hfl.learning.datasets.har import load_har
 from async_hfl.learning.datasets.hpwren import load_hpwren
 from async_hfl.learning.datasets.idx_images import load_fashion_mnist, load_mnist
 from async_hfl.learning.datasets.shakespeare import load_shakespeare
+from async_hfl.learning.known_target import known_target
 from async_hfl.learning.partition import Rows, partition
 from async_hfl.learning.partition.natural import owners_test_rows
 from async_hfl.learning.samples import Dataset

@@ -16,7 +16,7 @@ from async_hfl.core.errors import DataError
 from async_hfl.core.identifiers import CLOUD, JobId, UploadId, device_address, gateway_address
 from async_hfl.core.plain import from_plain, plain, quick, to_plain
 from async_hfl.core.randomness import keyed_uniform, scramble, scramble_many, stream, stream_seed
-from async_hfl.core.targets import Target, TargetProgress, known_target
+from async_hfl.core.targets import Target, TargetProgress
 from async_hfl.core.traffic import HEADER_BYTES, PER_DEVICE_BYTES, Traffic, traffic
 from async_hfl.core.weights import Layout, frozen
 
@@ -58,15 +58,6 @@ def test_the_threshold_itself_passes_and_a_window_of_one_is_the_single_crossing(
     assert progress_after(Target("error", 0.5, "at_most"), 0.6, 0.6, 0.2).reached_at == 3.0
     progress = progress_after(Target("accuracy", 0.9, window=1), 0.1, 0.95, 0.1)
     assert progress.reached_at == progress.first_crossing_at == 2.0
-
-
-def test_of_metrics_of_ours_the_best_value_is_known() -> None:
-    assert known_target("accuracy", 0.9, "at_least").best == 1.0
-    assert known_target("accuracy", 0.1, "at_most").best == 0.0
-    assert known_target("mse", 0.1, "at_most").best == known_target("absolute-error", 0.1, "at_most").best == 0.0
-    assert known_target("squared-error", 9.0, "at_least").best == float("inf")
-    assert known_target("loss", 0.1, "at_most").best is None
-    assert Target("accuracy", 0.9).best is None, "a function of the user's may be called so"
 
 
 @given(

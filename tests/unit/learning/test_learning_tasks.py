@@ -8,6 +8,7 @@ from async_hfl.core.errors import DataError, SettingsError
 from async_hfl.core.learner import Learner
 from async_hfl.core.targets import Target
 from async_hfl.core.weights import frozen
+from async_hfl.learning.known_target import known_target
 from async_hfl.learning.recipe import Recipe
 from async_hfl.learning.task_learner import TaskLearner
 from async_hfl.learning.tasks import TaskOptions, build_task
@@ -103,3 +104,12 @@ def test_recipes_that_make_no_sense(wrong: dict[str, float]) -> None:
     [name] = wrong
     with pytest.raises(SettingsError, match=name):
         Recipe(**{"epochs": 1, "batch_size": 1, "learning_rate": 0.1, **wrong})  # type: ignore[arg-type]
+
+
+def test_of_metrics_of_ours_the_best_value_is_known() -> None:
+    assert known_target("accuracy", 0.9, "at_least").best == 1.0
+    assert known_target("accuracy", 0.1, "at_most").best == 0.0
+    assert known_target("mse", 0.1, "at_most").best == known_target("absolute-error", 0.1, "at_most").best == 0.0
+    assert known_target("squared-error", 9.0, "at_least").best == float("inf")
+    assert known_target("loss", 0.1, "at_most").best is None
+    assert Target("accuracy", 0.9).best is None, "a function of the user's may be called so"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
-from async_hfl.core.targets import Direction, Target, known_target
+from async_hfl.core.targets import Direction, Target
+from async_hfl.learning.known_target import known_target
 from async_hfl.learning.own.blame import Blame
 
 LOSSES = ("cross-entropy", "squared-error")
