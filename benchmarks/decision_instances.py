@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.policies import AssociationProblem
-from async_hfl.network.nycmesh_paper import nycmesh_paper
+from async_hfl.network.topologies.nycmesh_paper import nycmesh_paper
 
 Floats = npt.NDArray[np.float64]
 _MODEL_BYTES = 1_700_000

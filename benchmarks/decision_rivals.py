@@ -41,7 +41,7 @@ def highs_selection(values: Any, rates: Any, capacity: float, limit: float) -> A
 
 def highs_association(problem: AssociationProblem, limit: float) -> Answer:
     from async_hfl.decisions.association.balanced_utility import utility_balance
-    from async_hfl.decisions.relaxation import programme
+    from async_hfl.decisions.solvers.relaxation import programme
 
     balance = utility_balance(problem)[0]
     model = programme(balance)

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from async_hfl.decisions.association.balanced_utility import BalancedUtility
-from async_hfl.decisions.knapsack import knapsack
-from async_hfl.decisions.solver import load_solver
+from async_hfl.decisions.solvers.highs import load_solver
+from async_hfl.decisions.solvers.knapsack import knapsack
 from decision_instances import association, selection
 
 Row = dict[str, Any]

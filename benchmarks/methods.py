@@ -21,7 +21,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import async_hfl
-from async_hfl.assembly.loading import available
+from async_hfl.assembly.settings.loading import available
 
 BASE = "async-random"
 PERIODS = (50, 150)

@@ -17,8 +17,8 @@ CALLS = 200_000
 
 
 def measure(devices: int, gateways: int) -> str:
-    from async_hfl.assembly.loading import compose
-    from async_hfl.assembly.network_building import build_network
+    from async_hfl.assembly.build.networks import build_network
+    from async_hfl.assembly.settings.loading import compose
     from async_hfl.core.randomness import stream
 
     began = time.perf_counter()

@@ -10,8 +10,8 @@ import time
 
 import numpy as np
 
-from async_hfl.network.propagation.hybrid_buildings import path_loss
-from async_hfl.network.propagation.surroundings import Surroundings
+from async_hfl.network.radio.propagation.hybrid_buildings import path_loss
+from async_hfl.network.radio.propagation.surroundings import Surroundings
 
 REPEATS = 5
 

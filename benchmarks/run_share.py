@@ -24,25 +24,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from async_hfl.assembly.build import Share as Sharing
-from async_hfl.assembly.build import build
-from async_hfl.assembly.loading import compose
-from async_hfl.assembly.settings import Settings
-from async_hfl.assembly.simulated_run import session_for
+from async_hfl.assembly.build.simulation import Share as Sharing
+from async_hfl.assembly.build.simulation import build
+from async_hfl.assembly.runs.simulated_run import session_for
+from async_hfl.assembly.settings.loading import compose
+from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.errors import UserError
 from async_hfl.core.learner import (
     Accelerated,
-    Ahead,
-    EarlyLearner,
+    AsyncLearner,
     Evaluation,
     Learner,
+    PrefetchPolicy,
     Results,
     TrainingJob,
     TrainingResult,
 )
 from async_hfl.core.weights import Weights
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.learning.trainer import Request, Trainer
+from async_hfl.learning.engine.trainer import Request, Trainer
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Watched:
         return self.engine.train(requests)
 
     @property
-    def ahead(self) -> Ahead | None:
+    def ahead(self) -> PrefetchPolicy | None:
         return self.engine.ahead
 
     def begin(self, requests: Sequence[Request]) -> Results:
@@ -83,9 +83,9 @@ class Timed:
         return getattr(self._learner, name)
 
     @property
-    def ahead(self) -> Ahead | None:
+    def ahead(self) -> PrefetchPolicy | None:
         """Said outright: whether a learner can begin is asked of its class."""
-        return self._learner.ahead if isinstance(self._learner, EarlyLearner) else None
+        return self._learner.ahead if isinstance(self._learner, AsyncLearner) else None
 
     @property
     def on_accelerator(self) -> bool:
@@ -99,7 +99,7 @@ class Timed:
         return results
 
     def begin(self, jobs: Sequence[TrainingJob]) -> Results:
-        assert isinstance(self._learner, EarlyLearner)
+        assert isinstance(self._learner, AsyncLearner)
         began = time.perf_counter()
         results = self._learner.begin(jobs)
         self.training_s += time.perf_counter() - began
@@ -126,7 +126,7 @@ class Timed:
         return found
 
     def begin_evaluation(self, weights: Weights) -> Callable[[], Evaluation]:
-        assert isinstance(self._learner, EarlyLearner)
+        assert isinstance(self._learner, AsyncLearner)
         began = time.perf_counter()
         answer = self._learner.begin_evaluation(weights)
         self.evaluation_s += time.perf_counter() - began

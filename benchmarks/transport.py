@@ -30,17 +30,17 @@ import numpy as np
 
 import transport_bare
 from async_hfl.core.identifiers import Address, JobId, gateway_address
-from async_hfl.core.messages import Train, Update
+from async_hfl.core.protocol.messages import Train, Update
 from async_hfl.deployment.identity.authority import Authority
 from async_hfl.deployment.identity.credentials import Certified, Credentials, Insecure
-from async_hfl.deployment.membership import Admission, Joining
+from async_hfl.deployment.transport.admission import Admission, Joining
 from async_hfl.deployment.transport.limits import Limits
 from async_hfl.deployment.transport.link import Link
 from async_hfl.deployment.transport.server import Server
 from async_hfl.deployment.transport.transport import Transport
-from async_hfl.encoding.parcels import Content
+from async_hfl.encoding.packet_codec import Content
 from async_hfl.encoding.rounding import Encoding
-from async_hfl.nodes.delivery import Packet
+from async_hfl.nodes.reliability.delivery import Packet
 
 GATEWAY = gateway_address(0)
 QUICK_LIMITS = Limits(silence_s=120.0)

@@ -24,15 +24,15 @@ from typing import Any
 import numpy as np
 
 from async_hfl.core.identifiers import Address, JobId, device_address, gateway_address
-from async_hfl.core.messages import Train, Update
+from async_hfl.core.protocol.messages import Train, Update
+from async_hfl.deployment.cluster.proxy import LinkProxy, Shape
 from async_hfl.deployment.identity.credentials import Insecure
-from async_hfl.deployment.membership import Admission, Joining
-from async_hfl.deployment.proxy import LinkProxy, Shape
+from async_hfl.deployment.transport.admission import Admission, Joining
 from async_hfl.deployment.transport.link import Link
 from async_hfl.deployment.transport.server import Server
 from async_hfl.deployment.transport.transport import Transport
-from async_hfl.encoding.parcels import Content
-from async_hfl.nodes.delivery import Packet
+from async_hfl.encoding.packet_codec import Content
+from async_hfl.nodes.reliability.delivery import Packet
 
 GATEWAY, DEVICE = gateway_address(0), device_address(0)
 

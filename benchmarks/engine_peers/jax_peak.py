@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from async_hfl.learning.backend import jax, jnp
-from async_hfl.learning.compilation import compile_for
-from async_hfl.learning.trainer import Precision
+from async_hfl.learning.engine.backend import jax, jnp
+from async_hfl.learning.engine.compilation import compile_for
+from async_hfl.learning.engine.trainer import Precision
 
 _CPU_SIDE = 1024
 _GPU_SIDE = 8192

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.weights import frozen
-from async_hfl.learning import objectives
-from async_hfl.learning.backend import jax
-from async_hfl.learning.engine import Engine
-from async_hfl.learning.recipe import Recipe
-from async_hfl.learning.samples import Dataset, Samples, Scaling
-from async_hfl.learning.tasks import TASKS
-from async_hfl.learning.trainer import EngineOptions, Request
+from async_hfl.learning.datasets.samples import Dataset, Samples, Scaling
+from async_hfl.learning.engine.backend import jax
+from async_hfl.learning.engine.engine import Engine
+from async_hfl.learning.engine.recipe import Recipe
+from async_hfl.learning.engine.trainer import EngineOptions, Request
+from async_hfl.learning.evaluation import objectives
+from async_hfl.learning.tasks.catalogue import TASKS
 from engine_peers.prepare import OPTIONS
 from engine_peers.protocol import Channel, serve
 from engine_peers.work import Work

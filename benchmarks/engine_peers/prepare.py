@@ -9,10 +9,10 @@ import numpy as np
 
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import stream
-from async_hfl.learning.batches import BatchOrders
-from async_hfl.learning.recipe import Shape
-from async_hfl.learning.samples import Dataset, Samples, Scaling
-from async_hfl.learning.tasks import TASKS, TaskOptions
+from async_hfl.learning.datasets.samples import Dataset, Samples, Scaling
+from async_hfl.learning.engine.batches import BatchOrders
+from async_hfl.learning.engine.recipe import Shape
+from async_hfl.learning.tasks.catalogue import TASKS, TaskOptions
 from engine_peers.protocol import Channel
 from engine_peers.sizes import Size
 from engine_peers.work import Layout, Work
@@ -22,7 +22,7 @@ _SYNTHETIC_ROWS = {"har": 9_270, "mnist": 60_000, "cifar10": 50_000, "shakespear
 
 
 def run(channel: Channel, options: dict[str, Any]) -> None:
-    from async_hfl.learning.backend import jax
+    from async_hfl.learning.engine.backend import jax
     from engine_peers.jax_peak import matmul_peak
 
     first = jax.local_devices()[0]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         run,
         run_together,
     )
-    from async_hfl.assembly.network_recording import record_network
+    from async_hfl.assembly.runs.network_recording import record_network
     from async_hfl.learning.own.modules import from_equinox, from_flax, from_nnx
     from async_hfl.learning.own.task import OwnTask
     from async_hfl.learning.pytorch.task import TorchTask
@@ -53,7 +53,7 @@ _HOME = {
     "from_equinox": "async_hfl.learning.own.modules",
     "from_flax": "async_hfl.learning.own.modules",
     "from_nnx": "async_hfl.learning.own.modules",
-    "record_network": "async_hfl.assembly.network_recording",
+    "record_network": "async_hfl.assembly.runs.network_recording",
 }
 
 

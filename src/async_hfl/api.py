@@ -11,18 +11,18 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-from async_hfl.assembly import deciding
-from async_hfl.assembly.build import Share
-from async_hfl.assembly.loading import compose
-from async_hfl.assembly.provenance import check_seed, place_of, user_files, versions
-from async_hfl.assembly.settings import Settings
-from async_hfl.assembly.simulated_run import Begun, begin, begin_again, called, simulate
+from async_hfl.assembly.build.simulation import Share
+from async_hfl.assembly.runs import decide
+from async_hfl.assembly.runs.provenance import check_seed, place_of, user_files, versions
+from async_hfl.assembly.runs.simulated_run import PreparedRun, begin, begin_again, called, simulate
+from async_hfl.assembly.settings.loading import compose
+from async_hfl.assembly.settings.schema import Settings
+from async_hfl.core.data_distribution import DataDistribution
 from async_hfl.core.errors import RunDirectoryError, UserError
-from async_hfl.core.holdings import Holdings
 from async_hfl.journal.events_file import read_events
 from async_hfl.journal.model_file import save_model
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.simulation.session import Progress
+from async_hfl.simulation.recorded_run import Progress
 
 _MANIFEST_FIELDS = (
     "task",
@@ -93,7 +93,7 @@ class Run:
     def frame(self, table: str) -> Any:
         """A table as a pandas data frame (async-hfl[frames]): epochs, classes, jobs, uploads, selections, associations,
         moves, life, messages, devices or settings."""
-        from async_hfl.reports.frames import frame
+        from async_hfl.reports.export.frames import frame
 
         return frame(self.directory, table)
 
@@ -170,12 +170,12 @@ def _begin(
     start_from: str | Path | None = None,
     share: Share | None = None,
     **chosen: Any,
-) -> Begun:
+) -> PreparedRun:
     return begin(compose(None if file is None else Path(file), **chosen), out, start_from, share)
 
 
 def _go_on(
-    begun: Begun,
+    begun: PreparedRun,
     on_start: Callable[[Run, Settings], None] | None,
     on_epoch: Callable[[Progress], None] | None,
     pause: Callable[[], bool] | None,
@@ -215,7 +215,7 @@ def central(
 
     How is in the settings' section [central]. `model` is a file to save the last weights to.
     """
-    from async_hfl.assembly.centralised import train_task_centrally
+    from async_hfl.assembly.runs.central_run import train_task_centrally
 
     composed = compose(None if file is None else Path(file), task=task, seed=seed, overrides=overrides)
     check_seed(composed.choice.seed)
@@ -235,11 +235,11 @@ def central(
     )
 
 
-def holdings(
+def data_distribution(
     file: str | Path | None = None, *, task: str | None = None, seed: int | None = None, overrides: Sequence[str] = ()
-) -> Holdings:
+) -> DataDistribution:
     """Who holds what: samples by device and class, as a run with the same settings and seed would deal them."""
-    from async_hfl.assembly.holdings import who_holds_what
+    from async_hfl.assembly.build.data_distribution import who_holds_what
 
     composed = compose(None if file is None else Path(file), task=task, seed=seed, overrides=overrides)
     check_seed(composed.choice.seed)
@@ -260,10 +260,10 @@ def run_together(
     one has ended the next takes its place. Results are those of the runs alone: to the bit on CPU, but for rounding on
     a GPU. A run that fails leaves its exception in its place, the others go on.
     """
-    from async_hfl.learning.together import Together
+    from async_hfl.learning.engine.shared_engine import SharedEngine
 
     slots = min(len(runs), width or len(runs))
-    together = Together(slots)
+    together = SharedEngine(slots)
     waiting = iter(range(len(runs)))
     outcomes: dict[int, Run | BaseException] = {}
     # One after the other: whatever reads settings and data need not be safe among threads.
@@ -318,8 +318,8 @@ def cluster(
     `classes`: kinds of devices, "COUNT:SLOWDOWN[:BYTES/S[:DELAY_S]]". `on_start` is also told which settings were
     chosen for so small a network.
     """
-    from async_hfl.assembly import cluster as local
-    from async_hfl.assembly.device_classes import device_classes
+    from async_hfl.assembly.deployments import cluster as local
+    from async_hfl.assembly.deployments.device_classes import device_classes
 
     kinds = device_classes(classes, devices)
     options = local.ClusterOptions(gateways, len(kinds), devices_per_process, insecure, proxies, kinds)
@@ -343,7 +343,7 @@ def cluster(
 
 def collect(out: str | Path, sources: Sequence[str | Path]) -> Run:
     """The journals of a deployment's nodes (state directories, or folders of them) as one run directory."""
-    from async_hfl.assembly.collected_run import collected_run, states_under
+    from async_hfl.assembly.deployments.collected_run import collected_run, states_under
 
     states = []
     for source in map(Path, sources):
@@ -378,9 +378,9 @@ def load_run(path: str | Path) -> Run:
 
 def decide_selection(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
     """One selection (Eq. 10) from a file or as data: `selected`, `objective`, `bound`, `gap`, `seconds`."""
-    return deciding.decide_selection(problem, exact=exact)
+    return decide.decide_selection(problem, exact=exact)
 
 
 def decide_association(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
     """One association (Eq. 11) from a file or as data: `association`, `objective`, `bound`, `gap`, `seconds`."""
-    return deciding.decide_association(problem, exact=exact)
+    return decide.decide_association(problem, exact=exact)

@@ -13,14 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from async_hfl import api
-from async_hfl.assembly.provenance import check_seed
+from async_hfl.assembly.runs.provenance import check_seed
 from async_hfl.core.errors import RunDirectoryError
 from async_hfl.journal.run_directory import RUN_FILES, RunDirectory
-from async_hfl.reports.comparison import compare, table
-from async_hfl.reports.figures import learning_curves
-from async_hfl.reports.report_files import write_reports
-from async_hfl.reports.units import duration, size
-from async_hfl.simulation.session import Progress
+from async_hfl.reports.figures.learning_curves import learning_curves
+from async_hfl.reports.pages.report_files import write_reports
+from async_hfl.reports.tables.comparison import compare, table
+from async_hfl.reports.tables.units import duration, size
+from async_hfl.simulation.recorded_run import Progress
 
 METHODS = ("async-hfl-plus", "async-hfl", "async-random", "two-tier")
 REFERENCE = "async-random"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from looking import DATA, PHONE, WIDE, opened
 
-from async_hfl.reports.experiment_page import Comparison, Figure, FigureLine, RunGroup, write_page
-from async_hfl.reports.network_page import write_network_page
-from async_hfl.reports.network_show import find_network
-from async_hfl.reports.run_page import write_run_page
-from async_hfl.reports.tables import Column, Spread, Table
+from async_hfl.reports.pages.experiment_page import Comparison, Figure, FigureLine, RunGroup, write_page
+from async_hfl.reports.pages.network_page import write_network_page
+from async_hfl.reports.pages.run_page import write_run_page
+from async_hfl.reports.tables.table import Column, Spread, Table
+from async_hfl.reports.terminal.network_show import find_network
 
 Runs = dict[str, list[Path]]
 VIEWS = [

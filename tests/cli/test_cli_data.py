@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from command_line import HANG_GUARD_S, PROGRAM, Call, command
 
-from async_hfl.learning.datasets import catalogue, fetching
-from async_hfl.learning.datasets.published import Download, PublishedSet, SourceFile
+from async_hfl.learning.datasets.files import catalogue, fetching
+from async_hfl.learning.datasets.files.published import Download, PublishedSet, SourceFile
 
 CONTENT = {"one": b"first" * 1000, "two": b"second" * 1000}
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from command_line import SMALL, Call
 
-from async_hfl.assembly.loading import available
+from async_hfl.assembly.settings.loading import available
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.network.site_file import COLUMNS
-from async_hfl.reports import network_view
+from async_hfl.network.files.sites import COLUMNS
+from async_hfl.reports.data import network_view
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "networks.md").read_text()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import HANG_GUARD_S, PROGRAM, SMALL, Call, command
 
-from async_hfl.assembly.loading import available
+from async_hfl.assembly.settings.loading import available
 
 FIELDS = [
     "run",

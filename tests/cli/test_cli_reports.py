@@ -15,9 +15,9 @@ from command_line import SMALL, Call
 import async_hfl
 from async_hfl.core.errors import UserError
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.reports.export import export_csv
-from async_hfl.reports.flat_tables import flat_tables
-from async_hfl.reports.grouping import group_runs
+from async_hfl.reports.data.flat_tables import flat_tables
+from async_hfl.reports.data.grouping import group_runs
+from async_hfl.reports.export.files import export_csv
 
 TABLES = {
     "epochs",

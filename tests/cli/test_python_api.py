@@ -10,11 +10,11 @@ import pytest
 from safetensors.numpy import load_file
 
 import async_hfl
-from async_hfl.assembly.loading import settings_from
-from async_hfl.assembly.settings import Settings
+from async_hfl.assembly.settings.loading import settings_from
+from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.errors import RunDirectoryError, SettingsError, UserError
 from async_hfl.journal.run_directory import EPOCH_COLUMNS
-from async_hfl.simulation.session import Progress
+from async_hfl.simulation.recorded_run import Progress
 
 SMALL = ["task.devices=20", "cloud.epochs=4"]
 

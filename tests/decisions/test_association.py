@@ -13,7 +13,6 @@ import pytest
 from decision_problems import association_problem, random_association_problem
 
 from async_hfl.core.errors import DataError, SolverError
-from async_hfl.core.plain import from_plain, to_plain
 from async_hfl.core.policies import (
     Association,
     AssociationPolicy,
@@ -21,14 +20,15 @@ from async_hfl.core.policies import (
     Ints,
     association_objective,
 )
+from async_hfl.core.serialization import from_plain, to_plain
 from async_hfl.decisions.association.balanced_utility import BalancedUtility
 from async_hfl.decisions.association.even import Even
 from async_hfl.decisions.association.fixed import FixedAssociation, read_table
 from async_hfl.decisions.association.nearest import NearestGateway
-from async_hfl.decisions.association.own import OwnAssociation
 from async_hfl.decisions.association.random import RandomAssociation
 from async_hfl.decisions.association.reclustering import Reclustering
-from async_hfl.decisions.solver import LinearProgramme, solve_linear
+from async_hfl.decisions.association.user_policy import OwnAssociation
+from async_hfl.decisions.solvers.highs import LinearProgramme, solve_linear
 
 
 def first_in_reach(problem: AssociationProblem) -> dict[int, int]:

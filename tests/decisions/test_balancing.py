@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_hfl.core.policies import AssociationProblem, association_objective
-from async_hfl.decisions import balancing, solver, transport
 from async_hfl.decisions.association.balanced_utility import BalancedUtility, utility_balance
-from async_hfl.decisions.balance import Balance, Prices, clipped, price_bound
-from async_hfl.decisions.balancing import balanced, tightened
-from async_hfl.decisions.exact import best_balance, best_packing
-from async_hfl.decisions.knapsack import knapsack
-from async_hfl.decisions.prices import _Smoothed, priced
-from async_hfl.decisions.relaxation import Relaxation, prices_of, programme
-from async_hfl.decisions.solver import solve_integer, solve_linear
+from async_hfl.decisions.solvers import assignment_solver, highs, transport
+from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem, Prices, clipped, price_bound
+from async_hfl.decisions.solvers.assignment_solver import solve_assignment, tightened
+from async_hfl.decisions.solvers.exact import best_balance, best_packing
+from async_hfl.decisions.solvers.highs import solve_integer, solve_linear
+from async_hfl.decisions.solvers.knapsack import knapsack
+from async_hfl.decisions.solvers.prices import _Smoothed, priced
+from async_hfl.decisions.solvers.relaxation import Relaxation, prices_of, programme
 
 
-def best_aim(balance: Balance) -> float:
+def best_aim(balance: AssignmentProblem) -> float:
     """Of every choice of links there is."""
     rows = balance.row_start().tolist()
     choices = np.array(list(itertools.product(*(range(start, end) for start, end in itertools.pairwise(rows)))))
@@ -38,7 +38,7 @@ def best_aim(balance: Balance) -> float:
 
 def random_balance(
     rng: np.random.Generator, *, switching_cost: float = 0.0, lumps: bool = False
-) -> tuple[AssociationProblem, Balance] | None:
+) -> tuple[AssociationProblem, AssignmentProblem] | None:
     problem = random_association_problem(
         rng,
         int(rng.integers(1, 6)),
@@ -123,7 +123,7 @@ def test_the_slope_of_the_smoothed_dual() -> None:
 def test_both_routes_against_brute_force(lumps: bool, route: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never above the best, the bound never below it, and the best nearly always."""
     if route == "prices":
-        monkeypatch.setattr(balancing, "_PROGRAMMES", 0)
+        monkeypatch.setattr(assignment_solver, "_PROGRAMMES", 0)
     rng = np.random.default_rng(30 + lumps)
     missed = solved = 0
     for _ in range(100):
@@ -132,7 +132,7 @@ def test_both_routes_against_brute_force(lumps: bool, route: str, monkeypatch: p
             continue
         _, balance = found
         best = best_aim(balance)
-        answer = balanced(balance, target_gap=5e-4, effort=3_000_000, seed=1)
+        answer = solve_assignment(balance, target_gap=5e-4, effort=3_000_000, seed=1)
         assert sorted(balance.device[answer.used].tolist()) == list(range(balance.devices))
         assert balance.aim(answer.used) <= best + 1e-9
         assert answer.bound >= best - 1e-9 * max(1.0, abs(best))
@@ -294,7 +294,7 @@ class TestTransport:
         assert self.chained() == [2] * 12
 
     def test_a_programme_that_the_solver_gives_up_on_is_done_without(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(solver, "_ITERATIONS_PER_LINE", 0)
+        monkeypatch.setattr(highs, "_ITERATIONS_PER_LINE", 0)
         sizes = self.chained()
         assert sum(sizes) == 24
         assert max(sizes) <= 3

@@ -13,8 +13,8 @@ import pytest
 from decision_problems import selection_problem
 
 from async_hfl.core.policies import Floats, Peers, SelectionProblem
+from async_hfl.decisions.selection.capacity_fill import Room, weighted_order
 from async_hfl.decisions.selection.divfl import DivFl, distances, greedy
-from async_hfl.decisions.selection.filling import Room, weighted_order
 from async_hfl.decisions.selection.high_loss import HighLoss
 from async_hfl.decisions.selection.longest_idle import LongestIdle
 from async_hfl.decisions.selection.oort import Oort

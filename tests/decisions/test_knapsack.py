@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.policies import Floats
-from async_hfl.decisions.knapsack import Packing, fits, knapsack
+from async_hfl.decisions.solvers.knapsack import Packing, fits, knapsack
 
 KINDS = ("uniform", "integers", "decimals", "same density", "same weight", "same value", "mixed sign", "zero weight")
 

@@ -11,8 +11,8 @@ from decision_problems import association_problem, selection_problem
 
 from async_hfl.core.errors import PolicyError
 from async_hfl.core.policies import Association, AssociationProblem, Selection, SelectionProblem
-from async_hfl.decisions.association.own import OwnAssociation
-from async_hfl.decisions.selection.own import OwnSelection
+from async_hfl.decisions.association.user_policy import OwnAssociation
+from async_hfl.decisions.selection.user_policy import OwnSelection
 
 PROBLEM = selection_problem(np.array([1.0, 2.0, 3.0]), 4.0)
 NETWORK = association_problem([1.0, 2.0, 3.0], [1.0, 1.0], [(0, 0), (0, 1), (1, 1)], [0.5, 0.5, 0.5])

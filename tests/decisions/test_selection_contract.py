@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from decision_problems import random_selection_problem, selection_problem
 
-from async_hfl.core.plain import from_plain, to_plain
 from async_hfl.core.policies import Selection, SelectionPolicy, SelectionProblem
+from async_hfl.core.serialization import from_plain, to_plain
 from async_hfl.decisions.selection.divfl import DivFl
 from async_hfl.decisions.selection.high_loss import HighLoss
 from async_hfl.decisions.selection.longest_idle import LongestIdle
 from async_hfl.decisions.selection.oort import Oort
-from async_hfl.decisions.selection.own import OwnSelection
 from async_hfl.decisions.selection.random import RandomSelection
 from async_hfl.decisions.selection.short_latency import ShortLatency
 from async_hfl.decisions.selection.tifl import Tifl
+from async_hfl.decisions.selection.user_policy import OwnSelection
 from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
 
 

@@ -11,21 +11,21 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from async_hfl.assembly.deployed_nodes import deployed_cloud, deployed_device
+from async_hfl.assembly.deployments.deployed_nodes import deployed_cloud, deployed_device
 from async_hfl.core.identifiers import JobId, UploadId
-from async_hfl.core.messages import Update, Upload
-from async_hfl.core.plain import from_plain
+from async_hfl.core.protocol.messages import Update, Upload
+from async_hfl.core.serialization import from_plain
 from async_hfl.core.weights import frozen
-from async_hfl.deployment.identity_card import IDENTITY, IdentityCard
+from async_hfl.deployment.shell.wrapping import wrapped
+from async_hfl.deployment.store.node_identity import IDENTITY, NodeIdentity
 from async_hfl.deployment.store.schema import DATABASE, open_for_reading
 from async_hfl.deployment.store.stored_node import StoredNode
-from async_hfl.deployment.wrapping import wrapped
+from async_hfl.faults.memory_disk import MemoryDisk
 from async_hfl.journal.events_file import columns
-from async_hfl.nodes.cloud import CloudNode
-from async_hfl.nodes.delivery import Arrived, DeliveryState, Packet, ReliableNode
+from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.recovery import DurableNode
-from async_hfl.simulation.memory_disk import MemoryDisk
+from async_hfl.nodes.reliability.delivery import Arrived, DeliveryState, Packet, ReliableNode
+from async_hfl.nodes.reliability.recovery import DurableNode
 
 
 @dataclass
@@ -52,9 +52,9 @@ class Audit:
     """Models that left again (where the receiver has them already only the offer travels)."""
 
 
-def card_of(state: Path) -> IdentityCard:
+def card_of(state: Path) -> NodeIdentity:
     with StoredNode(state) as stored:
-        return IdentityCard(**stored.get(IDENTITY))
+        return NodeIdentity(**stored.get(IDENTITY))
 
 
 def arrivals(state: Path) -> Iterator[tuple[Arrived, bool]]:

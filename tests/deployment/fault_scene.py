@@ -19,13 +19,13 @@ from typing import Any
 import msgspec
 from fault_audit import Audit, audit, delivery_of
 
-from async_hfl.assembly.replaying import replay
+from async_hfl.assembly.runs.replay import replay
 from async_hfl.core.identifiers import JobId, gateway_address
-from async_hfl.core.messages import Update
-from async_hfl.core.plain import from_plain
+from async_hfl.core.protocol.messages import Update
+from async_hfl.core.serialization import from_plain
+from async_hfl.deployment.cluster.local_cluster import ClusterPlan, LocalCluster, Node
+from async_hfl.deployment.cluster.proxy import LinkProxy, Shape
 from async_hfl.deployment.identity.credentials import Certified
-from async_hfl.deployment.local_cluster import ClusterPlan, LocalCluster, Node
-from async_hfl.deployment.proxy import LinkProxy, Shape
 from async_hfl.deployment.store.schema import DATABASE, open_for_reading
 from async_hfl.deployment.transport.link import operate
 from async_hfl.journal.events_file import columns

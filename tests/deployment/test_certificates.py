@@ -15,7 +15,7 @@ from async_hfl.core.errors import IdentityError, SettingsError
 from async_hfl.core.identifiers import device_address, gateway_address
 from async_hfl.deployment.identity.authority import Authority, request
 from async_hfl.deployment.identity.credentials import Certified, Insecure
-from async_hfl.deployment.membership import Joining, Refusal
+from async_hfl.deployment.transport.admission import Joining, Refusal
 from async_hfl.deployment.transport.link import LinkError, enlist, operate
 
 DEVICE = device_address(0)

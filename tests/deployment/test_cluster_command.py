@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from async_hfl.api import RESULT_FIELDS
-from async_hfl.deployment.node_journal import read_lines
+from async_hfl.deployment.operations.node_journal import read_lines
 from async_hfl.journal.events_file import read_events
 from async_hfl.journal.run_directory import RunDirectory
 

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from async_hfl.assembly.expectations import expected
-from async_hfl.assembly.settings import EvaluationSection, Settings
+from async_hfl.assembly.settings.schema import EvaluationSection, Settings
+from async_hfl.assembly.settings.type_description import expected
 
 HANG_GUARD_S = 300.0
 PROGRAM = str(Path(sys.executable).with_name("async-hfl"))

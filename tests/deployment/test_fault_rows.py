@@ -11,7 +11,7 @@ from fault_rows import write_row
 from fault_scene import HANG_GUARD_S, assert_nothing_lost, scene
 
 from async_hfl.core.identifiers import CLOUD
-from async_hfl.deployment.identity_card import IDENTITY
+from async_hfl.deployment.store.node_identity import IDENTITY
 from async_hfl.deployment.store.node_store import NodeStore
 
 

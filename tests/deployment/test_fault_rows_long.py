@@ -16,8 +16,8 @@ from fault_rows import write_row
 from fault_scene import HANG_GUARD_S, MODEL_BYTES, SLOW_ENOUGH, Scene, assert_nothing_lost, scene
 
 from async_hfl.core.identifiers import CLOUD, JobId
-from async_hfl.core.messages import Update
-from async_hfl.deployment.proxy import Shape
+from async_hfl.core.protocol.messages import Update
+from async_hfl.deployment.cluster.proxy import Shape
 
 pytestmark = pytest.mark.long
 

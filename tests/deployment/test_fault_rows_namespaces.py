@@ -15,8 +15,8 @@ import pytest
 from fault_rows import write_row
 from fault_scene import HANG_GUARD_S, MODEL_BYTES, assert_nothing_lost, scene
 
-from async_hfl.deployment.local_cluster import LocalCluster
-from async_hfl.deployment.proxy import Shape
+from async_hfl.deployment.cluster.local_cluster import LocalCluster
+from async_hfl.deployment.cluster.proxy import Shape
 
 pytestmark = pytest.mark.long
 INSIDE = "ASYNC_HFL_INSIDE_A_NAMESPACE"

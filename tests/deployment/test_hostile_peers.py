@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 from two_nodes import GATEWAY, HANG_GUARD_S, QUICK, Numbers, dialling, same, serving, until, update, weights
 
-from async_hfl.core import messages as m
 from async_hfl.core.errors import PeerError
 from async_hfl.core.identifiers import CLOUD, Address, JobId, UploadId, device_address, gateway_address
+from async_hfl.core.protocol import messages as m
 from async_hfl.deployment.identity.authority import Authority
 from async_hfl.deployment.identity.credentials import Certified
-from async_hfl.deployment.membership import Joining
 from async_hfl.deployment.protocol import wire_pb2 as wire
+from async_hfl.deployment.shell.message_validation import Facts, vetting
 from async_hfl.deployment.transport import calls, joining
+from async_hfl.deployment.transport.admission import Joining
 from async_hfl.deployment.transport.sending import readable
-from async_hfl.deployment.vetting import Facts, vetting
-from async_hfl.encoding import parcels
-from async_hfl.nodes.delivery import Packet
+from async_hfl.encoding import packet_codec
+from async_hfl.nodes.reliability.delivery import Packet
 
 DEVICE = device_address(0)
 
@@ -88,7 +88,7 @@ def test_garbage_is_refused_and_the_session_goes_on(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path / "s", Numbers()) as (server, _, port), rogue(port) as peer:
             await peer.join()
-            good = b"".join(parcels.encode(update(9, 100)))
+            good = b"".join(packet_codec.encode(update(9, 100)))
             for bad in (b"x", b"ahp1", good[:-1], good + b"x", good[:40] + b"\xff" + good[41:], bytes(1000)):
                 await peer.say(wire.Frame(parcel=bad))
             await peer.say(wire.Frame())
@@ -127,7 +127,7 @@ def test_chunks_that_do_not_fit_break_the_push_and_nothing_else(tmp_path: Path) 
     async def story() -> None:
         async with serving(tmp_path / "s", Numbers()) as (server, _, port), rogue(port) as peer:
             await peer.join()
-            data = b"".join(parcels.encode(update(1, 50_000)))
+            data = b"".join(packet_codec.encode(update(1, 50_000)))
             await peer.say(offer(data))
             await peer.hear("held")
 
@@ -164,7 +164,7 @@ def test_a_stream_that_ends_early_is_not_a_whole_one(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path / "s", Numbers()) as (server, _, port), rogue(port) as peer:
             await peer.join()
-            data = b"".join(parcels.encode(update(1, 50_000)))
+            data = b"".join(packet_codec.encode(update(1, 50_000)))
             await peer.say(offer(data))
             await peer.hear("held")
             half = len(data) // 2
@@ -199,7 +199,7 @@ def test_a_session_belongs_to_whoever_opened_it(tmp_path: Path) -> None:
                 victim, thief = Rogue(one), Rogue(two)
                 await victim.join("d0")
                 thief.session = victim.session
-                data = b"".join(parcels.encode(update(1, 50_000)))
+                data = b"".join(packet_codec.encode(update(1, 50_000)))
                 await victim.say(offer(data))
                 await victim.hear("held")
                 chunk = wire.Chunk(session=victim.session, transfer=1, data=data)
@@ -315,7 +315,7 @@ KNOWN = m.DeviceKnowledge(3, 1.0, True, 5, 0.5, 0.5)
         (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, None, -0.1, 0.1), "download_s"),
         (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, None, float("nan"), 0.1), "not a number"),
         (GATEWAY, CLOUD, m.Report(1, 1, lost=(3, 99)), "no such device"),
-        (GATEWAY, CLOUD, m.Released(m.Grant(99, 1, 1), KNOWN, False), "no such device"),
+        (GATEWAY, CLOUD, m.LeaseReleased(m.Lease(99, 1, 1), KNOWN, False), "no such device"),
         (CLOUD, GATEWAY, m.GlobalModel(1, MODEL, np.zeros((2, 9), np.float32)), "basis"),
         (CLOUD, GATEWAY, m.Refused("x" * 5000), "letters"),
     ],

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from fault_scene import HANG_GUARD_S, scene
 
+from async_hfl.deployment.cluster.local_cluster import LocalCluster
 from async_hfl.deployment.identity.credentials import Certified
-from async_hfl.deployment.local_cluster import LocalCluster
 from async_hfl.deployment.transport.link import operate
 
 pytestmark = pytest.mark.long

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import get_args
 
 import async_hfl.deployment.protocol
-from async_hfl.core.messages import Message
-from async_hfl.deployment import vetting
+from async_hfl.core.protocol.messages import Message
 from async_hfl.deployment.protocol import wire_pb2
+from async_hfl.deployment.shell import message_validation
 from async_hfl.deployment.transport import calls
 
 FOLDER = Path(async_hfl.deployment.protocol.__file__).parent
@@ -54,4 +54,4 @@ def test_the_methods_are_those_of_the_service() -> None:
 
 
 def test_somebody_may_send_every_message() -> None:
-    assert frozenset(get_args(Message)) == frozenset().union(*vetting._MAY_SAY.values())
+    assert frozenset(get_args(Message)) == frozenset().union(*message_validation._MAY_SAY.values())

@@ -15,10 +15,10 @@ from two_nodes import GATEWAY, QUICK, Numbers, dialling, same, serving, train, u
 
 from async_hfl.core.errors import PeerError
 from async_hfl.core.identifiers import device_address
-from async_hfl.deployment.proxy import LinkProxy, Shape
+from async_hfl.deployment.cluster.proxy import LinkProxy, Shape
 from async_hfl.deployment.transport.parts import Incoming, Outgoing, digest_of
 from async_hfl.deployment.transport.spool import Spool, SpoolFull, Superseded
-from async_hfl.encoding import parcels
+from async_hfl.encoding import packet_codec
 
 DEVICE = device_address(0)
 SIZE = 300_000
@@ -92,7 +92,7 @@ def test_a_server_that_was_restarted_goes_on_from_its_spool(tmp_path: Path) -> N
 def test_a_damaged_part_is_thrown_away_and_travels_whole(tmp_path: Path) -> None:
     async def story() -> None:
         packet = update(1, SIZE)
-        pieces = parcels.encode(packet)
+        pieces = packet_codec.encode(packet)
         digest = await digest_of(pieces, sum(map(len, pieces)))
         (tmp_path / "s").mkdir()
         (tmp_path / "s" / f"{DEVICE}-{digest.hex()}.part").write_bytes(b"\1" * 1000)

@@ -16,12 +16,12 @@ from two_nodes import GATEWAY, QUICK, Numbers, dialling, same, serving, train, u
 
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.identifiers import device_address
-from async_hfl.deployment.membership import Refusal
-from async_hfl.deployment.proxy import LinkProxy, Shape
+from async_hfl.deployment.cluster.proxy import LinkProxy, Shape
+from async_hfl.deployment.transport.admission import Refusal
 from async_hfl.deployment.transport.pacing import Bucket, Pacing
-from async_hfl.encoding.parcels import length_of
+from async_hfl.encoding.packet_codec import length_of
 from async_hfl.encoding.rounding import Encoding, message_as_received
-from async_hfl.nodes.delivery import Packet, Receipt
+from async_hfl.nodes.reliability.delivery import Packet, Receipt
 
 DEVICE = device_address(0)
 PATIENT = replace(QUICK, silence_s=600.0)

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from async_hfl.core.identifiers import CLOUD, Address, JobId, gateway_address
-from async_hfl.core.messages import Train, Update
+from async_hfl.core.protocol.messages import Train, Update
 from async_hfl.deployment.identity.credentials import Credentials, Insecure
-from async_hfl.deployment.membership import Admission, Joining, Refusal
+from async_hfl.deployment.transport.admission import Admission, Joining, Refusal
 from async_hfl.deployment.transport.limits import Limits
 from async_hfl.deployment.transport.link import Link
 from async_hfl.deployment.transport.pacing import Pacing
 from async_hfl.deployment.transport.server import Server
 from async_hfl.deployment.transport.transport import Transport
-from async_hfl.encoding.parcels import Content
+from async_hfl.encoding.packet_codec import Content
 from async_hfl.encoding.rounding import AS_IT_IS, Encoding
-from async_hfl.nodes.delivery import Packet
+from async_hfl.nodes.reliability.delivery import Packet
 
 HANG_GUARD_S = 60.0
 GATEWAY = gateway_address(0)

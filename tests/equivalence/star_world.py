@@ -10,20 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
-from async_hfl.core.staleness import StalenessDiscount
-from async_hfl.core.targets import Target
+from async_hfl.core.maths.staleness import StalenessDiscount
+from async_hfl.core.maths.targets import Target
 from async_hfl.core.topology import feasible_links
 from async_hfl.core.weights import Layout, frozen
 from async_hfl.decisions.association.random import RandomAssociation
 from async_hfl.decisions.selection.random import RandomSelection
-from async_hfl.nodes.cloud import CloudNode
-from async_hfl.nodes.cloud_aggregation import CloudAggregation
-from async_hfl.nodes.cloud_mixing import MixUploads
+from async_hfl.nodes.cloud.aggregation.mix import MixUploads
+from async_hfl.nodes.cloud.aggregation.protocol import CloudAggregation
+from async_hfl.nodes.cloud.node import CloudNode
+from async_hfl.nodes.config import CloudConfig, GatewayConfig
 from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.gateway import GatewayNode
-from async_hfl.nodes.gateway_aggregation import GatewayAggregation
-from async_hfl.nodes.rules import CloudRules, GatewayRules
-from async_hfl.simulation.ledger import Spent
+from async_hfl.nodes.gateway.aggregation.protocol import GatewayAggregation
+from async_hfl.nodes.gateway.node import GatewayNode
+from async_hfl.simulation.accounting.byte_counts import Spent
 from async_hfl.simulation.simulator import Simulator
 from async_hfl.simulation.world import World
 
@@ -122,7 +122,7 @@ def run_star(
     gateways = int(homes.max()) + 1
     rounds = star.download + star.training + star.upload
     links = feasible_links(devices, gateways, np.arange(devices), homes, rounds)
-    cloud = CloudRules(
+    cloud = CloudConfig(
         gateways=gateways,
         epochs=epochs,
         epochs_after_target=0,
@@ -148,7 +148,7 @@ def run_star(
         target=learner.target,
         seed=seed,
     )
-    gateway = GatewayRules(
+    gateway = GatewayConfig(
         number=0,
         bandwidth=1e9,
         epochs=1,

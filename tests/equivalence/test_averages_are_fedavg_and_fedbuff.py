@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from star_world import SIZE, Star, Towards, Vector, run_star, trained_from
 
-from async_hfl.core.records import EpochRecord, JobRecord
-from async_hfl.nodes.cloud_averaging import AverageUploads
-from async_hfl.nodes.gateway_periods import Periods
-from async_hfl.nodes.gateway_rounds import Rounds
+from async_hfl.core.protocol.records import EpochRecord, JobRecord
+from async_hfl.nodes.cloud.aggregation.average import AverageUploads
+from async_hfl.nodes.gateway.aggregation.periods import Periods
+from async_hfl.nodes.gateway.aggregation.rounds import Rounds
 
 HOME = (0, 1, 0, 2, 1, 0, 2)
 SAMPLES = (3, 10, 1, 7, 5, 2, 8)
@@ -116,9 +116,9 @@ def test_rounds_are_hierarchical_fedavg(rounds: int, seed: int) -> None:
 @pytest.mark.parametrize(("period_s", "periods"), [(20.0, 5), (35.0, 2), (200.0, 3)])
 def test_periods_are_fedbuff_with_a_clock(period_s: float, periods: int, seed: int) -> None:
     star, learner, round_s, start = world(seed)
-    rules = {"epochs": periods, "period": period_s}
+    config = {"epochs": periods, "period": period_s}
     simulator, records = run_star(
-        star, learner, seed, Periods, AverageUploads, epochs=EPOCHS, home=HOME, gateway_rules=rules
+        star, learner, seed, Periods, AverageUploads, epochs=EPOCHS, home=HOME, gateway_rules=config
     )
     weights, ages = fedbuff_in_periods(start, round_s, learner.pulls, period_s, periods)
     np.testing.assert_allclose(simulator.world.cloud.state.weights, weights, rtol=0, atol=1e-6)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import async_hfl
-from async_hfl.assembly.build import vectors_of
-from async_hfl.assembly.loading import compose
-from async_hfl.assembly.replaying import replay
+from async_hfl.assembly.build.simulation import vectors_of
+from async_hfl.assembly.runs.replay import replay
+from async_hfl.assembly.settings.loading import compose
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import TrainingResult
 from async_hfl.journal.events_file import EventsWriter

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from star_world import ALPHA, SIZE, Star, Towards, Vector, run_star, trained_from
 
-from async_hfl.core.records import JobRecord, UploadRecord
-from async_hfl.nodes.gateway_relaying import Relay
+from async_hfl.core.protocol.records import JobRecord, UploadRecord
+from async_hfl.nodes.gateway.aggregation.relay import Relay
 
 # FedAsync --------------------------------------------------------------------------------------------------------
 

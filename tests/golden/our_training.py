@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 from golden_cases import Case, Outcome, data, orders, start
 
-from async_hfl.learning.backend import jax
-from async_hfl.learning.local_training import LocalTraining, Progress
+from async_hfl.learning.engine.backend import jax
+from async_hfl.learning.engine.device_data import Resident
+from async_hfl.learning.engine.local_training import LocalTraining, Progress
+from async_hfl.learning.engine.plans.step_chunks import cut
+from async_hfl.learning.engine.recipe import Shape
+from async_hfl.learning.evaluation.objectives import classification, regression
 from async_hfl.learning.models.cnn import cnn
 from async_hfl.learning.models.lstm import character_lstm, series_lstm
 from async_hfl.learning.models.mlp import mlp
 from async_hfl.learning.models.model import Model
 from async_hfl.learning.models.resnet import resnet18
-from async_hfl.learning.objectives import classification, regression
-from async_hfl.learning.pieces import cut
-from async_hfl.learning.recipe import Shape
-from async_hfl.learning.resident import Resident
 
 FORMS: dict[str, dict[str, Callable[[], Model]]] = {
     "mlp": {"": lambda: mlp(561, 128, 6)},

@@ -9,12 +9,12 @@ from ns3_golden import BRANCHES, ERRORS, GIVEN, SETTINGS, WIFI, rows
 from async_hfl.network.ns3.comparison import LOSS_LIMIT_DB, TIME_LIMIT, TimeDifference
 from async_hfl.network.ns3.grid import WifiCase, WifiTimes, case_columns
 from async_hfl.network.ns3.prediction import predicted
-from async_hfl.network.pair_losses import pair_losses, read_pairs
-from async_hfl.network.propagation.hybrid_buildings import Indoors, path_loss, straight_line
-from async_hfl.network.propagation.indoors import Building, Rooms
-from async_hfl.network.propagation.surroundings import Surroundings
-from async_hfl.network.wifi.error_rate import frame_success
-from async_hfl.network.wifi.modes import modes
+from async_hfl.network.radio.pair_losses import pair_losses, read_pairs
+from async_hfl.network.radio.propagation.hybrid_buildings import Indoors, path_loss, straight_line
+from async_hfl.network.radio.propagation.indoors import Building, Rooms
+from async_hfl.network.radio.propagation.surroundings import Surroundings
+from async_hfl.network.radio.wifi.error_rate import frame_success
+from async_hfl.network.radio.wifi.modes import modes
 
 ENDS = ("building", "floor", "room_x", "room_y")
 

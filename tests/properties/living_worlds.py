@@ -9,14 +9,14 @@ from typing import Any
 from hypothesis import strategies as st
 from run_worlds import Memory, Plan, network_of, plans, world_of
 
-from async_hfl.core.effects import Write
-from async_hfl.core.events import TimerFired
+from async_hfl.core.protocol.effects import Write
+from async_hfl.core.protocol.events import TimerFired
+from async_hfl.faults.invariants import Invariants
+from async_hfl.network.delays.noisy import NoiseSpread, NoisyDelays
 from async_hfl.network.description import SharedAir
-from async_hfl.network.life import Change, LifePlan, checked
-from async_hfl.network.noisy_delays import NoiseSpread, NoisyDelays
-from async_hfl.network.on_off import OnOff
-from async_hfl.nodes.delivery import TransferOver
-from async_hfl.simulation.invariants import Invariants
+from async_hfl.network.outages.on_off import OnOff
+from async_hfl.network.outages.plan import Change, OutagePlan, checked
+from async_hfl.nodes.reliability.delivery import TransferOver
 from async_hfl.simulation.simulator import Simulator
 
 MODEL_BYTES = 2_000_000
@@ -26,7 +26,7 @@ MODEL_BYTES = 2_000_000
 @dataclass(frozen=True)
 class LivingPlan:
     run: Plan
-    life: LifePlan | None
+    life: OutagePlan | None
     contended: bool
     noisy: bool
 
@@ -41,7 +41,7 @@ def living_plans(draw: st.DrawFn) -> LivingPlan:
     ]
     if run.gateways > 1 and draw(st.booleans()):
         changes.append(Change(draw(st.floats(0, 600)), "gateway", draw(st.integers(0, run.gateways - 1)), "dies"))
-    life = LifePlan(
+    life = OutagePlan(
         run.seed,
         draw(on_off(400.0, 100.0)),
         draw(on_off(500.0, 60.0)),
@@ -139,11 +139,11 @@ class Watch:
 
     def _nothing_forgotten(self, index: int) -> None:
         """What waits for no timer is under way, or has just come to its end."""
-        assert self.simulator.carriage is not None
+        assert self.simulator.watched_delivery is not None
         sender = self.simulator.address(index)
         watched = {
             (transfer.to, transfer.wrapping[-1])
-            for transfer in self.simulator.carriage.transfers._underway.values()
+            for transfer in self.simulator.watched_delivery.transfers._underway.values()
             if transfer.sender == sender
         }
         for _, _, node, what in self.simulator.queue.heap:

@@ -8,30 +8,30 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from async_hfl.core.maths.projection import CountSketch
+from async_hfl.core.maths.staleness import StalenessDiscount
 from async_hfl.core.policies import AssociationPolicy, SelectionPolicy
-from async_hfl.core.projection import CountSketch
+from async_hfl.core.protocol.records import EpochRecord, Record, SentRecord
 from async_hfl.core.randomness import stream_seed
-from async_hfl.core.records import EpochRecord, Record, SentRecord
-from async_hfl.core.staleness import StalenessDiscount
 from async_hfl.decisions.association.balanced_utility import BalancedUtility
 from async_hfl.decisions.association.random import RandomAssociation
 from async_hfl.decisions.selection.random import RandomSelection
 from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
-from async_hfl.learning.null import NullLearner
+from async_hfl.learning.tasks.stub_learner import StubLearner
 from async_hfl.network.bandwidth import demand
 from async_hfl.network.description import DelayModel, NetworkDescription
-from async_hfl.network.uniform import uniform
-from async_hfl.nodes.cloud import CloudNode
-from async_hfl.nodes.cloud_averaging import AverageUploads
-from async_hfl.nodes.cloud_mixing import MixUploads
+from async_hfl.network.topologies.uniform import uniform
+from async_hfl.nodes.cloud.aggregation.average import AverageUploads
+from async_hfl.nodes.cloud.aggregation.mix import MixUploads
+from async_hfl.nodes.cloud.node import CloudNode
+from async_hfl.nodes.config import CloudConfig, GatewayConfig
 from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.gateway import GatewayNode
-from async_hfl.nodes.gateway_mixing import MixOnArrival
-from async_hfl.nodes.gateway_periods import Periods
-from async_hfl.nodes.gateway_relaying import Relay
-from async_hfl.nodes.gateway_rounds import Rounds
-from async_hfl.nodes.rules import CloudRules, GatewayRules
-from async_hfl.simulation.ledger import Spent
+from async_hfl.nodes.gateway.aggregation.mix import MixOnArrival
+from async_hfl.nodes.gateway.aggregation.periods import Periods
+from async_hfl.nodes.gateway.aggregation.relay import Relay
+from async_hfl.nodes.gateway.aggregation.rounds import Rounds
+from async_hfl.nodes.gateway.node import GatewayNode
+from async_hfl.simulation.accounting.byte_counts import Spent
 from async_hfl.simulation.simulator import Simulator
 from async_hfl.simulation.world import World
 
@@ -51,7 +51,7 @@ class Plan:
     cycle: int
     relay: bool
     utility: bool
-    balanced: bool
+    solve_assignment: bool
     gradient: str
     warmup: bool
     delivery: str
@@ -85,7 +85,7 @@ def plans(draw: st.DrawFn) -> Plan:
         cycle=draw(st.integers(1, 5)),
         relay=relay,
         utility=utility,
-        balanced=utility and draw(st.booleans()),
+        solve_assignment=utility and draw(st.booleans()),
         gradient=draw(st.sampled_from(["last", "update"])) if utility else "none",
         warmup=warmup,
         delivery=draw(st.sampled_from(["reply", "reply", "broadcast"])),
@@ -130,10 +130,10 @@ def network_of(plan: Plan) -> NetworkDescription:
 
 def world_of(plan: Plan) -> World:
     network = network_of(plan)
-    learner = NullLearner(plan.devices, SIZE, gradient=plan.gradient == "last")
+    learner = StubLearner(plan.devices, SIZE, gradient=plan.gradient == "last")
     selection: SelectionPolicy = UtilityKnapsack() if plan.utility else RandomSelection()
     # Redrawing moves devices all the time, which is what rights and releases are for.
-    association: AssociationPolicy = BalancedUtility() if plan.balanced else RandomAssociation(True)
+    association: AssociationPolicy = BalancedUtility() if plan.solve_assignment else RandomAssociation(True)
     bandwidth = plan.bandwidth_share * demand(network.links, learner.model_bytes)
     gateway, cloud = _rules(plan, bandwidth, learner)
     return World(
@@ -197,9 +197,9 @@ def simulator_of(plan: Plan) -> tuple[Simulator, Memory]:
     return Simulator(world_of(plan), journal), journal
 
 
-def _rules(plan: Plan, bandwidth: float, learner: NullLearner) -> tuple[GatewayRules, CloudRules]:
+def _rules(plan: Plan, bandwidth: float, learner: StubLearner) -> tuple[GatewayConfig, CloudConfig]:
     sketch = CountSketch(plan.seed, 8) if plan.compression == "sketch" else None
-    gateway = GatewayRules(
+    gateway = GatewayConfig(
         number=0,
         bandwidth=bandwidth,
         epochs=plan.cycle,
@@ -225,7 +225,7 @@ def _rules(plan: Plan, bandwidth: float, learner: NullLearner) -> tuple[GatewayR
         min_participation=plan.min_participation,
         sketch=sketch,
     )
-    cloud = CloudRules(
+    cloud = CloudConfig(
         gateways=plan.gateways,
         epochs=plan.epochs * (3 if plan.relay else 1),
         epochs_after_target=0,

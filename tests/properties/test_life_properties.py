@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from living_worlds import LivingPlan, Watch, living_plans, living_simulator
 from run_worlds import Memory, Plan, final_weights
 
-from async_hfl.core.records import EpochRecord, LifeRecord, SentRecord
+from async_hfl.core.protocol.records import EpochRecord, LifecycleRecord, SentRecord
 from async_hfl.journal import checkpoint
-from async_hfl.network.life import Change, LifePlan
-from async_hfl.network.on_off import OnOff
+from async_hfl.network.outages.on_off import OnOff
+from async_hfl.network.outages.plan import Change, OutagePlan
 from async_hfl.simulation.simulator import Simulator
 
 FEW = settings(max_examples=20, derandomize=True)
 RUN = Plan(5, 9, 3, 0.3, 12, 3, False, True, True, "update", True, "reply", 0.5, "carry", False, None)
-STORM = LifePlan(
+STORM = OutagePlan(
     3,
     OnOff(300.0, 100.0),
     OnOff(400.0, 60.0, "log-normal"),
@@ -33,7 +33,9 @@ STORM = LifePlan(
 MIXED = LivingPlan(RUN, STORM, True, True)
 SYNC = LivingPlan(replace(RUN, family="rounds", averages=True), STORM, True, False)
 SEMI = LivingPlan(replace(RUN, family="periods", averages=True, warmup=False), STORM, False, True)
-RELAYED = LivingPlan(replace(RUN, relay=True, utility=False, balanced=False, gradient="none"), STORM, False, False)
+RELAYED = LivingPlan(
+    replace(RUN, relay=True, utility=False, solve_assignment=False, gradient="none"), STORM, False, False
+)
 CROWDED = LivingPlan(RUN, None, True, True)
 
 
@@ -58,14 +60,16 @@ def test_every_promise_holds_after_every_event_and_the_run_ends(plan: LivingPlan
     watch.at_end()
     assert simulator.finished_at is not None
     assert len(journal.of(EpochRecord)) == plan.run.epochs
-    assert [record.what for record in journal.of(LifeRecord)].count("finished") == 1
+    assert [record.what for record in journal.of(LifecycleRecord)].count("finished") == 1
     # The books and the journal agree to the byte, transfers cut off included.
     sent = journal.of(SentRecord)
-    assert simulator.ledger.total == sum(r.model + r.gradient + r.basis + r.control for r in sent)
+    assert simulator.byte_counts.total == sum(r.model + r.gradient + r.basis + r.control for r in sent)
     assert all(record.transfer_s >= 0 for record in sent)
     # What a row says was spent by its epoch is what arrived, and of all that was under way the part that had gone.
     spent = [total for _, total in journal.totals]
-    for record, total, later in zip(journal.of(EpochRecord), spent, [*spent[1:], simulator.ledger.total], strict=True):
+    for record, total, later in zip(
+        journal.of(EpochRecord), spent, [*spent[1:], simulator.byte_counts.total], strict=True
+    ):
         under_way = sum(one.at < record.at < one.at + one.transfer_s for one in sent)
         slack = 4 * under_way + 1  # what is cut off is rounded down, kind by kind
         assert later >= total - slack

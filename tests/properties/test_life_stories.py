@@ -8,14 +8,14 @@ import pytest
 from living_worlds import MODEL_BYTES, LivingPlan, living_simulator
 from run_worlds import Memory, Plan, network_of
 
-from async_hfl.core.effects import Evaluate
 from async_hfl.core.errors import UserError
-from async_hfl.core.records import JobRecord, LifeRecord, SentRecord, UploadRecord
-from async_hfl.network.life import Change, LifePlan
+from async_hfl.core.protocol.effects import Evaluate
+from async_hfl.core.protocol.records import JobRecord, LifecycleRecord, SentRecord, UploadRecord
+from async_hfl.network.outages.plan import Change, OutagePlan
 from async_hfl.simulation.simulator import Simulator
 
 RUN = Plan(5, 6, 3, 1.0, 12, 3, False, False, False, "none", False, "reply", 0.5, "carry", False, None)
-QUIET = LifePlan(1)
+QUIET = OutagePlan(1)
 """Wrapped for delivery as where things fail, but nothing does."""
 
 
@@ -32,7 +32,7 @@ def jobs(journal: Memory, reason: str) -> list[JobRecord]:
 
 
 def life(journal: Memory, node: str) -> list[tuple[float, str]]:
-    return [(record.at, record.what) for record in journal.of(LifeRecord) if record.node == node]
+    return [(record.at, record.what) for record in journal.of(LifecycleRecord) if record.node == node]
 
 
 def first_job(journal: Memory, gateway: int = 0) -> JobRecord:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from async_hfl.core.aggregation import mix, mix_with_drag
-from async_hfl.core.staleness import StalenessDiscount
+from async_hfl.core.maths.aggregation import mix, mix_with_drag
+from async_hfl.core.maths.staleness import StalenessDiscount
 from async_hfl.core.weights import frozen
 
 Vector = npt.NDArray[np.float32]

@@ -13,12 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from run_worlds import Memory, Plan, Slower, feasible_pairs, final_weights, plans, simulator_of, world_of
 
-from async_hfl.core.events import TimerFired
-from async_hfl.core.records import (
+from async_hfl.core.protocol.events import TimerFired
+from async_hfl.core.protocol.records import (
     AssociationRecord,
     EpochRecord,
     JobRecord,
-    LifeRecord,
+    LifecycleRecord,
     SelectionRecord,
     SentRecord,
     UploadRecord,
@@ -67,13 +67,13 @@ def test_a_run_ends_and_every_job_ends_exactly_once(plan: Plan) -> None:
     assert [e.epoch for e in journal.of(EpochRecord)] == [
         (3 if plan.relay else 1) * (n + 1) for n in range(plan.epochs)
     ]
-    assert [r.what for r in journal.of(LifeRecord)].count("finished") == 1
+    assert [r.what for r in journal.of(LifecycleRecord)].count("finished") == 1
     # Jobs sent and jobs ended are the same, each once.
     sent = [record.about for record in journal.of(SentRecord) if record.message == "Train"]
     ended = [str(record.job) for record in journal.of(JobRecord)]
     assert Counter(ended) == Counter(sent)
     assert set(Counter(ended).values()) <= {1}
-    assert not any(gateway.state.flights for gateway in simulator.world.gateways)
+    assert not any(gateway.state.in_flight_jobs for gateway in simulator.world.gateways)
     # What was mixed at a gateway is in exactly one of its uploads, and the cloud counts what it mixed.
     if not plan.relay:
         uploaded: Counter[int] = Counter()
@@ -111,7 +111,7 @@ def test_load_stays_within_the_bandwidth(plan: Plan) -> None:
     the gateway's own account.
     """
     simulator, journal = run(plan)
-    bandwidth, size = simulator.world.gateways[0].rules.bandwidth, simulator.world.model_bytes
+    bandwidth, size = simulator.world.gateways[0].config.bandwidth, simulator.world.model_bytes
     warmup = {str(j.job) for j in journal.of(JobRecord) if j.reason == "warmup"}
     discarded = {str(j.job): j.at for j in journal.of(JobRecord) if j.reason == "round_closed"}
     lone = {(s.at, f"g{s.gateway}", f"d{s.devices[0]}") for s in journal.of(SelectionRecord) if s.lone}
@@ -119,7 +119,7 @@ def test_load_stays_within_the_bandwidth(plan: Plan) -> None:
     arrival = {r.about: r.at + r.transfer_s for r in sent if r.message == "Update"}
     dropped = {str(j.job): j.at for j in journal.of(JobRecord) if j.reason in ("superseded", "device_lost")}
     given_up = defaultdict(list)
-    for record in journal.of(LifeRecord):
+    for record in journal.of(LifecycleRecord):
         if record.what == "device_given_up":
             given_up[record.detail.removeprefix("by "), record.node].append(record.at)
     changes: dict[str, list[tuple[float, int, str, float, bool]]] = defaultdict(list)
@@ -166,17 +166,17 @@ def test_the_gateways_own_account_of_its_load_is_right_after_every_event(plan: P
         read = len(journal.records)
         for number, gateway in enumerate(simulator.world.gateways):
             state = gateway.state
-            flying = [flight for flight in state.flights.values() if not flight.overdue]
-            load = sum(flight.rate for flight in flying)
+            flying = [in_flight for in_flight in state.in_flight_jobs.values() if not in_flight.overdue]
+            load = sum(in_flight.rate for in_flight in flying)
             assert state.active == len(flying)
             assert abs(state.load - load) <= 1e-9 * max(load, 1.0)
-            paying = [flight for flight in flying if not flight.warmup]
-            assert all(flight.rate == 0 for flight in flying if flight.warmup)
-            if load > gateway.rules.bandwidth * (1 + 1e-9):
+            paying = [in_flight for in_flight in flying if not in_flight.warmup]
+            assert all(in_flight.rate == 0 for in_flight in flying if in_flight.warmup)
+            if load > gateway.config.bandwidth * (1 + 1e-9):
                 (only,) = paying
-                assert (number, int(state.roster.devices[only.slot]), only.sent_at) in lone
+                assert (number, int(state.device_table.devices[only.slot]), only.sent_at) in lone
             if state.phase != "over":
-                devices = [int(state.roster.devices[flight.slot]) for flight in flying]
+                devices = [int(state.device_table.devices[in_flight.slot]) for in_flight in flying]
                 assert len(set(devices)) == len(devices)
         return False
 
@@ -209,10 +209,10 @@ def test_association_keeps_to_feasible_links(plan: Plan) -> None:
 def test_every_byte_is_in_the_ledger(plan: Plan) -> None:
     simulator, journal = run(plan)
     sent = journal.of(SentRecord)
-    assert simulator.ledger.total == sum(r.model + r.gradient + r.basis + r.control for r in sent)
+    assert simulator.byte_counts.total == sum(r.model + r.gradient + r.basis + r.control for r in sent)
     upwards = [r for r in sent if r.receiver == "cloud" or r.sender.startswith("d")]
-    assert simulator.ledger.models_up == sum(r.model for r in upwards)
-    table = simulator.ledger.summary()
+    assert simulator.byte_counts.models_up == sum(r.model for r in upwards)
+    table = simulator.byte_counts.summary()
     for kind in ("model", "gradient", "basis", "control"):
         backhaul_up = sum(getattr(r, kind) for r in sent if r.receiver == "cloud")
         backhaul_down = sum(getattr(r, kind) for r in sent if r.sender == "cloud")
@@ -268,8 +268,8 @@ def test_broken_off_and_restored_it_is_the_same_run(plan: Plan, share: float) ->
     assert before.records + after.records == journal.records
     assert before.totals + after.totals == journal.totals
     assert final_weights(second) == final_weights(whole)
-    assert (second.updates, second.ledger.total) == (whole.updates, whole.ledger.total)
-    assert second.ledger.summary() == whole.ledger.summary()
+    assert (second.updates, second.byte_counts.total) == (whole.updates, whole.byte_counts.total)
+    assert second.byte_counts.summary() == whole.byte_counts.summary()
     # The simulator that was snapshotted is not disturbed by it.
     first.run()
     assert before.records == journal.records

@@ -15,33 +15,53 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core import messages as m
-from async_hfl.core.effects import Effect, Evaluate, Send, SetTimer, Solve, StartTraining, Stop, StopTraining, Write
-from async_hfl.core.events import Evaluated, Event, PeerLost, Received, Returned, Solved, Started, TimerFired, Trained
 from async_hfl.core.identifiers import CLOUD, Address, device_address, gateway_address
 from async_hfl.core.learner import Evaluation, TrainingResult
+from async_hfl.core.maths.staleness import StalenessDiscount
+from async_hfl.core.maths.targets import Target
 from async_hfl.core.policies import Association, SelectionPolicy
-from async_hfl.core.records import JobRecord, Record, UploadRecord
-from async_hfl.core.staleness import StalenessDiscount
-from async_hfl.core.targets import Target
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.effects import (
+    Effect,
+    Evaluate,
+    Send,
+    SetTimer,
+    Solve,
+    StartTraining,
+    Stop,
+    StopTraining,
+    Write,
+)
+from async_hfl.core.protocol.events import (
+    Evaluated,
+    Event,
+    PeerLost,
+    Received,
+    Returned,
+    Solved,
+    Started,
+    TimerFired,
+    Trained,
+)
+from async_hfl.core.protocol.records import JobRecord, Record, UploadRecord
 from async_hfl.core.topology import feasible_links
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
-from async_hfl.nodes.cloud import CloudNode
-from async_hfl.nodes.cloud_averaging import AverageUploads
-from async_hfl.nodes.cloud_mixing import MixUploads
+from async_hfl.nodes.cloud.aggregation.average import AverageUploads
+from async_hfl.nodes.cloud.aggregation.mix import MixUploads
+from async_hfl.nodes.cloud.node import CloudNode
+from async_hfl.nodes.config import CloudConfig, GatewayConfig
 from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.gateway import GatewayNode
-from async_hfl.nodes.gateway_aggregation import GatewayAggregation
-from async_hfl.nodes.gateway_mixing import MixOnArrival
-from async_hfl.nodes.rules import CloudRules, GatewayRules
+from async_hfl.nodes.gateway.aggregation.mix import MixOnArrival
+from async_hfl.nodes.gateway.aggregation.protocol import GatewayAggregation
+from async_hfl.nodes.gateway.node import GatewayNode
 
 Message = TypeVar("Message")
 R = TypeVar("R", bound=Record)
 LINKS = ((0, 0), (0, 1), (1, 0), (1, 1), (2, 1))
 ROUND_S = 100.0
 
-GATEWAY_RULES = GatewayRules(
+GATEWAY_RULES = GatewayConfig(
     number=0,
     bandwidth=1000.0,
     epochs=2,
@@ -64,7 +84,7 @@ GATEWAY_RULES = GatewayRules(
     learning_rate=0.1,
     seed=7,
 )
-CLOUD_RULES = CloudRules(
+CLOUD_RULES = CloudConfig(
     gateways=2,
     epochs=100,
     epochs_after_target=0,
@@ -277,7 +297,10 @@ class Stage:
     def in_flight(self, gateway: str) -> dict[int, int]:
         """job number -> device."""
         state = self.gateways[address(gateway).number].state
-        return {number: int(state.roster.devices[flight.slot]) for number, flight in state.flights.items()}
+        return {
+            number: int(state.device_table.devices[in_flight.slot])
+            for number, in_flight in state.in_flight_jobs.items()
+        }
 
     def jobs(self) -> list[JobRecord]:
         return self.of(JobRecord)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from protocol_stage import Stage, address
 
-from async_hfl.core import messages as m
-from async_hfl.core.events import Acknowledged, Received, Started
 from async_hfl.core.identifiers import CLOUD, JobId
-from async_hfl.core.records import LateRecord, LostRecord
-from async_hfl.nodes.number_set import NumberSet
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.events import Acknowledged, Received, Started
+from async_hfl.core.protocol.records import LateRecord, LostRecord
+from async_hfl.nodes.reliability.number_set import NumberSet
 
 
 def acknowledged(stage: Stage, device: str, gateway: str, at: float) -> None:
@@ -70,8 +70,8 @@ def test_what_a_lost_gateway_had_acknowledged_since_its_last_upload_is_listed_on
     stage.deliver("cloud", m.Unsettled, at=183)  # reported again: listed once
     assert len(stage.of(LostRecord)) == 1
     assert unsettled(stage, "d0") == ["g0.1.1", "g0.1.3"]
-    stage.deliver("g1", m.Noted, at=184)
-    stage.deliver("d0", m.Noted, at=185)
+    stage.deliver("g1", m.SettledAck, at=184)
+    stage.deliver("d0", m.SettledAck, at=185)
     assert unsettled(stage, "d0") == []
 
 

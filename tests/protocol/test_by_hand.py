@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from protocol_stage import Stage, assert_close, vector
 
-from async_hfl.core import messages as m
 from async_hfl.core.identifiers import JobId, UploadId
+from async_hfl.core.protocol import messages as m
 
 PAPER, PLUS = "paper", "plus"
 METHODS = pytest.mark.parametrize("method", [PAPER, PLUS])
@@ -83,7 +83,7 @@ def test_fresh_held_and_carried_over_two_cycles(method: str) -> None:
     stage.deliver("g0", m.Answer, at=220)
     expect("g0", (0.4784, 0.3008), (0.4776, 0.2672))
     assert stage.in_flight("g0") == {4: 0, 5: 1}  # dispatched once, after mixing; zeta 3, base 1
-    assert g0.state.flights[4].sent is g0.state.flights[5].sent  # one snapshot per distinct model
+    assert g0.state.in_flight_jobs[4].sent is g0.state.in_flight_jobs[5].sent  # one snapshot per distinct model
     for train in (*stage.waiting("d0", m.Train), *stage.waiting("d1", m.Train)):
         assert (train.gateway_epoch, train.base_epoch) == (3, 1)
         assert_close(train.weights, (0.4784, 0.3008) if method == PAPER else (0.4776, 0.2672))
@@ -150,8 +150,8 @@ def test_fresh_held_and_carried_over_two_cycles(method: str) -> None:
     assert stage.cloud.state.updates == 8
     # w_sent is kept for jobs 8 (d0, cycle 4 as adopted) and 9 (d1, the model just made).
     assert stage.in_flight("g0") == {8: 0, 9: 1}
-    assert_close(g0.state.flights[8].sent, stage.cloud.state.weights.tolist())
-    assert g0.state.flights[9].sent is stage.model("g0")
+    assert_close(g0.state.in_flight_jobs[8].sent, stage.cloud.state.weights.tolist())
+    assert g0.state.in_flight_jobs[9].sent is stage.model("g0")
 
 
 def test_carry_staleness_of_the_gateway_alone_leaves_out_the_base() -> None:
@@ -181,10 +181,10 @@ def test_a_device_in_flight_finishes_with_the_gateway_that_triggered_it(method: 
     stage.solved(1, 0, 1, at=220)
     to_g0 = stage.deliver("g0", m.Assignment, at=230)
     to_g1 = stage.deliver("g1", m.Assignment, at=230)
-    assert (to_g0.version, to_g0.devices, to_g0.grants) == (2, (1,), ())
-    assert (to_g1.version, to_g1.devices, to_g1.grants) == (2, (0, 2), ())
+    assert (to_g0.version, to_g0.devices, to_g0.leases) == (2, (1,), ())
+    assert (to_g1.version, to_g1.devices, to_g1.leases) == (2, (0, 2), ())
     # Busy elsewhere: g0 keeps the right, g1 triggers d2 alone.
-    assert stage.waiting("cloud", m.Released) == []
+    assert stage.waiting("cloud", m.LeaseReleased) == []
     assert stage.in_flight("g1") == {3: 2}
 
     # d1 of g0: b = 0.4.                                                         0.4 (1, 0)
@@ -199,14 +199,14 @@ def test_a_device_in_flight_finishes_with_the_gateway_that_triggered_it(method: 
     assert 0 not in stage.in_flight("g0").values()
 
     # The right goes back at once, with what was learnt: through the cloud to g1, which only then triggers d0.
-    (released,) = stage.waiting("cloud", m.Released)
-    assert (released.grant.device, released.knowledge.loss, released.warmup) == (0, 0.75, False)
+    (released,) = stage.waiting("cloud", m.LeaseReleased)
+    assert (released.lease.device, released.knowledge.loss, released.warmup) == (0, 0.75, False)
     assert released.knowledge.round_latency == 250.0
     assert stage.in_flight("g1") == {3: 2}
-    stage.deliver("cloud", m.Released, at=260)
+    stage.deliver("cloud", m.LeaseReleased, at=260)
     assert stage.in_flight("g1") == {3: 2}
-    granted = stage.deliver("g1", m.Granted, at=270)
-    assert (granted.grant.device, granted.knowledge.loss) == (0, 0.75)
+    granted = stage.deliver("g1", m.LeaseGranted, at=270)
+    assert (granted.lease.device, granted.knowledge.loss) == (0, 0.75)
     # The latency is that of the new link: still the prior.
     assert (granted.knowledge.round_latency, granted.knowledge.measured) == (100.0, False)
     assert stage.in_flight("g1") == {3: 2, 4: 0}

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from protocol_stage import Stage, assert_close
 
-from async_hfl.core import messages as m
-from async_hfl.core.events import Received
 from async_hfl.core.identifiers import CLOUD, UploadId
-from async_hfl.core.records import EpochRecord
-from async_hfl.nodes.gateway_rounds import Rounds
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.events import Received
+from async_hfl.core.protocol.records import EpochRecord
+from async_hfl.nodes.gateway.aggregation.rounds import Rounds
 
 
 def averaging(*association: int, cloud: dict[str, Any] | None = None) -> Stage:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from protocol_stage import Stage, vector
 
-from async_hfl.core import messages as m
-from async_hfl.core.effects import Send
-from async_hfl.core.events import Received, Started, Trained
 from async_hfl.core.identifiers import JobId, gateway_address
 from async_hfl.core.learner import TrainingResult
-from async_hfl.core.projection import CountSketch, PcaProjection
-from async_hfl.core.traffic import traffic
+from async_hfl.core.maths.projection import CountSketch, PcaProjection
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.effects import Send
+from async_hfl.core.protocol.events import Received, Started, Trained
+from async_hfl.core.protocol.traffic import traffic
 from async_hfl.nodes.device import DeviceNode
 
 NEAREST = (100.0, 300.0, 90.0, 300.0, 80.0)
@@ -23,10 +23,10 @@ NEAREST = (100.0, 300.0, 90.0, 300.0, 80.0)
 
 def warmed_up(kind: str, **cloud: Any) -> Stage:
     """After a warm-up with gradients along (1, 1), (2, 2) and (-1, -1): one direction explains them all."""
-    rules = {"gradient": kind}
+    config = {"gradient": kind}
     stage = Stage(
-        gateway=rules,
-        cloud={"warmup": True, "warmup_quorum": 1.0, "components": 1, **rules, **cloud},
+        gateway=config,
+        cloud={"warmup": True, "warmup_quorum": 1.0, "components": 1, **config, **cloud},
         latency=NEAREST,
     )
     stage.happens("cloud", Started(0.0))
@@ -37,7 +37,7 @@ def warmed_up(kind: str, **cloud: Any) -> Stage:
         weights = (-0.5 * length, -0.5 * length) if kind == "update" else (0, 0)
         gradient = vector(length, length) if kind == "last" else None
         stage.returns(device, weights, at=50, gradient=gradient)
-        stage.deliver("cloud", m.Released if stage.waiting("cloud", m.Released) else m.Report, at=50)
+        stage.deliver("cloud", m.LeaseReleased if stage.waiting("cloud", m.LeaseReleased) else m.Report, at=50)
     stage.solved(0, 0, 1, at=60)
     return stage
 
@@ -79,9 +79,9 @@ def test_a_device_that_sends_gradients_is_given_the_basis_with_its_next_job_and_
     stage.deliver("g0", m.Update, at=101)
     (second,) = stage.waiting("d0", m.Train)
     assert second.basis is None
-    roster = stage.gateways[0].state.roster
-    assert roster.gradients is not None
-    np.testing.assert_allclose(roster.gradients.gradient(roster.slot_of[0]), [3 * 2**0.5], rtol=1e-6)
+    device_table = stage.gateways[0].state.device_table
+    assert device_table.gradients is not None
+    np.testing.assert_allclose(device_table.gradients.gradient(device_table.slot_of[0]), [3 * 2**0.5], rtol=1e-6)
     # The cloud hears of it, so that another gateway need not send it again.
     stage.returns("d1", (0, 0), at=110, gradient=vector(1, 0))
     stage.deliver("cloud", m.Upload, at=120)
@@ -95,21 +95,21 @@ def test_gradients_that_the_gateway_computes_need_no_basis_on_the_device() -> No
     assert stage.waiting("d0", m.Train)[0].basis is None
     stage.returns("d0", (0.5, 0.0), at=100)
     # -(0.5, 0) / 0.5 = (-1, 0), of which -1 / sqrt 2 lies along the basis.
-    roster = stage.gateways[0].state.roster
-    assert roster.gradients is not None
-    np.testing.assert_allclose(roster.gradients.gradient(roster.slot_of[0]), [-(0.5**0.5)], rtol=1e-6)
+    device_table = stage.gateways[0].state.device_table
+    assert device_table.gradients is not None
+    np.testing.assert_allclose(device_table.gradients.gradient(device_table.slot_of[0]), [-(0.5**0.5)], rtol=1e-6)
 
 
 def test_knowledge_that_overtakes_the_basis_is_not_lost() -> None:
     stage = warmed_up("last")
     stage.deliver("g0", m.Assignment, at=70)
-    roster = stage.gateways[0].state.roster
-    assert roster.gradients is not None
-    assert (roster.gradients.size, roster.gradients.known.tolist()) == (1, [True, True])
+    device_table = stage.gateways[0].state.device_table
+    assert device_table.gradients is not None
+    assert (device_table.gradients.size, device_table.gradients.known.tolist()) == (1, [True, True])
     # A whole gradient that comes before the basis cannot be compared with them; the old one stays.
     stage.deliver("g0", m.GlobalModel, at=71)
-    assert roster.gradients.known.tolist() == [True, True]
-    assert isinstance(roster.projection, PcaProjection)
+    assert device_table.gradients.known.tolist() == [True, True]
+    assert isinstance(device_table.projection, PcaProjection)
 
 
 def test_a_late_answer_to_the_warm_up_is_projected_by_whoever_has_the_basis() -> None:
@@ -127,10 +127,10 @@ def test_a_sketch_needs_no_warm_up_and_no_basis() -> None:
     stage.begin(0, 0, 1)
     assert all(message.basis is None for message in stage.sent if isinstance(message, m.GlobalModel | m.Train))
     stage.returns("d0", (0.5, 1.0), at=100)
-    roster = stage.gateways[0].state.roster
-    assert roster.gradients is not None
+    device_table = stage.gateways[0].state.device_table
+    assert device_table.gradients is not None
     np.testing.assert_allclose(
-        roster.gradients.gradient(roster.slot_of[0]), sketch.project(vector(-1.0, -2.0)), rtol=1e-6
+        device_table.gradients.gradient(device_table.slot_of[0]), sketch.project(vector(-1.0, -2.0)), rtol=1e-6
     )
     stage.returns("d1", (0, 0), at=110)
     upload = stage.deliver("cloud", m.Upload, at=120)
@@ -162,4 +162,4 @@ def test_no_gradient_nothing_to_compress() -> None:
     stage.trains("d0", (1, 1), at=100)
     (update,) = stage.waiting("g0", m.Update)
     assert (update.gradient, update.compressed) == (None, False)
-    assert stage.gateways[0].state.roster.gradients is None
+    assert stage.gateways[0].state.device_table.gradients is None

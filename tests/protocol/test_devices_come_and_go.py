@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 from protocol_stage import Stage, assert_close
 
-from async_hfl.core import messages as m
-from async_hfl.core.events import PeerLost, Received, Started
 from async_hfl.core.identifiers import CLOUD, JobId, device_address, gateway_address
-from async_hfl.core.records import LifeRecord, SelectionRecord
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.events import PeerLost, Received, Started
+from async_hfl.core.protocol.records import LifecycleRecord, SelectionRecord
 
 WITH_LATENCIES = (100.0, 100.0, 50.0, 100.0, 100.0)
 """d1 is twice as fast at g0: R = 20 bytes/s, where the others have 10."""
@@ -21,7 +21,7 @@ def selections(stage: Stage, gateway: int = 0) -> list[tuple[int, tuple[int, ...
 
 
 def life(stage: Stage) -> list[tuple[str, str]]:
-    return [(record.what, record.node) for record in stage.of(LifeRecord)]
+    return [(record.what, record.node) for record in stage.of(LifecycleRecord)]
 
 
 # Bandwidth -------------------------------------------------------------------------------------------------------
@@ -116,8 +116,8 @@ def test_a_silent_device_that_moves_can_be_triggered_by_the_other_gateway() -> N
     stage.solved(1, 1, 1, at=571)
     stage.deliver("g0", m.Assignment, at=572)
     stage.deliver("g1", m.Assignment, at=572)
-    stage.deliver("cloud", m.Released, at=573)
-    stage.deliver("g1", m.Granted, at=574)
+    stage.deliver("cloud", m.LeaseReleased, at=573)
+    stage.deliver("g1", m.LeaseGranted, at=574)
     assert 0 in stage.in_flight("g1").values()
     # The device was only out of g0's reach: it drops the old job for the new one, and g0 hears how that ended.
     stage.deliver("d0", m.Train, at=580)
@@ -235,7 +235,7 @@ def test_a_device_obeys_the_highest_version_and_its_old_gateway_lets_go() -> Non
     assert (dropped.reason, dropped.version) == ("superseded", 2)
     assert stage.training["d0"].job == JobId(1, 1, 7)
     # g0 hears a higher version than its own: it releases the device, and triggers it no more.
-    assert [released.grant.device for released in stage.waiting("cloud", m.Released)] == [0]
+    assert [released.lease.device for released in stage.waiting("cloud", m.LeaseReleased)] == [0]
     assert stage.in_flight("g0") == {2: 1}
 
 
@@ -332,7 +332,7 @@ def test_discard_leaves_a_late_warm_up_alone() -> None:
     stage.deliver("g1", m.WarmUp, at=1)
     for device, at in (("d0", 50.0), ("d2", 60.0)):
         stage.returns(device, (1, 1), at=at)
-        stage.deliver("cloud", m.Released, at=at)
+        stage.deliver("cloud", m.LeaseReleased, at=at)
     stage.solved(0, 0, 1, at=61)
     stage.deliver("g0", m.Assignment, at=62)
     stage.deliver("g0", m.GlobalModel, at=62)
@@ -356,8 +356,8 @@ def test_until_it_has_adopted_the_answer_a_gateway_dispatches_nothing() -> None:
     stage.returns("d2", (1, 1), at=140)
     stage.deliver("cloud", m.Upload, at=150, newest=True)  # g1's, so that the association is solved anew
     stage.solved(0, 0, 1, at=160)
-    grant, known = m.Grant(2, 9, 2), m.DeviceKnowledge(2, 100.0, False, 10, float("nan"), float("nan"))
-    stage.happens("g0", Received(170.0, CLOUD, m.Assignment(1, 2, (0, 1, 2), (grant,), (known,))))
+    lease, known = m.Lease(2, 9, 2), m.DeviceKnowledge(2, 100.0, False, 10, float("nan"), float("nan"))
+    stage.happens("g0", Received(170.0, CLOUD, m.Assignment(1, 2, (0, 1, 2), (lease,), (known,))))
     assert stage.in_flight("g0") == {}
     stage.deliver("cloud", m.Upload, at=180)
     stage.deliver("g0", m.Answer, at=190)

@@ -175,7 +175,7 @@ BREAKAGES = {
     "forget devices that were there before a restart": (
         "mix",
         "nodes/presence.py",
-        "        node.emit(SetTimer(PRESENCE_TIMER, at + node.rules.presence_patience))\n",
+        "        node.emit(SetTimer(PRESENCE_TIMER, at + node.config.presence_patience))\n",
         "        pass\n",
     ),
 }

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from protocol_stage import Stage, assert_close, vector
 
-from async_hfl.core import messages as m
-from async_hfl.core.events import Received
 from async_hfl.core.identifiers import CLOUD, UploadId, gateway_address
-from async_hfl.core.records import EpochRecord, LifeRecord
-from async_hfl.nodes.gateway_relaying import Relay
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.events import Received
+from async_hfl.core.protocol.records import EpochRecord, LifecycleRecord
+from async_hfl.nodes.gateway.aggregation.relay import Relay
 
 
 def life(stage: Stage) -> list[tuple[str, str]]:
-    return [(record.what, record.node) for record in stage.of(LifeRecord)]
+    return [(record.what, record.node) for record in stage.of(LifecycleRecord)]
 
 
 # Answers ---------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_a_gateway_declared_lost_is_fenced_and_begins_anew() -> None:
     # Its devices go to g1, with the rights: the cloud released them itself.
     stage.solved(1, 1, 1, at=211)
     assignment = stage.deliver("g1", m.Assignment, at=212)
-    assert (assignment.devices, [grant.device for grant in assignment.grants]) == ((0, 1, 2), [0, 1])
+    assert (assignment.devices, [lease.device for lease in assignment.leases]) == ((0, 1, 2), [0, 1])
     assert stage.in_flight("g1") == {1: 2, 2: 0, 3: 1}
 
     # g0 knows nothing of it: its upload is not mixed, it is told to begin anew.
@@ -187,8 +187,8 @@ def test_a_gateway_declared_lost_is_fenced_and_begins_anew() -> None:
     stage.deliver("g1", m.Assignment, at=245)
     stage.deliver("d0", m.Train, at=246)
     stage.returns("d0", (1, 1), at=300)
-    stage.deliver("cloud", m.Released, at=310)
-    stage.deliver("g0", m.Granted, at=320)
+    stage.deliver("cloud", m.LeaseReleased, at=310)
+    stage.deliver("g0", m.LeaseGranted, at=320)
     assert [str(train.job) for train in stage.waiting("d0", m.Train)] == ["g0.2.1"]
 
 
@@ -206,8 +206,8 @@ def test_what_a_gateway_gives_back_after_it_was_declared_lost_is_void() -> None:
         stage.deliver("g1", m.Assignment, at=170)
     assert sorted(stage.in_flight("g1").values()) == [0, 1, 2]
     # The cloud had taken the right back itself and given it to g1: there is nothing left to hand on.
-    stage.deliver("cloud", m.Released, at=180)
-    assert stage.waiting("g1", m.Granted) == []
+    stage.deliver("cloud", m.LeaseReleased, at=180)
+    assert stage.waiting("g1", m.LeaseGranted) == []
     assert stage.cloud.state.directory.holder.tolist() == [1, 1, 1]
 
 
@@ -231,7 +231,7 @@ def test_a_gateway_back_without_its_disk_is_another() -> None:
     (assignment,) = stage.waiting("g0", m.Assignment)
     # Still its devices, with new rights: the old ones are void.
     assert assignment.devices == (0, 1)
-    assert [(grant.device, grant.number) for grant in assignment.grants] == [(0, 3), (1, 3)]
+    assert [(lease.device, lease.number) for lease in assignment.leases] == [(0, 3), (1, 3)]
 
 
 def test_mixed_and_not_uploaded_is_lost_with_its_gateway() -> None:
@@ -275,9 +275,9 @@ def test_a_right_given_to_a_former_incarnation_is_void_in_the_next() -> None:
     stage.solved(0, 0, 1, at=120)  # d0 moves to g0
     stage.deliver("g1", m.Assignment, at=130)
     stage.returns("d0", (1, 1), at=200)
-    stage.deliver("cloud", m.Released, at=210)
-    late = stage.waiting("g0", m.Granted)[0]
-    stage.lose("g0", m.Granted)
+    stage.deliver("cloud", m.LeaseReleased, at=210)
+    late = stage.waiting("g0", m.LeaseGranted)[0]
+    stage.lose("g0", m.LeaseGranted)
     stage.lose("g0", m.Assignment)
     # g0 is declared lost; d0 goes back to g1, which triggers it.
     stage.peer_lost("cloud", "g0", at=220)
@@ -317,7 +317,7 @@ def test_a_cloud_that_lost_its_state_refuses_a_gateway_that_is_ahead_of_it() -> 
     assert "cloud epoch 1" in refused.reason
     assert stage.stopped == {"g0": refused.reason}
     assert stage.gateways[0].state.phase == "over"
-    assert stage.gateways[0].state.flights == {}
+    assert stage.gateways[0].state.in_flight_jobs == {}
     assert Counter(j.reason for j in stage.jobs()) == {"aggregated": 2, "run_ended": 1}
 
 
@@ -348,7 +348,7 @@ def test_the_end_gives_everything_open_its_reason() -> None:
         ("u0.1.1", "run_ended", 1),
         ("u1.1.2", "run_ended", 2),
     ]
-    assert all(gateway.state.flights == {} for gateway in stage.gateways)
+    assert all(gateway.state.in_flight_jobs == {} for gateway in stage.gateways)
     # What comes later changes nothing; a gateway that missed the end is told again.
     records = len(stage.records)
     stage.trains("d0", (1, 1), at=190)

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from protocol_stage import CLOUD_RULES, GATEWAY_RULES, vector
 
-from async_hfl.core import messages as m
-from async_hfl.core.effects import Effect, Evaluate, Send, SetTimer, Solve, StartTraining, Stop, Write
-from async_hfl.core.events import (
+from async_hfl.core.identifiers import CLOUD, JobId, UploadId, device_address, gateway_address
+from async_hfl.core.learner import Evaluation, TrainingResult
+from async_hfl.core.policies import Association
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.effects import Effect, Evaluate, Send, SetTimer, Solve, StartTraining, Stop, Write
+from async_hfl.core.protocol.events import (
     DeviceJoined,
     DrainAsked,
     Evaluated,
@@ -27,17 +30,14 @@ from async_hfl.core.events import (
     Trained,
     TrainingBroke,
 )
-from async_hfl.core.identifiers import CLOUD, JobId, UploadId, device_address, gateway_address
-from async_hfl.core.learner import Evaluation, TrainingResult
-from async_hfl.core.policies import Association
-from async_hfl.core.records import FoundRecord, LostRecord, UploadRecord
+from async_hfl.core.protocol.records import FoundRecord, LostRecord, UploadRecord
 from async_hfl.core.topology import no_links
 from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
-from async_hfl.nodes.cloud import CloudNode
-from async_hfl.nodes.cloud_mixing import MixUploads
+from async_hfl.nodes.cloud.aggregation.mix import MixUploads
+from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.gateway import GatewayNode
-from async_hfl.nodes.gateway_mixing import MixOnArrival
+from async_hfl.nodes.gateway.aggregation.mix import MixOnArrival
+from async_hfl.nodes.gateway.node import GatewayNode
 
 LIVING = {
     "gateways": 0,
@@ -50,8 +50,8 @@ LIVING = {
 }
 
 
-def new_cloud(**rules: Any) -> CloudNode:
-    made = replace(CLOUD_RULES, **{**LIVING, **rules})
+def new_cloud(**config: Any) -> CloudNode:
+    made = replace(CLOUD_RULES, **{**LIVING, **config})
     return CloudNode(made, no_links(), np.zeros(0, np.int64), vector(0.0, 0.0), MixUploads(), revisits=True)
 
 
@@ -87,7 +87,7 @@ def test_it_begins_when_enough_are_there() -> None:
     joins(cloud, 1, 0, 3.0)  # two devices, but one gateway
     assert cloud.state.phase == "new"
     effects = says(cloud, 1, m.Hello(6), 4.0)
-    assert cloud.state.phase == "running"  # no warm-up in these rules
+    assert cloud.state.phase == "running"  # no warm-up in these config
     (solve,) = [effect for effect in effects if isinstance(effect, Solve)]
     assert solve.problem.link_device.tolist() == [0, 1]
     assert solve.problem.bandwidth.tolist() == [1e15, 1e15]
@@ -131,9 +131,9 @@ def test_a_link_works_from_the_moment_its_gateway_has_heard_the_device() -> None
 # Who comes later ---------------------------------------------------------------------------------------------------
 
 
-def running_cloud(**rules: Any) -> CloudNode:
+def running_cloud(**config: Any) -> CloudNode:
     """Two gateways, devices 0 and 1 at the first."""
-    cloud = new_cloud(**rules)
+    cloud = new_cloud(**config)
     cloud.handle(Started(0.0))
     says(cloud, 0, m.Hello(5), 1.0)
     says(cloud, 1, m.Hello(6), 1.0)
@@ -152,7 +152,7 @@ def test_a_late_device_gets_a_gateway_within_the_association_patience() -> None:
     told = solved(cloud, effects, [0, 0, 1], 50.6)
     ((gateway, assignment),) = sent(told, m.Assignment)
     assert (gateway, assignment.devices) == (1, (2,))
-    assert [grant.device for grant in assignment.grants] == [2]
+    assert [lease.device for lease in assignment.leases] == [2]
     assert assignment.knowledge[0].round_latency == 2.0
     assert np.isnan(assignment.knowledge[0].loss)
 
@@ -172,7 +172,7 @@ def test_who_joins_while_an_association_is_solved_is_in_the_next() -> None:
 def test_joining_again_keeps_what_was_measured() -> None:
     cloud = running_cloud()
     known = m.DeviceKnowledge(0, 7.5, True, 99, 0.4, 0.2)
-    says(cloud, 0, m.Released(m.Grant(0, 1, 1), known, False), 10.0)
+    says(cloud, 0, m.LeaseReleased(m.Lease(0, 1, 1), known, False), 10.0)
     cloud.handle(DeviceJoined(20.0, 0, 0, 10, 2.0))
     link = cloud.registry.links.find(0, 0)
     assert cloud.state.directory.latency[link] == 7.5
@@ -256,9 +256,9 @@ def test_who_stays_away_loses_its_devices_and_nothing_else() -> None:
     assert (gateway, assignment.devices) == (1, (0,))
     # It comes back with an upload of before, which counts, and hears what was taken from it.
     effects = says(cloud, 0, upload(2, 1), 300.0)
-    ((_, revoked),) = sent(effects, m.Revoked)
+    ((_, revoked),) = sent(effects, m.LeasesRevoked)
     assert revoked.incarnation == 5
-    assert [(grant.device, grant.number) for grant in revoked.grants] == [(0, 1), (1, 1)]
+    assert [(lease.device, lease.number) for lease in revoked.leases] == [(0, 1), (1, 1)]
     assert cloud.state.epoch == 2
     assert cloud.state.members[0].live
     assert cloud.handle(TimerFired(710.0, "gone")) == []
@@ -283,7 +283,7 @@ def test_who_comes_back_after_all_brings_what_was_listed_as_lost() -> None:
     listed_as_lost(cloud)
     effects = says(cloud, 0, m.Hello(5), 800.0)
     assert sent(effects, m.Fenced) == []
-    assert len(sent(effects, m.Revoked)) == 1
+    assert len(sent(effects, m.LeasesRevoked)) == 1
     assert written(effects, FoundRecord) == ["g0.5.3", "g0.5.4"]
     assert not cloud.state.accounts[0, 5].lost
     # The answer to its first upload never reached it: that one does not count again, the next one does.
@@ -391,12 +391,12 @@ def test_a_person_may_end_the_run() -> None:
 # A gateway's sessions ----------------------------------------------------------------------------------------------
 
 
-def new_gateway(**rules: Any) -> GatewayNode:
-    made = replace(GATEWAY_RULES, **{"cloud_patience": 60.0, **rules})
+def new_gateway(**config: Any) -> GatewayNode:
+    made = replace(GATEWAY_RULES, **{"cloud_patience": 60.0, **config})
     gateway = GatewayNode(made, UtilityKnapsack(), MixOnArrival(), 5)
     known = tuple(m.DeviceKnowledge(device, 100.0, False, 10, np.nan, np.nan) for device in (0, 1))
-    grants = tuple(m.Grant(device, 1, 1) for device in (0, 1))
-    hears(gateway, m.Assignment(5, 1, (0, 1), grants, known), 1.0)
+    leases = tuple(m.Lease(device, 1, 1) for device in (0, 1))
+    hears(gateway, m.Assignment(5, 1, (0, 1), leases, known), 1.0)
     return gateway
 
 
@@ -413,7 +413,7 @@ def test_a_broken_session_makes_a_link_infeasible_and_keeps_the_job() -> None:
     assert trains(hears(gateway, m.GlobalModel(0, vector(0.0, 0.0)), 2.0)) == [0, 1]
     effects = gateway.handle(PeerLost(3.0, device_address(0)))
     assert sent(effects, m.Report)[0][1].lost == (0,)
-    assert sorted(gateway.state.flights) == [1, 2]
+    assert sorted(gateway.state.in_flight_jobs) == [1, 2]
     effects = gateway.handle(PeerJoined(5.0, device_address(0)))
     assert sent(effects, m.Report)[0][1].heard == (0,)
     assert trains(effects) == []  # it is still busy with the first one
@@ -491,19 +491,19 @@ def test_a_gateway_that_lost_its_rights_brings_what_it_has() -> None:
     gateway.handle(PeerLost(4.0, device_address(0)))
     gateway.handle(PeerLost(4.0, device_address(1)))
     gateway.handle(Received(5.0, device_address(1), dropped))
-    gateway.state.flights.clear()  # the job that followed the update ended likewise
+    gateway.state.in_flight_jobs.clear()  # the job that followed the update ended likewise
     gateway.state.active = 0
-    effects = hears(gateway, m.Revoked(5, (m.Grant(0, 1, 1), m.Grant(1, 1, 1))), 100.0)
+    effects = hears(gateway, m.LeasesRevoked(5, (m.Lease(0, 1, 1), m.Lease(1, 1, 1))), 100.0)
     ((_, early),) = sent(effects, m.Upload)
     assert (early.updates, early.early) == (1, True)
-    assert gateway.state.roster.grant.tolist() == [0, 0]
+    assert gateway.state.device_table.lease.tolist() == [0, 0]
     # Of rights given since then it does not speak.
     again = new_gateway()
-    newer = (m.Grant(0, 7, 2),)
+    newer = (m.Lease(0, 7, 2),)
     hears(again, m.Assignment(5, 2, (0,), newer, (m.DeviceKnowledge(0, 1.0, False, 9, np.nan, np.nan),)), 3.0)
-    hears(again, m.Revoked(5, (m.Grant(0, 1, 1), m.Grant(1, 1, 1))), 4.0)
-    assert again.state.roster.grant.tolist() == [7, 0]
-    assert hears(again, m.Revoked(4, (m.Grant(0, 9, 1),)), 5.0) == []
+    hears(again, m.LeasesRevoked(5, (m.Lease(0, 1, 1), m.Lease(1, 1, 1))), 4.0)
+    assert again.state.device_table.lease.tolist() == [7, 0]
+    assert hears(again, m.LeasesRevoked(4, (m.Lease(0, 9, 1),)), 5.0) == []
 
 
 def test_what_waited_for_an_answer_is_sent_again() -> None:
@@ -512,7 +512,7 @@ def test_what_waited_for_an_answer_is_sent_again() -> None:
     update = m.Update(JobId(0, 5, 1), vector(1.0, 1.0), 10, 5, 0.5, 0.3, None, 1.0, 1.0)
     ((_, first),) = sent(gateway.handle(Received(3.0, device_address(0), update)), m.Upload)
     hears(gateway, m.UploadHeld(first.upload), 4.0)
-    assert sent(hears(gateway, m.Revoked(5, ()), 50.0), m.Upload) == [(0, first)]
+    assert sent(hears(gateway, m.LeasesRevoked(5, ()), 50.0), m.Upload) == [(0, first)]
 
 
 def test_a_bandwidth_fixed_by_warm_up_binds_from_the_first_model_on() -> None:
@@ -546,7 +546,7 @@ def upload(number: int, base: int) -> m.Upload:
 
 
 def assessed(cloud: CloudNode, epoch: int, device: int, metric: float, at: float) -> list[Effect]:
-    return says(cloud, 0, m.Assessed(epoch, metric, 0.5, device), at)
+    return says(cloud, 0, m.EvaluateResult(epoch, metric, 0.5, device), at)
 
 
 def epochs_of(effects: list[Effect]) -> list[tuple[int, float, dict[str, float]]]:
@@ -561,7 +561,7 @@ def test_devices_evaluate_where_the_cloud_cannot() -> None:
     cloud = running_cloud(assessors=2, assessment_patience=60.0)
     effects = says(cloud, 0, upload(1, 0), 10.0)
     assert not any(isinstance(effect, Evaluate) for effect in effects)
-    ((gateway, asked),) = sent(effects, m.Assess)
+    ((gateway, asked),) = sent(effects, m.EvaluateRequest)
     assert (gateway, asked.epoch, asked.devices) == (0, 1, (0, 1))
     assert SetTimer("assessment", 70.0) in effects
     assert epochs_of(assessed(cloud, 1, 0, 0.6, 11.0)) == []
@@ -584,25 +584,25 @@ def test_an_evaluation_closes_when_the_patience_is_over() -> None:
 
 def test_it_is_due_every_period_and_at_the_end() -> None:
     cloud = running_cloud(assessors=1, assessment_period=3, epochs=4)
-    asked = [bool(sent(says(cloud, 0, upload(n, n - 1), 10.0 * n), m.Assess)) for n in (1, 2, 3, 4)]
+    asked = [bool(sent(says(cloud, 0, upload(n, n - 1), 10.0 * n), m.EvaluateRequest)) for n in (1, 2, 3, 4)]
     assert asked == [False, False, True, True]
 
 
 def test_a_gateway_passes_questions_and_answers_on() -> None:
     gateway = new_gateway()
     gateway.handle(PeerJoined(2.0, device_address(1)))
-    effects = hears(gateway, m.Assess(4, vector(1.0, 1.0), (0, 1)), 3.0)
-    assert [device for device, _ in sent(effects, m.Assess)] == [1]  # the other one is not there
-    effects = gateway.handle(Received(4.0, device_address(1), m.Assessed(4, 0.75, 0.5)))
-    assert sent(effects, m.Assessed) == [(0, m.Assessed(4, 0.75, 0.5, 1))]
+    effects = hears(gateway, m.EvaluateRequest(4, vector(1.0, 1.0), (0, 1)), 3.0)
+    assert [device for device, _ in sent(effects, m.EvaluateRequest)] == [1]  # the other one is not there
+    effects = gateway.handle(Received(4.0, device_address(1), m.EvaluateResult(4, 0.75, 0.5)))
+    assert sent(effects, m.EvaluateResult) == [(0, m.EvaluateResult(4, 0.75, 0.5, 1))]
 
 
 def test_a_device_evaluates_for_whoever_asks() -> None:
     device = DeviceNode()
-    (evaluate,) = device.handle(Received(1.0, gateway_address(3), m.Assess(4, vector(1.0, 1.0))))
+    (evaluate,) = device.handle(Received(1.0, gateway_address(3), m.EvaluateRequest(4, vector(1.0, 1.0))))
     assert isinstance(evaluate, Evaluate)
     assert device.handle(Evaluated(2.0, 4, Evaluation(0.75, 0.5))) == [
-        Send(gateway_address(3), m.Assessed(4, 0.75, 0.5))
+        Send(gateway_address(3), m.EvaluateResult(4, 0.75, 0.5))
     ]
     assert device.handle(Evaluated(3.0, 4, Evaluation(0.75, 0.5))) == []
 

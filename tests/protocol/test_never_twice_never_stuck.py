@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from protocol_stage import Stage, vector
 
-from async_hfl.core import messages as m
-from async_hfl.core.events import Evaluated, Received
 from async_hfl.core.identifiers import UploadId, gateway_address
 from async_hfl.core.learner import Evaluation
-from async_hfl.core.plain import Plain
-from async_hfl.core.records import EpochRecord
-from async_hfl.nodes.cloud import CloudNode
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.events import Evaluated, Received
+from async_hfl.core.protocol.records import EpochRecord
+from async_hfl.core.serialization import Plain
+from async_hfl.nodes.cloud.node import CloudNode
 
 
 def test_a_late_update_of_discarded_work_wakes_its_gateway() -> None:

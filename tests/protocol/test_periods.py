@@ -6,11 +6,11 @@ from typing import Any
 
 from protocol_stage import Stage, assert_close
 
-from async_hfl.core import messages as m
-from async_hfl.core.events import Received
 from async_hfl.core.identifiers import CLOUD
-from async_hfl.nodes.gateway_periods import Periods
-from async_hfl.nodes.gateway_state import NEVER
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.events import Received
+from async_hfl.nodes.gateway.aggregation.periods import Periods
+from async_hfl.nodes.gateway.state import NEVER
 
 
 def periods(*association: int, **gateway: Any) -> Stage:
@@ -93,7 +93,7 @@ def test_the_clock_stands_still_while_there_is_nothing_to_wait_for() -> None:
     g0 = stage.gateways[0]
     assert (g0.aggregation.due(), ("g0", "aggregation") in stage.timers) == (NEVER, False)
     # It gets a device: the first period begins with its first job.
-    grant = m.Grant(0, 9, 2)
+    lease = m.Lease(0, 9, 2)
     known = m.DeviceKnowledge(0, 100.0, False, 10, float("nan"), float("nan"))
-    stage.happens("g0", Received(500.0, CLOUD, m.Assignment(1, 2, (0,), (grant,), (known,))))
+    stage.happens("g0", Received(500.0, CLOUD, m.Assignment(1, 2, (0,), (lease,), (known,))))
     assert (stage.in_flight("g0"), g0.aggregation.due()) == ({1: 0}, 600)

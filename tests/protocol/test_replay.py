@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from protocol_stage import Stage
 
-from async_hfl.core import messages as m
-from async_hfl.core.effects import Evaluate, Send, SetTimer, Solve, Write
-from async_hfl.core.events import Evaluated, Solved, TimerFired
-from async_hfl.core.plain import from_plain, to_plain
-from async_hfl.nodes.delivery import RESEND, ReliableNode, Transmit
-from async_hfl.nodes.gateway_periods import Periods
-from async_hfl.nodes.gateway_relaying import Relay
-from async_hfl.nodes.gateway_rounds import Rounds
-from async_hfl.nodes.recovery import DurableNode
-from async_hfl.simulation.memory_disk import MemoryDisk
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.effects import Evaluate, Send, SetTimer, Solve, Write
+from async_hfl.core.protocol.events import Evaluated, Solved, TimerFired
+from async_hfl.core.serialization import from_plain, to_plain
+from async_hfl.faults.memory_disk import MemoryDisk
+from async_hfl.nodes.gateway.aggregation.periods import Periods
+from async_hfl.nodes.gateway.aggregation.relay import Relay
+from async_hfl.nodes.gateway.aggregation.rounds import Rounds
+from async_hfl.nodes.reliability.delivery import RESEND, ReliableNode, Transmit
+from async_hfl.nodes.reliability.recovery import DurableNode
 
 GRADIENTS: dict[str, Any] = {"gradient": "update"}
 
@@ -53,8 +53,8 @@ def mixing_story() -> Stage:
     stage.deliver("g1", m.Assignment, at=221)
     stage.evaluated(0.2, at=230)
     stage.returns("d0", (0, 0), at=240)  # finishes with g0, which lets go of it
-    stage.deliver("cloud", m.Released, at=250)
-    stage.deliver("g1", m.Granted, at=260)
+    stage.deliver("cloud", m.LeaseReleased, at=250)
+    stage.deliver("g1", m.LeaseGranted, at=260)
     stage.fire("g1", "patience")  # the first deadline, 500, is of a job that is over
     stage.fire("g1", "patience")  # d2 is given up, five times the 110 s it took before
     stage.deliver("cloud", m.Report, at=670)

@@ -6,8 +6,8 @@ from typing import Any
 
 from protocol_stage import Stage, assert_close
 
-from async_hfl.core import messages as m
-from async_hfl.nodes.gateway_rounds import Rounds
+from async_hfl.core.protocol import messages as m
+from async_hfl.nodes.gateway.aggregation.rounds import Rounds
 
 
 def rounds(**gateway: Any) -> Stage:
@@ -57,8 +57,8 @@ def test_a_round_times_out_and_who_is_late_is_dropped_but_keeps_its_bandwidth_un
     assert_close(stage.model("g0"), (1, 1))
     assert (stage.in_flight("g0"), stage.gateways[0].state.load) == ({3: 0}, 10)
     # What it learnt is known all the same.
-    roster = stage.gateways[0].state.roster
-    assert roster.loss[roster.slot_of[1]] == 0.5
+    device_table = stage.gateways[0].state.device_table
+    assert device_table.loss[device_table.slot_of[1]] == 0.5
     stage.returns("d0", (2, 2), at=400)
     assert_close(stage.model("g0"), (2, 2))
     assert stage.gateways[0].state.phase == "uploading"
@@ -104,7 +104,7 @@ def test_a_round_that_the_bandwidth_has_no_room_for_waits_for_the_late_one() -> 
     other = 1 - device
     stage.fire("g0", "aggregation")
     assert stage.in_flight("g0") == {number: device}
-    assert stage.gateways[0].state.roster.candidate.sum() == 1
+    assert stage.gateways[0].state.device_table.candidate.sum() == 1
     stage.returns(f"d{device}", (1, 1), at=340)
     # 10 bytes/s are free: one of the two begins the round (d0 or d1, as the knapsack has it), not both.
     assert len(stage.in_flight("g0")) == 1

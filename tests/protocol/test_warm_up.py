@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from protocol_stage import Stage, assert_close
 
-from async_hfl.core import messages as m
-from async_hfl.core.events import Started
-from async_hfl.core.records import LifeRecord
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.events import Started
+from async_hfl.core.protocol.records import LifecycleRecord
 
 NEAREST = (100.0, 300.0, 300.0, 90.0, 80.0)
 """d0 is nearest to g0, d1 and d2 to g1."""
@@ -25,7 +25,7 @@ def warming(gateway: dict[str, Any] | None = None, **cloud: Any) -> Stage:
 
 
 def over(stage: Stage) -> bool:
-    ended = [record for record in stage.of(LifeRecord) if record.what == "warmup_ended"]
+    ended = [record for record in stage.of(LifecycleRecord) if record.what == "warmup_ended"]
     assert len(ended) <= 1
     assert bool(ended) == bool(stage.solves)
     return bool(ended)
@@ -42,10 +42,10 @@ def test_it_ends_at_the_quorum_and_what_was_learnt_comes_with_the_association() 
     update = {"gradient": "update"}
     stage = warming(gateway=update, **update)
     stage.returns("d1", (1, -2), at=51, loss=0.7, squared_loss=0.6, samples=12)
-    stage.deliver("cloud", m.Released, at=60)
+    stage.deliver("cloud", m.LeaseReleased, at=60)
     assert not over(stage)  # 1 of 3 is less than half
     stage.returns("d0", (5, 5), at=101)
-    released = stage.deliver("cloud", m.Released, at=110)
+    released = stage.deliver("cloud", m.LeaseReleased, at=110)
     assert released.warmup
     assert over(stage)
     assert [(j.device, j.reason, j.weight) for j in stage.jobs()] == [(1, "warmup", 0.0), (0, "warmup", 0.0)]
@@ -53,7 +53,7 @@ def test_it_ends_at_the_quorum_and_what_was_learnt_comes_with_the_association() 
     # d1 goes to the other gateway; g0 is told what is known: the latency is the prior of that link, not what g1 saw.
     stage.solved(0, 0, 1, at=111)
     assignment = stage.deliver("g0", m.Assignment, at=112)
-    assert [grant.device for grant in assignment.grants] == [0, 1]
+    assert [lease.device for lease in assignment.leases] == [0, 1]
     known = assignment.knowledge[1]
     assert (known.device, known.samples, known.loss, known.squared_loss) == (1, 12, 0.7, 0.6)
     assert (known.round_latency, known.measured) == (300.0, False)
@@ -73,12 +73,12 @@ def test_a_late_answer_still_counts_as_knowledge() -> None:
     stage = warming()
     for device, at in (("d0", 51), ("d1", 61)):
         stage.returns(device, (1, 1), at=at)
-        stage.deliver("cloud", m.Released, at=at)
+        stage.deliver("cloud", m.LeaseReleased, at=at)
     assert over(stage)
     stage.solved(0, 1, 1, at=62)
     assignment = stage.deliver("g1", m.Assignment, at=63)
     # g1 still holds the right to d2 from the warm-up, so it needs no new one.
-    assert ([grant.device for grant in assignment.grants], assignment.devices) == ([1], (1, 2))
+    assert ([lease.device for lease in assignment.leases], assignment.devices) == ([1], (1, 2))
     stage.deliver("g1", m.GlobalModel, at=64)
     assert stage.in_flight("g1") == {2: 2, 3: 1}
     stage.returns("d2", (9, 9), at=101, loss=0.4)
@@ -96,15 +96,15 @@ def test_a_warm_up_device_that_moved_is_released_when_it_answers() -> None:
     stage = warming()
     for device, at in (("d0", 51), ("d2", 61)):
         stage.returns(device, (1, 1), at=at)
-        stage.deliver("cloud", m.Released, at=at)
+        stage.deliver("cloud", m.LeaseReleased, at=at)
     stage.solved(0, 0, 1, at=62)  # d1 is still at work for g1
     stage.deliver("g0", m.Assignment, at=63)
     stage.deliver("g0", m.GlobalModel, at=63)
     stage.deliver("g1", m.Assignment, at=63)
     assert stage.in_flight("g0") == {2: 0}
     stage.returns("d1", (1, 1), at=70)
-    stage.deliver("cloud", m.Released, at=71)
-    stage.deliver("g0", m.Granted, at=72)
+    stage.deliver("cloud", m.LeaseReleased, at=71)
+    stage.deliver("g0", m.LeaseGranted, at=72)
     assert stage.in_flight("g0") == {2: 0, 3: 1}
 
 
@@ -112,7 +112,7 @@ def test_patience_holds_the_end_back() -> None:
     stage = warming(warmup_patience=80.0)
     for device, at in (("d0", 51), ("d1", 61)):
         stage.returns(device, (1, 1), at=at)
-        stage.deliver("cloud", m.Released, at=at)
+        stage.deliver("cloud", m.LeaseReleased, at=at)
     assert not over(stage)
     stage.fire("cloud", "warmup_patience")
     assert stage.at == 80.0
@@ -123,19 +123,19 @@ def test_none_outstanding_ends_it_before_the_patience() -> None:
     stage = warming(warmup_patience=80.0)
     for device, at in (("d0", 51), ("d1", 61), ("d2", 71)):
         stage.returns(device, (1, 1), at=at)
-        stage.deliver("cloud", m.Released, at=at)
+        stage.deliver("cloud", m.LeaseReleased, at=at)
     assert over(stage)
 
 
 def test_those_given_up_do_not_count_towards_the_quorum() -> None:
     stage = warming(gateway={"patience_factor": 1.0})
     stage.returns("d0", (1, 1), at=51)
-    stage.deliver("cloud", m.Released, at=52)
+    stage.deliver("cloud", m.LeaseReleased, at=52)
     assert not over(stage)
     # d2's patience: max(60, 1 x 80) after it was sent at 1. Then 1 of (3 - 1) has answered: half; d1 is outstanding.
     stage.fire("g1", "patience")
     assert stage.at == 81.0
-    assert [known.warmup for known in stage.waiting("cloud", m.Released)] == [False]
+    assert [known.warmup for known in stage.waiting("cloud", m.LeaseReleased)] == [False]
     stage.deliver("cloud", m.Report, at=82)
     assert over(stage)
     assert stage.cloud.state.warmup.outstanding == {1}
@@ -151,11 +151,11 @@ def test_an_outage_in_warm_up_counts_as_given_up() -> None:
     stage = warming(warmup_quorum=1.0)
     for device, at in (("d0", 51), ("d1", 52)):
         stage.returns(device, (1, 1), at=at)
-        stage.deliver("cloud", m.Released, at=at)
+        stage.deliver("cloud", m.LeaseReleased, at=at)
     stage.deliver("d2", m.Train, at=53)
     stage.returned("d2", at=54)
     stage.deliver("g1", m.JobDropped, at=55)
-    stage.deliver("cloud", m.Released, at=56)
+    stage.deliver("cloud", m.LeaseReleased, at=56)
     assert over(stage)
     assert stage.jobs()[-1].reason == "device_lost"
 
@@ -165,14 +165,14 @@ def test_the_limit_ends_it_with_one_answer_and_not_without() -> None:
     stage.fire("cloud", "warmup_limit")
     assert not over(stage)
     stage.returns("d0", (1, 1), at=250)
-    stage.deliver("cloud", m.Released, at=251)
+    stage.deliver("cloud", m.LeaseReleased, at=251)
     assert over(stage)
 
 
 def test_a_gateway_lost_in_warm_up_takes_its_devices_out_of_the_count() -> None:
     stage = warming(warmup_quorum=1.0)
     stage.returns("d0", (1, 1), at=51)
-    stage.deliver("cloud", m.Released, at=52)
+    stage.deliver("cloud", m.LeaseReleased, at=52)
     stage.peer_lost("cloud", "g1", at=60)
     assert over(stage)
     # Only the links to g0 are left.
@@ -184,7 +184,7 @@ def test_without_gradients_the_cloud_poses_the_problem_with_what_it_measured() -
     stage = warming()
     for device, at in (("d0", 51), ("d1", 61)):
         stage.returns(device, (1, 1), at=at)
-        stage.deliver("cloud", m.Released, at=at)
+        stage.deliver("cloud", m.LeaseReleased, at=at)
     problem = stage.solves[0].problem
     # d0 took 50 s over g0, d1 60 s over g1; the others have their priors.
     np.testing.assert_array_equal(problem.link_round_latency, [50.0, 300.0, 300.0, 60.0, 80.0])
@@ -203,7 +203,7 @@ def test_the_first_selection_goes_by_what_warm_up_taught(useful: int) -> None:
     stage.deliver("g0", m.WarmUp, at=0)
     for device in (0, 1):
         stage.returns(f"d{device}", (1, 1) if device == useful else (0.1, 0), at=100)
-        stage.deliver("cloud", m.Released, at=100)
+        stage.deliver("cloud", m.LeaseReleased, at=100)
     stage.solved(0, 0, 1, at=101)
     stage.deliver("g0", m.Assignment, at=102)
     stage.deliver("g0", m.GlobalModel, at=103)

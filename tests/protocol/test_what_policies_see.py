@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from protocol_stage import Stage
 
-from async_hfl.core import messages as m
-from async_hfl.core.events import Received
 from async_hfl.core.identifiers import CLOUD
 from async_hfl.core.policies import Need, Selection, SelectionProblem
-from async_hfl.core.records import SelectionRecord
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.events import Received
+from async_hfl.core.protocol.records import SelectionRecord
 
 SEEN: list[SelectionProblem] = []
 
@@ -113,7 +113,7 @@ def test_what_is_due_and_does_not_fit_is_not_passed_by_others() -> None:
     stage.begin(0, -1, 1)
     assert stage.in_flight("g0") == {1: 0}
     known = m.DeviceKnowledge(1, 100.0, False, 10, float("nan"), float("nan"))
-    stage.happens("g0", Received(120.0, CLOUD, m.Assignment(1, 2, (0, 1), (m.Grant(1, 1, 2),), (known,))))
+    stage.happens("g0", Received(120.0, CLOUD, m.Assignment(1, 2, (0, 1), (m.Lease(1, 1, 2),), (known,))))
     # d1 has waited since the run began, more than one round of its own: due, but 9 bytes/s are free.
     assert stage.in_flight("g0") == {1: 0}
     stage.returns("d0", (0, 0), at=125)

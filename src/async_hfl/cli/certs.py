@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from async_hfl.cli.common import Commands, finish, print_json
 
 if TYPE_CHECKING:
-    from async_hfl.deployment.identity.contents import Contents
+    from async_hfl.deployment.identity.certificate_info import Contents
 
 
 def add_commands(commands: Commands) -> None:
@@ -124,7 +124,7 @@ def _revoke(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from async_hfl.deployment.identity.showing import found_at
+    from async_hfl.deployment.identity.certificate_listing import found_at
 
     rows = [(path, said, revoked) for path in options.paths for said, revoked in found_at(path)]
     if options.json:
@@ -139,7 +139,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _row(said: Contents, *, revoked: bool = False) -> dict[str, Any]:
-    from async_hfl.deployment.identity.contents import now
+    from async_hfl.deployment.identity.certificate_info import now
 
     return {
         "names": sorted(map(str, said.identities)),
@@ -152,7 +152,7 @@ def _row(said: Contents, *, revoked: bool = False) -> dict[str, Any]:
 
 
 def _print(said: Contents, *, revoked: bool = False) -> None:
-    from async_hfl.deployment.identity.contents import WARN_AHEAD, now
+    from async_hfl.deployment.identity.certificate_info import WARN_AHEAD, now
 
     left = said.days_left(now())
     word = f"good until {said.ends:%Y-%m-%d}, {left} days" if left >= 0 else f"EXPIRED on {said.ends:%Y-%m-%d}"

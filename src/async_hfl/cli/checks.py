@@ -25,7 +25,7 @@ def add_commands(commands: Commands) -> None:
 
 
 def _bench_events(options: argparse.Namespace) -> int:
-    from async_hfl.assembly.event_benchmark import FULL, QUICK, bench_events, print_row
+    from async_hfl.assembly.runs.event_benchmark import FULL, QUICK, bench_events, print_row
 
     rows = bench_events(QUICK if options.quick else FULL, None if options.json else print_row)
     if options.json:
@@ -34,7 +34,7 @@ def _bench_events(options: argparse.Namespace) -> int:
 
 
 def _fuzz(options: argparse.Namespace) -> int:
-    from async_hfl.assembly.fuzz_campaign import campaign, resumed
+    from async_hfl.assembly.fuzzing.campaign import campaign, resumed
 
     if options.seeds < 1 or options.first_seed < 0:
         raise UserError("fuzz-faults: --seeds must be at least 1 and --first-seed at least 0")

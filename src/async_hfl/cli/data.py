@@ -30,8 +30,8 @@ def add_commands(commands: Commands) -> None:
 
 
 def _data_list(options: argparse.Namespace) -> int:
-    from async_hfl.learning.datasets.fetching import list_sets
-    from async_hfl.reports.units import size
+    from async_hfl.learning.datasets.files.fetching import list_sets
+    from async_hfl.reports.tables.units import size
 
     rows = list_sets()
     if options.json:
@@ -46,10 +46,10 @@ def _data_list(options: argparse.Namespace) -> int:
 
 
 def _data_fetch(options: argparse.Namespace) -> int:
-    from async_hfl.learning.datasets.catalogue import PUBLISHED, published_set
-    from async_hfl.learning.datasets.fetching import fetch
-    from async_hfl.reports.downloads import DownloadView
-    from async_hfl.reports.units import size
+    from async_hfl.learning.datasets.files.catalogue import PUBLISHED, published_set
+    from async_hfl.learning.datasets.files.fetching import fetch
+    from async_hfl.reports.tables.units import size
+    from async_hfl.reports.terminal.downloads import DownloadView
 
     names = list(PUBLISHED) if options.names == ["all"] else options.names
     rows = []
@@ -71,10 +71,10 @@ def _data_fetch(options: argparse.Namespace) -> int:
 
 def _data_show(options: argparse.Namespace) -> int:
     from async_hfl import api
-    from async_hfl.reports.holdings import draw_holdings, holdings_lines
+    from async_hfl.reports.figures.data_distribution import draw_holdings, holdings_lines
 
     overrides = [*options.overrides, *([] if options.devices is None else [f"task.devices={options.devices}"])]
-    held = api.holdings(task=options.task, seed=options.seed, overrides=overrides)
+    held = api.data_distribution(task=options.task, seed=options.seed, overrides=overrides)
     out = options.out or Path(f"{held.short_name}-devices.png")
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise UserError(f"{out}: give the picture the ending .png, .svg or .pdf")
@@ -93,8 +93,8 @@ def _data_show(options: argparse.Namespace) -> int:
 
 
 def _data_verify(options: argparse.Namespace) -> int:
-    from async_hfl.learning.datasets.catalogue import PUBLISHED, published_set
-    from async_hfl.learning.datasets.fetching import verify
+    from async_hfl.learning.datasets.files.catalogue import PUBLISHED, published_set
+    from async_hfl.learning.datasets.files.fetching import verify
 
     asked = [published_set(name) for name in options.names]
     rows = []

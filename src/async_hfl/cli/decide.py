@@ -20,7 +20,7 @@ def add_commands(commands: Commands) -> None:
 
 
 def _decide(options: argparse.Namespace) -> int:
-    from async_hfl.assembly.deciding import decide_association, decide_selection
+    from async_hfl.assembly.runs.decide import decide_association, decide_selection
 
     if options.kind == "selection":
         answer = decide_selection(options.problem, exact=options.exact)

@@ -89,8 +89,8 @@ def _add_process(parser: argparse.ArgumentParser, role: str) -> None:
 def _begin(options: argparse.Namespace, role: Any, *names: str) -> Any:
     """Logs, lifetime, credentials."""
     from async_hfl.deployment.identity.credentials import Certified, Insecure
-    from async_hfl.deployment.lifetime import die_with_whoever_started_us
-    from async_hfl.deployment.logs import set_up_logs
+    from async_hfl.deployment.operations.logs import set_up_logs
+    from async_hfl.deployment.processes.parent_death import die_with_whoever_started_us
 
     die_with_whoever_started_us()
     set_up_logs(options.log, options.log_format, role, ",".join(names))
@@ -108,12 +108,12 @@ def _begin(options: argparse.Namespace, role: Any, *names: str) -> Any:
 
 def _ended(options: argparse.Namespace, role: str, process: Callable[[Callable[[Any], None]], Any]) -> int:
     """Run a process to its end; it is given whom to tell of every record."""
-    from async_hfl.deployment.main_loop import Interrupted, run_to_end
+    from async_hfl.deployment.processes.main_loop import Interrupted, run_to_end
 
     with ExitStack() as closing:
         wrote: Callable[[Any], None] = lambda record: None  # noqa: E731
         if options.metrics is not None:
-            from async_hfl.deployment.metrics import Metrics
+            from async_hfl.deployment.operations.metrics import Metrics
 
             metrics = Metrics(role, options.name)
             closing.callback(metrics.serve(options.metrics))
@@ -127,9 +127,9 @@ def _ended(options: argparse.Namespace, role: str, process: Callable[[Callable[[
 
 def _cloud(options: argparse.Namespace) -> int:
     credentials = _begin(options, "cloud", options.name)
-    from async_hfl.assembly.deploying import cloud_plan
-    from async_hfl.assembly.loading import compose
-    from async_hfl.deployment.cloud_process import CloudProcess
+    from async_hfl.assembly.deployments.plans import cloud_plan
+    from async_hfl.assembly.settings.loading import compose
+    from async_hfl.deployment.processes.cloud import CloudProcess
 
     composed = compose(
         options.file,
@@ -146,9 +146,9 @@ def _cloud(options: argparse.Namespace) -> int:
 
 def _gateway(options: argparse.Namespace) -> int:
     credentials = _begin(options, "gateway", options.name)
-    from async_hfl.assembly.deploying import gateway_plan
-    from async_hfl.deployment.gateway_process import GatewayProcess
-    from async_hfl.deployment.giving_up import read_patience
+    from async_hfl.assembly.deployments.plans import gateway_plan
+    from async_hfl.deployment.processes.gateway import GatewayProcess
+    from async_hfl.deployment.processes.reconnect_deadline import read_patience
 
     state = options.state or Path("state") / options.name
     plan = gateway_plan(options.name)
@@ -170,9 +170,9 @@ def _device(options: argparse.Namespace) -> int:
     if not options.gateways:
         raise UserError("whom is this device to join? --gateways HOST:PORT,...")
     credentials = _begin(options, "device", *names)
-    from async_hfl.assembly.deploying import device_plan
-    from async_hfl.deployment.device_process import DeviceProcess
-    from async_hfl.deployment.giving_up import read_patience
+    from async_hfl.assembly.deployments.plans import device_plan
+    from async_hfl.deployment.processes.device import DeviceProcess
+    from async_hfl.deployment.processes.reconnect_deadline import read_patience
 
     state = options.state or Path("state")
     states = [state] if options.state is not None and len(names) == 1 else [state / name for name in names]
@@ -206,7 +206,7 @@ def _slowdowns(text: str | None, devices: int) -> list[float]:
 
 def _local(options: argparse.Namespace, names: list[str]) -> Any:
     """What the device trains on."""
-    from async_hfl.assembly.local_learning import Files, Local
+    from async_hfl.assembly.deployments.local_learning import Files, Local
 
     if (options.shard is None) == (options.data is None):
         raise UserError(
@@ -220,7 +220,7 @@ def _local(options: argparse.Namespace, names: list[str]) -> Any:
 
 
 def _check(options: argparse.Namespace, local: Any) -> int:
-    from async_hfl.assembly.device_check import check_device
+    from async_hfl.assembly.deployments.device_check import check_device
 
     found = check_device(options.task, local)
     if options.json:
@@ -232,7 +232,7 @@ def _check(options: argparse.Namespace, local: Any) -> int:
 
 
 def _part(text: str) -> Any:
-    from async_hfl.assembly.local_learning import Part
+    from async_hfl.assembly.deployments.local_learning import Part
 
     place, _, of = text.partition("/")
     if not (place.isdigit() and of.isdigit() and 1 <= int(place) <= int(of)):
@@ -243,8 +243,8 @@ def _part(text: str) -> Any:
 def _cluster(options: argparse.Namespace) -> int:
     from async_hfl import api
     from async_hfl.cli.runs import print_run
-    from async_hfl.deployment.main_loop import Interrupted
-    from async_hfl.reports.terminal import RunView
+    from async_hfl.deployment.processes.main_loop import Interrupted
+    from async_hfl.reports.terminal.run_view import RunView
 
     for name in ("gateways", "devices", "devices_per_process"):
         if (number := getattr(options, name)) is not None and number < 1:

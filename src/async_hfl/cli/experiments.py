@@ -10,11 +10,11 @@ from async_hfl.cli.common import Commands, complain, finish, print_json
 from async_hfl.core.errors import UserError
 
 if TYPE_CHECKING:
-    from async_hfl.experiments.crew import Crew
-    from async_hfl.experiments.folder import SweepFolder
-    from async_hfl.experiments.plan import Plan
-    from async_hfl.experiments.report import Report
-    from async_hfl.experiments.sweep import Swept
+    from async_hfl.experiments.comparison.report import Report
+    from async_hfl.experiments.plans.plan import Plan
+    from async_hfl.experiments.sweeps.folder import SweepFolder
+    from async_hfl.experiments.sweeps.sweep import Swept
+    from async_hfl.experiments.sweeps.worker_pool import WorkerPool
 
 
 _TIME_FACTOR = 10.0
@@ -69,10 +69,10 @@ def _add_work(parser: argparse.ArgumentParser, out: str) -> None:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    from async_hfl.experiments.comparison import compare
-    from async_hfl.experiments.folder import SweepFolder
-    from async_hfl.experiments.plan import read_plan
-    from async_hfl.experiments.report import comparison_report
+    from async_hfl.experiments.comparison.comparison import compare
+    from async_hfl.experiments.comparison.report import comparison_report
+    from async_hfl.experiments.plans.plan import read_plan
+    from async_hfl.experiments.sweeps.folder import SweepFolder
 
     plan = read_plan(options.plan)
     folder = SweepFolder(options.out or Path("runs") / plan.name)
@@ -83,10 +83,10 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from async_hfl.experiments.comparing import METHODS, comparison_plan, seeds_of
-    from async_hfl.experiments.comparison import compare
-    from async_hfl.experiments.folder import SweepFolder
-    from async_hfl.experiments.report import comparison_report
+    from async_hfl.experiments.comparison.comparison import compare
+    from async_hfl.experiments.comparison.plan import METHODS, comparison_plan, seeds_of
+    from async_hfl.experiments.comparison.report import comparison_report
+    from async_hfl.experiments.sweeps.folder import SweepFolder
 
     target = [] if options.target is None else [f"task.target={options.target!r}"]
     methods = METHODS if options.methods is None else [name.strip() for name in options.methods.split(",")]
@@ -110,11 +110,11 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _paper(options: argparse.Namespace) -> int:
-    from async_hfl.experiments.comparing import seeds_of
-    from async_hfl.experiments.folder import SweepFolder
+    from async_hfl.experiments.comparison.plan import seeds_of
     from async_hfl.experiments.paper.catalogue import CATALOGUE, find
     from async_hfl.experiments.paper.entry import NETWORKS, PRESETS, Asked
-    from async_hfl.experiments.plan import Plan
+    from async_hfl.experiments.plans.plan import Plan
+    from async_hfl.experiments.sweeps.folder import SweepFolder
 
     if options.name == "list":
         rows = [{"name": e.name, "title": e.title, "quick": e.quick} for e in CATALOGUE.values()]
@@ -182,9 +182,9 @@ def _command(options: argparse.Namespace, command: str) -> str:
 
 def _work(options: argparse.Namespace, plan: Plan, folder: SweepFolder, time_factor: float | None = None) -> Swept:
     """With a time factor: by real processes."""
-    from async_hfl.experiments.comparison import check_reference
-    from async_hfl.experiments.sweep import sweep
-    from async_hfl.experiments.view import SweepView
+    from async_hfl.experiments.comparison.comparison import check_reference
+    from async_hfl.experiments.sweeps.sweep import sweep
+    from async_hfl.experiments.sweeps.view import SweepView
 
     check_reference(plan.runs, getattr(options, "reference", None))
     if options.limit_minutes is not None and not options.limit_minutes > 0:
@@ -192,24 +192,24 @@ def _work(options: argparse.Namespace, plan: Plan, folder: SweepFolder, time_fac
     limit_s = None if options.limit_minutes is None else options.limit_minutes * 60
     with SweepView(plan.name, quiet=options.json, panels=len({run.panel for run in plan.runs}) > 1) as view:
         if time_factor is not None:
-            from async_hfl.experiments.clusters import deploy
             from async_hfl.experiments.paper.deployed import maker
+            from async_hfl.experiments.sweeps.cluster_runs import deploy
 
             return deploy(plan.runs, folder, maker(folder, time_factor), view, limit_s=limit_s)
         crew = _crew(options, folder)
         return sweep(plan.runs, folder, crew, view, limit_s=limit_s)
 
 
-def _crew(options: argparse.Namespace, folder: SweepFolder) -> Crew:
-    from async_hfl.experiments.processes import ProcessCrew
+def _crew(options: argparse.Namespace, folder: SweepFolder) -> WorkerPool:
+    from async_hfl.experiments.sweeps.process_workers import ProcessPool
 
     if options.on == "processes":
-        return ProcessCrew(folder.path, options.processes, options.together)
+        return ProcessPool(folder.path, options.processes, options.together)
     if options.on == "ray" or options.on.startswith("ray://"):
-        from async_hfl.experiments.on_ray import RayCrew
+        from async_hfl.experiments.sweeps.ray_workers import RayPool
 
         address = None if options.on == "ray" else options.on
-        return RayCrew(folder.path, address, options.processes, options.together)
+        return RayPool(folder.path, address, options.processes, options.together)
     raise UserError(f"--on {options.on}: there are processes, ray (on this machine) and ray://HOST:PORT")
 
 
@@ -224,8 +224,8 @@ def _told(
     """Files, tables, the last line; and the exit code."""
     from rich.console import Console
 
-    from async_hfl.experiments.report import as_json, write_report
-    from async_hfl.reports.tables import as_rich
+    from async_hfl.experiments.comparison.report import as_json, write_report
+    from async_hfl.reports.tables.table import as_rich
 
     files = write_report(report, out or swept.folder.path)
     if options.json:

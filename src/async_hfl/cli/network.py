@@ -41,7 +41,7 @@ def add_commands(commands: Commands) -> None:
 
 
 def _network_show(options: argparse.Namespace) -> int:
-    from async_hfl.reports.network_show import draw_both, find_network, network_lines
+    from async_hfl.reports.terminal.network_show import draw_both, find_network, network_lines
 
     view, short_name = find_network(
         options.name,
@@ -61,7 +61,7 @@ def _network_show(options: argparse.Namespace) -> int:
 
 
 def _network_record(options: argparse.Namespace) -> int:
-    from async_hfl.assembly.network_recording import record_network
+    from async_hfl.assembly.runs.network_recording import record_network
 
     counts = record_network(options.run, options.out)
     if options.json:
@@ -73,8 +73,8 @@ def _network_record(options: argparse.Namespace) -> int:
 
 
 def _network_path_loss(options: argparse.Namespace) -> int:
-    from async_hfl.network.pair_losses import loss_lines, pair_losses, read_pairs
-    from async_hfl.network.propagation.surroundings import Surroundings
+    from async_hfl.network.radio.pair_losses import loss_lines, pair_losses, read_pairs
+    from async_hfl.network.radio.propagation.surroundings import Surroundings
 
     around = Surroundings(options.frequency_mhz, options.environment, options.city_size, options.rooftop_m)
     pairs = read_pairs(options.pairs)

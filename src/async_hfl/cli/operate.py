@@ -56,7 +56,7 @@ def _cloud_of(options: argparse.Namespace) -> tuple[str, Any]:
     run = Path(options.cloud)
     if not run.is_dir():
         return options.cloud, _trust(options)
-    from async_hfl.deployment.listening import read_address
+    from async_hfl.deployment.processes.listen_address import read_address
 
     address = read_address(run / "nodes" / "cloud")
     if address is None:
@@ -69,7 +69,7 @@ def _cloud_of(options: argparse.Namespace) -> tuple[str, Any]:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from async_hfl.deployment.operators import ask_status
+    from async_hfl.deployment.operations.operators import ask_status
 
     address, credentials = _cloud_of(options)
     while True:
@@ -87,7 +87,7 @@ def _show(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from async_hfl.reports.units import duration
+    from async_hfl.reports.tables.units import duration
 
     console = Console()
     metric = "none yet" if found["metric"] is None else f"{found['metric']:.4f}"
@@ -111,7 +111,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _drain(options: argparse.Namespace) -> int:
-    from async_hfl.deployment.operators import DRAIN, ask
+    from async_hfl.deployment.operations.operators import DRAIN, ask
 
     address, credentials = _cloud_of(options)
     ask(address, "cloud", credentials, DRAIN)
@@ -124,7 +124,7 @@ def _drain(options: argparse.Namespace) -> int:
 
 def _collect(options: argparse.Namespace) -> int:
     from async_hfl import api
-    from async_hfl.deployment.operators import fetch_journal
+    from async_hfl.deployment.operations.operators import fetch_journal
 
     with tempfile.TemporaryDirectory() as folder:
         fetched = []

@@ -16,7 +16,7 @@ def add_commands(commands: Commands) -> None:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    from async_hfl.assembly.replaying import replay, told
+    from async_hfl.assembly.runs.replay import replay, told
 
     found = replay(options.path, resolve=options.resolve)
     if options.json:

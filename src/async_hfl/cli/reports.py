@@ -39,8 +39,8 @@ def add_following(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from async_hfl.reports.grouping import find_runs
-    from async_hfl.reports.report_files import write_reports
+    from async_hfl.reports.data.grouping import find_runs
+    from async_hfl.reports.pages.report_files import write_reports
 
     runs = find_runs(options.runs)
     name = runs[0].resolve().name if len(runs) == 1 else "comparison"
@@ -57,8 +57,8 @@ def _report(options: argparse.Namespace) -> int:
 
 def _export(options: argparse.Namespace) -> int:
     from async_hfl.journal.run_directory import RunDirectory
-    from async_hfl.reports.export import export_csv, export_parquet
-    from async_hfl.reports.trackers import export_mlflow, export_tensorboard
+    from async_hfl.reports.export.files import export_csv, export_parquet
+    from async_hfl.reports.export.trackers import export_mlflow, export_tensorboard
 
     directory = RunDirectory.open(options.run)
     made: dict[str, Any]

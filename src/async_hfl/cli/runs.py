@@ -59,8 +59,8 @@ def add_commands(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from async_hfl import api
-    from async_hfl.reports.terminal import RunView
-    from async_hfl.reports.trackers import Follower
+    from async_hfl.reports.export.trackers import Follower
+    from async_hfl.reports.terminal.run_view import RunView
 
     follower = Follower(options.tensorboard, options.mlflow)
 
@@ -117,7 +117,7 @@ def _central(options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace) -> int:
     from async_hfl import api
-    from async_hfl.reports.terminal import RunView
+    from async_hfl.reports.terminal.run_view import RunView
 
     with RunView(quiet=options.json) as view:
         made = api.resume(options.run, on_start=view.started, on_epoch=view.epoch)
@@ -132,7 +132,7 @@ def _show(options: argparse.Namespace) -> int:
 
 def print_run(made: Any, as_json: bool) -> int:
     from async_hfl.api import RESULT_FIELDS
-    from async_hfl.reports.terminal import print_summary
+    from async_hfl.reports.terminal.run_view import print_summary
 
     summary = made.summary
     if as_json:
@@ -162,7 +162,7 @@ def _model(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from async_hfl.assembly.loading import available
+    from async_hfl.assembly.settings.loading import available
 
     names = available(options.kind)
     if options.json:

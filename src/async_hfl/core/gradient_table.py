@@ -28,10 +28,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.far_vector import FarVector, HereVector, here
-from async_hfl.core.plain import plain
+from async_hfl.core.device_vector import DeviceVector, HereVector, here
+from async_hfl.core.maths.projection import Gradient, GradientProjection
 from async_hfl.core.policies import Bools, Floats, Ints
-from async_hfl.core.projection import Gradient, GradientProjection
+from async_hfl.core.serialization import plain
 from async_hfl.core.weights import frozen
 
 Gradients = npt.NDArray[np.float32]
@@ -251,7 +251,7 @@ class GradientTable:
         newest = int(members[unknown.sum(axis=0).argmax()])
         unknown[:, members == newest] = unknown[asked == newest] = False
         one = rows[newest]
-        if isinstance(one, FarVector) and not unknown.any():
+        if isinstance(one, DeviceVector) and not unknown.any():
             # As after most updates: all the others know each other.
             others = those[np.isnan(self.gram[newest, those])]
             products = one.products([rows[other] for other in others.tolist()])
@@ -307,10 +307,10 @@ class GradientTable:
                 self.sum += here(come)
 
     def _look_where_rows_are(self, come: Gradient) -> None:
-        self.afar = isinstance(come, FarVector) or self._is_afar()
+        self.afar = isinstance(come, DeviceVector) or self._is_afar()
 
     def _is_afar(self) -> bool:
-        if self.afar and not any(isinstance(row, FarVector) for row in self.rows):
+        if self.afar and not any(isinstance(row, DeviceVector) for row in self.rows):
             # Stored by a run whose vectors were afar, gone on with where they are here.
             self.afar, self.stale, self.gram = False, True, np.zeros((0, 0))
         return self.afar
@@ -360,18 +360,18 @@ def _sum(rows: list[HereVector], total: _Sum) -> _Sum:
 
 def _kept(gradient: Gradient) -> Gradient:
     """As it is where nobody can change it and it holds on to nothing larger, else a copy."""
-    if isinstance(gradient, FarVector) or (not gradient.flags.writeable and gradient.base is None):
+    if isinstance(gradient, DeviceVector) or (not gradient.flags.writeable and gradient.base is None):
         return gradient
     return frozen(gradient.copy())
 
 
 def _squared(one: Gradient) -> float:
-    return one.products([one])[0] if isinstance(one, FarVector) else _product(one, one)
+    return one.products([one])[0] if isinstance(one, DeviceVector) else _product(one, one)
 
 
 def _products_among(vectors: list[Gradient]) -> Floats:
     for vector in vectors:
-        if isinstance(vector, FarVector):
+        if isinstance(vector, DeviceVector):
             return vector.products_among(vectors)
     return np.array([[_product(here(one), here(other)) for other in vectors] for one in vectors])
 

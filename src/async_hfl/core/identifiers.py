@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from async_hfl.core.plain import plain
+from async_hfl.core.serialization import plain
 
 CLOUD_TIER = 0
 GATEWAY_TIER = 1

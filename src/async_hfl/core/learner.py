@@ -13,10 +13,10 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.far_vector import Vector
+from async_hfl.core.device_vector import Vector
 from async_hfl.core.identifiers import JobId
-from async_hfl.core.plain import plain
-from async_hfl.core.targets import Target
+from async_hfl.core.maths.targets import Target
+from async_hfl.core.serialization import plain
 from async_hfl.core.weights import Layout, Weights
 
 
@@ -102,7 +102,7 @@ class Learner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class PrefetchPolicy:
     """When jobs may begin before a result of theirs is due. By counts, never by the clock: so runs repeat."""
 
     jobs: int
@@ -120,11 +120,11 @@ Results: TypeAlias = Callable[[], list[TrainingResult]]
 
 
 @runtime_checkable
-class EarlyLearner(Protocol):
+class AsyncLearner(Protocol):
     """A learner that trains while its caller does something else."""
 
     @property
-    def ahead(self) -> Ahead | None:
+    def ahead(self) -> PrefetchPolicy | None:
         """None: there is nothing to be gained by that."""
         ...
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.plain import plain, quick
+from async_hfl.core.serialization import plain, quick
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

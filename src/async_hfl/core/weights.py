@@ -14,8 +14,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.device_vector import DeviceVector, HereVector, Vector, here
 from async_hfl.core.errors import DataError
-from async_hfl.core.far_vector import FarVector, HereVector, Vector, here
 
 Weights: TypeAlias = Vector
 """Here or, in a simulation on an accelerator, with the learner."""
@@ -34,7 +34,7 @@ def digest(weights: Weights) -> str:
 
 def is_finite(weights: Weights) -> bool:
     """No NaN, no infinity. One product tells in nearly every case; a huge but finite vector overflows it."""
-    if isinstance(weights, FarVector):
+    if isinstance(weights, DeviceVector):
         return weights.finite
     with np.errstate(over="ignore", invalid="ignore"):
         if isfinite(float(np.dot(weights, weights))):
@@ -44,7 +44,7 @@ def is_finite(weights: Weights) -> bool:
 
 def mean_step(sent: Weights, received: Weights, size: int, divisor: np.float32) -> Vector:
     """(sent - received) / divisor of the leading numbers, which are trained. Of absurd weights it is not finite."""
-    if isinstance(received, FarVector):
+    if isinstance(received, DeviceVector):
         return received.mean_step(sent, size, divisor)
     with np.errstate(over="ignore", invalid="ignore"):
         step = here(sent)[:size] - received[:size]

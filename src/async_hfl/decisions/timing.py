@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any
 
-from async_hfl.core.plain import Plain
 from async_hfl.core.policies import (
     Association,
     AssociationPolicy,
@@ -19,6 +18,7 @@ from async_hfl.core.policies import (
     SelectionPolicy,
     SelectionProblem,
 )
+from async_hfl.core.serialization import Plain
 
 _CLASSES = 4
 """In each doubling of the time."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.far_vector import FarVector
+from async_hfl.core.device_vector import DeviceVector
 
 Array = npt.NDArray[Any]
 M = TypeVar("M")
@@ -92,7 +92,7 @@ class Rounding:
 def _changed(value: Any, change: Callable[[Array], Array]) -> Any:
     if isinstance(value, np.ndarray):
         return change(value)
-    if isinstance(value, FarVector):
+    if isinstance(value, DeviceVector):
         return change(value.here())
     if isinstance(value, tuple):
         items = [_changed(item, change) for item in value]

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from async_hfl.core.errors import RunDirectoryError
-from async_hfl.core.plain import Plain
+from async_hfl.core.serialization import Plain
 
 _ARRAY = 1
 _MAGIC = b"async-hfl checkpoint 2\n"

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from async_hfl.core.errors import RunDirectoryError
-from async_hfl.core.records import RECORD_TYPES, Record
+from async_hfl.core.protocol.records import RECORD_TYPES, Record
 
 _FLUSH_AT = 256
 _BUFFER = 8192

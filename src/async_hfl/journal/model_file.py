@@ -8,8 +8,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from async_hfl.core.device_vector import here
 from async_hfl.core.errors import DataError
-from async_hfl.core.far_vector import here
 from async_hfl.core.weights import Layout, Weights
 
 

@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from async_hfl.core.errors import DataError
-from async_hfl.core.plain import Plain
 from async_hfl.core.policies import Floats
+from async_hfl.core.serialization import Plain
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.network.positions import Positions
 

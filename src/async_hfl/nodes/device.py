@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from async_hfl.core.effects import Effect, Evaluate, Send, StartTraining, StopTraining
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.core.events import (
+from async_hfl.core.identifiers import Address, JobId, gateway_address
+from async_hfl.core.maths.projection import CountSketch, PcaProjection
+from async_hfl.core.protocol.effects import Effect, Evaluate, Send, StartTraining, StopTraining
+from async_hfl.core.protocol.events import (
     Acknowledged,
     Evaluated,
     Event,
@@ -29,22 +31,20 @@ from async_hfl.core.events import (
     Trained,
     TrainingBroke,
 )
-from async_hfl.core.identifiers import Address, JobId, gateway_address
-from async_hfl.core.messages import (
+from async_hfl.core.protocol.messages import (
     Alive,
-    Assess,
-    Assessed,
     DropReason,
+    EvaluateRequest,
+    EvaluateResult,
     Gradient,
     JobDropped,
-    Noted,
     Probe,
+    SettledAck,
     Train,
     Update,
 )
-from async_hfl.core.plain import Plain, from_plain, plain, to_plain
-from async_hfl.core.projection import CountSketch, PcaProjection
-from async_hfl.nodes.accounts import still_unsettled, to_report
+from async_hfl.core.serialization import Plain, from_plain, plain, to_plain
+from async_hfl.nodes.update_ledger import still_unsettled, to_report
 
 
 @plain
@@ -102,10 +102,10 @@ class DeviceNode:
             if type(message) is Probe:
                 self.state.gateway = event.sender.number
                 return [Send(event.sender, Alive())]
-            if type(message) is Noted:
+            if type(message) is SettledAck:
                 self.state.unsettled = tuple(job for job in self.state.unsettled if job not in message.jobs)
                 return []
-            if type(message) is Assess:
+            if type(message) is EvaluateRequest:
                 self.state.assessing += ((message.epoch, event.sender.number),)
                 return [Evaluate(message.epoch, message.weights)]
             raise InvariantViolation(f"a device was sent {type(message).__name__}")
@@ -189,7 +189,9 @@ class DeviceNode:
         state, found = self.state, event.evaluation
         asked = [gateway for epoch, gateway in state.assessing if epoch == event.epoch]
         state.assessing = tuple(one for one in state.assessing if one[0] != event.epoch)
-        return [Send(gateway_address(gateway), Assessed(event.epoch, found.metric, found.loss)) for gateway in asked]
+        return [
+            Send(gateway_address(gateway), EvaluateResult(event.epoch, found.metric, found.loss)) for gateway in asked
+        ]
 
     def _returned(self) -> list[Effect]:
         state = self.state

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
-from async_hfl.core.plain import Plain, from_plain, to_plain
+from async_hfl.core.serialization import Plain, from_plain, to_plain
 
 Entry = tuple[float, int, int, object]
 """at, sequence, node index, what happens."""

@@ -21,10 +21,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from async_hfl.core import messages as m
-from async_hfl.core.effects import Evaluate, Send, SetTimer, Solve, StartTraining, Stop, StopTraining, Write
 from async_hfl.core.errors import InternalError, UserError
-from async_hfl.core.events import Evaluated, Received, Solved, Started, TimerFired, Trained
 from async_hfl.core.identifiers import (
     CLOUD,
     CLOUD_TIER,
@@ -36,23 +33,26 @@ from async_hfl.core.identifiers import (
     gateway_address,
 )
 from async_hfl.core.learner import Evaluation, TrainingJob
-from async_hfl.core.plain import Plain, from_plain, plain, to_plain
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.effects import Evaluate, Send, SetTimer, Solve, StartTraining, Stop, StopTraining, Write
+from async_hfl.core.protocol.events import Evaluated, Received, Solved, Started, TimerFired, Trained
+from async_hfl.core.protocol.records import EpochRecord
+from async_hfl.core.protocol.traffic import traffic
 from async_hfl.core.randomness import scramble, stream_seed
-from async_hfl.core.records import EpochRecord
-from async_hfl.core.traffic import traffic
+from async_hfl.core.serialization import Plain, from_plain, plain, to_plain
 from async_hfl.core.weights import Weights
 from async_hfl.encoding.rounding import Rounding
-from async_hfl.nodes.cloud import CloudNode
-from async_hfl.nodes.delivery import ReliableNode, Transmit
+from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.gateway import GatewayNode
-from async_hfl.simulation.carriage import Carriage
-from async_hfl.simulation.device_times import DeviceTimes
+from async_hfl.nodes.gateway.node import GatewayNode
+from async_hfl.nodes.reliability.delivery import ReliableNode, Transmit
+from async_hfl.simulation.accounting.byte_counts import ByteCounts, Spent
+from async_hfl.simulation.accounting.device_times import DeviceTimes
 from async_hfl.simulation.event_queue import EventQueue
-from async_hfl.simulation.ledger import Ledger, Spent
-from async_hfl.simulation.life import Life
+from async_hfl.simulation.outages import Outages
 from async_hfl.simulation.training_pool import TrainingPool
-from async_hfl.simulation.transfers import AirDue, TransferDue, Transfers
+from async_hfl.simulation.transfers.transfers import AirDue, TransferDue, Transfers
+from async_hfl.simulation.transfers.watched_delivery import WatchedDelivery
 from async_hfl.simulation.world import Journal, World
 
 _CHUNK, _NODES = 100, 2
@@ -99,7 +99,7 @@ class Simulator:
         self.journal = journal
         self.queue = EventQueue()
         self.pool = TrainingPool(world.learner, batching=world.batching)
-        self.ledger = Ledger(len(world.gateways), len(world.devices))
+        self.byte_counts = ByteCounts(len(world.gateways), len(world.devices))
         self.times = DeviceTimes(len(world.devices))
         self.at = 0.0
         self.updates = 0
@@ -131,17 +131,19 @@ class Simulator:
         """Begun, by the number of the event that ends them."""
         self._late: _Late | None = None
         self._epoch_at = 0.0
-        self.carriage: Carriage | None = None
-        self.life: Life | None = None
+        self.watched_delivery: WatchedDelivery | None = None
+        self.life: Outages | None = None
         if world.air is not None or world.life is not None:
-            self.carriage = carriage = Carriage(self, self._watched_transfers())
-            self._perform[Send] = carriage.send
+            self.watched_delivery = watched_delivery = WatchedDelivery(self, self._watched_transfers())
+            self._perform[Send] = watched_delivery.send
             if world.life is not None:
                 self._nodes = wrapped = [ReliableNode(node, world.seed, watched=True) for node in bare]
                 links = world.cloud.registry.links
-                self.life = Life(world.life, self, self.queue, carriage.transfers, self.times, wrapped, links)
-                carriage.life = self.life
-                self._perform[Transmit] = carriage.transmit
+                self.life = Outages(
+                    world.life, self, self.queue, watched_delivery.transfers, self.times, wrapped, links
+                )
+                watched_delivery.life = self.life
+                self._perform[Transmit] = watched_delivery.transmit
         if world.encoding.half:
             self._round(Rounding(world.encoding))
 
@@ -167,7 +169,7 @@ class Simulator:
             world.air,
             len(world.gateways),
             world.model_bytes,
-            self.ledger,
+            self.byte_counts,
             self.times,
             self.journal.write_sent,
             loss,
@@ -224,8 +226,8 @@ class Simulator:
             raise InternalError(f"the run stalled at {self.at:.0f} s of virtual time: nothing is left to happen")
         if self.life is not None:
             self.life.end()
-        elif self.carriage is not None:
-            self.carriage.transfers.cut_all(self.at)
+        elif self.watched_delivery is not None:
+            self.watched_delivery.transfers.cut_all(self.at)
 
     def _may_be_late(self, index: int) -> bool:
         # Where things fail nodes are wrapped, and a cloud that is down is told nothing.
@@ -259,11 +261,11 @@ class Simulator:
             self._running -= 1
 
     def _world_turns(self, what: Any) -> None:
-        assert self.carriage is not None
+        assert self.watched_delivery is not None
         if type(what) is AirDue:
-            self.carriage.transfers.air_due(self.at, what)
+            self.watched_delivery.transfers.air_due(self.at, what)
         elif type(what) is TransferDue:
-            self.carriage.ended(what)
+            self.watched_delivery.ended(what)
         else:
             assert self.life is not None
             self.life.happen(what)
@@ -294,7 +296,7 @@ class Simulator:
         delays = world.delays
         size = traffic(message, world.model_bytes, world.share)
         sender = self.address(index)
-        total = self.ledger.add(sender, to, size)
+        total = self.byte_counts.add(sender, to, size)
         tier, number = to  # unpacked: half the price of two attributes, a million times
         concerns: JobId | UploadId | None = None
         if tier == DEVICE_TIER:
@@ -334,11 +336,11 @@ class Simulator:
 
     def spent(self) -> Spent:
         """What has been booked, and as much of the watched transfers under way as has gone so far."""
-        ledger = self.ledger
-        if self.carriage is None:
-            return ledger.spent()
-        total, models_up = self.carriage.transfers.sent_so_far(self.at)
-        return Spent(ledger.total + round(total), ledger.models_up + round(models_up))
+        byte_counts = self.byte_counts
+        if self.watched_delivery is None:
+            return byte_counts.spent()
+        total, models_up = self.watched_delivery.transfers.sent_so_far(self.at)
+        return Spent(byte_counts.total + round(total), byte_counts.models_up + round(models_up))
 
     def index(self, address: Address) -> int:
         return address.number + (0, self._gateways_from, self._devices_from)[address.tier]
@@ -413,7 +415,7 @@ class Simulator:
                 "updates": self.updates,
                 "running": self._running,
                 "finished_at": self.finished_at,
-                "ledger": self.ledger.snapshot(),
+                "ledger": self.byte_counts.snapshot(),
                 "delays": self.world.delays.snapshot(),
                 "times": self.times.snapshot(),
                 "stopped": sorted(self._stopped),
@@ -428,8 +430,8 @@ class Simulator:
             yield "nodes", [node.snapshot() for node in self._nodes[start : start + _NODES]]
         for part in self.queue.snapshot(_CHUNK):
             yield "queue", part
-        if self.carriage is not None:
-            for part in self.carriage.transfers.snapshot(_CHUNK):
+        if self.watched_delivery is not None:
+            for part in self.watched_delivery.transfers.snapshot(_CHUNK):
                 yield "transfers", part
 
     def _answered(self, evaluations: Mapping[int, Evaluation]) -> None:
@@ -443,13 +445,13 @@ class Simulator:
         self.finished_at = data["finished_at"]
         self.pool.restore(parts["pool"])
         self.queue.restore(parts["queue"])
-        self.ledger.restore(data["ledger"])
+        self.byte_counts.restore(data["ledger"])
         self.world.delays.restore(data["delays"])
         self.times.restore(data["times"])
         self._stopped, self._epoch_at = set(data["stopped"]), data["epoch_at"]
         self._answered({sequence: from_plain(evaluation) for sequence, evaluation in data["evaluations"]})
-        if self.carriage is not None:
-            self.carriage.transfers.restore(parts["transfers"])
+        if self.watched_delivery is not None:
+            self.watched_delivery.transfers.restore(parts["transfers"])
         if self.life is not None:
             self.life.restore(data["life"])
         self._timers = {(index, key): sequence for index, key, sequence in data["timers"]}

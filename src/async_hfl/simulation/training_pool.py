@@ -20,11 +20,11 @@ from itertools import islice
 
 import numpy as np
 
+from async_hfl.core.device_vector import here
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.core.far_vector import here
 from async_hfl.core.identifiers import JobId
-from async_hfl.core.learner import EarlyLearner, Evaluation, Learner, Results, TrainingJob, TrainingResult
-from async_hfl.core.plain import Plain, from_plain, plain, to_plain
+from async_hfl.core.learner import AsyncLearner, Evaluation, Learner, Results, TrainingJob, TrainingResult
+from async_hfl.core.serialization import Plain, from_plain, plain, to_plain
 from async_hfl.core.weights import Weights, frozen
 
 _AT_ONCE = 2048
@@ -83,7 +83,7 @@ class TrainingPool:
         self.learner = learner
         self.batching = batching
         self.counts = PoolCounts()
-        self._early = learner if batching and isinstance(learner, EarlyLearner) else None
+        self._early = learner if batching and isinstance(learner, AsyncLearner) else None
         self._ahead = None if self._early is None else self._early.ahead
         self._waiting: dict[JobId, TrainingJob] = {}
         self._calls: list[_Call] = []

@@ -9,16 +9,16 @@ from typing import Any, Protocol
 
 from async_hfl.core.learner import Learner
 from async_hfl.core.policies import AssociationPolicy
-from async_hfl.core.records import EpochRecord, Record
+from async_hfl.core.protocol.records import EpochRecord, Record
 from async_hfl.decisions.timing import DecisionTimes
 from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 from async_hfl.network.description import DelayModel, SharedAir
-from async_hfl.network.device_profiles import Fleet
-from async_hfl.network.life import LifePlan
-from async_hfl.nodes.cloud import CloudNode
+from async_hfl.network.fleet import Fleet
+from async_hfl.network.outages.plan import OutagePlan
+from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.gateway import GatewayNode
-from async_hfl.simulation.ledger import Spent
+from async_hfl.nodes.gateway.node import GatewayNode
+from async_hfl.simulation.accounting.byte_counts import Spent
 
 
 class Journal(Protocol):
@@ -57,7 +57,7 @@ class World:
     charge_solver: float = 0.0
     air: SharedAir | None = None
     """None: transfers do not hinder each other."""
-    life: LifePlan | None = None
+    life: OutagePlan | None = None
     """None: nothing ever fails."""
     fleet: Fleet | None = None
     """What devices draw while they work; None: nobody asked."""

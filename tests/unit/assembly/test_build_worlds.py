@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from async_hfl.assembly.build import build
-from async_hfl.assembly.loading import available, compose
+from async_hfl.assembly.build.simulation import build
+from async_hfl.assembly.settings.loading import available, compose
 from async_hfl.core.errors import DataError
 from async_hfl.network.bandwidth import demand
 
@@ -47,9 +47,9 @@ def test_gradients_are_kept_and_sent_only_where_somebody_needs_them(
 ) -> None:
     settings = compose(task="null", network="uniform", method="async-hfl", overrides=overrides).settings
     world = build(settings, 1).world
-    assert world.gateways[0].rules.gradient == at_gateways
-    assert world.cloud.rules.gradient == at_the_cloud
-    assert world.gateways[0].rules.share_gradients == (at_the_cloud != "none")
+    assert world.gateways[0].config.gradient == at_gateways
+    assert world.cloud.config.gradient == at_the_cloud
+    assert world.gateways[0].config.share_gradients == (at_the_cloud != "none")
 
 
 def test_a_table_for_another_network_is_told_before_the_run(tmp_path: Path) -> None:

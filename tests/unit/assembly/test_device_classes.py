@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from async_hfl.assembly.device_classes import DeviceClass, device_classes
+from async_hfl.assembly.deployments.device_classes import DeviceClass, device_classes
 from async_hfl.core.errors import UserError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from async_hfl.assembly.event_benchmark import FULL, QUICK, Size, bench_events, print_row
+from async_hfl.assembly.runs.event_benchmark import FULL, QUICK, Size, bench_events, print_row
 
 
 def test_a_small_network(capsys: pytest.CaptureFixture[str]) -> None:

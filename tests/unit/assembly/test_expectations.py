@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from async_hfl.assembly.expectations import expected
-from async_hfl.assembly.settings import RunChoice, Settings, StartSection
+from async_hfl.assembly.settings.schema import RunChoice, Settings, StartSection
+from async_hfl.assembly.settings.type_description import expected
 
 
 @pytest.mark.parametrize(

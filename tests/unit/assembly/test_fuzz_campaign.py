@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from async_hfl.assembly import fuzz_campaign
-from async_hfl.assembly.fuzz_campaign import Campaign, campaign
-from async_hfl.assembly.fuzzing import fuzz
+from async_hfl.assembly.fuzzing import campaign as fuzz_campaign
+from async_hfl.assembly.fuzzing.campaign import Campaign, campaign
+from async_hfl.assembly.fuzzing.scenarios import fuzz
 
 
 def test_a_seed_replays() -> None:

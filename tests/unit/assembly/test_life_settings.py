@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from async_hfl import api
-from async_hfl.assembly.build import build
-from async_hfl.assembly.loading import compose
+from async_hfl.assembly.build.simulation import build
+from async_hfl.assembly.settings.loading import compose
 from async_hfl.core.errors import SettingsError
-from async_hfl.network.life import Change
-from async_hfl.network.on_off import OnOff
+from async_hfl.network.outages.on_off import OnOff
+from async_hfl.network.outages.plan import Change
 from async_hfl.simulation.world import World
 
 SMALL = ["task.devices=12", "network.gateways=3", "cloud.epochs=20", "gateway.epochs=4"]

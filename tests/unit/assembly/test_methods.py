@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from async_hfl.assembly.build import build
-from async_hfl.assembly.loading import available, compose
-from async_hfl.assembly.settings import Settings
+from async_hfl.assembly.build.simulation import build
+from async_hfl.assembly.settings.loading import available, compose
+from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.errors import SettingsError
 
 CHOICES = {
@@ -83,7 +83,7 @@ def test_rounds_time_out_except_where_the_paper_is_followed(preset: str, times: 
 )
 def test_a_basis_is_fitted_to_everybody_unless_told_otherwise(overrides: list[str], quorum: float) -> None:
     settings = small("async-hfl", ["task.model_size=300", *overrides])
-    assert build(settings, seed=1).world.cloud.rules.warmup_quorum == quorum
+    assert build(settings, seed=1).world.cloud.config.warmup_quorum == quorum
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_compression_is_there_where_gradients_are(
 ) -> None:
     overrides = ["task.model_size=300", f"utility.compression={compression}"]
     world = build(small(method, overrides), seed=1).world
-    assert world.cloud.rules.components == components
-    assert {gateway.rules.sketch is not None for gateway in world.gateways} == {sketched}
-    assert (world.cloud.rules.sketch is not None) == sketched
+    assert world.cloud.config.components == components
+    assert {gateway.config.sketch is not None for gateway in world.gateways} == {sketched}
+    assert (world.cloud.config.sketch is not None) == sketched
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from async_hfl.assembly.fleet import build_fleet
-from async_hfl.assembly.loading import available, compose
-from async_hfl.assembly.network_building import build_network
-from async_hfl.assembly.network_kinds import READ_BY
-from async_hfl.assembly.network_showing import network_by_name
+from async_hfl.assembly.build.fleet import build_fleet
+from async_hfl.assembly.build.networks import build_network
+from async_hfl.assembly.runs.shown_network import network_by_name
+from async_hfl.assembly.settings.loading import available, compose
+from async_hfl.assembly.settings.network_kinds import READ_BY
 from async_hfl.core.errors import DataError, SettingsError
 from async_hfl.network.description import NetworkDescription
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from async_hfl.assembly.loading import (
+from async_hfl.assembly.settings.loading import (
     KINDS,
     Layer,
     as_table,
@@ -22,7 +22,7 @@ from async_hfl.assembly.loading import (
     resolve,
     settings_from,
 )
-from async_hfl.assembly.settings import RunChoice, Settings
+from async_hfl.assembly.settings.schema import RunChoice, Settings
 from async_hfl.core.errors import SettingsError
 
 CHOICE = RunChoice(task="digits", network="nycmesh-paper", preset="authors", method="two-tier")

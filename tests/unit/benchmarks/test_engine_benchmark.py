@@ -83,8 +83,8 @@ def test_counted_operations() -> None:
 
 
 def test_orders_are_the_engines_own(tmp_path: Path) -> None:
-    from async_hfl.learning.batches import BatchOrders
-    from async_hfl.learning.recipe import Shape
+    from async_hfl.learning.engine.batches import BatchOrders
+    from async_hfl.learning.engine.recipe import Shape
     from engine_peers.prepare import prepare
     from engine_peers.sizes import SIZES
     from engine_peers.work import load_work

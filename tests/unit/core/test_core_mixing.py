@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from async_hfl.core.aggregation import add_changes, average, mix, mix_with_drag, shares
-from async_hfl.core.latency import averaged, data_rate, patience, prior
-from async_hfl.core.staleness import StalenessDiscount
+from async_hfl.core.maths.aggregation import add_changes, average, mix, mix_with_drag, shares
+from async_hfl.core.maths.latency import averaged, data_rate, patience, prior
+from async_hfl.core.maths.staleness import StalenessDiscount
 from async_hfl.core.weights import frozen
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from async_hfl.core.gradient_table import GradientTable
-from async_hfl.core.plain import from_plain, to_plain
-from async_hfl.core.projection import CountSketch, fit_pca
-from async_hfl.core.utility import scaled
+from async_hfl.core.maths.projection import CountSketch, fit_pca
+from async_hfl.core.maths.utility import scaled
+from async_hfl.core.serialization import from_plain, to_plain
 
 Matrix = npt.NDArray[np.float32]
 numbers = st.floats(-100, 100, width=32)

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from async_hfl.core import messages as m
 from async_hfl.core.errors import DataError
 from async_hfl.core.identifiers import CLOUD, JobId, UploadId, device_address, gateway_address
-from async_hfl.core.plain import from_plain, plain, quick, to_plain
+from async_hfl.core.maths.targets import Target, TargetProgress
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.traffic import HEADER_BYTES, PER_DEVICE_BYTES, Traffic, traffic
 from async_hfl.core.randomness import keyed_uniform, scramble, scramble_many, stream, stream_seed
-from async_hfl.core.targets import Target, TargetProgress
-from async_hfl.core.traffic import HEADER_BYTES, PER_DEVICE_BYTES, Traffic, traffic
+from async_hfl.core.serialization import from_plain, plain, quick, to_plain
 from async_hfl.core.weights import Layout, frozen
 
 # Targets ---------------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ leaves = st.one_of(
     st.floats(allow_nan=False),
     st.text(max_size=5),
     st.builds(JobId, st.integers(0, 9), st.integers(1, 9), st.integers(1, 99)),
-    st.builds(m.Grant, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
+    st.builds(m.Lease, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
     hnp.arrays(st.sampled_from([np.float32, np.float64, np.int64, np.bool_]), hnp.array_shapes(max_dims=2, max_side=3)),
 )
 WHOLE = st.integers(-(2**63), 2**64 - 1)
@@ -191,19 +191,19 @@ def test_what_is_not_registered_cannot_travel() -> None:
     with pytest.raises(DataError, match="unknown class 'os'"):
         from_plain({"$class": "os", "fields": []})
     with pytest.raises(DataError, match="has 1 fields, not 3"):
-        from_plain({"$class": "Grant", "fields": [1]})
+        from_plain({"$class": "Lease", "fields": [1]})
 
     @dataclasses.dataclass
-    class Grant:
+    class Lease:
         pass
 
     with pytest.raises(TypeError, match="two plain classes are called Grant"):
-        plain(Grant)
+        plain(Lease)
 
 
 WEIGHTS = frozen(np.array([1.5, -2.0, 0.25], np.float32))
 GRADIENT = np.array([1, 2], np.float32)
-GRANT = m.Grant(4, 2, 7)
+GRANT = m.Lease(4, 2, 7)
 KNOWN = m.DeviceKnowledge(4, 12.5, True, 60, 0.5, 0.3, GRADIENT)
 HEARD_NOTHING = m.DeviceKnowledge(5, 12.5, False, 60, float("nan"), float("nan"))
 UPLOAD_ID, JOB_ID = UploadId(1, 2, 3), JobId(1, 2, 9)
@@ -215,16 +215,16 @@ MESSAGES: list[tuple[m.Message, Traffic]] = [
     (m.Answer(UPLOAD_ID, 3, WEIGHTS, m.Outcome(True, 1, 0.3)), Traffic(MODEL, 0, 0, HEADER)),
     (m.UploadHeld(UPLOAD_ID), Traffic(0, 0, 0, HEADER)),
     (m.Assignment(1, 7, (4, 5, 6), (GRANT,), (KNOWN, HEARD_NOTHING)), Traffic(0, 8, 0, HEADER + 2 * EACH + 12)),
-    (m.Granted(1, GRANT, KNOWN), Traffic(0, 8, 0, HEADER + EACH)),
+    (m.LeaseGranted(1, GRANT, KNOWN), Traffic(0, 8, 0, HEADER + EACH)),
     (m.Finish(3), Traffic(0, 0, 0, HEADER)),
     (m.Fenced(2), Traffic(0, 0, 0, HEADER)),
-    (m.Revoked(1, (m.Grant(4, 2, 1),)), Traffic(0, 0, 0, HEADER + 12)),
+    (m.LeasesRevoked(1, (m.Lease(4, 2, 1),)), Traffic(0, 0, 0, HEADER + 12)),
     (m.Refused("no"), Traffic(0, 0, 0, HEADER)),
-    (m.Noted(4, (JOB_ID, JOB_ID)), Traffic(0, 0, 0, HEADER + 48)),
-    (m.Assess(3, WEIGHTS, (4, 5)), Traffic(MODEL, 0, 0, HEADER + 8)),
+    (m.SettledAck(4, (JOB_ID, JOB_ID)), Traffic(0, 0, 0, HEADER + 48)),
+    (m.EvaluateRequest(3, WEIGHTS, (4, 5)), Traffic(MODEL, 0, 0, HEADER + 8)),
     (m.Hello(2), Traffic(0, 0, 0, HEADER)),
     (m.Upload(UPLOAD_ID, WEIGHTS, 3, 20, 600, False, 1, (KNOWN,), (7, 9)), Traffic(MODEL, 8, 0, HEADER + EACH + 16)),
-    (m.Released(GRANT, HEARD_NOTHING, False), Traffic(0, 0, 0, HEADER + EACH)),
+    (m.LeaseReleased(GRANT, HEARD_NOTHING, False), Traffic(0, 0, 0, HEADER + EACH)),
     (m.Report(2, 1, (KNOWN,), (4,), (5, 6)), Traffic(0, 8, 0, HEADER + EACH + 12)),
     (m.Train(JOB_ID, WEIGHTS, 5, 3, 7), Traffic(MODEL, 0, 0, HEADER)),
     (m.Probe(), Traffic(0, 0, 0, HEADER)),
@@ -232,7 +232,7 @@ MESSAGES: list[tuple[m.Message, Traffic]] = [
     (m.JobDropped(JOB_ID, "superseded", 7), Traffic(0, 0, 0, HEADER)),
     (m.Alive(), Traffic(0, 0, 0, HEADER)),
     (m.Unsettled(4, (JOB_ID,)), Traffic(0, 0, 0, HEADER + 24)),
-    (m.Assessed(3, 0.9, 0.3, 4), Traffic(0, 0, 0, HEADER)),
+    (m.EvaluateResult(3, 0.9, 0.3, 4), Traffic(0, 0, 0, HEADER)),
 ]
 
 

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from async_hfl.core import far_vector
-from async_hfl.core.far_vector import FarVector, HereVector, Vector
+from async_hfl.core.device_vector import DeviceVector, HereVector, Vector
 from async_hfl.core.gradient_table import GradientTable
-from async_hfl.core.plain import from_plain, to_plain
-from async_hfl.core.projection import CountSketch, fit_pca
+from async_hfl.core.maths.projection import CountSketch, fit_pca
+from async_hfl.core.serialization import from_plain, to_plain
 from async_hfl.core.weights import frozen
 from async_hfl.journal.checkpoint import load, save
-from async_hfl.learning.backend import jax
-from async_hfl.learning.card import Card
-from async_hfl.learning.card_vector import CardVector
-from async_hfl.learning.kin import Kin
+from async_hfl.learning.engine.backend import jax
+from async_hfl.learning.engine.on_device.device_ops import DeviceOps
+from async_hfl.learning.engine.on_device.device_vector import JaxVector
+from async_hfl.learning.engine.on_device.kin import Kin
 
 SIZE = 300
 """Long enough to be kept as they come."""
@@ -34,8 +34,8 @@ numbers = st.floats(-100, 100, width=32)
 
 
 @pytest.fixture(scope="module")
-def card() -> Card:
-    return Card(jax.local_devices()[0])
+def card() -> DeviceOps:
+    return DeviceOps(jax.local_devices()[0])
 
 
 def normal(rows: int, size: int = SIZE, seed: int = 3) -> list[HereVector]:
@@ -59,14 +59,14 @@ def table_of(gradients: Sequence[Vector], *, kept: bool = True) -> GradientTable
     return table
 
 
-def afar(card: Card, gradients: Sequence[HereVector]) -> list[CardVector]:
+def afar(card: DeviceOps, gradients: Sequence[HereVector]) -> list[JaxVector]:
     return [card.place(gradient.copy()) for gradient in gradients]
 
 
 class Both:
     """A table of far gradients, the same of numpy's, and what is in them."""
 
-    def __init__(self, card: Card, *, kept: bool, counted: int) -> None:
+    def __init__(self, card: DeviceOps, *, kept: bool, counted: int) -> None:
         """The first `counted` slots take part in the mean."""
         self.card = card
         self.far = GradientTable.empty(SLOTS, SIZE, kept=kept)
@@ -139,7 +139,7 @@ WHOLE_LIFE = ("put", "put nan", "count_in", "forget", "grow", "reload", "ask")
 @given(steps(*WHOLE_LIFE), st.booleans(), st.integers(0, SLOTS))
 @settings(max_examples=100)
 def test_utilities_of_far_gradients_are_those_of_gradients_that_are_here(
-    card: Card, life: list[tuple[str, int, object]], kept: bool, counted: int
+    card: DeviceOps, life: list[tuple[str, int, object]], kept: bool, counted: int
 ) -> None:
     both = Both(card, kept=kept, counted=counted)
     for step in life:
@@ -149,14 +149,16 @@ def test_utilities_of_far_gradients_are_those_of_gradients_that_are_here(
 
 @given(steps(*WHOLE_LIFE, "put here"), st.booleans(), st.integers(0, SLOTS))
 @settings(max_examples=200)
-def test_a_table_may_hold_both_kinds(card: Card, life: list[tuple[str, int, object]], kept: bool, counted: int) -> None:
+def test_a_table_may_hold_both_kinds(
+    card: DeviceOps, life: list[tuple[str, int, object]], kept: bool, counted: int
+) -> None:
     both = Both(card, kept=kept, counted=counted)
     for step in life:
         both.do(*step)
     both.check()
 
 
-def test_utility_by_hand(card: Card) -> None:
+def test_utility_by_hand(card: DeviceOps) -> None:
     """g = (2, 0), (0, 2), (0, 4), and zeros behind; mean (2/3, 2). u = (|g_i|^2 - g_i . g) / 2."""
     gradients = np.zeros((3, SIZE), np.float32)
     gradients[:, :2] = [[2, 0], [0, 2], [0, 4]]
@@ -173,7 +175,7 @@ def test_utility_by_hand(card: Card) -> None:
 
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("count", [7, 70])
-def test_many_long_gradients_agree_with_the_literal_formula(card: Card, count: int, kept: bool) -> None:
+def test_many_long_gradients_agree_with_the_literal_formula(card: DeviceOps, count: int, kept: bool) -> None:
     gradients = normal(count, 5000)
     found = table_of(afar(card, gradients), kept=kept).utility(np.arange(count))
     literal = literal_utility(np.array(gradients, np.float64))
@@ -181,7 +183,7 @@ def test_many_long_gradients_agree_with_the_literal_formula(card: Card, count: i
     np.testing.assert_allclose(found, literal, rtol=0, atol=2e-6 * 5000 / (count - 1))
 
 
-def test_short_gradients_are_fetched(card: Card) -> None:
+def test_short_gradients_are_fetched(card: DeviceOps) -> None:
     gradients = [frozen(np.array(row, np.float32)) for row in ((2, 0), (0, 2), (0, 4))]
     table = table_of(afar(card, gradients))
     np.testing.assert_allclose(table.utility(np.arange(3)), [4 / 3, 0, 4], atol=1e-12)
@@ -189,7 +191,7 @@ def test_short_gradients_are_fetched(card: Card) -> None:
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_huge_gradients_neither_overflow_nor_leave_anything_behind(card: Card, kept: bool) -> None:
+def test_huge_gradients_neither_overflow_nor_leave_anything_behind(card: DeviceOps, kept: bool) -> None:
     ordinary, huge = normal(4), np.full(SIZE, 1e25, np.float32)
     table = table_of(afar(card, ordinary), kept=kept)
     expected = table.utility(np.arange(4))
@@ -206,7 +208,7 @@ def test_huge_gradients_neither_overflow_nor_leave_anything_behind(card: Card, k
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_gradients_that_know_each_other_cost_no_question(card: Card, asked: list[int], kept: bool) -> None:
+def test_gradients_that_know_each_other_cost_no_question(card: DeviceOps, asked: list[int], kept: bool) -> None:
     """Nor where no sum would be kept of such that are here."""
     kin, gradients = Kin(0.1), afar(card, normal(6))
     card.introduce(kin, gradients)
@@ -225,20 +227,20 @@ def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
 
     def count(name: str) -> None:
-        real = getattr(CardVector, name)
+        real = getattr(JaxVector, name)
 
-        def counted(one: CardVector, others: Sequence[Vector]) -> Any:
+        def counted(one: JaxVector, others: Sequence[Vector]) -> Any:
             found.append((name, len(others)))
             return real(one, others)
 
-        monkeypatch.setattr(CardVector, name, counted)
+        monkeypatch.setattr(JaxVector, name, counted)
 
     count("products")
     count("products_among")
     return found
 
 
-def test_what_is_known_is_not_looked_up_again(card: Card, looked_up: list[tuple[str, int]]) -> None:
+def test_what_is_known_is_not_looked_up_again(card: DeviceOps, looked_up: list[tuple[str, int]]) -> None:
     table = table_of(afar(card, normal(6)))
     table.count_in(5, False)
     assert looked_up == [("products", 1)] * 6, "squares"
@@ -257,7 +259,7 @@ def test_what_is_known_is_not_looked_up_again(card: Card, looked_up: list[tuple[
     assert not np.isnan(table.gram[:6, :6]).any()
 
 
-def test_what_was_asked_for_is_not_asked_for_again(card: Card, asked: list[int]) -> None:
+def test_what_was_asked_for_is_not_asked_for_again(card: DeviceOps, asked: list[int]) -> None:
     table = table_of(afar(card, normal(4)))
     assert asked == [1] * 4, "squares"
     first = table.utility(np.arange(4))
@@ -274,7 +276,7 @@ def test_what_was_asked_for_is_not_asked_for_again(card: Card, asked: list[int])
     assert asked == [1] * 5
 
 
-def test_a_table_that_grows_keeps_what_it_was_told(card: Card) -> None:
+def test_a_table_that_grows_keeps_what_it_was_told(card: DeviceOps) -> None:
     gradients = normal(9)
     table = table_of(afar(card, gradients[:4]))
     table.utility(np.arange(4))
@@ -290,7 +292,7 @@ def test_a_table_that_grows_keeps_what_it_was_told(card: Card) -> None:
 
 
 def test_all_that_a_table_has_is_asked_for_at_once_when_it_comes_back(
-    card: Card, asked: list[int], tmp_path: Path
+    card: DeviceOps, asked: list[int], tmp_path: Path
 ) -> None:
     """From a checkpoint, where nobody knows anybody."""
     gradients = normal(20)
@@ -306,7 +308,7 @@ def test_all_that_a_table_has_is_asked_for_at_once_when_it_comes_back(
 
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_far_gradient_that_is_not_finite_is_let_go(card: Card, bad: float, kept: bool) -> None:
+def test_a_far_gradient_that_is_not_finite_is_let_go(card: DeviceOps, bad: float, kept: bool) -> None:
     gradients = normal(4)
     broken = gradients[3].copy()
     broken[7] = bad
@@ -322,7 +324,7 @@ def test_a_far_gradient_that_is_not_finite_is_let_go(card: Card, bad: float, kep
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_a_far_gradient_that_is_let_go_changes_nothing_for_those_that_are_here(card: Card, kept: bool) -> None:
+def test_a_far_gradient_that_is_let_go_changes_nothing_for_those_that_are_here(card: DeviceOps, kept: bool) -> None:
     gradients = normal(3)
     table = table_of(gradients, kept=kept)
     expected = table.utility(np.arange(3))
@@ -342,13 +344,15 @@ def through_a_file(table: GradientTable, path: Path) -> GradientTable:
 
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("asked_before", [True, False])
-def test_a_stored_table_goes_on_with_the_same_bits(card: Card, tmp_path: Path, kept: bool, asked_before: bool) -> None:
+def test_a_stored_table_goes_on_with_the_same_bits(
+    card: DeviceOps, tmp_path: Path, kept: bool, asked_before: bool
+) -> None:
     gradients = normal(6)
     table = table_of(afar(card, gradients[:5]), kept=kept)
     if asked_before:
         table.utility(np.arange(5))
     stored = through_a_file(table, tmp_path / "c.msgpack")
-    assert all(isinstance(stored.gradient(slot), FarVector) for slot in range(5))
+    assert all(isinstance(stored.gradient(slot), DeviceVector) for slot in range(5))
     for one in (table, stored):
         one.forget(1)
         one.count_in(3, False)
@@ -360,7 +364,7 @@ def test_a_stored_table_goes_on_with_the_same_bits(card: Card, tmp_path: Path, k
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("asked_before", [True, False])
 def test_a_table_that_was_afar_goes_on_where_nobody_keeps_vectors_afar(
-    card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool, asked_before: bool
+    card: DeviceOps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool, asked_before: bool
 ) -> None:
     """A run that began on an accelerator and goes on on a processor."""
     gradients = normal(6)
@@ -385,7 +389,7 @@ def test_a_table_that_was_afar_goes_on_where_nobody_keeps_vectors_afar(
 
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("size", [64, 280])
-def test_far_gradients_are_sketched_as_those_that_are_here(card: Card, size: int, kept: bool) -> None:
+def test_far_gradients_are_sketched_as_those_that_are_here(card: DeviceOps, size: int, kept: bool) -> None:
     """To few numbers, kept in a matrix, and to so many that they are kept one by one."""
     gradients, sketch = normal(5), CountSketch(7, size)
     tables = [table_of(some, kept=kept) for some in (afar(card, gradients), gradients)]
@@ -402,14 +406,14 @@ def test_far_gradients_are_sketched_as_those_that_are_here(card: Card, size: int
     assert far.known.all()
 
 
-def test_far_gradients_are_projected_on_components(card: Card) -> None:
+def test_far_gradients_are_projected_on_components(card: DeviceOps) -> None:
     gradients = normal(4)
     projection = fit_pca(np.array(gradients), 3)
     for gradient, placed in zip(gradients, afar(card, gradients), strict=True):
         np.testing.assert_array_equal(projection.project(placed), projection.project(gradient))
 
 
-def test_without_a_basis_far_gradients_are_forgotten(card: Card) -> None:
+def test_without_a_basis_far_gradients_are_forgotten(card: DeviceOps) -> None:
     table = table_of(afar(card, normal(3)))
     table.utility(np.arange(3))
     table.offer(1, frozen(np.ones(64, np.float32)), True, None)

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from async_hfl.core.errors import SettingsError, UnreachableError
-from async_hfl.deployment.giving_up import GIVE_UP_S, Patience, read_patience
+from async_hfl.deployment.processes.reconnect_deadline import GIVE_UP_S, Patience, read_patience
 
 HANG_GUARD_S = 30.0
 

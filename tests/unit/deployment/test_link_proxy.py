@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from async_hfl.deployment.proxy import LinkProxy, Shape
+from async_hfl.deployment.cluster.proxy import LinkProxy, Shape
 
 GUARD_S = 30.0
 

@@ -12,21 +12,21 @@ import pytest
 
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.identifiers import JobId, UploadId, device_address, gateway_address
-from async_hfl.core.records import (
+from async_hfl.core.protocol.records import (
     AssociationRecord,
     EpochRecord,
     FoundRecord,
     JobRecord,
     LateRecord,
-    LifeRecord,
+    LifecycleRecord,
     LostRecord,
     Record,
     SelectionRecord,
     SentRecord,
     UploadRecord,
 )
-from async_hfl.deployment.logs import LogFormat, set_up_logs
-from async_hfl.deployment.metrics import Metrics
+from async_hfl.deployment.operations.logs import LogFormat, set_up_logs
+from async_hfl.deployment.operations.metrics import Metrics
 
 JOB = JobId(1, 5, 9)
 RECORDS: list[Record] = [
@@ -37,7 +37,7 @@ RECORDS: list[Record] = [
     SentRecord(2.0, gateway_address(1), device_address(4), "Train", JOB, 0.1, 1000, 0, 0, 96),
     EpochRecord(14.0, 6, 120, 0.875, 0.5, {}, False),
     SelectionRecord(0.5, 1, 7, (4, 1), True, False),
-    LifeRecord(5.0, "gateway_lost", "g3"),
+    LifecycleRecord(5.0, "gateway_lost", "g3"),
     AssociationRecord(4.0, 2, 1.25, None, ()),
     LostRecord(6.0, JOB, 4),
     FoundRecord(61.0, JOB, 4),

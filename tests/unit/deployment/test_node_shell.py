@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from async_hfl.core.effects import Effect, Send, SetTimer, Stop, Write
-from async_hfl.core.events import Event, PeerJoined, Received, Returned, Started, TimerFired
 from async_hfl.core.identifiers import CLOUD, Address, gateway_address
-from async_hfl.core.messages import Alive, Hello
-from async_hfl.core.plain import Plain
-from async_hfl.core.records import LifeRecord
-from async_hfl.deployment.clock import Clock
-from async_hfl.deployment.inbox import Inbox
-from async_hfl.deployment.shell import NoHands, Shell
+from async_hfl.core.protocol.effects import Effect, Send, SetTimer, Stop, Write
+from async_hfl.core.protocol.events import Event, PeerJoined, Received, Returned, Started, TimerFired
+from async_hfl.core.protocol.messages import Alive, Hello
+from async_hfl.core.protocol.records import LifecycleRecord
+from async_hfl.core.serialization import Plain
+from async_hfl.deployment.shell.clock import Clock
+from async_hfl.deployment.shell.inbox import Inbox
+from async_hfl.deployment.shell.shell import NoWorkers, Shell
 from async_hfl.deployment.store.node_store import NodeStore
-from async_hfl.nodes.delivery import Packet, Receipt, ReliableNode
-from async_hfl.nodes.recovery import DurableNode
+from async_hfl.nodes.reliability.delivery import Packet, Receipt, ReliableNode
+from async_hfl.nodes.reliability.recovery import DurableNode
 
 RUN = 7
 PEER = gateway_address(3)
@@ -53,7 +53,7 @@ class Scripted:
         return
 
 
-class Post:
+class Sender:
     """Where packets go; looks whether what caused them is on disk by then."""
 
     def __init__(self, store: NodeStore) -> None:
@@ -66,14 +66,14 @@ class Post:
         self.sent.append((to, content))
 
 
-class Bench:
+class TorchWorker:
     def __init__(self, state: Path, play: Callable[[Event], list[Effect]], **options: Any) -> None:
         self.store = NodeStore.open(state)
         self.node = Scripted(play)
-        self.post = Post(self.store)
+        self.post = Sender(self.store)
         self.inbox = Inbox()
         durable = DurableNode(lambda: ReliableNode(self.node, RUN, watched=True, sessions=True), self.store)
-        self.shell = Shell(CLOUD, durable, self.store, self.inbox, self.post, NoHands(), 1000, **options)
+        self.shell = Shell(CLOUD, durable, self.store, self.inbox, self.post, NoWorkers(), 1000, **options)
 
     async def run(self) -> str:
         try:
@@ -84,13 +84,13 @@ class Bench:
 
 def stops_on_timer(event: Event) -> list[Effect]:
     if isinstance(event, (Started, Returned)):
-        return [SetTimer("end", event.at + 0.05), Write(LifeRecord(event.at, "finished", "cloud"))]
+        return [SetTimer("end", event.at + 0.05), Write(LifecycleRecord(event.at, "finished", "cloud"))]
     return [Stop()] if isinstance(event, TimerFired) else []
 
 
 def test_a_new_node_is_started_and_its_timers_fire(tmp_path: Path) -> None:
     async def story() -> None:
-        bench = Bench(tmp_path, stops_on_timer, began_at=12.0)
+        bench = TorchWorker(tmp_path, stops_on_timer, began_at=12.0)
         assert await bench.run() == ""
         started, fired = bench.node.events
         assert isinstance(started, Started)
@@ -108,7 +108,7 @@ def test_events_are_on_disk_before_their_effects_leave(tmp_path: Path) -> None:
         return [Stop()] if isinstance(event, Received) else []
 
     async def story() -> None:
-        bench = Bench(tmp_path, play)
+        bench = TorchWorker(tmp_path, play)
         bench.inbox.peer_joined(PEER)
         bench.inbox.arrived(PEER, Packet(RUN, 1, 1, Alive()), 0.25)
         await bench.run()
@@ -129,13 +129,13 @@ def test_a_restart_goes_on_with_what_was_left_of_a_timer(tmp_path: Path) -> None
         return [Stop("enough")] if isinstance(event, PeerJoined) else []
 
     async def first() -> float:
-        bench = Bench(tmp_path, waits)
+        bench = TorchWorker(tmp_path, waits)
         bench.inbox.peer_joined(PEER)
         assert await bench.run() == "enough"
         return bench.node.events[-1].at
 
     async def second(last_at: float) -> None:
-        bench = Bench(tmp_path, waits)
+        bench = TorchWorker(tmp_path, waits)
         assert await bench.run() == "enough"  # that it had stopped is not forgotten either
         returned = next(event for event in bench.node.events if isinstance(event, Returned))
         assert last_at <= returned.at < last_at + HANG_GUARD_S
@@ -151,7 +151,7 @@ def test_a_timer_that_was_set_anew_fires_once(tmp_path: Path) -> None:
         return [Stop()] if isinstance(event, TimerFired) and event.key == "end" else []
 
     async def story() -> None:
-        bench = Bench(tmp_path, play)
+        bench = TorchWorker(tmp_path, play)
         await bench.run()
         assert [event.key for event in bench.node.events if isinstance(event, TimerFired)] == ["t", "end"]
 
@@ -163,7 +163,9 @@ def test_at_the_end_it_waits_for_the_receipts_that_matter(tmp_path: Path) -> Non
         return [Send(PEER, Hello(1)), Send(PEER, Alive()), Stop()] if isinstance(event, PeerJoined) else []
 
     async def story() -> None:
-        waits = Bench(tmp_path, play, linger_s=HANG_GUARD_S, waits_for=lambda parcel: isinstance(parcel.message, Hello))
+        waits = TorchWorker(
+            tmp_path, play, linger_s=HANG_GUARD_S, waits_for=lambda parcel: isinstance(parcel.message, Hello)
+        )
         waits.inbox.peer_joined(PEER)
         running = asyncio.ensure_future(waits.run())
         while len(waits.post.sent) < 2:
@@ -180,14 +182,14 @@ def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
         return [Send(PEER, Hello(1)), Stop()] if isinstance(event, Started) else []
 
     async def story() -> None:
-        assert await Bench(tmp_path, play, linger_s=0.05, waits_for=lambda parcel: True).run() == ""
+        assert await TorchWorker(tmp_path, play, linger_s=0.05, waits_for=lambda parcel: True).run() == ""
 
     asyncio.run(story())
 
 
 def test_a_packet_that_is_known_need_not_travel_again(tmp_path: Path) -> None:
     async def story() -> None:
-        bench = Bench(tmp_path, lambda event: [Stop()] if isinstance(event, Received) else [])
+        bench = TorchWorker(tmp_path, lambda event: [Stop()] if isinstance(event, Received) else [])
         bench.inbox.arrived(PEER, Packet(RUN, 9, 1, Alive()), 0.0)
         await bench.run()
         bench.post.sent.clear()
@@ -201,4 +203,4 @@ def test_a_packet_that_is_known_need_not_travel_again(tmp_path: Path) -> None:
 
 def test_hands_that_a_node_has_not_are_our_mistake() -> None:
     with pytest.raises(Exception, match="does not train"):
-        NoHands().stop_training(None)  # type: ignore[arg-type]
+        NoWorkers().stop_training(None)  # type: ignore[arg-type]

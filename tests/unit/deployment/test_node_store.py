@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import store_writer
 
-from async_hfl.core.records import LifeRecord
+from async_hfl.core.protocol.records import LifecycleRecord
 from async_hfl.deployment.store.errors import EXIT_DISK_FAILED, StateDirectoryError
 from async_hfl.deployment.store.node_store import NodeStore
 from async_hfl.deployment.store.stored_node import StoredNode
@@ -138,7 +138,7 @@ def test_only_history_is_thrown_away_and_the_oldest_first(tmp_path: Path) -> Non
 
 
 def test_records_are_kept_for_ever_as_lines_of_an_events_file(tmp_path: Path) -> None:
-    records = [LifeRecord(float(k), "device_heard", f"d{k}") for k in range(5)]
+    records = [LifecycleRecord(float(k), "device_heard", f"d{k}") for k in range(5)]
     with NodeStore.open(tmp_path / "state") as store:
         for record in records:
             store.write(record)

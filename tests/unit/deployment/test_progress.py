@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from async_hfl.core.events import Progressed
 from async_hfl.core.identifiers import CLOUD, device_address
-from async_hfl.deployment.inbox import Inbox
-from async_hfl.deployment.progress import watch_progress
+from async_hfl.core.protocol.events import Progressed
+from async_hfl.deployment.shell.inbox import Inbox
+from async_hfl.deployment.shell.transfer_progress import watch_progress
 from async_hfl.deployment.transport.transport import Progress
 
 HANG_GUARD_S = 60.0

@@ -8,21 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from async_hfl.core.events import PeerJoined, Received, Returned, Started, Trained
 from async_hfl.core.identifiers import JobId, gateway_address
 from async_hfl.core.learner import TrainingResult
-from async_hfl.core.messages import Train
+from async_hfl.core.protocol.events import PeerJoined, Received, Returned, Started, Trained
+from async_hfl.core.protocol.messages import Train
 from async_hfl.core.weights import Weights, frozen
-from async_hfl.deployment.identity_card import IdentityCard
-from async_hfl.deployment.replay import TOLERANCE, NodeReplay, replay_node
+from async_hfl.deployment.operations.replay import TOLERANCE, NodeReplay, replay_node
+from async_hfl.deployment.shell.wrapping import wrapped
+from async_hfl.deployment.store.node_identity import NodeIdentity
 from async_hfl.deployment.store.node_store import MAKERS, NodeStore
 from async_hfl.deployment.store.stored_node import StoredNode
-from async_hfl.deployment.wrapping import wrapped
-from async_hfl.nodes.delivery import Arrived, Packet, Receipt, ReliableNode
 from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.recovery import DurableNode
+from async_hfl.nodes.reliability.delivery import Arrived, Packet, Receipt, ReliableNode
+from async_hfl.nodes.reliability.recovery import DurableNode
 
-CARD = IdentityCard("device", "d0", 77, 0, 5, "{}", "")
+CARD = NodeIdentity("device", "d0", 77, 0, 5, "{}", "")
 PEER = gateway_address(1)
 MODEL_BYTES = 4 * 5000
 

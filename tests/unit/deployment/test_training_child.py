@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from async_hfl.core.effects import Evaluate
 from async_hfl.core.errors import DataError
-from async_hfl.core.events import Evaluated, Trained, TrainingBroke
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
+from async_hfl.core.protocol.effects import Evaluate
+from async_hfl.core.protocol.events import Evaluated, Trained, TrainingBroke
 from async_hfl.core.weights import Weights, frozen
-from async_hfl.deployment.inbox import Inbox
-from async_hfl.deployment.training_child import Ready, Spent, TrainingChild, TrainingFailed
-from async_hfl.deployment.training_service import TrainingService
+from async_hfl.deployment.shell.inbox import Inbox
+from async_hfl.deployment.training.child_process import Ready, Spent, TrainingChild, TrainingFailed
+from async_hfl.deployment.training.service import TrainingService
 
 HANG_GUARD_S = 120.0
 ONES = frozen(np.ones(3, np.float32))

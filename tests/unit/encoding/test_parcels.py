@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from async_hfl.core.errors import PeerError
 from async_hfl.core.identifiers import JobId
-from async_hfl.core.messages import Message, Train, Update
+from async_hfl.core.protocol.messages import Message, Train, Update
 from async_hfl.encoding import tensors
-from async_hfl.encoding.parcels import decode, encode, length_of
+from async_hfl.encoding.packet_codec import decode, encode, length_of
 from async_hfl.encoding.rounding import Encoding, Rounding, array_bytes, as_received, message_as_received, to_half
-from async_hfl.nodes.delivery import Packet, Receipt
+from async_hfl.nodes.reliability.delivery import Packet, Receipt
 
 ENCODINGS = [Encoding(), Encoding(half=True), Encoding(zstd=True), Encoding(half=True, zstd=True)]
 numbers = st.integers(0, 2**63 - 1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from async_hfl.experiments.crew import Shape
-from async_hfl.experiments.plan import Plan, make_plan
-from async_hfl.experiments.planned_run import PlannedRun
+from async_hfl.experiments.plans.plan import Plan, make_plan
+from async_hfl.experiments.plans.planned_run import PlannedRun
+from async_hfl.experiments.sweeps.worker_pool import Shape
 
 SMALL: dict[str, Any] = {
     "tasks": "null",

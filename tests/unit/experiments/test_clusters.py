@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from async_hfl import api
-from async_hfl.assembly.cluster import ClusterProgress
+from async_hfl.assembly.deployments.cluster import ClusterProgress
 from async_hfl.core.errors import AsyncHflError
-from async_hfl.deployment.main_loop import Interrupted
-from async_hfl.experiments.clusters import deploy
-from async_hfl.experiments.folder import SweepFolder
+from async_hfl.deployment.processes.main_loop import Interrupted
 from async_hfl.experiments.paper import testbed
-from async_hfl.experiments.planned_run import PlannedRun, planned
+from async_hfl.experiments.plans.planned_run import PlannedRun, planned
+from async_hfl.experiments.sweeps.cluster_runs import deploy
+from async_hfl.experiments.sweeps.folder import SweepFolder
 
 Told = list[tuple[str, str]]
 SIZE = ["task.devices=4", "network.gateways=2", "cloud.epochs=2"]

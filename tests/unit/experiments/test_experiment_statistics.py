@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from async_hfl.core.targets import Target
-from async_hfl.experiments.outcome import reached
-from async_hfl.experiments.statistics import average, paired_ratio, student_below, student_quantile
+from async_hfl.core.maths.targets import Target
+from async_hfl.experiments.comparison.outcome import reached
+from async_hfl.experiments.comparison.statistics import average, paired_ratio, student_below, student_quantile
 
 # The 97.5 % column of any printed table of Student's t.
 TABLE = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 10: 2.228, 30: 2.042, 120: 1.980}

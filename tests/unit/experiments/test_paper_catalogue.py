@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from async_hfl.core.errors import UserError
-from async_hfl.experiments.comparison import compare
-from async_hfl.experiments.folder import SweepFolder
+from async_hfl.experiments.comparison.comparison import compare
+from async_hfl.experiments.comparison.report import Report
 from async_hfl.experiments.paper import published
 from async_hfl.experiments.paper.catalogue import CATALOGUE, find
 from async_hfl.experiments.paper.entry import NETWORKS, PRESETS, Asked
 from async_hfl.experiments.paper.sensitivity import scaled_bandwidth
-from async_hfl.experiments.planned_run import PlannedRun, planned
-from async_hfl.experiments.report import Report
-from async_hfl.reports.tables import Spread, Table
+from async_hfl.experiments.plans.planned_run import PlannedRun, planned
+from async_hfl.experiments.sweeps.folder import SweepFolder
+from async_hfl.reports.tables.table import Spread, Table
 
 NAMES = [
     *("table3", "fig3", "table6", "fig7-left", "fig7-right", "fig8", "fig9", "fig10-left", "fig10-right"),

@@ -10,9 +10,9 @@ import pytest
 from experiment_plans import SMALL, small_plan
 
 from async_hfl.core.errors import SettingsError, UserError
-from async_hfl.experiments.comparing import METHODS, comparison_plan, seeds_of
-from async_hfl.experiments.plan import make_plan, read_plan
-from async_hfl.experiments.planned_run import planned
+from async_hfl.experiments.comparison.plan import METHODS, comparison_plan, seeds_of
+from async_hfl.experiments.plans.plan import make_plan, read_plan
+from async_hfl.experiments.plans.planned_run import planned
 
 
 def test_a_grid_is_a_product() -> None:
@@ -65,7 +65,7 @@ def test_an_id_knows_the_users_files(tmp_path: Path) -> None:
 
 def test_ids_know_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     before = small_plan().runs[0].id
-    monkeypatch.setattr("async_hfl.experiments.planned_run.versions", lambda: {"numpy": "99"})
+    monkeypatch.setattr("async_hfl.experiments.plans.planned_run.versions", lambda: {"numpy": "99"})
     assert small_plan().runs[0].id != before
 
 

@@ -14,12 +14,12 @@ from typing import Any
 from experiment_plans import Listener, digests, small_plan
 
 from async_hfl import api
-from async_hfl.experiments.comparison import compare
-from async_hfl.experiments.crew import Message, Shape
-from async_hfl.experiments.folder import SweepFolder
-from async_hfl.experiments.plan import Plan
-from async_hfl.experiments.processes import ProcessCrew, ProcessMember
-from async_hfl.experiments.sweep import Swept, sweep
+from async_hfl.experiments.comparison.comparison import compare
+from async_hfl.experiments.plans.plan import Plan
+from async_hfl.experiments.sweeps.folder import SweepFolder
+from async_hfl.experiments.sweeps.process_workers import ProcessPool, ProcessWorker
+from async_hfl.experiments.sweeps.sweep import Swept, sweep
+from async_hfl.experiments.sweeps.worker_pool import Message, Shape
 
 HANG_GUARD_S = 300
 
@@ -27,7 +27,7 @@ HANG_GUARD_S = 300
 def swept(plan: Plan, out: Path, view: Listener | None = None, **options: Any) -> Swept:
     limit = options.pop("limit_s", None)
     folder = SweepFolder(out)
-    return sweep(plan.runs, folder, ProcessCrew(out, **options), view or Listener(), limit_s=limit)
+    return sweep(plan.runs, folder, ProcessPool(out, **options), view or Listener(), limit_s=limit)
 
 
 def test_a_sweep_gives_what_single_runs_give(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_the_users_mistake_is_not_tried_again(tmp_path: Path) -> None:
 
 def test_a_worker_ends_with_whoever_gave_the_orders(tmp_path: Path) -> None:
     inbox: Queue[Message] = Queue()
-    member = ProcessMember(0, tmp_path, inbox, os.environ)
+    member = ProcessWorker(0, tmp_path, inbox, os.environ)
     process = member._process
     assert process.stdin is not None
     process.stdin.close()
@@ -200,7 +200,7 @@ def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
     folder.make()
     script = (
-        "import pathlib, sys\nfrom async_hfl.experiments.folder import SweepFolder\n"
+        "import pathlib, sys\nfrom async_hfl.experiments.sweeps.folder import SweepFolder\n"
         "with SweepFolder(pathlib.Path(sys.argv[1])).claimed('a') as mine:\n    print(mine, flush=True)\n    input()"
     )
     child = subprocess.Popen(

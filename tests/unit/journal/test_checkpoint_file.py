@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from async_hfl.core.errors import RunDirectoryError
-from async_hfl.core.plain import from_plain, to_plain
+from async_hfl.core.serialization import from_plain, to_plain
 from async_hfl.journal.checkpoint import load, save
 
 

@@ -12,14 +12,14 @@ import pytest
 
 from async_hfl.core.errors import RunDirectoryError
 from async_hfl.core.identifiers import CLOUD, JobId, UploadId, device_address, gateway_address
-from async_hfl.core.records import (
+from async_hfl.core.protocol.records import (
     RECORD_TYPES,
     AssociationRecord,
     EpochRecord,
     FoundRecord,
     JobRecord,
     LateRecord,
-    LifeRecord,
+    LifecycleRecord,
     LostRecord,
     Record,
     SelectionRecord,
@@ -37,7 +37,7 @@ RECORDS: list[Record] = [
     UploadRecord(1e-300, UploadId(3, 1, 2), "mixed", 5, 1, 0.5, 20, False),
     EpochRecord(1e22, 6, 120, 0.875, 5e-324, {"recall": THIRD}, True),
     AssociationRecord(4.0, 2, 1.25, None, ((0, 3), (7, -1))),
-    LifeRecord(5.0, "gateway_lost", "g3"),
+    LifecycleRecord(5.0, "gateway_lost", "g3"),
     SentRecord(6.0, gateway_address(3), CLOUD, "Upload", "u3.1.2", 0.0, 0, 0, 0, 0),
     LostRecord(60.0, JobId(1, 2, 9), 4),
     FoundRecord(61.0, JobId(1, 2, 9), 4),

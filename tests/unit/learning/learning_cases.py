@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.far_vector import FarVector, Vector, here
+from async_hfl.core.device_vector import DeviceVector, Vector, here
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import TrainingJob, TrainingResult
-from async_hfl.core.targets import Target
+from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import Weights, frozen
+from async_hfl.learning.datasets.samples import Samples
+from async_hfl.learning.engine.recipe import Recipe
+from async_hfl.learning.evaluation.objectives import classification
 from async_hfl.learning.models.mlp import mlp
-from async_hfl.learning.objectives import classification
-from async_hfl.learning.recipe import Recipe
-from async_hfl.learning.samples import Samples
-from async_hfl.learning.task_learner import Task, TaskLearner
+from async_hfl.learning.tasks.task_learner import Task, TaskLearner
 
 SIZES = (24, 1, 70, 32, 33, 5, 64, 31, 12, 48)
 """One sample, whole batches, one too many, one too few."""
@@ -100,7 +100,7 @@ def fingerprints_elsewhere(environment: Mapping[str, str]) -> tuple[int, list[st
 
 
 def main() -> None:
-    from async_hfl.learning.backend import jax
+    from async_hfl.learning.engine.backend import jax
 
     learner = TaskLearner(uneven_task(), RECIPE)
     lines = [str(jax.local_device_count()), *map(fingerprint, learner.train_many(mixed_jobs(learner, 16)))]
@@ -111,7 +111,7 @@ def check_products(gradients: Sequence[Vector]) -> None:
     """Of vectors afar with each other, as single precision gives them."""
     exact = np.array([here(gradient) for gradient in gradients], np.float64)
     norms = np.linalg.norm(exact, axis=1)
-    far = [gradient for gradient in gradients if isinstance(gradient, FarVector)]
+    far = [gradient for gradient in gradients if isinstance(gradient, DeviceVector)]
     found = np.array([one.products(far) for one in far])
     np.testing.assert_array_less(np.abs(found - exact @ exact.T), 2e-6 * np.outer(norms, norms))
 

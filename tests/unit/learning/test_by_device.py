@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from learning_cases import SIZES, uneven_task, with_noise
 
-from async_hfl.core.spread import spread
+from async_hfl.core.maths.quantiles import spread
 from async_hfl.core.weights import Weights
-from async_hfl.learning.by_device import ByDevice
-from async_hfl.learning.evaluation import Evaluator
+from async_hfl.learning.evaluation.evaluator import Evaluator
+from async_hfl.learning.evaluation.per_device import PerDeviceEvaluation
 from async_hfl.learning.partition.natural import owners_test_rows
-from async_hfl.learning.task_learner import Task
+from async_hfl.learning.tasks.task_learner import Task
 
 TASK = uneven_task((*SIZES, 150))
 
@@ -22,7 +22,7 @@ def weights_of(task: Task) -> Weights:
 
 def test_as_each_device_alone() -> None:
     weights = weights_of(TASK)
-    found = ByDevice(TASK.model, TASK.objective, TASK.train, TASK.owned).evaluate(weights)
+    found = PerDeviceEvaluation(TASK.model, TASK.objective, TASK.train, TASK.owned).evaluate(weights)
     for evaluation, rows in zip(found, TASK.owned, strict=True):
         assert evaluation is not None
         alone = Evaluator(TASK.model, TASK.objective, TASK.train.rows(rows)).evaluate(weights)
@@ -34,7 +34,7 @@ def test_as_each_device_alone() -> None:
 def test_a_large_device_is_judged_on_some_of_its_samples() -> None:
     task = uneven_task((30, 1000))
     weights = weights_of(task)
-    small, large = ByDevice(task.model, task.objective, task.train, task.owned).evaluate(weights)
+    small, large = PerDeviceEvaluation(task.model, task.objective, task.train, task.owned).evaluate(weights)
     assert small is not None
     assert large is not None
     assert (large.metric * 200) % 1 == pytest.approx(0, abs=1e-9)
@@ -44,14 +44,14 @@ def test_a_large_device_is_judged_on_some_of_its_samples() -> None:
 
 def test_repeats_to_the_bit() -> None:
     weights = weights_of(TASK)
-    evaluator = ByDevice(TASK.model, TASK.objective, TASK.train, TASK.owned)
-    again = ByDevice(TASK.model, TASK.objective, TASK.train, TASK.owned[::-1])
+    evaluator = PerDeviceEvaluation(TASK.model, TASK.objective, TASK.train, TASK.owned)
+    again = PerDeviceEvaluation(TASK.model, TASK.objective, TASK.train, TASK.owned[::-1])
     assert evaluator.evaluate(weights) == evaluator.evaluate(weights) == again.evaluate(weights)[::-1]
 
 
 def test_a_device_without_samples_has_no_value() -> None:
     owned = (TASK.owned[0], np.zeros(0, dtype=np.int64))
-    one, nothing = ByDevice(TASK.model, TASK.objective, TASK.train, owned).evaluate(weights_of(TASK))
+    one, nothing = PerDeviceEvaluation(TASK.model, TASK.objective, TASK.train, owned).evaluate(weights_of(TASK))
     assert one is not None
     assert nothing is None
 

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from learning_cases import RECIPE, SIZES, check_products, make_job, mixed_jobs, uneven_task, with_noise
 
-from async_hfl.core.aggregation import mix
-from async_hfl.core.far_vector import FarVector, Vector, here
+from async_hfl.core.device_vector import DeviceVector, Vector, here
 from async_hfl.core.learner import TrainingJob, TrainingResult
+from async_hfl.core.maths.aggregation import mix
 from async_hfl.core.weights import Layout, Weights, frozen, is_finite, mean_step
-from async_hfl.learning.backend import Array
-from async_hfl.learning.card_vector import CardVector
+from async_hfl.learning.engine.backend import Array
+from async_hfl.learning.engine.on_device.device_vector import JaxVector
+from async_hfl.learning.engine.on_device.shelf import BLOCK
+from async_hfl.learning.engine.recipe import Recipe
+from async_hfl.learning.engine.trainer import EngineOptions
 from async_hfl.learning.models.model import Model, Parameters
-from async_hfl.learning.recipe import Recipe
-from async_hfl.learning.shelf import BLOCK
-from async_hfl.learning.task_learner import Task, TaskLearner, engine_for, settled, vectors_fit
-from async_hfl.learning.trainer import EngineOptions
+from async_hfl.learning.tasks.task_learner import Task, TaskLearner, engine_for, settled, vectors_fit
 
 TOLERANCE = 1e-5
 """Of the weights' displacement, as in test_learning_stacked."""
@@ -53,7 +53,7 @@ def apart(one: Vector, other: Vector) -> float:
 
 def check_alike(jobs: Sequence[TrainingJob], found: list[TrainingResult], expected: list[TrainingResult]) -> None:
     for job, one, other in zip(jobs, expected, found, strict=True):
-        assert isinstance(other.weights, FarVector)
+        assert isinstance(other.weights, DeviceVector)
         assert apart(one.weights, other.weights) < TOLERANCE * apart(one.weights, job.weights)
         assert (one.samples, one.steps) == (other.samples, other.steps)
         # A loss is the logarithm of a number near 1: what float32 tells apart there is what it is good to.
@@ -61,7 +61,7 @@ def check_alike(jobs: Sequence[TrainingJob], found: list[TrainingResult], expect
         assert one.squared_loss == pytest.approx(other.squared_loss, rel=1e-5, abs=1e-6)
         assert (one.gradient is None) == (other.gradient is None)
         if one.gradient is not None and other.gradient is not None:
-            assert isinstance(other.gradient, FarVector)
+            assert isinstance(other.gradient, DeviceVector)
             assert apart(one.gradient, other.gradient) < TOLERANCE * max(1.0, norm(one.gradient))
         assert is_finite(other.weights)
 
@@ -86,7 +86,7 @@ def jobs_from(kind: str, learner: TaskLearner, count: int) -> list[TrainingJob]:
         return jobs
     trained = [result.weights for result in learner.train_many(jobs[:4])]
     noted = [mix(trained[number], trained[number + 1], 0.3) for number in range(3)]
-    assert all(isinstance(blend, CardVector) and blend.noted for blend in noted)
+    assert all(isinstance(blend, JaxVector) and blend.noted for blend in noted)
     starts: dict[str, list[Weights]] = {
         "afar": trained,
         "noted": noted,
@@ -163,7 +163,7 @@ def test_where_no_gradient_is_given_the_mean_step_comes_along(carded: dict[Recip
     jobs = jobs_from("mixed", carded[PLAIN], 11)
     results = carded[PLAIN].train_many(jobs)
     first, second = (steps_of(carded[PLAIN], jobs, results) for _ in range(2))
-    assert all(isinstance(step, FarVector) for step in first)
+    assert all(isinstance(step, DeviceVector) for step in first)
     assert all(one is other for one, other in zip(first, second, strict=True))
 
 
@@ -246,7 +246,7 @@ def test_products_are_known_with_all_that_live(
     assert asked == []
     # Nobody spoke of this one.
     stranger = mix(kept[0], kept[1], 0.5)
-    assert isinstance(stranger, FarVector)
+    assert isinstance(stranger, DeviceVector)
     check_products([*kept, stranger])
     assert asked == [1], "asked for once, and from then on one of them"
 
@@ -305,8 +305,8 @@ def test_two_learners_on_one_engine_know_their_own_gradients_alone(asked: list[i
         check_products(gradients)
     assert asked == []
     one, other = own[0][0], own[1][7]
-    assert isinstance(one, CardVector)
-    assert isinstance(other, CardVector)
+    assert isinstance(one, JaxVector)
+    assert isinstance(other, JaxVector)
     (product,) = one.products([other])
     assert asked == [1]
     assert product == pytest.approx(float(np.dot(here(one).astype(np.float64), here(other))), abs=2e-6 * norm(one) ** 2)
@@ -346,7 +346,7 @@ def test_far_weights_are_evaluated_as_those_that_are_here(far_first: bool, small
     learner = TaskLearner(task, PLAIN, ON_CARD)
     trained, further = (result.weights for result in learner.train_many(mixed_jobs(learner, 2)))
     for weights in (trained, mix(trained, further, 0.3)):
-        assert isinstance(weights, FarVector)
+        assert isinstance(weights, DeviceVector)
         pair = [weights, weights.here()] if far_first else [weights.here(), weights]
         one, other = (learner.evaluate(model) for model in pair)
         assert one == other
@@ -424,7 +424,7 @@ def test_weights_that_are_not_finite_are_told_and_touch_no_others(
     poisoned = [make_job(9, 2, start, 5) if number == 3 else job for number, job in enumerate(jobs)]
     results, sound = learner.train_many(poisoned), learner.train_many(jobs)
     for number, (result, right) in enumerate(zip(results, sound, strict=True)):
-        assert isinstance(result.weights, FarVector)
+        assert isinstance(result.weights, DeviceVector)
         assert is_finite(result.weights) == bool(np.isfinite(result.weights.here()).all()) == (number != 3)
         if number != 3:
             assert apart(result.weights, right.weights) < TOLERANCE * apart(right.weights, jobs[number].weights)

@@ -15,20 +15,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learning_cases import check_products
 
-from async_hfl.core.aggregation import add_changes, average, mix, mix_with_drag
+from async_hfl.core.device_vector import DeviceVector, HereVector, Vector, here
 from async_hfl.core.errors import InternalError
-from async_hfl.core.far_vector import FarVector, HereVector, Vector, here
 from async_hfl.core.identifiers import JobId
-from async_hfl.core.messages import Update
-from async_hfl.core.plain import from_plain, to_plain
+from async_hfl.core.maths.aggregation import add_changes, average, mix, mix_with_drag
+from async_hfl.core.protocol.messages import Update
+from async_hfl.core.serialization import from_plain, to_plain
 from async_hfl.core.weights import digest, frozen, is_finite, mean_step
 from async_hfl.encoding.rounding import Encoding, message_as_received
 from async_hfl.journal.checkpoint import load, save
-from async_hfl.learning.backend import jax
-from async_hfl.learning.card import _MOST_TERMS, Card
-from async_hfl.learning.card_vector import CardVector
-from async_hfl.learning.kin import Kin
-from async_hfl.learning.shelf import _AT_ONCE, BLOCK
+from async_hfl.learning.engine.backend import jax
+from async_hfl.learning.engine.on_device.device_ops import _MOST_TERMS, DeviceOps
+from async_hfl.learning.engine.on_device.device_vector import JaxVector
+from async_hfl.learning.engine.on_device.kin import Kin
+from async_hfl.learning.engine.on_device.shelf import _AT_ONCE, BLOCK
 
 ROUNDING = 1e-6
 """Of the largest numbers that are added: some eight times what a float32 can tell apart."""
@@ -38,8 +38,8 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 @pytest.fixture(scope="module")
-def card() -> Card:
-    return Card(jax.local_devices()[0])
+def card() -> DeviceOps:
+    return DeviceOps(jax.local_devices()[0])
 
 
 def floats(*values: float) -> HereVector:
@@ -51,11 +51,11 @@ def normal(count: int, size: int, seed: int = 1) -> list[HereVector]:
     return [frozen(random.standard_normal(size).astype(np.float32)) for _ in range(count)]
 
 
-def some_far(card: Card, vectors: Sequence[HereVector], far: Sequence[bool]) -> list[Vector]:
+def some_far(card: DeviceOps, vectors: Sequence[HereVector], far: Sequence[bool]) -> list[Vector]:
     return [card.place(vector) if away else vector for vector, away in zip(vectors, far, strict=True)]
 
 
-def afar(card: Card, vectors: Sequence[HereVector]) -> list[CardVector]:
+def afar(card: DeviceOps, vectors: Sequence[HereVector]) -> list[JaxVector]:
     """New ones, that nobody knows anything of, whatever was placed before."""
     return [card.place(vector.copy()) for vector in vectors]
 
@@ -66,7 +66,7 @@ def which(count: int) -> st.SearchStrategy[list[bool]]:
 
 
 def agree(found: Vector, expected: npt.ArrayLike, largest: float) -> None:
-    assert isinstance(found, FarVector)
+    assert isinstance(found, DeviceVector)
     np.testing.assert_allclose(found.here(), expected, rtol=0, atol=ROUNDING * largest)
 
 
@@ -79,7 +79,7 @@ def greatest(vectors: Sequence[HereVector]) -> float:
 
 @given(sizes, seeds, coefficients, which(2))
 @settings(max_examples=40)
-def test_mixing_is_numpys(card: Card, size: int, seed: int, weight: float, far: list[bool]) -> None:
+def test_mixing_is_numpys(card: DeviceOps, size: int, seed: int, weight: float, far: list[bool]) -> None:
     vectors = normal(2, size, seed)
     found = mix(*some_far(card, vectors, far), weight)  # type: ignore[call-arg]
     agree(found, mix(*vectors, weight), (1 + 2 * abs(weight)) * greatest(vectors))  # type: ignore[call-arg]
@@ -88,7 +88,7 @@ def test_mixing_is_numpys(card: Card, size: int, seed: int, weight: float, far: 
 @given(sizes, seeds, coefficients, st.one_of(st.sampled_from([0.0, 1.0]), coefficients), which(3))
 @settings(max_examples=60)
 def test_mixing_with_drag_is_numpys(
-    card: Card, size: int, seed: int, weight: float, drag: float, far: list[bool]
+    card: DeviceOps, size: int, seed: int, weight: float, drag: float, far: list[bool]
 ) -> None:
     if drag == 1.0 and far == [False, False, True]:
         far = [True, False, True]  # what was sent then plays no part, and the others are numpy's
@@ -99,7 +99,7 @@ def test_mixing_with_drag_is_numpys(
 
 
 @pytest.mark.parametrize(("drag", "expected"), [(0.0, (5.5, 4.0)), (0.5, (5.25, 4.0)), (1.0, (5.0, 4.0))])
-def test_drag_by_hand(card: Card, drag: float, expected: tuple[float, float]) -> None:
+def test_drag_by_hand(card: DeviceOps, drag: float, expected: tuple[float, float]) -> None:
     """(4, 8) + 0.25 ((8, -8) - (2, 8)) + drag 0.25 ((2, 8) - (4, 8)): powers of two, so exact."""
     current, received, sent = (card.place(floats(*values)) for values in ((4, 8), (8, -8), (2, 8)))
     np.testing.assert_array_equal(mix_with_drag(current, received, sent, 0.25, drag), expected)
@@ -107,7 +107,7 @@ def test_drag_by_hand(card: Card, drag: float, expected: tuple[float, float]) ->
 
 @given(sizes, seeds, st.data())
 @settings(max_examples=50)
-def test_averages_are_numpys(card: Card, size: int, seed: int, data: st.DataObject) -> None:
+def test_averages_are_numpys(card: DeviceOps, size: int, seed: int, data: st.DataObject) -> None:
     count = data.draw(st.sampled_from([1, 2, 3, 7]))
     parts = data.draw(st.lists(st.floats(0.01, 1), min_size=count, max_size=count))
     weights = [part / sum(parts) for part in parts]
@@ -117,14 +117,14 @@ def test_averages_are_numpys(card: Card, size: int, seed: int, data: st.DataObje
 
 
 @pytest.mark.parametrize("count", [_MOST_TERMS, _MOST_TERMS + 1, 300])
-def test_an_average_of_many(card: Card, count: int) -> None:
+def test_an_average_of_many(card: DeviceOps, count: int) -> None:
     vectors = normal(count, 50)
     agree(average(afar(card, vectors), [1 / count] * count), np.mean(vectors, axis=0, dtype=np.float64), 1.0)
 
 
 @given(sizes, seeds, st.data())
 @settings(max_examples=50)
-def test_added_changes_are_numpys(card: Card, size: int, seed: int, data: st.DataObject) -> None:
+def test_added_changes_are_numpys(card: DeviceOps, size: int, seed: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 3))
     weights = data.draw(st.lists(coefficients, min_size=count, max_size=count))
     vectors = normal(1 + 2 * count, size, seed)
@@ -134,11 +134,11 @@ def test_added_changes_are_numpys(card: Card, size: int, seed: int, data: st.Dat
     agree(found, expected, (1 + 2 * sum(map(abs, weights))) * greatest(vectors))
 
 
-def test_no_changes_are_the_model(card: Card) -> None:
+def test_no_changes_are_the_model(card: DeviceOps) -> None:
     np.testing.assert_array_equal(add_changes(card.place(floats(1, 2)), [], [], []), [1, 2])
 
 
-def test_a_vector_may_stand_in_several_places(card: Card) -> None:
+def test_a_vector_may_stand_in_several_places(card: DeviceOps) -> None:
     one, other = card.place(floats(4, 8)), card.place(floats(8, -8))
     np.testing.assert_array_equal(mix(one, one, 0.25), [4, 8])
     # 4 + 1/2 (8 - 4) + 1/4 (8 - 8), likewise with 8 and -8.
@@ -147,7 +147,7 @@ def test_a_vector_may_stand_in_several_places(card: Card) -> None:
     np.testing.assert_array_equal(mix(mix(one, other, 0.25), other, 0.75), [7.25, -5])
 
 
-def test_nothing_that_was_given_changes(card: Card) -> None:
+def test_nothing_that_was_given_changes(card: DeviceOps) -> None:
     vectors = [floats(1, 2), floats(3, 4), floats(5, 6)]
     placed = afar(card, vectors)
     assert mix_with_drag(*placed, 0.3, 0.5).here() is not placed[0].here()  # type: ignore[call-arg]
@@ -156,7 +156,7 @@ def test_nothing_that_was_given_changes(card: Card) -> None:
         np.testing.assert_array_equal(vector.here(), before)
 
 
-def test_a_long_chain_of_blends_is_only_noted_and_right(card: Card) -> None:
+def test_a_long_chain_of_blends_is_only_noted_and_right(card: DeviceOps) -> None:
     start, *received = normal(201, 500)
     model: Vector = card.place(start)
     expected = start.astype(np.float64)
@@ -165,31 +165,31 @@ def test_a_long_chain_of_blends_is_only_noted_and_right(card: Card) -> None:
         weight = 0.05 + 0.001 * number
         model = mix(model, one, weight)
         expected += weight * (one.here() - expected)
-        assert isinstance(model, CardVector)
+        assert isinstance(model, JaxVector)
         assert len(model.terms) <= _MOST_TERMS
         noted += model.noted
     assert noted >= 200 - 200 // (_MOST_TERMS - 1)
     agree(model, expected, greatest([start, *received]))
 
 
-def test_a_blend_of_blends_with_too_many_terms_is_computed(card: Card) -> None:
+def test_a_blend_of_blends_with_too_many_terms_is_computed(card: DeviceOps) -> None:
     """Ten averages of 40 each; only their mean has more terms than are noted."""
     vectors = normal(400, 50)
     placed = afar(card, vectors)
     averages = [average(placed[first : first + 40], [1 / 40] * 40) for first in range(0, 400, 40)]
     found = average(averages, [0.1] * 10)
     for one in (*averages, found):
-        assert isinstance(one, CardVector)
+        assert isinstance(one, JaxVector)
         assert len(one.terms) <= _MOST_TERMS
     agree(found, np.mean(vectors, axis=0, dtype=np.float64), 1.0)
 
 
-def test_what_was_noted_is_computed_together_and_as_if_alone(card: Card) -> None:
+def test_what_was_noted_is_computed_together_and_as_if_alone(card: DeviceOps) -> None:
     """Five, of different numbers of terms, one of them twice and one that is computed already."""
     vectors = normal(12, 300)
     placed = afar(card, vectors)
     blends = [average(placed[:count], [1 / count] * count) for count in (2, 3, 5, 12)]
-    noted = [blend for blend in blends if isinstance(blend, CardVector)]
+    noted = [blend for blend in blends if isinstance(blend, JaxVector)]
     card.settle([placed[0], *noted, noted[0]])
     for blend, count in zip(noted, (2, 3, 5, 12), strict=True):
         assert not blend.noted
@@ -198,11 +198,11 @@ def test_what_was_noted_is_computed_together_and_as_if_alone(card: Card) -> None
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_vector_that_is_not_finite_spoils_only_what_it_is_blended_into(card: Card, bad: float) -> None:
+def test_a_vector_that_is_not_finite_spoils_only_what_it_is_blended_into(card: DeviceOps, bad: float) -> None:
     spoilt = mix(card.place(floats(1, 1)), card.place(floats(bad, 1)), 0.5)
     sound = mix(card.place(floats(2, 2)), card.place(floats(4, 8)), 0.5)
-    assert isinstance(spoilt, CardVector)
-    assert isinstance(sound, CardVector)
+    assert isinstance(spoilt, JaxVector)
+    assert isinstance(sound, JaxVector)
     card.settle([spoilt, sound])
     assert not is_finite(spoilt)
     np.testing.assert_array_equal(sound, [3, 5])
@@ -211,11 +211,11 @@ def test_a_vector_that_is_not_finite_spoils_only_what_it_is_blended_into(card: C
 # Mean steps ------------------------------------------------------------------------------------------------------
 
 
-def test_a_mean_step_by_hand(card: Card) -> None:
+def test_a_mean_step_by_hand(card: DeviceOps) -> None:
     # ((4, 8) - (3, 10)) / 1/4, and nothing of what stands behind.
     start, end = card.place(floats(4, 8, 99)), card.place(floats(3, 10, 7))
     step = mean_step(start, end, 2, np.float32(0.25))
-    assert isinstance(step, FarVector)
+    assert isinstance(step, DeviceVector)
     assert len(step) == 2
     np.testing.assert_array_equal(step, [4, -8])
 
@@ -223,25 +223,27 @@ def test_a_mean_step_by_hand(card: Card) -> None:
 @given(sizes, seeds, st.floats(2**-10, 100, width=32), st.booleans())
 @settings(max_examples=40)
 def test_a_mean_step_is_numpys_but_for_rounding(
-    card: Card, size: int, seed: int, divisor: float, far_start: bool
+    card: DeviceOps, size: int, seed: int, divisor: float, far_start: bool
 ) -> None:
     start, end = normal(2, size, seed)
     size = max(1, size - 1)
     (sent,) = some_far(card, [start], [far_start])
     found = mean_step(sent, card.place(end), size, np.float32(divisor))
-    assert isinstance(found, FarVector)
+    assert isinstance(found, DeviceVector)
     # XLA multiplies by 1 / divisor: two roundings instead of one.
     np.testing.assert_array_max_ulp(found.here(), here(mean_step(start, end, size, np.float32(divisor))), 2)
 
 
-def test_a_mean_step_from_a_far_vector_to_one_that_is_here(card: Card) -> None:
+def test_a_mean_step_from_a_far_vector_to_one_that_is_here(card: DeviceOps) -> None:
     step = mean_step(card.place(floats(4, 8)), floats(3, 10), 2, np.float32(0.25))
     assert isinstance(step, np.ndarray)
     np.testing.assert_array_equal(step, [4, -8])
 
 
 @pytest.mark.parametrize("far_start", [True, False])
-def test_a_step_that_came_with_its_vector_is_given_for_that_very_start_and_divisor(card: Card, far_start: bool) -> None:
+def test_a_step_that_came_with_its_vector_is_given_for_that_very_start_and_divisor(
+    card: DeviceOps, far_start: bool
+) -> None:
     (start,) = some_far(card, [floats(4, 8)], [far_start])
     end, came = card.place(floats(3, 10)), card.place(floats(-1, -1))
     end.know_step(start, np.float32(0.25), came)
@@ -252,7 +254,7 @@ def test_a_step_that_came_with_its_vector_is_given_for_that_very_start_and_divis
     assert mean_step(start, end, 2, np.float32(0.25)) is came
 
 
-def test_a_step_that_came_does_not_keep_its_start(card: Card) -> None:
+def test_a_step_that_came_does_not_keep_its_start(card: DeviceOps) -> None:
     start, end = card.place(np.array([4, 8], np.float32)), card.place(floats(3, 10))
     end.know_step(start, np.float32(0.25), card.place(floats(-1, -1)))
     died = weakref.ref(start)
@@ -267,7 +269,7 @@ def test_a_step_that_came_does_not_keep_its_start(card: Card) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 5, 300, 4096, 4097, 20_000])
-def test_products_are_those_of_double_precision(card: Card, size: int) -> None:
+def test_products_are_those_of_double_precision(card: DeviceOps, size: int) -> None:
     vectors = np.array(normal(6, size), np.float64)
     vectors[1] += vectors[0]
     placed = afar(card, list(vectors.astype(np.float32)))
@@ -278,7 +280,7 @@ def test_products_are_those_of_double_precision(card: Card, size: int) -> None:
     np.testing.assert_array_less(np.abs(found - exact @ exact.T), 2e-6 * np.outer(norms, norms))
 
 
-def test_products_by_hand(card: Card) -> None:
+def test_products_by_hand(card: DeviceOps) -> None:
     one, other = card.place(floats(1, 2, 3)), card.place(floats(4, -5, 6))
     assert one.products([one, other]) == [14.0, 12.0]
     # With one that is here, one that is noted only, the same twice, and nobody.
@@ -287,13 +289,13 @@ def test_products_by_hand(card: Card) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 5, 5000])
-def test_a_product_is_the_same_number_in_whatever_company(card: Card, size: int) -> None:
+def test_a_product_is_the_same_number_in_whatever_company(card: DeviceOps, size: int) -> None:
     count = BLOCK + 6
     vectors = normal(count, size)
     picked = [0, 1, 2, BLOCK - 1, BLOCK, count - 1]
     pairs = [(i, j) for i in picked for j in picked]
 
-    def all_of(vectors: list[CardVector]) -> list[float]:
+    def all_of(vectors: list[JaxVector]) -> list[float]:
         return [vectors[i].products([vectors[j]])[0] for i, j in pairs]
 
     alone = [afar(card, [vectors[i]])[0].products([vectors[j]])[0] for i, j in pairs]
@@ -316,7 +318,7 @@ def test_a_product_is_the_same_number_in_whatever_company(card: Card, size: int)
     ]
 
 
-def test_a_product_is_the_same_number_on_a_shelf_of_many_blocks(card: Card) -> None:
+def test_a_product_is_the_same_number_on_a_shelf_of_many_blocks(card: DeviceOps) -> None:
     """More than one order names: those of the last are multiplied with all, and lie where they should."""
     count = (_AT_ONCE + 1) * BLOCK + 6
     numbers = normal(count, 700)
@@ -334,7 +336,7 @@ def test_a_product_is_the_same_number_on_a_shelf_of_many_blocks(card: Card) -> N
         np.testing.assert_array_equal(np.asarray(vectors[i].array), numbers[i])
 
 
-def test_who_comes_to_a_shelf_from_another_leaves_no_memory_there(card: Card) -> None:
+def test_who_comes_to_a_shelf_from_another_leaves_no_memory_there(card: DeviceOps) -> None:
     kin, guests = Kin(0.1), afar(card, normal(BLOCK + 6, 11))
     guests[0].products(guests)
     assert guests[0].place is not None
@@ -349,7 +351,7 @@ def test_who_comes_to_a_shelf_from_another_leaves_no_memory_there(card: Card) ->
     check_products(afar(card, normal(3, 11, seed=3)))
 
 
-def test_those_that_were_introduced_know_their_products(card: Card, asked: list[int]) -> None:
+def test_those_that_were_introduced_know_their_products(card: DeviceOps, asked: list[int]) -> None:
     kin, vectors = Kin(0.1), afar(card, normal(BLOCK + 6, 300))
     card.introduce(kin, vectors[:4])
     card.introduce(kin, vectors[4:])
@@ -361,7 +363,7 @@ def test_those_that_were_introduced_know_their_products(card: Card, asked: list[
     assert asked == [1]
 
 
-def test_the_place_of_one_that_died_is_taken_by_the_next(card: Card, asked: list[int]) -> None:
+def test_the_place_of_one_that_died_is_taken_by_the_next(card: DeviceOps, asked: list[int]) -> None:
     kin, vectors = Kin(0.1), afar(card, normal(BLOCK, 300))
     card.introduce(kin, vectors)
     assert kin.shelf is not None
@@ -383,7 +385,9 @@ def test_the_place_of_one_that_died_is_taken_by_the_next(card: Card, asked: list
     seeds,
 )
 @settings(max_examples=40)
-def test_whoever_comes_and_goes_products_are_right(card: Card, turns: list[tuple[int, int, int]], seed: int) -> None:
+def test_whoever_comes_and_goes_products_are_right(
+    card: DeviceOps, turns: list[tuple[int, int, int]], seed: int
+) -> None:
     """Some come to one of two families or to nobody, some go, all are asked."""
     families, living, random = [Kin(0.1), Kin(0.1)], [], np.random.default_rng(seed)
     for family, come, go in turns:
@@ -397,7 +401,7 @@ def test_whoever_comes_and_goes_products_are_right(card: Card, turns: list[tuple
         check_products(living)
 
 
-def test_a_vector_that_lies_on_a_shelf_is_what_it_was(card: Card) -> None:
+def test_a_vector_that_lies_on_a_shelf_is_what_it_was(card: DeviceOps) -> None:
     numbers = normal(BLOCK + 6, 5000)
     vectors = afar(card, numbers)
     card.introduce(Kin(0.1), vectors)
@@ -407,16 +411,16 @@ def test_a_vector_that_lies_on_a_shelf_is_what_it_was(card: Card) -> None:
     agree(mix(vectors[0], vectors[BLOCK], 0.5), (numbers[0] + numbers[BLOCK]) / 2, greatest(numbers))
 
 
-def test_what_was_only_noted_is_computed_to_be_multiplied(card: Card) -> None:
+def test_what_was_only_noted_is_computed_to_be_multiplied(card: DeviceOps) -> None:
     one, other = afar(card, [floats(1, 2), floats(3, 4)])
     blend = mix(one, other, 0.5)
-    assert isinstance(blend, CardVector)
+    assert isinstance(blend, JaxVector)
     card.introduce(Kin(0.1), [blend])
     assert not blend.noted
     assert blend.products([blend]) == [13.0]
 
 
-def test_vectors_of_different_lengths_are_refused_and_nothing_is_lost(card: Card) -> None:
+def test_vectors_of_different_lengths_are_refused_and_nothing_is_lost(card: DeviceOps) -> None:
     kin, vectors = Kin(0.1), afar(card, normal(3, 300))
     card.introduce(kin, vectors)
     (short,) = afar(card, [floats(1, 2)])
@@ -433,7 +437,7 @@ def test_vectors_of_different_lengths_are_refused_and_nothing_is_lost(card: Card
 
 
 @pytest.mark.parametrize("introduced", [True, False])
-def test_products_that_overflow_single_precision_are_taken_in_double(card: Card, introduced: bool) -> None:
+def test_products_that_overflow_single_precision_are_taken_in_double(card: DeviceOps, introduced: bool) -> None:
     huge, ordinary = (np.linspace(0.5, 1.5, 300) * 1e25).astype(np.float32), np.linspace(-1, 3, 300, dtype=np.float32)
     vectors = afar(card, [huge, ordinary])
     if introduced:
@@ -456,7 +460,7 @@ def test_products_that_overflow_single_precision_are_taken_in_double(card: Card,
         ((1.0, -np.inf), False),
     ],
 )
-def test_finite(card: Card, values: tuple[float, ...], finite: bool) -> None:
+def test_finite(card: DeviceOps, values: tuple[float, ...], finite: bool) -> None:
     vector = floats(*values)
     placed = card.place(vector)
     assert is_finite(vector) == is_finite(placed) == placed.finite == finite
@@ -467,7 +471,7 @@ def test_finite(card: Card, values: tuple[float, ...], finite: bool) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_products_with_what_is_not_finite_are_not_finite_and_say_nothing(card: Card, bad: float) -> None:
+def test_products_with_what_is_not_finite_are_not_finite_and_say_nothing(card: DeviceOps, bad: float) -> None:
     (product,) = card.place(floats(bad, 1)).products([card.place(floats(0, 1))])
     assert not np.isfinite(product)
 
@@ -475,19 +479,19 @@ def test_products_with_what_is_not_finite_are_not_finite_and_say_nothing(card: C
 # Here again ------------------------------------------------------------------------------------------------------
 
 
-def test_the_numbers_are_read_only_and_one_array(card: Card) -> None:
+def test_the_numbers_are_read_only_and_one_array(card: DeviceOps) -> None:
     given_vector = floats(1, 2, 3)
     placed = card.place(given_vector)
     assert placed.here() is given_vector
     for vector, expected in ((placed, [1, 2, 3]), (mix(placed, floats(3, 2, 1), 0.5), [2, 2, 2])):
-        assert isinstance(vector, FarVector)
+        assert isinstance(vector, DeviceVector)
         numbers = vector.here()
         assert numbers is vector.here() is here(vector) is np.asarray(vector)
         assert (numbers.dtype, numbers.flags.writeable) == (np.float32, False)
         np.testing.assert_array_equal(numbers, expected)
 
 
-def test_as_an_array(card: Card) -> None:
+def test_as_an_array(card: DeviceOps) -> None:
     vector = card.place(floats(1, 2, 3))
     double = np.asarray(vector, np.float64)
     assert double.dtype == np.float64
@@ -498,26 +502,26 @@ def test_as_an_array(card: Card) -> None:
     assert np.linalg.norm(vector - floats(0, 0, 1)) == 3.0  # type: ignore[operator]
 
 
-def test_length_and_bytes_are_known_of_what_is_only_noted(card: Card) -> None:
+def test_length_and_bytes_are_known_of_what_is_only_noted(card: DeviceOps) -> None:
     placed = card.place(floats(1, 2, 3))
     blend = mix(placed, floats(3, 2, 1), 0.5)
-    assert isinstance(blend, CardVector)
+    assert isinstance(blend, JaxVector)
     for vector in (placed, blend, mean_step(placed, blend, 3, np.float32(2))):
         assert (len(vector), vector.nbytes) == (3, 12)
     (alone,) = afar(card, [floats(1, 2)])
     untouched = mix(alone, floats(3, 4), 0.5)
-    assert isinstance(untouched, CardVector)
+    assert isinstance(untouched, JaxVector)
     assert (len(untouched), untouched.nbytes, untouched.noted) == (2, 8, True)
 
 
-def test_a_digest_is_that_of_the_numbers(card: Card) -> None:
+def test_a_digest_is_that_of_the_numbers(card: DeviceOps) -> None:
     assert digest(card.place(floats(1, 2))) == digest(floats(1, 2)) != digest(floats(2, 1))
 
 
 # Placing ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_comes_again_is_there_already(card: Card) -> None:
+def test_what_comes_again_is_there_already(card: DeviceOps) -> None:
     vector, twin = floats(1, 2), floats(1, 2)
     placed = card.place(vector)
     assert card.place(vector) is placed
@@ -526,7 +530,7 @@ def test_what_comes_again_is_there_already(card: Card) -> None:
     assert card.place(twin) is not placed, "equal is not the same"
 
 
-def test_what_may_be_written_is_copied(card: Card) -> None:
+def test_what_may_be_written_is_copied(card: DeviceOps) -> None:
     writable = np.array([1, 2], np.float32)
     placed = card.place(writable)
     writable[0] = 7
@@ -537,7 +541,7 @@ def test_what_may_be_written_is_copied(card: Card) -> None:
 
 
 def test_what_nobody_holds_is_let_go() -> None:
-    card = Card(jax.local_devices()[0])
+    card = DeviceOps(jax.local_devices()[0])
     vector, other = floats(1, 2), floats(3, 4)
     placed, further = card.place(vector), card.place(other)
     blend = mix(placed, further, 0.5)
@@ -551,7 +555,7 @@ def test_what_nobody_holds_is_let_go() -> None:
     assert card.place(vector).here() is vector
 
 
-def test_an_address_that_is_used_again_is_not_mistaken(card: Card) -> None:
+def test_an_address_that_is_used_again_is_not_mistaken(card: DeviceOps) -> None:
     """Arrays that come and go lie where others lay before."""
     addresses = set()
     for number in range(50):
@@ -565,12 +569,12 @@ def test_an_address_that_is_used_again_is_not_mistaken(card: Card) -> None:
 # Stored ----------------------------------------------------------------------------------------------------------
 
 
-def several(card: Card, size: int) -> list[FarVector]:
+def several(card: DeviceOps, size: int) -> list[DeviceVector]:
     """Placed, noted, computed."""
     one, other = normal(2, size)
     noted, computed = mix(card.place(one), other, 0.5), mix(card.place(one), other, 0.25)
-    assert isinstance(noted, CardVector)
-    assert isinstance(computed, CardVector)
+    assert isinstance(noted, JaxVector)
+    assert isinstance(computed, JaxVector)
     card.settle([computed])
     return [card.place(one), noted, computed]
 
@@ -585,21 +589,21 @@ def there_and_back(tree: object, path: Path, *, file: bool) -> Any:
 
 @pytest.mark.parametrize("file", [False, True])
 def test_what_was_afar_comes_back_afar_and_as_one(tmp_path: Path, file: bool) -> None:
-    card = Card(jax.local_devices()[0])  # whoever came last takes them back
+    card = DeviceOps(jax.local_devices()[0])  # whoever came last takes them back
     vectors = several(card, 2000)
     numbers = [vector.here().tobytes() for vector in vectors]
     tree = {"models": vectors, "of devices": [(vector, "again") for vector in vectors], "here": floats(1, 2)}
     found = there_and_back(tree, tmp_path / "c.msgpack", file=file)
     assert [vector.here().tobytes() for vector in found["models"]] == numbers
     for vector, (again, _) in zip(found["models"], found["of devices"], strict=True):
-        assert isinstance(vector, CardVector)
+        assert isinstance(vector, JaxVector)
         assert vector.card is card
         assert again is vector
         np.testing.assert_array_equal(np.asarray(vector.array), vector.here())
     assert isinstance(found["here"], np.ndarray)
 
 
-def test_what_came_back_is_multiplied_and_blended_as_before(card: Card, tmp_path: Path) -> None:
+def test_what_came_back_is_multiplied_and_blended_as_before(card: DeviceOps, tmp_path: Path) -> None:
     kin, vectors = Kin(0.1), afar(card, normal(5, 2000))
     card.introduce(kin, vectors)
     found = there_and_back(vectors, tmp_path / "c.msgpack", file=True)
@@ -614,7 +618,7 @@ def update(weights: Vector, gradient: Vector | None) -> Update:
     return Update(JobId(0, 0, 1), weights, 10, 3, 0.5, 0.3, gradient, 1.0, 2.0)
 
 
-def test_far_vectors_in_a_message_are_shortened_as_others(card: Card) -> None:
+def test_far_vectors_in_a_message_are_shortened_as_others(card: DeviceOps) -> None:
     # 11 bits: 2049 is rounded to even, 1e6 becomes the largest, 1e-9 nothing.
     weights, gradient = floats(1 / 3, 2049, 1e6, 1e-9), floats(-1 / 3, -1e6, 1.0, 0.0)
     sent = update(card.place(weights), card.place(gradient))
@@ -631,7 +635,7 @@ def test_far_vectors_in_a_message_are_shortened_as_others(card: Card) -> None:
     assert without.gradient is None
 
 
-def test_far_vectors_that_are_not_shortened_stay_what_they_are(card: Card) -> None:
+def test_far_vectors_that_are_not_shortened_stay_what_they_are(card: DeviceOps) -> None:
     sent = update(card.place(floats(1 / 3)), card.place(floats(2 / 3)))
     for encoding in (Encoding(), Encoding(zstd=True)):
         found = message_as_received(sent, encoding)

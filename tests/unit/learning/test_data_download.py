@@ -12,9 +12,9 @@ import pytest
 from data_cases import Behaviour, web_server
 
 from async_hfl.core.errors import DataError
-from async_hfl.learning.datasets import download as module
-from async_hfl.learning.datasets.download import download
-from async_hfl.learning.datasets.published import Download
+from async_hfl.learning.datasets.files import download as module
+from async_hfl.learning.datasets.files.download import download
+from async_hfl.learning.datasets.files.published import Download
 
 BODY = bytes(range(256)) * 4000
 """About 1 MB: several chunks."""

@@ -16,13 +16,13 @@ import pytest
 from data_cases import Behaviour, hourly_csv, hpwren_readings, tar_of, web_server
 
 from async_hfl.core.errors import DataError
-from async_hfl.learning.datasets import download as download_module
-from async_hfl.learning.datasets.catalogue import HPWREN, PUBLISHED, published_set
-from async_hfl.learning.datasets.fetching import fetch, list_sets, verify
+from async_hfl.learning.datasets.files import download as download_module
+from async_hfl.learning.datasets.files.catalogue import HPWREN, PUBLISHED, published_set
+from async_hfl.learning.datasets.files.fetching import fetch, list_sets, verify
+from async_hfl.learning.datasets.files.published import Download, PublishedSet, SourceFile
+from async_hfl.learning.datasets.files.sources import find, locate
+from async_hfl.learning.datasets.files.unpacking import members
 from async_hfl.learning.datasets.hpwren_files import half_hour_means, read_half_hourly, read_hourly
-from async_hfl.learning.datasets.published import Download, PublishedSet, SourceFile
-from async_hfl.learning.datasets.sources import find, locate
-from async_hfl.learning.datasets.unpacking import members
 
 WORDS = {"one.txt": b"one\n", "two.txt": b"two\r\ntwo\r\n"}
 

@@ -9,14 +9,15 @@ from functools import cache
 import numpy as np
 import pytest
 
-from async_hfl.learning.datasets import har, stored
-from async_hfl.learning.datasets.catalogue import PUBLISHED
+from async_hfl.learning.datasets import har
 from async_hfl.learning.datasets.cifar10 import load_cifar10
+from async_hfl.learning.datasets.files import parsed_cache
+from async_hfl.learning.datasets.files.catalogue import PUBLISHED
 from async_hfl.learning.datasets.har import load_har
 from async_hfl.learning.datasets.hpwren import load_hpwren
 from async_hfl.learning.datasets.idx_images import load_fashion_mnist, load_mnist
+from async_hfl.learning.datasets.samples import Dataset
 from async_hfl.learning.datasets.shakespeare import ALPHABET, load_shakespeare
-from async_hfl.learning.samples import Dataset
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("ASYNC_HFL_DATA"), reason="the published sets are read where ASYNC_HFL_DATA says where they are"
@@ -71,7 +72,7 @@ def test_cifar10() -> None:
     check_size(data)
     assert counts(data) == ([5000] * 10, [1000] * 10)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "locate", None)
+        patch.setattr(parsed_cache, "locate", None)
         again = load_cifar10()
     assert again.train.inputs.tobytes() == data.train.inputs.tobytes()
     pixels = data.train.read(np.arange(0, 50000, 7))

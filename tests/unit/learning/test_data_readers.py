@@ -23,16 +23,16 @@ from data_cases import (
 )
 
 from async_hfl.core.errors import DataError
-from async_hfl.learning.datasets import stored
-from async_hfl.learning.datasets.catalogue import MNIST
 from async_hfl.learning.datasets.cifar10 import load_cifar10
+from async_hfl.learning.datasets.files import parsed_cache
+from async_hfl.learning.datasets.files.catalogue import MNIST
+from async_hfl.learning.datasets.files.sources import Sources
 from async_hfl.learning.datasets.har import load_har
 from async_hfl.learning.datasets.hpwren import load_hpwren
 from async_hfl.learning.datasets.idx_images import load_fashion_mnist, load_mnist
+from async_hfl.learning.datasets.samples import Dataset
 from async_hfl.learning.datasets.shakespeare import ALPHABET, load_shakespeare
 from async_hfl.learning.datasets.shakespeare_roles import speeches
-from async_hfl.learning.datasets.sources import Sources
-from async_hfl.learning.samples import Dataset
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
@@ -144,13 +144,13 @@ class Parser:
     def __init__(self) -> None:
         self.calls = 0
 
-    def __call__(self, sources: Sources) -> stored.Arrays:
+    def __call__(self, sources: Sources) -> parsed_cache.Arrays:
         self.calls += 1
         return {"numbers": np.arange(5), "names": np.array(["a", "b"])}
 
 
-def kept_arrays(parse: Parser, version: str = "v1") -> stored.Arrays:
-    return stored.arrays_of(MNIST, parse, version=version, folder=None)
+def kept_arrays(parse: Parser, version: str = "v1") -> parsed_cache.Arrays:
+    return parsed_cache.arrays_of(MNIST, parse, version=version, folder=None)
 
 
 def test_arrays_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from async_hfl.learning import evaluation
-from async_hfl.learning.backend import jax
+from async_hfl.learning.datasets.samples import Samples
+from async_hfl.learning.engine.backend import jax
+from async_hfl.learning.engine.device_data import resident
+from async_hfl.learning.evaluation import evaluator
 from async_hfl.learning.models.mlp import mlp
-from async_hfl.learning.resident import resident
-from async_hfl.learning.samples import Samples
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,6 @@ from async_hfl.learning.samples import Samples
 def test_passes_are_few_and_of_the_same_length(
     samples: int, largest: int, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation, "_LARGEST", largest)
+    monkeypatch.setattr(evaluator, "_LARGEST", largest)
     test = Samples(np.zeros((samples, 64), np.float32), np.zeros(samples, np.int32))
-    assert evaluation.rows_a_pass(mlp(64, 64, 10), test, resident(test, jax.local_devices()[0])) == rows
+    assert evaluator.rows_a_pass(mlp(64, 64, 10), test, resident(test, jax.local_devices()[0])) == rows

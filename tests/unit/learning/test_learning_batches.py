@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from async_hfl.core.randomness import scramble
-from async_hfl.learning import batches
-from async_hfl.learning.batches import BatchOrders
-from async_hfl.learning.recipe import Shape
+from async_hfl.learning.engine import batches
+from async_hfl.learning.engine.batches import BatchOrders
+from async_hfl.learning.engine.recipe import Shape
 
 OWNED = tuple(np.array(rows, dtype=np.int32) for rows in ([3, 5, 8], [10, 11, 12, 13, 14], [7]))
 

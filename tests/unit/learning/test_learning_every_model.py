@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from learning_cases import fingerprint, make_job
 
-from async_hfl.core.targets import Target
+from async_hfl.core.maths.targets import Target
+from async_hfl.learning.datasets.samples import Samples, Scaling
+from async_hfl.learning.engine.recipe import Recipe
+from async_hfl.learning.engine.trainer import EngineOptions
+from async_hfl.learning.evaluation.objectives import classification, regression
 from async_hfl.learning.models.cnn import cnn
 from async_hfl.learning.models.lstm import character_lstm, series_lstm
 from async_hfl.learning.models.mlp import mlp
 from async_hfl.learning.models.model import Model
 from async_hfl.learning.models.resnet import resnet18
-from async_hfl.learning.objectives import classification, regression
-from async_hfl.learning.recipe import Recipe
-from async_hfl.learning.samples import Samples, Scaling
-from async_hfl.learning.task_learner import Task, TaskLearner
-from async_hfl.learning.trainer import EngineOptions
+from async_hfl.learning.tasks.task_learner import Task, TaskLearner
 
 SIZES = (9, 1, 5, 12)
 """Whole batches, a short last one, a single sample."""

@@ -15,7 +15,7 @@ from learning_cases import (
 
 from async_hfl.core.learner import TrainingJob
 from async_hfl.core.weights import frozen
-from async_hfl.learning.task_learner import TaskLearner
+from async_hfl.learning.tasks.task_learner import TaskLearner
 
 
 @pytest.fixture(scope="module")

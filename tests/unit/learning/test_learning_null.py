@@ -7,10 +7,10 @@ import pytest
 
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import Learner, TrainingJob, TrainingResult
-from async_hfl.learning.null import NullLearner
+from async_hfl.learning.tasks.stub_learner import StubLearner
 
 
-def jobs_of(learner: NullLearner, count: int) -> list[TrainingJob]:
+def jobs_of(learner: StubLearner, count: int) -> list[TrainingJob]:
     starts = [learner.initial_weights(seed) for seed in range(3)]
     return [
         TrainingJob(JobId(0, 0, number), number % 5, starts[number % 3], (number * 0x9E3779B97F4A7C15) % 2**64)
@@ -26,8 +26,8 @@ def key(result: TrainingResult) -> tuple[object, ...]:
 @pytest.mark.parametrize("gradient", [False, True])
 @pytest.mark.parametrize("size", [1, 7, 300])
 def test_grouping_does_not_matter(size: int, gradient: bool) -> None:
-    learner: Learner = NullLearner(5, size, gradient)
-    jobs = jobs_of(NullLearner(5, size), 700)
+    learner: Learner = StubLearner(5, size, gradient)
+    jobs = jobs_of(StubLearner(5, size), 700)
     together = [key(result) for result in learner.train_many(jobs)]
     assert together == [key(learner.train_many([job])[0]) for job in jobs]
     assert together[::-1] == [key(result) for result in learner.train_many(jobs[::-1])]
@@ -35,7 +35,7 @@ def test_grouping_does_not_matter(size: int, gradient: bool) -> None:
 
 
 def test_results_depend_on_start_and_seed() -> None:
-    learner = NullLearner(5, 4)
+    learner = StubLearner(5, 4)
     start, other = learner.initial_weights(1), learner.initial_weights(2)
     same = [TrainingJob(JobId(0, 0, n), n, start, 9) for n in range(2)]
     assert len({key(result) for result in learner.train_many(same)}) == 1, "nor on the device, nor on the id"
@@ -43,7 +43,7 @@ def test_results_depend_on_start_and_seed() -> None:
 
 
 def test_weights_stay_bounded_and_read_only() -> None:
-    learner = NullLearner(5, 16, gradient=True)
+    learner = StubLearner(5, 16, gradient=True)
     weights = learner.initial_weights(1)
     for seed in range(500):
         [result] = learner.train_many([TrainingJob(JobId(0, 0, seed), 0, weights, seed)])
@@ -56,7 +56,7 @@ def test_weights_stay_bounded_and_read_only() -> None:
 
 
 def test_the_target_is_out_of_reach() -> None:
-    learner = NullLearner(5, 16)
+    learner = StubLearner(5, 16)
     for seed in range(20):
         evaluation = learner.evaluate(learner.initial_weights(seed))
         assert 0 <= evaluation.metric <= 1
@@ -64,7 +64,7 @@ def test_the_target_is_out_of_reach() -> None:
 
 
 def test_start_weights_are_left_alone() -> None:
-    learner = NullLearner(5, 16)
+    learner = StubLearner(5, 16)
     start = learner.initial_weights(1)
     before = start.copy()
     learner.train_many([TrainingJob(JobId(0, 0, 0), 0, start, 1)])
@@ -72,7 +72,7 @@ def test_start_weights_are_left_alone() -> None:
 
 
 def test_shapes() -> None:
-    learner = NullLearner(7, 12)
+    learner = StubLearner(7, 12)
     assert learner.layout.size == 12
     assert learner.model_bytes == 48
     assert list(learner.samples) == [1] * 7
@@ -81,7 +81,7 @@ def test_shapes() -> None:
 
 def test_quick_enough_to_measure_events_with() -> None:
     """Below 5 microseconds a job is what is promised; the best of a few tries, as cores are shared."""
-    learner = NullLearner(5, 32)
+    learner = StubLearner(5, 32)
     jobs = jobs_of(learner, 1000)
     best = float("inf")
     for _ in range(20):

@@ -6,7 +6,7 @@ import pytest
 from learning_cases import fingerprints_elsewhere, run_python
 
 from async_hfl.core.errors import InternalError, SettingsError
-from async_hfl.learning import runtime
+from async_hfl.learning.engine import runtime
 
 
 def test_importing_does_not_import_jax() -> None:
@@ -15,7 +15,7 @@ def test_importing_does_not_import_jax() -> None:
     assert run_python(["-c", code], {}).strip() == "False"
 
 
-DEVICES = "from async_hfl.learning.backend import jax; print(jax.local_device_count(), jax.default_backend())"
+DEVICES = "from async_hfl.learning.engine.backend import jax; print(jax.local_device_count(), jax.default_backend())"
 
 
 def test_flags_of_the_user_win() -> None:

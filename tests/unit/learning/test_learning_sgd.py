@@ -11,8 +11,8 @@ from learning_cases import make_job, uneven_task, with_noise
 
 from async_hfl.core.randomness import scramble
 from async_hfl.core.weights import Weights
-from async_hfl.learning.recipe import Recipe
-from async_hfl.learning.task_learner import Task, TaskLearner
+from async_hfl.learning.engine.recipe import Recipe
+from async_hfl.learning.tasks.task_learner import Task, TaskLearner
 
 Floats = npt.NDArray[np.float64]
 SEED = 0xDEADBEEF12345678

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from learning_cases import RECIPE, fingerprint, mixed_jobs, uneven_task
 
-from async_hfl.core.far_vector import here
-from async_hfl.learning.activations import training_bytes
-from async_hfl.learning.backend import jax
-from async_hfl.learning.buckets import padded_jobs, padded_steps
-from async_hfl.learning.engine import Engine, EngineOptions
-from async_hfl.learning.resident import resident
-from async_hfl.learning.task_learner import TaskLearner
-from async_hfl.learning.trainer import Request
+from async_hfl.core.device_vector import here
+from async_hfl.learning.engine.backend import jax
+from async_hfl.learning.engine.device_data import resident
+from async_hfl.learning.engine.engine import Engine, EngineOptions
+from async_hfl.learning.engine.memory_estimate import training_bytes
+from async_hfl.learning.engine.padding import padded_jobs, padded_steps
+from async_hfl.learning.engine.trainer import Request
+from async_hfl.learning.tasks.task_learner import TaskLearner
 
 TOLERANCE = 1e-5
 """Of the weights' displacement, in float32 over a few dozen steps."""

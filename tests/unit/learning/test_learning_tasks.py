@@ -6,12 +6,12 @@ from learning_cases import RECIPE, make_job, uneven_task, with_noise
 
 from async_hfl.core.errors import DataError, SettingsError
 from async_hfl.core.learner import Learner
-from async_hfl.core.targets import Target
+from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import frozen
-from async_hfl.learning.known_target import known_target
-from async_hfl.learning.recipe import Recipe
-from async_hfl.learning.task_learner import TaskLearner
-from async_hfl.learning.tasks import TaskOptions, build_task
+from async_hfl.learning.engine.recipe import Recipe
+from async_hfl.learning.evaluation.metric_bounds import known_target
+from async_hfl.learning.tasks.catalogue import TaskOptions, build_task
+from async_hfl.learning.tasks.task_learner import TaskLearner
 
 
 def digits(devices: int = 60, seed: int = 1, gradient: bool = False) -> TaskLearner:

@@ -14,8 +14,8 @@ import async_hfl
 from async_hfl.core.errors import InternalError, UserError
 from async_hfl.core.learner import TrainingResult
 from async_hfl.core.weights import frozen
-from async_hfl.learning.together import Together
-from async_hfl.learning.trainer import Request, Trainer
+from async_hfl.learning.engine.shared_engine import SharedEngine
+from async_hfl.learning.engine.trainer import Request, Trainer
 
 
 def request(value: float) -> Request:
@@ -41,7 +41,7 @@ class Doubling:
         return [TrainingResult(frozen(2 * each.weights), 3, 1, 0.0, 0.0) for each in requests]
 
 
-def in_threads(together: Together, engine: Trainer, scripts: Sequence[Sequence[tuple[float, list[float]]]]) -> list:
+def in_threads(together: SharedEngine, engine: Trainer, scripts: Sequence[Sequence[tuple[float, list[float]]]]) -> list:
     """Each script: (seconds to dawdle, values to train) in turn; what came back, or the exception."""
     outcomes: list = [None] * len(scripts)
 
@@ -70,7 +70,7 @@ def in_threads(together: Together, engine: Trainer, scripts: Sequence[Sequence[t
 def test_runs_meet_and_each_gets_its_own() -> None:
     engine = Doubling()
     got = in_threads(
-        Together(3), engine, [[(0.0, [1, 2]), (0.05, [3])], [(0.02, [10])], [(0.0, [20]), (0.0, [30, 31])]]
+        SharedEngine(3), engine, [[(0.0, [1, 2]), (0.05, [3])], [(0.02, [10])], [(0.0, [20]), (0.0, [30, 31])]]
     )
     assert got == [[[2, 4], [6]], [[20]], [[40], [60, 62]]]
     assert engine.calls == [[1, 2, 10, 20], [3, 30, 31]]
@@ -81,18 +81,18 @@ def test_who_meets_whom_does_not_depend_on_speed() -> None:
     for slow in range(3):
         engine = Doubling()
         scripts = [[(0.03 * (run == slow), [run * 10 + turn]) for turn in range(run + 1)] for run in range(3)]
-        in_threads(Together(3), engine, scripts)
+        in_threads(SharedEngine(3), engine, scripts)
         seen.append(engine.calls)
     assert seen[0] == seen[1] == seen[2] == [[0, 10, 20], [11, 21], [22]]
 
 
 def test_a_failure_reaches_everyone_who_waited() -> None:
-    got = in_threads(Together(2), Doubling(), [[(0.0, [13.0])], [(0.0, [1.0])]])
+    got = in_threads(SharedEngine(2), Doubling(), [[(0.0, [13.0])], [(0.0, [1.0])]])
     assert all(isinstance(outcome, ValueError) for outcome in got)
 
 
 def test_a_run_that_has_left_cannot_come_back() -> None:
-    together = Together(1)
+    together = SharedEngine(1)
     door = together.trainer(0, "engine", Doubling)
     together.leave(0)
     with pytest.raises(InternalError, match="has left"):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from async_hfl.core.errors import DataError
-from async_hfl.learning.local_data import read_local_samples
-from async_hfl.learning.samples import Samples, Scaling
+from async_hfl.learning.datasets.local_data import read_local_samples
+from async_hfl.learning.datasets.samples import Samples, Scaling
 
 FLOATS = Samples(np.zeros((4, 6), np.float32), np.zeros(4, np.int32))
 IMAGES = Samples(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from async_hfl.learning.objectives import regression
+from async_hfl.learning.evaluation.objectives import regression
 
 OUTPUTS = np.array([[1.0, 2.0], [0.0, 0.0], [9.0, 9.0]], dtype=np.float32)
 TARGETS = np.array([[0.0, 4.0], [0.0, 2.0], [0.0, 0.0]], dtype=np.float32)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from async_hfl.core.errors import InternalError
-from async_hfl.learning.backend import Array, jax, jnp, lax
+from async_hfl.learning.engine.backend import Array, jax, jnp, lax
 from async_hfl.learning.models import blocks
 from async_hfl.learning.models.convolution import batch_last, biased_max_pool, convolution
 from async_hfl.learning.models.lstm import character_lstm

@@ -12,13 +12,13 @@ from learning_cases import make_job
 
 from async_hfl import OwnTask
 from async_hfl.core.errors import TaskError
-from async_hfl.core.targets import Target
+from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import frozen
-from async_hfl.learning.backend import jax, jnp
+from async_hfl.learning.engine.backend import jax, jnp
+from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.own.build import own_task
-from async_hfl.learning.own.given import devices_given, given_task
-from async_hfl.learning.recipe import Recipe
-from async_hfl.learning.task_learner import Task, TaskLearner
+from async_hfl.learning.own.load_task import devices_given, given_task
+from async_hfl.learning.tasks.task_learner import Task, TaskLearner
 
 NAME = "my.py:task"
 RANDOM = np.random.default_rng(1)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_hfl.core.errors import DataError, SettingsError
+from async_hfl.learning.datasets.samples import Dataset, Samples
 from async_hfl.learning.partition import (
     PARTITIONERS,
     Rows,
@@ -24,8 +25,7 @@ from async_hfl.learning.partition import (
     pathological,
     shard,
 )
-from async_hfl.learning.partition.hands import Deck
-from async_hfl.learning.samples import Dataset, Samples
+from async_hfl.learning.partition.dealing import Deck
 
 SEEDS = st.integers(0, 2**32)
 

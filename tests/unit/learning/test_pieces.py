@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_hfl.learning.pieces import cut, piece_of
+from async_hfl.learning.engine.plans.step_chunks import cut, piece_of
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from async_hfl.core.errors import SettingsError
 from async_hfl.learning.partition import Rows, deal_by_class
-from async_hfl.learning.refresh import Refresh, refreshed
+from async_hfl.learning.tasks.refresh import Refresh, refreshed
 
 CLASSES = 5
 TARGETS = np.random.default_rng(1).permutation(np.repeat(np.arange(CLASSES, dtype=np.int32), 80))

@@ -20,12 +20,12 @@ from learning_cases import fingerprint, make_job
 
 from async_hfl.core.errors import TaskError
 from async_hfl.core.learner import Learner, TrainingJob
-from async_hfl.core.targets import Target
+from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import Weights, frozen
+from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.pytorch.learner import TorchLearner
 from async_hfl.learning.pytorch.processes import Processes
 from async_hfl.learning.pytorch.task import TorchTask
-from async_hfl.learning.recipe import Recipe
 
 RECIPE = Recipe(3, 8, 0.05, momentum=0.9, weight_decay=0.02, proximal_weight=0.3, gradient=True)
 HERE = str(Path(__file__).parent)
@@ -99,9 +99,9 @@ def transposed(weights: Weights) -> Weights:
 
 def test_trains_as_the_engine_does(made: Callable[..., TorchLearner]) -> None:
     """Same data, same order of batches, same update: equal but for rounding."""
+    from async_hfl.learning.evaluation.objectives import classification
     from async_hfl.learning.models.mlp import mlp
-    from async_hfl.learning.objectives import classification
-    from async_hfl.learning.task_learner import Task, TaskLearner
+    from async_hfl.learning.tasks.task_learner import Task, TaskLearner
 
     theirs = made()
     data = theirs.data

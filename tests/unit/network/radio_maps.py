@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from async_hfl.network.places import Places
-from async_hfl.network.radio_links import Air
+from async_hfl.network.radio.links import Air
+from async_hfl.network.radio.places import Places
 
 
 def places(*points: tuple[float, ...], first_key: int = 0) -> Places:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from async_hfl.core.errors import DataError, SettingsError
-from async_hfl.network.device_profiles import (
+from async_hfl.network.fleet import (
     CPU_CLASSES,
     DeviceProfile,
     Fleet,

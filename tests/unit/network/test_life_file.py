@@ -9,8 +9,8 @@ import pytest
 
 from async_hfl.core.errors import DataError
 from async_hfl.core.topology import feasible_links
-from async_hfl.network.life import Change, checked
-from async_hfl.network.life_file import read_life, read_schedule
+from async_hfl.network.outages.plan import Change, checked
+from async_hfl.network.outages.schedule_file import read_life, read_schedule
 
 LINKS = feasible_links(3, 2, np.array([0, 1, 1, 2]), np.array([0, 0, 1, 1]), np.full(4, 10.0))
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.network.medium import SharedMedium
+from async_hfl.network.radio.medium import SharedMedium
 
 
 def test_alone_it_takes_its_airtime() -> None:

@@ -6,7 +6,7 @@ import pytest
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.topology import feasible_links
 from async_hfl.network.bandwidth import TIGHT, demand, gateway_load, share_of_demand
-from async_hfl.network.nycmesh_paper import ComputeFile, nycmesh_paper
+from async_hfl.network.topologies.nycmesh_paper import ComputeFile, nycmesh_paper
 
 # device 0: gateway 0 in 10 s or 1 in 20 s; device 1: gateway 1 in 5 s; device 2: gateways 0 and 1 in 4 s alike
 LINKS = feasible_links(

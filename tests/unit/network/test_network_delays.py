@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.topology import feasible_links
+from async_hfl.network.delays.fixed import CONTROL_BYTES, FixedDelays
+from async_hfl.network.delays.rates import RateDelays
 from async_hfl.network.description import DelayModel
-from async_hfl.network.fixed_delays import CONTROL_BYTES, FixedDelays
 from async_hfl.network.link_lookup import LinkLookup, compact
-from async_hfl.network.rate_delays import RateDelays
 
 # device 0 - gateway 2; device 1 - gateways 0, 1; device 2 - none
 LINKS = feasible_links(3, 3, np.array([0, 1, 1]), np.array([2, 0, 1]), np.ones(3))

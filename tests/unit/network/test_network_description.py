@@ -5,10 +5,10 @@ import pytest
 
 from async_hfl.core.errors import DataError
 from async_hfl.core.topology import feasible_links
+from async_hfl.network.delays.rates import RateDelays
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.link_lookup import LinkLookup, compact
 from async_hfl.network.positions import MapFrame, Positions
-from async_hfl.network.rate_delays import RateDelays
 
 LINKS = feasible_links(2, 3, np.array([0, 1, 1]), np.array([2, 0, 1]), np.array([5.0, 6.0, 7.0]))
 DELAYS = RateDelays(

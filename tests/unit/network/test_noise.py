@@ -8,11 +8,11 @@ import pytest
 from async_hfl.core.errors import InvariantViolation, SettingsError
 from async_hfl.core.randomness import stream_seed
 from async_hfl.core.topology import feasible_links
+from async_hfl.network.delays.noise import NoiseFactors
+from async_hfl.network.delays.noisy import NoiseSpread, NoisyDelays
+from async_hfl.network.delays.rates import RateDelays
 from async_hfl.network.description import DelayModel
 from async_hfl.network.link_lookup import LinkLookup, compact
-from async_hfl.network.noise import NoiseFactors
-from async_hfl.network.noisy_delays import NoiseSpread, NoisyDelays
-from async_hfl.network.rate_delays import RateDelays
 
 
 def test_mean_one_and_the_asked_spread() -> None:

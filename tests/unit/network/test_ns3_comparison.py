@@ -14,8 +14,8 @@ from async_hfl.network.ns3.ask import ask
 from async_hfl.network.ns3.comparison import TimeDifference, compare, comparison_lines
 from async_hfl.network.ns3.grid import STAGGER_S, WifiCase, WifiTimes, times, wifi_cases
 from async_hfl.network.ns3.prediction import predicted
-from async_hfl.network.propagation.hybrid_buildings import path_loss, straight_line
-from async_hfl.network.propagation.surroundings import Surroundings
+from async_hfl.network.radio.propagation.hybrid_buildings import path_loss, straight_line
+from async_hfl.network.radio.propagation.surroundings import Surroundings
 
 
 def stand_in(slower: float, worse_db: float) -> Any:

@@ -7,13 +7,13 @@ import pytest
 from radio_maps import minute, straight_air
 
 from async_hfl.core.errors import SettingsError
-from async_hfl.network.air import air
-from async_hfl.network.mesh_sites import mesh_sites
-from async_hfl.network.nycmesh import choose_gateways, nycmesh
-from async_hfl.network.propagation.surroundings import Surroundings
-from async_hfl.network.radio_links import Air, LinkRules
-from async_hfl.network.wifi.goodput import Wifi
-from async_hfl.network.wifi.radio import Radio
+from async_hfl.network.radio.air import air
+from async_hfl.network.radio.links import Air, LinkRules
+from async_hfl.network.radio.propagation.surroundings import Surroundings
+from async_hfl.network.radio.wifi.goodput import Wifi
+from async_hfl.network.radio.wifi.radio import Radio
+from async_hfl.network.topologies.mesh_sites import mesh_sites
+from async_hfl.network.topologies.nycmesh import choose_gateways, nycmesh
 
 MODEL = 600_000
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from async_hfl.core.errors import SettingsError
-from async_hfl.network.life import Change, LifePlan
-from async_hfl.network.on_off import FIRST_DRAW, Distribution, OnOff
+from async_hfl.network.outages.on_off import FIRST_DRAW, Distribution, OnOff
+from async_hfl.network.outages.plan import Change, OutagePlan
 
 MANY = 4000
 
@@ -27,7 +27,7 @@ def test_means_and_spreads_are_as_asked_for(distribution: Distribution, spread: 
 @pytest.mark.parametrize("distribution", ["exponential", "log-normal"])
 def test_the_same_share_is_down_at_any_time(distribution: Distribution) -> None:
     """Also at the start, and also when the first times run out: 1000 sources, followed for a while."""
-    plan = LifePlan(3, devices=OnOff(900.0, 100.0, distribution, 1.0))
+    plan = OutagePlan(3, devices=OnOff(900.0, 100.0, distribution, 1.0))
     waiting = {change.number: change for change in plan.beginnings({"device": 1000, "link": 0, "gateway": 0})}
     shares = []
     for at in (1.0, 50.0, 200.0, 800.0, 3000.0):
@@ -47,7 +47,7 @@ def test_a_draw_depends_on_nothing_else() -> None:
     others = {process.seconds(True, *which) for which in ((1, 2, 5), (2, 2, 5), (1, 3, 5), (1, 2, 6))}
     assert len(others) == 4
     change = Change(100.0, "gateway", 1, "up", 8)
-    plan = LifePlan(1, gateways=process)
+    plan = OutagePlan(1, gateways=process)
     assert plan.after(change) == plan.after(change)
     assert (plan.after(change).turn, plan.after(change).draw) == ("down", 9)
 

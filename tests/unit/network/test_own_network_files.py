@@ -10,11 +10,11 @@ import pytest
 from radio_maps import minute, straight_air
 
 from async_hfl.core.errors import DataError
-from async_hfl.network.delay_file import DelayMatrix
-from async_hfl.network.from_file import devices_in, network_of_delays, network_of_sites, read_own_network
-from async_hfl.network.radio_links import LinkRules
-from async_hfl.network.rated_network import Wire
-from async_hfl.network.site_file import OwnSites
+from async_hfl.network.files.delays import DelayMatrix
+from async_hfl.network.files.sites import OwnSites
+from async_hfl.network.radio.links import LinkRules
+from async_hfl.network.topologies.from_file import devices_in, network_of_delays, network_of_sites, read_own_network
+from async_hfl.network.topologies.rated_network import Wire
 
 HEAD = "name,role,x_m,y_m,height_m\n"
 SITES = HEAD + "hub,gateway,0,0,20\nfar,gateway,150,0,\na,device,10,0,2\nb,device,60,0,\n"

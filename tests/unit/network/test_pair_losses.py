@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from async_hfl.core.errors import DataError
-from async_hfl.network.pair_losses import loss_lines, pair_losses, read_pairs
-from async_hfl.network.propagation.surroundings import Surroundings
+from async_hfl.network.radio.pair_losses import loss_lines, pair_losses, read_pairs
+from async_hfl.network.radio.propagation.surroundings import Surroundings
 
 HEADER = "device_x_m,device_y_m,device_z_m,gateway_z_m\n"
 

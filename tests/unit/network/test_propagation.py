@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from async_hfl.core.errors import DataError, SettingsError
 from async_hfl.core.policies import Floats
-from async_hfl.network.propagation.hybrid_buildings import Indoors, path_loss, straight_line
-from async_hfl.network.propagation.indoors import Building, Rooms
-from async_hfl.network.propagation.itu_1411 import over_rooftops
-from async_hfl.network.propagation.shadowing import shadowing_deviation
-from async_hfl.network.propagation.surroundings import Surroundings
+from async_hfl.network.radio.propagation.hybrid_buildings import Indoors, path_loss, straight_line
+from async_hfl.network.radio.propagation.indoors import Building, Rooms
+from async_hfl.network.radio.propagation.itu_1411 import over_rooftops
+from async_hfl.network.radio.propagation.shadowing import shadowing_deviation
+from async_hfl.network.radio.propagation.surroundings import Surroundings
 
 PAPER = Surroundings()
 AT_5_GHZ = Surroundings(frequency_mhz=5180.0)

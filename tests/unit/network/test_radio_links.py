@@ -7,8 +7,8 @@ import pytest
 from radio_maps import places, straight_air
 
 from async_hfl.core.errors import DataError, SettingsError
-from async_hfl.network.places import Places
-from async_hfl.network.radio_links import LinkRules, best_links, shadowing
+from async_hfl.network.radio.links import LinkRules, best_links, shadowing
+from async_hfl.network.radio.places import Places
 
 EVERY = LinkRules(least_rate=10_000)
 

@@ -7,8 +7,8 @@ import pytest
 from radio_maps import minute, straight_air
 
 from async_hfl.core.errors import SettingsError
-from async_hfl.network.radio_links import LinkRules
-from async_hfl.network.random_geometric import Square, random_geometric
+from async_hfl.network.radio.links import LinkRules
+from async_hfl.network.topologies.random_geometric import Square, random_geometric
 
 MODEL = 10_000
 RULES = LinkRules(least_rate=1000, links=5)

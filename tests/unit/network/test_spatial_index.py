@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.network.spatial_index import GatewayGrid
+from async_hfl.network.radio.spatial_index import GatewayGrid
 
 
 def by_table(gateway_x: np.ndarray, gateway_y: np.ndarray, x: np.ndarray, y: np.ndarray, count: int) -> np.ndarray:

@@ -11,10 +11,10 @@ import pytest
 
 from async_hfl.core.errors import DataError, InvariantViolation
 from async_hfl.network.description import NetworkDescription
-from async_hfl.network.from_file import devices_in, read_own_network
-from async_hfl.network.rated_network import Wire
-from async_hfl.network.trace_network import trace_network
-from async_hfl.network.traces import COLUMNS, Trace, TraceRow, trace_rows, write_trace
+from async_hfl.network.files.traces import COLUMNS, Trace, TraceRow, trace_rows, write_trace
+from async_hfl.network.topologies.from_file import devices_in, read_own_network
+from async_hfl.network.topologies.rated_network import Wire
+from async_hfl.network.topologies.trace_network import trace_network
 
 HEAD = ",".join(COLUMNS) + "\n"
 TEXT = HEAD + (

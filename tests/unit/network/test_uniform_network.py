@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from async_hfl.core.errors import SettingsError
-from async_hfl.network.distinct_choices import distinct_gateways
-from async_hfl.network.rate_delays import RateDelays
-from async_hfl.network.uniform import UniformRanges, uniform
+from async_hfl.network.delays.rates import RateDelays
+from async_hfl.network.topologies.distinct_choices import distinct_gateways
+from async_hfl.network.topologies.uniform import UniformRanges, uniform
 
 MODEL = 290_000
 sizes = st.tuples(st.integers(1, 40), st.integers(1, 12)).flatmap(

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from async_hfl.core.errors import SettingsError
-from async_hfl.network.wifi.airtime import PLAIN_SEGMENTS, Segments, block_ack_s, data_s, frames_together
-from async_hfl.network.wifi.contention import FIRST_WINDOW, contention
-from async_hfl.network.wifi.error_rate import frame_success
-from async_hfl.network.wifi.goodput import (
+from async_hfl.network.radio.wifi.airtime import PLAIN_SEGMENTS, Segments, block_ack_s, data_s, frames_together
+from async_hfl.network.radio.wifi.contention import FIRST_WINDOW, contention
+from async_hfl.network.radio.wifi.error_rate import frame_success
+from async_hfl.network.radio.wifi.goodput import (
     Wifi,
     clean_goodput,
     cycle_s,
@@ -23,8 +23,8 @@ from async_hfl.network.wifi.goodput import (
     startup_s,
     upload_goodput,
 )
-from async_hfl.network.wifi.modes import control_rate, modes
-from async_hfl.network.wifi.radio import Radio, noise_dbm, snr_db
+from async_hfl.network.radio.wifi.modes import control_rate, modes
+from async_hfl.network.radio.wifi.radio import Radio, noise_dbm, snr_db
 
 SLOWEST = modes()[0]
 

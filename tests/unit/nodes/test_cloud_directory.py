@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from async_hfl.core.errors import DataError
-from async_hfl.core.messages import DeviceKnowledge, Report
+from async_hfl.core.maths.staleness import StalenessDiscount
+from async_hfl.core.maths.targets import Target
 from async_hfl.core.policies import Association
-from async_hfl.core.staleness import StalenessDiscount
-from async_hfl.core.targets import Target
+from async_hfl.core.protocol.messages import DeviceKnowledge, Report
 from async_hfl.core.topology import feasible_links
-from async_hfl.nodes.cloud_directory import Registry, new_directory
-from async_hfl.nodes.cloud_state import Directory, Membership
-from async_hfl.nodes.rules import CloudRules
+from async_hfl.nodes.cloud.association_table import Registry, new_directory
+from async_hfl.nodes.cloud.state import Directory, Membership
+from async_hfl.nodes.config import CloudConfig
 
 # Devices 0 and 1 reach both gateways, device 2 only the second; device 1 is three times slower over gateway 0.
 DEVICE, GATEWAY = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 0, 1, 1])
@@ -21,7 +21,7 @@ LATENCY = np.array([10.0, 20.0, 60.0, 20.0, 40.0])
 
 
 def registry(gradient: str = "update", utility_scale: str = "mean", link_stretch: float = np.inf) -> Registry:
-    rules = CloudRules(
+    config = CloudConfig(
         gateways=2,
         epochs=10,
         epochs_after_target=0,
@@ -47,11 +47,11 @@ def registry(gradient: str = "update", utility_scale: str = "mean", link_stretch
         target=Target("accuracy", 0.9),
         seed=1,
     )
-    return Registry(feasible_links(3, 2, DEVICE, GATEWAY, LATENCY), rules)
+    return Registry(feasible_links(3, 2, DEVICE, GATEWAY, LATENCY), config)
 
 
 def directory_of(made: Registry) -> Directory:
-    return new_directory(made.links, made.rules, np.array([10, 20, 30]))
+    return new_directory(made.links, made.config, np.array([10, 20, 30]))
 
 
 def members() -> list[Membership]:
@@ -136,14 +136,14 @@ def test_rights_are_given_once_and_move_by_release() -> None:
     directory, all_live = directory_of(made), members()
     moved, messages = made.apply(directory, all_live, answer(0, 1, 1))
     assert moved == [(0, 0), (1, 1), (2, 1)]
-    assert {gateway: [g.device for g in message.grants] for gateway, message in messages.items()} == {0: [0], 1: [1, 2]}
+    assert {gateway: [g.device for g in message.leases] for gateway, message in messages.items()} == {0: [0], 1: [1, 2]}
     # Nothing moves: nobody is told, but the version grows.
     assert made.apply(directory, all_live, answer(0, 1, 1)) == ([], {})
     assert directory.version == 2
     # Device 1 moves: both hear of it, and the right stays where it is.
     moved, messages = made.apply(directory, all_live, answer(0, 0, 1))
     assert moved == [(1, 0)]
-    assert {gateway: (message.devices, message.grants) for gateway, message in messages.items()} == {
+    assert {gateway: (message.devices, message.leases) for gateway, message in messages.items()} == {
         0: ((0, 1), ()),
         1: ((2,), ()),
     }
@@ -151,7 +151,7 @@ def test_rights_are_given_once_and_move_by_release() -> None:
     right = next(g for g in made.warm_up(directory_of(made), 1, [1])[0])  # number 1, as the one given above
     granted = made.released(directory, all_live, right, 1)
     assert granted is not None
-    assert (granted.grant.device, granted.grant.number, granted.grant.version) == (1, 2, 3)
+    assert (granted.lease.device, granted.lease.number, granted.lease.version) == (1, 2, 3)
     assert directory.holder.tolist() == [0, 0, 1]
     # Once given back it cannot be given back again.
     assert made.released(directory, all_live, right, 1) is None
@@ -168,7 +168,7 @@ def test_a_right_nobody_may_have_waits_for_the_next_association() -> None:
     _, messages = made.apply(directory, some_live, answer(0, 1, 1))
     assert messages == {}
     _, messages = made.apply(directory, some_live, answer(1, 1, 1))
-    assert [grant.device for grant in messages[1].grants] == [0]
+    assert [lease.device for lease in messages[1].leases] == [0]
     assert messages[1].devices == (0, 1, 2)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from async_hfl.core.effects import Effect, Send, SetTimer
-from async_hfl.core.events import Event, PeerJoined, PeerLost, Received, Returned, Started, TimerFired
 from async_hfl.core.identifiers import CLOUD, gateway_address
-from async_hfl.core.messages import Alive, Hello, Report
-from async_hfl.core.plain import Plain
-from async_hfl.nodes.delivery import RESEND, Arrived, Packet, Receipt, ReliableNode, TransferOver, Transmit
+from async_hfl.core.protocol.effects import Effect, Send, SetTimer
+from async_hfl.core.protocol.events import Event, PeerJoined, PeerLost, Received, Returned, Started, TimerFired
+from async_hfl.core.protocol.messages import Alive, Hello, Report
+from async_hfl.core.serialization import Plain
+from async_hfl.nodes.reliability.delivery import RESEND, Arrived, Packet, Receipt, ReliableNode, TransferOver, Transmit
 
 PEER = gateway_address(1)
 RUN = 77

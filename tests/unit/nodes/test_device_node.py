@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from async_hfl.core.effects import Effect, Send, StartTraining, StopTraining
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.core.events import Received, Returned, Started, Trained
 from async_hfl.core.identifiers import JobId, gateway_address
 from async_hfl.core.learner import TrainingResult
-from async_hfl.core.messages import Alive, Finish, JobDropped, Probe, Train, Update
+from async_hfl.core.protocol.effects import Effect, Send, StartTraining, StopTraining
+from async_hfl.core.protocol.events import Received, Returned, Started, Trained
+from async_hfl.core.protocol.messages import Alive, Finish, JobDropped, Probe, Train, Update
 from async_hfl.core.weights import frozen
 from async_hfl.nodes.device import DeviceNode
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from stored_runs import stored
 
-from async_hfl.reports.comparison import Row, compare, table
+from async_hfl.reports.tables.comparison import Row, compare, table
 
 
 def printed(rows: list[Row], reference: str, width: int = 80) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_hfl.reports.curves import Curve, reached, thinned
+from async_hfl.reports.data.curves import Curve, reached, thinned
 
 
 def curve(values: list[float]) -> Curve:

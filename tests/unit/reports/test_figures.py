@@ -7,7 +7,7 @@ from pathlib import Path
 from stored_runs import stored
 
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.reports.figures import learning_curves
+from async_hfl.reports.figures.learning_curves import learning_curves
 
 
 def drawn(runs: list[RunDirectory], path: Path) -> tuple[int, int]:

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from async_hfl.core.holdings import Holdings, holdings
-from async_hfl.reports.holdings import draw_holdings, holdings_lines
+from async_hfl.core.data_distribution import DataDistribution, data_distribution
+from async_hfl.reports.figures.data_distribution import draw_holdings, holdings_lines
 
 TARGETS = np.array([0, 0, 1, 2, 2, 2, 0, 1])
 OWNED = [np.array([0, 1, 3]), np.array([2]), np.array([3, 4, 5])]
 
 
 def test_counted() -> None:
-    held = holdings("some/own.py:task", "iid", 1, OWNED, TARGETS, 4, ("cat", "dog"))
+    held = data_distribution("some/own.py:task", "iid", 1, OWNED, TARGETS, 4, ("cat", "dog"))
     assert held.counts.tolist() == [[2, 0, 1, 0], [0, 1, 0, 0], [0, 0, 3, 0]]
     assert held.class_names == ("cat", "dog", "2", "3")
     assert (held.samples, held.held) == (8, 6), "row 3 has two holders, rows 6 and 7 none"
@@ -30,17 +30,17 @@ def test_counted() -> None:
 
 
 def test_without_classes() -> None:
-    held = holdings("weather", "natural_id", 1, OWNED, np.zeros((8, 2)), 0)
+    held = data_distribution("weather", "natural_id", 1, OWNED, np.zeros((8, 2)), 0)
     assert held.counts.tolist() == [[3], [1], [3]]
     assert held.short_name == "weather"
     assert len(holdings_lines(held)) == 2
 
 
-def many(devices: int, classes: int, most: int) -> Holdings:
+def many(devices: int, classes: int, most: int) -> DataDistribution:
     counts = np.random.default_rng(1).integers(0, most, (devices, classes))
     counts[:, 0] += 1
     names = tuple(map(str, range(classes))) if classes > 1 else ()
-    return Holdings("made-up", "iid", 1, counts, names, int(counts.sum()), int(counts.sum()))
+    return DataDistribution("made-up", "iid", 1, counts, names, int(counts.sum()), int(counts.sum()))
 
 
 @pytest.mark.parametrize(
@@ -58,5 +58,5 @@ def test_drawn(tmp_path: Path, devices: int, classes: int, most: int) -> None:
 
 def test_signs_that_matplotlib_would_read_as_formulas(tmp_path: Path) -> None:
     counts = np.ones((2, 4), dtype=np.int64)
-    draw_holdings(Holdings("signs", "iid", 1, counts, ("$", "\n", " ", "_^"), 8, 8), tmp_path / "signs.svg")
+    draw_holdings(DataDistribution("signs", "iid", 1, counts, ("$", "\n", " ", "_^"), 8, 8), tmp_path / "signs.svg")
     assert "<svg" in (tmp_path / "signs.svg").read_text()

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from async_hfl.assembly.network_showing import last_association, network_by_name
-from async_hfl.network.nycmesh_paper import nycmesh_paper
-from async_hfl.network.uniform import uniform
-from async_hfl.reports import network_view as module
-from async_hfl.reports.delay_figure import longer_than
-from async_hfl.reports.map_colours import FEW, gateway_colours
-from async_hfl.reports.network_figure import draw_network
-from async_hfl.reports.network_page import write_network_page
-from async_hfl.reports.network_show import find_network, network_lines
-from async_hfl.reports.network_view import NetworkView, network_view, tail
+from async_hfl.assembly.runs.shown_network import last_association, network_by_name
+from async_hfl.network.topologies.nycmesh_paper import nycmesh_paper
+from async_hfl.network.topologies.uniform import uniform
+from async_hfl.reports.data import network_view as module
+from async_hfl.reports.data.network_view import NetworkView, network_view, tail
+from async_hfl.reports.figures.delays import longer_than
+from async_hfl.reports.figures.map_colours import FEW, gateway_colours
+from async_hfl.reports.figures.network import draw_network
+from async_hfl.reports.pages.network_page import write_network_page
+from async_hfl.reports.terminal.network_show import find_network, network_lines
 
 MODEL = 600_000
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from async_hfl.reports.journal_columns import Columns, Jobs
-from async_hfl.reports.run_data import MOST_BARS, device_data, life_data
-from async_hfl.reports.run_map import MOST_STEPS, association_steps
-from async_hfl.reports.run_timeline import MOST_DEVICES, MOST_GATEWAYS, MOST_JOBS, timeline_data
+from async_hfl.reports.data.journal_columns import Columns, Jobs
+from async_hfl.reports.data.run_data import MOST_BARS, device_data, life_data
+from async_hfl.reports.data.run_map import MOST_STEPS, association_steps
+from async_hfl.reports.data.run_timeline import MOST_DEVICES, MOST_GATEWAYS, MOST_JOBS, timeline_data
 
 
 def columns(gateway: list[int], device: list[int], **more: object) -> Columns:

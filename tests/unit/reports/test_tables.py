@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from async_hfl.core.errors import UserError
-from async_hfl.reports.tables import (
+from async_hfl.reports.tables.table import (
     Column,
     Spread,
     Table,

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 from stored_runs import MANIFEST, summary
 
-from async_hfl.assembly.settings import Settings
-from async_hfl.reports.terminal import RunView, print_summary
+from async_hfl.assembly.settings.schema import Settings
+from async_hfl.reports.terminal.run_view import RunView, print_summary
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from async_hfl.core.events import Started, TimerFired
+from async_hfl.core.protocol.events import Started, TimerFired
 from async_hfl.simulation.event_queue import EventQueue
 
 

@@ -9,27 +9,27 @@ from typing import Any
 
 import pytest
 
-from async_hfl.assembly.build import build
-from async_hfl.assembly.loading import compose
-from async_hfl.assembly.simulated_run import session_for
+from async_hfl.assembly.build.simulation import build
+from async_hfl.assembly.runs.simulated_run import session_for
+from async_hfl.assembly.settings.loading import compose
 from async_hfl.core.errors import InternalError
 from async_hfl.core.identifiers import JobId
-from async_hfl.core.learner import Ahead, Evaluation, Results, TrainingJob
+from async_hfl.core.learner import Evaluation, PrefetchPolicy, Results, TrainingJob
 from async_hfl.core.weights import Weights
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.learning.null import NullLearner
-from async_hfl.nodes.cloud import CloudNode
-from async_hfl.simulation.session import Progress, Session
+from async_hfl.learning.tasks.stub_learner import StubLearner
+from async_hfl.nodes.cloud.node import CloudNode
+from async_hfl.simulation.recorded_run import Progress, Session
 
 SIZE, DEVICES = 50, 8
 APART = {"wall_s", "training"}
 """How long it took, and in which calls: a run that is told late makes others."""
 
 
-class InTurn(NullLearner):
+class InTurn(StubLearner):
     """Evaluates while the simulation goes on, and says how many models were made before each answer."""
 
-    ahead = Ahead(3, 0.0, 2, in_turn=True)
+    ahead = PrefetchPolicy(3, 0.0, 2, in_turn=True)
 
     def __init__(self, gradient: bool, threshold: float) -> None:
         super().__init__(DEVICES, SIZE, gradient=gradient, threshold=threshold)
@@ -53,7 +53,7 @@ def session_of(folder: Path, method: str, more: Sequence[str], *, aside: bool, b
     overrides = [f"task.devices={DEVICES}", f"task.model_size={SIZE}", "network.gateways=2", "gateway.epochs=4", *more]
     settings = compose(task="null", network="uniform", method=method, preset=None, seed=1, overrides=overrides).settings
     world = build(settings, 1).world
-    world.cloud.rules = replace(world.cloud.rules, target=replace(world.cloud.rules.target, best=best))
+    world.cloud.config = replace(world.cloud.config, target=replace(world.cloud.config.target, best=best))
     if aside:
         gradient = world.learner.train_many([TrainingJob(JobId(0, 1, 0), 0, world.cloud.state.weights, 0)])[0].gradient
         world = replace(world, learner=InTurn(gradient is not None, settings.task.target))

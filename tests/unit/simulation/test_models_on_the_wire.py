@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from async_hfl.assembly.build import build
-from async_hfl.assembly.settings import LifeSection, NetworkSection, Settings, TaskSection, TransferSection
+from async_hfl.assembly.build.simulation import build
+from async_hfl.assembly.settings.schema import LifeSection, NetworkSection, Settings, TaskSection, TransferSection
 from async_hfl.encoding.rounding import to_half
 from async_hfl.simulation.simulator import Simulator
 
@@ -50,8 +50,8 @@ def simulated(
 
     simulator.run(enough)
     under_way = [getattr(what, "message", None) for *_, what in simulator.queue.heap]
-    if simulator.carriage is not None:
-        under_way += [transfer.message for transfer in simulator.carriage.transfers._underway.values()]
+    if simulator.watched_delivery is not None:
+        under_way += [transfer.message for transfer in simulator.watched_delivery.transfers._underway.values()]
     found = [message.weights for message in under_way if hasattr(message, "weights")]
     return journal, found, built.world
 

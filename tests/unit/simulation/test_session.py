@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from async_hfl import api
-from async_hfl.assembly.loading import available
+from async_hfl.assembly.settings.loading import available
 from async_hfl.core.identifiers import Address
-from async_hfl.simulation.session import EPOCHS, UPDATES_PER_DEVICE, Progress
+from async_hfl.simulation.recorded_run import EPOCHS, UPDATES_PER_DEVICE, Progress
 
 DEVICES = 6
 SETTINGS = [

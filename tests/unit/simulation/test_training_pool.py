@@ -9,12 +9,12 @@ import pytest
 
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId
-from async_hfl.core.learner import Ahead, Evaluation, Results, TrainingJob, TrainingResult
+from async_hfl.core.learner import Evaluation, PrefetchPolicy, Results, TrainingJob, TrainingResult
 from async_hfl.core.weights import Weights, frozen
-from async_hfl.learning.null import NullLearner
+from async_hfl.learning.tasks.stub_learner import StubLearner
 from async_hfl.simulation.training_pool import TrainingPool
 
-LEARNER = NullLearner(8, 4, gradient=True)
+LEARNER = StubLearner(8, 4, gradient=True)
 
 
 def job(number: int) -> TrainingJob:
@@ -94,7 +94,7 @@ def test_a_snapshot_goes_on_with_the_same_results_and_counts(batching: bool, chu
 
 def test_a_slow_device_does_not_keep_the_models_of_all_others() -> None:
     """Results of one call share its memory; once few of them wait, those are copied out."""
-    learner = NullLearner(8, 5000, gradient=True)
+    learner = StubLearner(8, 5000, gradient=True)
     pool = TrainingPool(learner, batching=True)
     start = frozen(np.zeros(5000, np.float32))
     jobs = [TrainingJob(JobId(0, 1, number), number, start, number) for number in range(8)]
@@ -114,10 +114,10 @@ def test_a_slow_device_does_not_keep_the_models_of_all_others() -> None:
         assert (result.gradient == right.gradient).all()
 
 
-class Early(NullLearner):
+class Early(StubLearner):
     """Says when a call begins and when it is collected."""
 
-    def __init__(self, ahead: Ahead | None) -> None:
+    def __init__(self, ahead: PrefetchPolicy | None) -> None:
         super().__init__(8, 4, gradient=True)
         self.ahead = ahead
         self.story: list[tuple[str, list[int]]] = []
@@ -142,7 +142,7 @@ class Early(NullLearner):
         return answer
 
 
-def ahead_of(ahead: Ahead | None, count: int) -> tuple[Early, TrainingPool]:
+def ahead_of(ahead: PrefetchPolicy | None, count: int) -> tuple[Early, TrainingPool]:
     learner = Early(ahead)
     pool = TrainingPool(learner, batching=True)
     for number in range(count):
@@ -151,14 +151,14 @@ def ahead_of(ahead: Ahead | None, count: int) -> tuple[Early, TrainingPool]:
 
 
 def test_with_nothing_to_go_on_with_no_call_begins_before_it_is_due() -> None:
-    learner, pool = ahead_of(Ahead(2, 0.0, 4), 5)
+    learner, pool = ahead_of(PrefetchPolicy(2, 0.0, 4), 5)
     assert learner.story == []
     pool.result(job(0).job)
     assert learner.story == [("begin", [0, 1, 2, 3, 4]), ("collect", [0, 1, 2, 3, 4])]
 
 
 def test_as_soon_as_enough_jobs_wait_they_begin_and_are_collected_when_one_is_due() -> None:
-    learner, pool = ahead_of(Ahead(2, 0.0, 2), 4)
+    learner, pool = ahead_of(PrefetchPolicy(2, 0.0, 2), 4)
     pool.result(job(0).job)
     learner.story.clear()
     for number in range(4, 11):
@@ -178,7 +178,7 @@ def test_as_soon_as_enough_jobs_wait_they_begin_and_are_collected_when_one_is_du
 
 
 def test_a_job_that_waits_and_is_due_takes_all_others_that_wait_along() -> None:
-    learner, pool = ahead_of(Ahead(3, 0.0, 4), 3)
+    learner, pool = ahead_of(PrefetchPolicy(3, 0.0, 4), 3)
     pool.result(job(0).job)
     learner.story.clear()
     for number in (3, 4, 5, 6, 7):
@@ -188,7 +188,7 @@ def test_a_job_that_waits_and_is_due_takes_all_others_that_wait_along() -> None:
 
 
 def test_a_share_of_all_that_is_under_way() -> None:
-    learner, pool = ahead_of(Ahead(1, 0.5, 4), 4)
+    learner, pool = ahead_of(PrefetchPolicy(1, 0.5, 4), 4)
     pool.result(job(0).job)
     learner.story.clear()
     for number in (4, 5, 6):
@@ -205,13 +205,13 @@ def test_a_learner_that_gains_nothing_by_beginning_early() -> None:
 
 
 def test_a_snapshot_waits_for_what_has_begun() -> None:
-    learner, pool = ahead_of(Ahead(2, 0.0, 2), 2)
+    learner, pool = ahead_of(PrefetchPolicy(2, 0.0, 2), 2)
     pool.result(job(0).job)
     for number in (2, 3, 4):
         pool.expect(job(number))
     parts = list(pool.snapshot(100))
     assert learner.story[-3:] == [("collect", [2, 3]), ("begin", [4]), ("collect", [4])]
-    restored = TrainingPool(Early(Ahead(2, 0.0, 2)), batching=True)
+    restored = TrainingPool(Early(PrefetchPolicy(2, 0.0, 2)), batching=True)
     restored.restore(parts)
     for number in (1, 2, 3, 4):
         assert restored.result(job(number).job).weights.tolist() == pool.result(job(number).job).weights.tolist()
@@ -223,7 +223,7 @@ def test_a_snapshot_waits_for_what_has_begun() -> None:
 
 def in_turn(count: int) -> tuple[Early, TrainingPool]:
     """Two jobs begin a call, and there are two calls at most. Results of 1, 2 and 3 are left."""
-    learner, pool = ahead_of(Ahead(2, 0.0, 2, in_turn=True), 4)
+    learner, pool = ahead_of(PrefetchPolicy(2, 0.0, 2, in_turn=True), 4)
     pool.result(job(0).job)
     learner.story.clear()
     for number in range(4, 4 + count):
@@ -301,8 +301,8 @@ def test_what_was_collected_before_an_evaluation_is_answered_is_not_collected_ag
     assert learner.story == [("begin", [4, 5]), ("evaluate", []), ("collect", [4, 5]), ("answer", [])]
 
 
-@pytest.mark.parametrize("ahead", [Ahead(2, 0.0, 2), None])
-def test_who_evaluates_while_calls_are_under_way_just_does_so(ahead: Ahead | None) -> None:
+@pytest.mark.parametrize("ahead", [PrefetchPolicy(2, 0.0, 2), None])
+def test_who_evaluates_while_calls_are_under_way_just_does_so(ahead: PrefetchPolicy | None) -> None:
     learner, pool = ahead_of(ahead, 2)
     pool.result(job(0).job)
     for number in (2, 3, 4):
@@ -315,7 +315,7 @@ def test_who_evaluates_while_calls_are_under_way_just_does_so(ahead: Ahead | Non
 
 
 def test_who_trains_one_by_one_just_evaluates() -> None:
-    learner = Early(Ahead(4, 0.0, 2, in_turn=True))
+    learner = Early(PrefetchPolicy(4, 0.0, 2, in_turn=True))
     pool = TrainingPool(learner, batching=False)
     for number in range(3):
         pool.expect(job(number))

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from async_hfl.core import messages as m
 from async_hfl.core.identifiers import CLOUD, Address, JobId, device_address, gateway_address
-from async_hfl.core.traffic import HEADER_BYTES
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.traffic import HEADER_BYTES
 from async_hfl.core.weights import frozen
 from async_hfl.network.description import SharedAir
-from async_hfl.simulation.device_times import DeviceTimes
+from async_hfl.simulation.accounting.byte_counts import ByteCounts
+from async_hfl.simulation.accounting.device_times import DeviceTimes
 from async_hfl.simulation.event_queue import EventQueue
-from async_hfl.simulation.ledger import Ledger
-from async_hfl.simulation.transfers import AirDue, Transfers
+from async_hfl.simulation.transfers.transfers import AirDue, Transfers
 
 MODEL = 10_000
 G0, G1 = gateway_address(0), gateway_address(1)
@@ -51,7 +51,7 @@ class Air:
     """Two gateways, two devices; remembers what was booked."""
 
     def __init__(self, air: SharedAir | None, loss: float = 0.0, seed: int = 0) -> None:
-        self.queue, self.ledger, self.times = EventQueue(), Ledger(2, 2), DeviceTimes(2)
+        self.queue, self.byte_counts, self.times = EventQueue(), ByteCounts(2, 2), DeviceTimes(2)
         self.sent: list[tuple[Any, ...]] = []
         self.transfers = Transfers(
             self.queue,
@@ -59,7 +59,7 @@ class Air:
             air,
             2,
             MODEL,
-            self.ledger,
+            self.byte_counts,
             self.times,
             lambda *fields: self.sent.append(fields),
             loss,
@@ -133,7 +133,7 @@ def test_what_is_cut_off_counts_as_far_as_it_went(shared: bool) -> None:
     assert air.sent[0][5:] == (4.0, int(share * MODEL), 0, 0, int(share * HEADER_BYTES))
     assert air.times.transmit_s[1] == share * 10.0
     assert air.until() == [(12.0 if shared else 10.0, "d0")]
-    assert air.ledger.total == MODEL + HEADER_BYTES + int(share * MODEL) + int(share * HEADER_BYTES)
+    assert air.byte_counts.total == MODEL + HEADER_BYTES + int(share * MODEL) + int(share * HEADER_BYTES)
 
 
 def test_what_is_under_way_counts_as_far_as_it_has_gone() -> None:
@@ -150,12 +150,12 @@ def test_what_is_under_way_counts_as_far_as_it_has_gone() -> None:
     assert air.transfers.sent_so_far(7.0) == pytest.approx((0.975 * size, 0.875 * MODEL))
     # d0 has left the air at 12 and arrives at 14: nothing of it is missing, and nothing is booked yet.
     assert air.until(13.0) == []
-    assert air.ledger.total == 0
+    assert air.byte_counts.total == 0
     assert air.transfers.sent_so_far(13.0) == pytest.approx(((1.0 + 0.625 + 0.7) * size, 1.625 * MODEL))
     # What d1 has sent by 15 was 4 + 3 of its 8 s; what has arrived is in the ledger, not here.
     air.until(14.5)
     air.transfers.cut(14.5, CLOUD)
-    assert air.ledger.total == size + int(0.85 * MODEL) + int(0.85 * HEADER_BYTES)
+    assert air.byte_counts.total == size + int(0.85 * MODEL) + int(0.85 * HEADER_BYTES)
     assert air.transfers.sent_so_far(15.0) == pytest.approx((0.875 * size, 0.875 * MODEL))
     air.until()
     assert air.transfers.sent_so_far(100.0) == (0.0, 0.0)

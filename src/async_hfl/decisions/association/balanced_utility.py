@@ -23,8 +23,8 @@ from typing import ClassVar
 import numpy as np
 
 from async_hfl.core.policies import Association, AssociationProblem, Ints, Need, association_objective
-from async_hfl.decisions.balance import Balance
-from async_hfl.decisions.balancing import balanced
+from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem
+from async_hfl.decisions.solvers.assignment_solver import solve_assignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class BalancedUtility:
         if len(problem.link_device) == 0:
             return Association(gateway_of, 0.0, 0.0)
         balance, devices, gateways = utility_balance(problem)
-        answer = balanced(balance, target_gap=self.target_gap, effort=self.effort, seed=problem.seed)
+        answer = solve_assignment(balance, target_gap=self.target_gap, effort=self.effort, seed=problem.seed)
         gateway_of[devices] = np.append(gateways, -1)[balance.gateway[answer.used]]
         objective = association_objective(problem, gateway_of)
         return Association(gateway_of, objective, max(answer.bound, objective))
 
 
-def utility_balance(problem: AssociationProblem) -> tuple[Balance, Ints, Ints]:
+def utility_balance(problem: AssociationProblem) -> tuple[AssignmentProblem, Ints, Ints]:
     """The problem on the devices and gateways that have a link, with their numbers."""
     devices, device = np.unique(problem.link_device, return_inverse=True)
     gateways, gateway = np.unique(problem.link_gateway, return_inverse=True)
@@ -65,5 +65,7 @@ def utility_balance(problem: AssociationProblem) -> tuple[Balance, Ints, Ints]:
         device = device[order]
         gateway = np.concatenate((gateway, np.full(count, len(gateways))))[order]
         utility, load, bonus = (np.concatenate((column, none))[order] for column in (utility, load, bonus))
-    balance = Balance(len(devices), len(gateways), device, gateway, utility, load, bonus, problem.load_penalty)
+    balance = AssignmentProblem(
+        len(devices), len(gateways), device, gateway, utility, load, bonus, problem.load_penalty
+    )
     return balance, devices, gateways

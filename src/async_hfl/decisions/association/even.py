@@ -20,7 +20,7 @@ import numpy as np
 from async_hfl.core.policies import Association, AssociationProblem, Bools, Need, association_objective
 from async_hfl.core.topology import near_best
 from async_hfl.decisions.association.balanced_utility import utility_balance
-from async_hfl.decisions.balancing import balanced
+from async_hfl.decisions.solvers.assignment_solver import solve_assignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Even:
         kept = near_best(problem.link_device, usable, problem.link_round_latency, self.link_stretch)
         balance, devices, gateways = utility_balance(replace(_on(problem, kept), every_device=True))
         balance = replace(balance, utility=balance.load, load_penalty=0.5)
-        answer = balanced(balance, target_gap=self.target_gap, effort=self.effort, seed=problem.seed)
+        answer = solve_assignment(balance, target_gap=self.target_gap, effort=self.effort, seed=problem.seed)
         gateway_of[devices] = gateways[balance.gateway[answer.used]]
         return Association(gateway_of, association_objective(problem, gateway_of), np.inf)
 

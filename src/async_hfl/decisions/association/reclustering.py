@@ -26,7 +26,7 @@ import numpy as np
 
 from async_hfl.core.policies import Association, AssociationProblem, Floats, Ints, Need, association_objective
 from async_hfl.core.randomness import stream
-from async_hfl.decisions.transport import transported
+from async_hfl.decisions.solvers.transport import transported
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.policies import Floats, Ints, Need, Selection, SelectionProblem
-from async_hfl.decisions.selection.filling import Room, devices, fill, ranked
+from async_hfl.decisions.selection.capacity_fill import Room, devices, fill, ranked
 
 _BLOCK = 65_536
 """Numbers of each gradient at a time: in double precision whole ones would take gigabytes."""

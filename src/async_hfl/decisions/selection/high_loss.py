@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from async_hfl.core.policies import Need, Selection, SelectionProblem
-from async_hfl.decisions.selection.filling import Room, devices, fill, ranked
+from async_hfl.decisions.selection.capacity_fill import Room, devices, fill, ranked
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from async_hfl.core.policies import Need, Selection, SelectionProblem
-from async_hfl.decisions.selection.filling import Room, devices, fill, ranked
+from async_hfl.decisions.selection.capacity_fill import Room, devices, fill, ranked
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from async_hfl.core.policies import Bools, Floats, Ints, Need, Selection, SelectionProblem
-from async_hfl.decisions.selection.filling import Room, devices, fill, ranked, uniform_draws, weighted_order
+from async_hfl.decisions.selection.capacity_fill import Room, devices, fill, ranked, uniform_draws, weighted_order
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ import numpy as np
 
 from async_hfl.core.policies import Bools, Floats, Ints, Need, Selection, SelectionProblem
 from async_hfl.core.randomness import keyed_uniform
-from async_hfl.decisions.selection.filling import Room, devices, fill, ranked, uniform_draws, weighted_order
+from async_hfl.decisions.selection.capacity_fill import Room, devices, fill, ranked, uniform_draws, weighted_order
 
 Inside = Literal["high-loss", "random"]
 _TIER_DRAW = 3

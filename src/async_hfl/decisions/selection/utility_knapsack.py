@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from async_hfl.core.policies import Floats, Need, Selection, SelectionProblem
-from async_hfl.decisions.knapsack import knapsack
+from async_hfl.decisions.solvers.knapsack import knapsack
 
 _NOBODY = Selection((), 0.0, 0.0)
 

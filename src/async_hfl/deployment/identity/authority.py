@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from async_hfl.core.errors import IdentityError
 from async_hfl.deployment.identity import files
-from async_hfl.deployment.identity.contents import Contents, contents, now, requested
+from async_hfl.deployment.identity.certificate_info import Contents, contents, now, requested
 from async_hfl.deployment.identity.names import Identity, federation_name, identity, listed, server_host
 
 _CA_KEY = "ca.key"

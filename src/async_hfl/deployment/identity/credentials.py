@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives import serialization
 from async_hfl.core.errors import IdentityError, SettingsError
 from async_hfl.deployment.identity import files
 from async_hfl.deployment.identity.authority import check_issued, read_revoked
-from async_hfl.deployment.identity.contents import WARN_AHEAD, Contents, contents, now
-from async_hfl.deployment.identity.explaining import explain
+from async_hfl.deployment.identity.certificate_info import WARN_AHEAD, Contents, contents, now
 from async_hfl.deployment.identity.names import Caller, Identity, listed, server_host
-from async_hfl.deployment.membership import Role
+from async_hfl.deployment.identity.tls_diagnosis import explain
+from async_hfl.deployment.transport.admission import Role
 
 log = logging.getLogger("async_hfl.identity")
 Options = Sequence[tuple[str, Any]]

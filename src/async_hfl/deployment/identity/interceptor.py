@@ -15,7 +15,7 @@ import grpc
 from async_hfl.core.errors import IdentityError
 from async_hfl.deployment.identity.credentials import Credentials
 from async_hfl.deployment.identity.names import Caller
-from async_hfl.deployment.membership import Role
+from async_hfl.deployment.transport.admission import Role
 
 log = logging.getLogger("async_hfl.identity")
 _caller: ContextVar[Caller] = ContextVar("caller")

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import cast, get_args
 
 from async_hfl.core.errors import IdentityError
-from async_hfl.deployment.membership import Role
+from async_hfl.deployment.transport.admission import Role
 
 SCHEME = "async-hfl"
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from async_hfl.core.plain import Plain, to_plain
+from async_hfl.core.serialization import Plain, to_plain
 from async_hfl.deployment.store.encoding import Array, Arrays, Encoding, content
 
 _DIGEST_BYTES = 16

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary, finalize
 import msgspec
 import numpy as np
 
-from async_hfl.core.plain import Plain
+from async_hfl.core.serialization import Plain
 
 PAYLOAD_BYTES = 4096
 _SMALL, _REFERENCE = 1, 2

@@ -24,12 +24,12 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from async_hfl.core.plain import Plain, from_plain
-from async_hfl.core.records import Record
+from async_hfl.core.protocol.records import Record
+from async_hfl.core.serialization import Plain, from_plain
+from async_hfl.deployment.store.build_info import this_maker
 from async_hfl.deployment.store.effects_summary import Summarizer
 from async_hfl.deployment.store.encoding import Array, Arrays, Encoding, MissingPayload, Reference
 from async_hfl.deployment.store.errors import DiskFull, StateDirectoryError, end_process
-from async_hfl.deployment.store.maker import this_maker
 from async_hfl.deployment.store.payloads import Payloads, sync_folder
 from async_hfl.deployment.store.schema import DATABASE, PAYLOADS, SPOOL, open_for_writing
 from async_hfl.journal.events_file import record_line

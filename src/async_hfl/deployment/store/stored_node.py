@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from async_hfl.core.plain import Plain
+from async_hfl.core.serialization import Plain
 from async_hfl.deployment.store.effects_summary import EffectsSummary
 from async_hfl.deployment.store.encoding import Arrays, Encoding
 from async_hfl.deployment.store.payloads import Payloads

@@ -9,8 +9,8 @@ import msgspec
 
 from async_hfl.core.errors import IdentityError, PeerError
 from async_hfl.deployment.identity.names import identity
-from async_hfl.deployment.membership import Admission, Joining, Refusal
 from async_hfl.deployment.protocol import wire_pb2 as wire
+from async_hfl.deployment.transport.admission import Admission, Joining, Refusal
 from async_hfl.deployment.transport.limits import HIGHEST_VERSION, LOWEST_VERSION
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from async_hfl.encoding.parcels import MOST_BYTES
+from async_hfl.encoding.packet_codec import MOST_BYTES
 
 PACKAGE = version("async-hfl")
 LOWEST_VERSION, HIGHEST_VERSION = 1, 1

@@ -15,9 +15,9 @@ import grpc
 
 from async_hfl.core.errors import AsyncHflError, PeerError
 from async_hfl.deployment.identity.credentials import Credentials
-from async_hfl.deployment.membership import Admission, Joining, Refusal, Role
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport import calls, joining
+from async_hfl.deployment.transport.admission import Admission, Joining, Refusal, Role
 from async_hfl.deployment.transport.limits import HIGHEST_VERSION, LOWEST_VERSION, PACKAGE, PROBE_BYTES, USUAL, Limits
 from async_hfl.deployment.transport.parts import Incoming, Outgoing
 from async_hfl.deployment.transport.session import Session

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from async_hfl.deployment.transport.spool import Part
 from async_hfl.deployment.transport.window import Window
-from async_hfl.encoding.parcels import Buffer
+from async_hfl.encoding.packet_codec import Buffer
 
 _HASHED_IN_THREAD = 2**20
 _WRITTEN_AT_ONCE = 1024 * 1024

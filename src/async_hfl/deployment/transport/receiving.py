@@ -13,7 +13,7 @@ from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport.pacing import Bucket
 from async_hfl.deployment.transport.parts import Incoming
 from async_hfl.deployment.transport.sending import Say
-from async_hfl.encoding import parcels
+from async_hfl.encoding import packet_codec
 
 if TYPE_CHECKING:
     from async_hfl.deployment.transport.transport import Transport
@@ -44,7 +44,7 @@ class Receiving:
             self._bucket.debit(len(data))
         transport.counted(self._peer).received += len(data)
         try:
-            content = parcels.decode(data, transport.limits.parcel_bytes)
+            content = packet_codec.decode(data, transport.limits.parcel_bytes)
             transport.vet(self._peer, content)
         except PeerError as error:
             log.warning("a parcel of %s refused: %s", self._peer, error)
@@ -110,10 +110,10 @@ class Receiving:
             data = part.take()
             most = transport.limits.parcel_bytes
             if len(data) < _DECODED_IN_THREAD:
-                content = parcels.decode(data, most)
+                content = packet_codec.decode(data, most)
             else:
                 async with transport.decoding:
-                    content = await asyncio.to_thread(parcels.decode, data, most)
+                    content = await asyncio.to_thread(packet_codec.decode, data, most)
             transport.vet(self._peer, content)
         except PeerError as error:
             log.warning("packet %d of %s refused: %s", into.number, self._peer, error)

@@ -13,10 +13,10 @@ from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport.pacing import Bucket
 from async_hfl.deployment.transport.parts import Outgoing, digest_of
 from async_hfl.deployment.transport.window import FIRST
-from async_hfl.encoding import parcels
-from async_hfl.encoding.parcels import Content
+from async_hfl.encoding import packet_codec
+from async_hfl.encoding.packet_codec import Content
 from async_hfl.encoding.rounding import AS_IT_IS
-from async_hfl.nodes.delivery import Packet
+from async_hfl.nodes.reliability.delivery import Packet
 
 if TYPE_CHECKING:
     from async_hfl.deployment.transport.transport import Transport
@@ -56,10 +56,10 @@ class Sending:
     def send(self, content: Content) -> None:
         if isinstance(content, Packet) and content.number in self._moving:
             return  # it is on its way already
-        pieces = parcels.encode(content)  # large arrays are not copied, so this is quick
+        pieces = packet_codec.encode(content)  # large arrays are not copied, so this is quick
         length = sum(map(len, pieces))
         if length <= self._transport.limits.inline_bytes:
-            self._inline(content, b"".join(parcels.encode(content, self._transport.encoding)))
+            self._inline(content, b"".join(packet_codec.encode(content, self._transport.encoding)))
         else:
             assert isinstance(content, Packet)  # a receipt is small
             self._moving.add(content.number)
@@ -70,10 +70,10 @@ class Sending:
             self._bucket.debit(len(parcel))
         self._say(wire.Frame(parcel=parcel), len(parcel), content.number if isinstance(content, Packet) else None)
 
-    async def _offer(self, content: Packet, pieces: list[parcels.Buffer], length: int) -> None:
+    async def _offer(self, content: Packet, pieces: list[packet_codec.Buffer], length: int) -> None:
         encoding = self._transport.encoding
         if encoding != AS_IT_IS:
-            pieces = await asyncio.to_thread(parcels.encode, content, encoding)
+            pieces = await asyncio.to_thread(packet_codec.encode, content, encoding)
             length = sum(map(len, pieces))
         digest = await digest_of(pieces, length)
         self._transfers += 1

@@ -15,9 +15,9 @@ from async_hfl.core.identifiers import DEVICE_TIER, GATEWAY_TIER, Address
 from async_hfl.deployment.identity.credentials import Credentials
 from async_hfl.deployment.identity.interceptor import CheckEveryCall, caller
 from async_hfl.deployment.identity.names import Caller
-from async_hfl.deployment.membership import Admission, Admit, Joining, Refusal, Role
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport import calls, joining
+from async_hfl.deployment.transport.admission import Admission, Admit, Joining, Refusal, Role
 from async_hfl.deployment.transport.limits import PACKAGE
 from async_hfl.deployment.transport.pacing import Pacing
 from async_hfl.deployment.transport.parts import Incoming

@@ -13,7 +13,7 @@ from async_hfl.core.identifiers import Address
 from async_hfl.deployment.transport.limits import USUAL, Limits
 from async_hfl.deployment.transport.session import Session
 from async_hfl.deployment.transport.spool import Spool
-from async_hfl.encoding.parcels import Content
+from async_hfl.encoding.packet_codec import Content
 from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 
 log = logging.getLogger("async_hfl.transport")

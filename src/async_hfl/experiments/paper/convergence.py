@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from async_hfl.experiments.comparing import comparison_plan
-from async_hfl.experiments.comparison import Panel, compare
-from async_hfl.experiments.comparison_table import RULES
-from async_hfl.experiments.folder import SweepFolder
+from async_hfl.experiments.comparison.comparison import Panel, compare
+from async_hfl.experiments.comparison.plan import comparison_plan
+from async_hfl.experiments.comparison.report import Report, comparison_report, with_page
+from async_hfl.experiments.comparison.tables import RULES
 from async_hfl.experiments.paper import published
 from async_hfl.experiments.paper.entry import Asked, Entry
 from async_hfl.experiments.paper.ratios import OURS, all_bytes, bound_share, first, over, over_cell, uplink
-from async_hfl.experiments.plan import Plan
-from async_hfl.experiments.planned_run import PlannedRun
-from async_hfl.experiments.report import Report, comparison_report, with_page
-from async_hfl.reports.experiment_page import Figure, FigureLine
-from async_hfl.reports.tables import Column, Table
+from async_hfl.experiments.plans.plan import Plan
+from async_hfl.experiments.plans.planned_run import PlannedRun
+from async_hfl.experiments.sweeps.folder import SweepFolder
+from async_hfl.reports.pages.experiment_page import Figure, FigureLine
+from async_hfl.reports.tables.table import Column, Table
 
 PLUS = "async-hfl-plus"
 QUICK_TASKS = ("har", "digits")

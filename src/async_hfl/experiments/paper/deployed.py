@@ -17,20 +17,20 @@ from statistics import fmean
 from typing import Any
 
 from async_hfl import api
-from async_hfl.assembly.cluster import ClusterProgress
-from async_hfl.assembly.device_check import check_device
-from async_hfl.assembly.loading import as_table, compose
-from async_hfl.assembly.local_learning import Local, Part
-from async_hfl.assembly.settings import Settings
+from async_hfl.assembly.deployments.cluster import ClusterProgress
+from async_hfl.assembly.deployments.device_check import check_device
+from async_hfl.assembly.deployments.local_learning import Local, Part
+from async_hfl.assembly.settings.loading import as_table, compose
+from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.errors import UserError
 from async_hfl.core.identifiers import DEVICE_TIER
-from async_hfl.deployment.cloud_process import NUMBERS
-from async_hfl.deployment.node_journal import read_fact
-from async_hfl.experiments.clusters import Make
-from async_hfl.experiments.folder import SweepFolder
+from async_hfl.deployment.operations.node_journal import read_fact
+from async_hfl.deployment.processes.cloud import NUMBERS
 from async_hfl.experiments.paper import testbed
 from async_hfl.experiments.paper.entry import Asked
-from async_hfl.experiments.planned_run import PlannedRun, planned
+from async_hfl.experiments.plans.planned_run import PlannedRun, planned
+from async_hfl.experiments.sweeps.cluster_runs import Make
+from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.journal.events_file import read_events
 from async_hfl.journal.run_directory import RunDirectory
 

@@ -11,17 +11,17 @@ from dataclasses import replace
 import numpy as np
 
 from async_hfl.core.policies import Floats
-from async_hfl.experiments.folder import SweepFolder
+from async_hfl.experiments.comparison.report import Report, narrow
 from async_hfl.experiments.paper import published, testbed
 from async_hfl.experiments.paper.deployed import clients, clock_of, deployed_run
 from async_hfl.experiments.paper.entry import Asked, Entry
-from async_hfl.experiments.plan import Plan
-from async_hfl.experiments.planned_run import PlannedRun, planned
-from async_hfl.experiments.report import Report, narrow
+from async_hfl.experiments.plans.plan import Plan
+from async_hfl.experiments.plans.planned_run import PlannedRun, planned
+from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.reports.experiment_page import Comparison, Figure, FigureLine, RunGroup
-from async_hfl.reports.journal_columns import read_columns
-from async_hfl.reports.tables import Cell, Column, Spread, Table
+from async_hfl.reports.data.journal_columns import read_columns
+from async_hfl.reports.pages.experiment_page import Comparison, Figure, FigureLine, RunGroup
+from async_hfl.reports.tables.table import Cell, Column, Spread, Table
 
 _METHODS = ("async-hfl", "async-hl", "sync-random")
 _ROUNDS, _SYNCHRONOUS = 30, 10

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from async_hfl.experiments.folder import SweepFolder
-from async_hfl.experiments.plan import Plan
-from async_hfl.experiments.report import Report
+from async_hfl.experiments.comparison.report import Report
+from async_hfl.experiments.plans.plan import Plan
+from async_hfl.experiments.sweeps.folder import SweepFolder
 
 NETWORKS = ("nycmesh-paper", "nycmesh")
 PRESETS = ("paper", "authors", "tight")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from async_hfl.experiments.comparison import compare
-from async_hfl.experiments.folder import SweepFolder
+from async_hfl.experiments.comparison.comparison import compare
+from async_hfl.experiments.comparison.report import Report, comparison_report, with_page
 from async_hfl.experiments.paper import published
 from async_hfl.experiments.paper.convergence import PLUS, bound_note, grid
 from async_hfl.experiments.paper.entry import Asked, Entry
 from async_hfl.experiments.paper.ratios import OURS, all_bytes, bound_share, first, over_cell, uplink
-from async_hfl.experiments.plan import Plan
-from async_hfl.experiments.report import Report, comparison_report, with_page
-from async_hfl.reports.delay_figure import longer_than
-from async_hfl.reports.experiment_page import Figure, FigureLine
-from async_hfl.reports.network_show import draw_both, find_network
-from async_hfl.reports.tables import Column, Table
+from async_hfl.experiments.plans.plan import Plan
+from async_hfl.experiments.sweeps.folder import SweepFolder
+from async_hfl.reports.figures.delays import longer_than
+from async_hfl.reports.pages.experiment_page import Figure, FigureLine
+from async_hfl.reports.tables.table import Column, Table
+from async_hfl.reports.terminal.network_show import draw_both, find_network
 
 _STUDY = (OURS, "sync-oort", "rfl-ha", "semi-async", "two-tier", "async-random", "async-st", PLUS)
 _QUICK = "HAR to 90 %, three seeds"

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from async_hfl.experiments.comparison import compare
-from async_hfl.experiments.folder import SweepFolder
+from async_hfl.experiments.comparison.comparison import compare
+from async_hfl.experiments.comparison.report import Report, comparison_report, with_page
 from async_hfl.experiments.paper import published
 from async_hfl.experiments.paper.convergence import PLUS
 from async_hfl.experiments.paper.entry import QUICK_EPOCHS, Asked, Entry
 from async_hfl.experiments.paper.ratios import OURS
-from async_hfl.experiments.plan import Plan
-from async_hfl.experiments.planned_run import PlannedRun, planned
-from async_hfl.experiments.report import Report, comparison_report, with_page
+from async_hfl.experiments.plans.plan import Plan
+from async_hfl.experiments.plans.planned_run import PlannedRun, planned
+from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.reports.tables import Cell, Column, Table
+from async_hfl.reports.tables.table import Cell, Column, Table
 
 _COMPRESSIONS = {
     "whole gradients": (OURS, ()),

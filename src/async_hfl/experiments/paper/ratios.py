@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from async_hfl.experiments.comparison import Panel, Row
-from async_hfl.experiments.comparison_table import ratio_cell
-from async_hfl.experiments.outcome import Outcome, Reached
-from async_hfl.experiments.statistics import Ratio, paired_ratio
-from async_hfl.reports.tables import Cell, Spread, shown
+from async_hfl.experiments.comparison.comparison import Panel, Row
+from async_hfl.experiments.comparison.outcome import Outcome, Reached
+from async_hfl.experiments.comparison.statistics import Ratio, paired_ratio
+from async_hfl.experiments.comparison.tables import ratio_cell
+from async_hfl.reports.tables.table import Cell, Spread, shown
 
 OURS = "async-hfl"
 Of = Callable[[Outcome], Reached | None]

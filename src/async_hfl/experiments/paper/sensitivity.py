@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from async_hfl.assembly.loading import bandwidth_share, compose
-from async_hfl.experiments.comparison import Panel, compare
-from async_hfl.experiments.comparison_table import over_seeds
-from async_hfl.experiments.folder import SweepFolder
+from async_hfl.assembly.settings.loading import bandwidth_share, compose
+from async_hfl.experiments.comparison.comparison import Panel, compare
+from async_hfl.experiments.comparison.report import Report, comparison_report, with_page
+from async_hfl.experiments.comparison.tables import over_seeds
 from async_hfl.experiments.paper import published
 from async_hfl.experiments.paper.convergence import PLUS, bound_note
 from async_hfl.experiments.paper.entry import QUICK_EPOCHS, QUICK_TARGET, Asked, Entry
 from async_hfl.experiments.paper.ratios import OURS, bound_share, counted, first, over, over_cell
-from async_hfl.experiments.plan import Plan
-from async_hfl.experiments.planned_run import planned
-from async_hfl.experiments.report import Report, comparison_report, with_page
-from async_hfl.reports.experiment_page import Figure, FigureLine
-from async_hfl.reports.tables import Column, Table
+from async_hfl.experiments.plans.plan import Plan
+from async_hfl.experiments.plans.planned_run import planned
+from async_hfl.experiments.sweeps.folder import SweepFolder
+from async_hfl.reports.pages.experiment_page import Figure, FigureLine
+from async_hfl.reports.tables.table import Column, Table
 
 FACTORS = (0.5, 1.0, 2.0)
 """Of the preset's bandwidth; on MNIST the paper's 1 MB/s becomes its 0.5, 1 and 2."""

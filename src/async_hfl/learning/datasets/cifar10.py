@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
-from async_hfl.learning.datasets.catalogue import CIFAR10
-from async_hfl.learning.datasets.sources import Sources
-from async_hfl.learning.datasets.stored import Arrays, arrays_of
-from async_hfl.learning.samples import Dataset, Samples, Scaling
+from async_hfl.learning.datasets.files.catalogue import CIFAR10
+from async_hfl.learning.datasets.files.parsed_cache import Arrays, arrays_of
+from async_hfl.learning.datasets.files.sources import Sources
+from async_hfl.learning.datasets.samples import Dataset, Samples, Scaling
 
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 MEAN = (0.4914, 0.4822, 0.4465)

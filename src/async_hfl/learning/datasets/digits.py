@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import stream
-from async_hfl.learning.samples import Dataset, Samples
+from async_hfl.learning.datasets.samples import Dataset, Samples
 
 CLASSES = 10
 PIXELS = 64

@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import stream
-from async_hfl.learning.datasets.catalogue import HAR
-from async_hfl.learning.datasets.sources import Sources
-from async_hfl.learning.datasets.stored import Arrays, arrays_of
-from async_hfl.learning.samples import Dataset, Samples
+from async_hfl.learning.datasets.files.catalogue import HAR
+from async_hfl.learning.datasets.files.parsed_cache import Arrays, arrays_of
+from async_hfl.learning.datasets.files.sources import Sources
+from async_hfl.learning.datasets.samples import Dataset, Samples
 
 FEATURES = 561
 ACTIVITIES = ("walking", "walking upstairs", "walking downstairs", "sitting", "standing", "laying")

@@ -17,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
-from async_hfl.learning.datasets.catalogue import HPWREN
+from async_hfl.learning.datasets.files.catalogue import HPWREN
+from async_hfl.learning.datasets.files.parsed_cache import Arrays, arrays_of
+from async_hfl.learning.datasets.files.sources import Sources
 from async_hfl.learning.datasets.hpwren_files import (
     HALF_HOURLY_FILE,
     HOURLY_FILE,
@@ -25,9 +27,7 @@ from async_hfl.learning.datasets.hpwren_files import (
     read_half_hourly,
     read_hourly,
 )
-from async_hfl.learning.datasets.sources import Sources
-from async_hfl.learning.datasets.stored import Arrays, arrays_of
-from async_hfl.learning.samples import Dataset, Samples
+from async_hfl.learning.datasets.samples import Dataset, Samples
 
 WINDOW = 48
 TRAIN_SHARE = 0.9

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
-from async_hfl.learning.datasets.catalogue import FASHION_MNIST, MNIST
-from async_hfl.learning.datasets.published import PublishedSet
-from async_hfl.learning.datasets.sources import Sources
-from async_hfl.learning.datasets.stored import Arrays, arrays_of
-from async_hfl.learning.samples import Dataset, Samples, Scaling
+from async_hfl.learning.datasets.files.catalogue import FASHION_MNIST, MNIST
+from async_hfl.learning.datasets.files.parsed_cache import Arrays, arrays_of
+from async_hfl.learning.datasets.files.published import PublishedSet
+from async_hfl.learning.datasets.files.sources import Sources
+from async_hfl.learning.datasets.samples import Dataset, Samples, Scaling
 
 CLASSES = 10
 CLOTHES = (

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
-from async_hfl.learning.datasets.catalogue import SHAKESPEARE
+from async_hfl.learning.datasets.files.catalogue import SHAKESPEARE
+from async_hfl.learning.datasets.files.parsed_cache import Arrays, arrays_of
+from async_hfl.learning.datasets.files.sources import Sources
+from async_hfl.learning.datasets.samples import Dataset, Samples
 from async_hfl.learning.datasets.shakespeare_roles import speeches
-from async_hfl.learning.datasets.sources import Sources
-from async_hfl.learning.datasets.stored import Arrays, arrays_of
-from async_hfl.learning.samples import Dataset, Samples
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """LEAF's 80 symbols. What is not among them is read as a blank."""

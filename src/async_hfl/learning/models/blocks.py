@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from async_hfl.core.errors import InternalError
-from async_hfl.learning.backend import Array, jax, jnp, lax
+from async_hfl.learning.engine.backend import Array, jax, jnp, lax
 
 _T = TypeVar("_T")
 

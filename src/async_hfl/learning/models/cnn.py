@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from async_hfl.core.weights import Layout, Weights
-from async_hfl.learning.backend import Array, jax
+from async_hfl.learning.engine.backend import Array, jax
 from async_hfl.learning.models.blocks import block_convolution, pooled_images
 from async_hfl.learning.models.convolution import batch_last, biased_max_pool, convolution
 from async_hfl.learning.models.initial import uniform

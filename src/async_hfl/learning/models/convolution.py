@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial, reduce
 from typing import NamedTuple
 
-from async_hfl.learning.backend import Array, jax, jnp, lax
+from async_hfl.learning.engine.backend import Array, jax, jnp, lax
 
 
 def batch_last(images: Array) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from async_hfl.core.weights import Layout, Weights
-from async_hfl.learning.backend import Array, jax
+from async_hfl.learning.engine.backend import Array, jax
 from async_hfl.learning.models.initial import Drawn, uniform
 from async_hfl.learning.models.model import Model, Parameters
 from async_hfl.learning.models.recurrence import Form, recurrence

@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 
 from async_hfl.core.weights import Layout, Weights
-from async_hfl.learning.backend import Array, jax
+from async_hfl.learning.engine.backend import Array, jax
 from async_hfl.learning.models.model import Model, Parameters
 
 

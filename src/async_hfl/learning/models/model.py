@@ -18,7 +18,7 @@ import numpy as np
 
 from async_hfl.core.errors import InternalError
 from async_hfl.core.weights import Layout, Weights
-from async_hfl.learning.backend import Array, jnp
+from async_hfl.learning.engine.backend import Array, jnp
 
 Parameters: TypeAlias = Mapping[str, Array]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from async_hfl.learning.backend import Array, jnp, lax
+from async_hfl.learning.engine.backend import Array, jnp, lax
 
 SMALLEST_VARIANCE = 1e-5
 """Added to a variance, so that a constant channel is not divided by 0."""

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.learning.backend import Array, jax, jnp, lax
+from async_hfl.learning.engine.backend import Array, jax, jnp, lax
 
 
 class Form(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from async_hfl.core.weights import Layout, Weights
-from async_hfl.learning.backend import Array, jax
+from async_hfl.learning.engine.backend import Array, jax
 from async_hfl.learning.models.convolution import batch_last, convolution
 from async_hfl.learning.models.initial import Drawn, uniform
 from async_hfl.learning.models.model import Model, Parameters

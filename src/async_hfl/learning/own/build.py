@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.device_vector import here
 from async_hfl.core.errors import DataError
-from async_hfl.core.far_vector import here
 from async_hfl.core.randomness import stream
 from async_hfl.core.weights import Layout, Weights
-from async_hfl.learning.backend import Array, jax, jnp
+from async_hfl.learning.engine.backend import Array, jax, jnp
+from async_hfl.learning.evaluation.objectives import Objective
 from async_hfl.learning.models.model import Model, Parameters, unflatten
-from async_hfl.learning.objectives import Objective
-from async_hfl.learning.own.blame import Blame
 from async_hfl.learning.own.data import OwnData, checked_data
 from async_hfl.learning.own.objective import own_objective, own_target
 from async_hfl.learning.own.task import OwnTask
-from async_hfl.learning.task_learner import Task
+from async_hfl.learning.own.task_errors import Blame
+from async_hfl.learning.tasks.task_learner import Task
 
 _like: Any = jax.ShapeDtypeStruct
 _BATCH = 3

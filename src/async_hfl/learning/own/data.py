@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.errors import DataError, SettingsError
-from async_hfl.learning.own.blame import Blame
+from async_hfl.learning.datasets.samples import Dataset, Samples
+from async_hfl.learning.own.task_errors import Blame
 from async_hfl.learning.partition import PARTITIONERS, Rows, partition
-from async_hfl.learning.samples import Dataset, Samples
 
 _INT32 = np.iinfo(np.int32)
 

@@ -59,7 +59,7 @@ def from_equinox(make: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
     """`make(key)` makes an Equinox module that is called with one sample."""
     import equinox
 
-    from async_hfl.learning.backend import jax
+    from async_hfl.learning.engine.backend import jax
 
     # What is no array (activations, sizes) is the same whatever the key.
     _, rest = equinox.partition(make(jax.random.key(0)), equinox.is_inexact_array)
@@ -79,6 +79,6 @@ def _number(random: np.random.Generator) -> int:
 
 
 def _key(random: np.random.Generator) -> Any:
-    from async_hfl.learning.backend import jax
+    from async_hfl.learning.engine.backend import jax
 
     return jax.random.key(_number(random))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
-from async_hfl.core.targets import Direction, Target
-from async_hfl.learning.known_target import known_target
-from async_hfl.learning.own.blame import Blame
+from async_hfl.core.maths.targets import Direction, Target
+from async_hfl.learning.evaluation.metric_bounds import known_target
+from async_hfl.learning.own.task_errors import Blame
 
 LOSSES = ("cross-entropy", "squared-error")
 METRICS = ("accuracy", "squared-error", "absolute-error", "loss")

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.learner import Evaluation
-from async_hfl.core.targets import Target
-from async_hfl.learning.backend import Array, jnp
-from async_hfl.learning.objectives import Objective, classification
-from async_hfl.learning.own.blame import Blame
+from async_hfl.core.maths.targets import Target
+from async_hfl.learning.engine.backend import Array, jnp
+from async_hfl.learning.evaluation.objectives import Objective, classification
 from async_hfl.learning.own.names import LOSSES, METRICS, named, target_of
 from async_hfl.learning.own.task import OwnTask
+from async_hfl.learning.own.task_errors import Blame
 
 PerSample: TypeAlias = Callable[[Array, Array], Array]
 

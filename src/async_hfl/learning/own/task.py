@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from async_hfl.core.targets import Direction
+from async_hfl.core.maths.targets import Direction
 
 Shard: TypeAlias = tuple[Any, Any]
 """(inputs, targets): arrays, or what numpy makes arrays of, one row a sample."""

@@ -7,8 +7,8 @@ same seed. Names and arguments are those of Flower Datasets, so that whoever com
 
 from async_hfl.learning.partition.by_class import deal_by_class, pathological
 from async_hfl.learning.partition.by_size import by_size, iid
+from async_hfl.learning.partition.dealing import Rows
 from async_hfl.learning.partition.dirichlet import dirichlet
-from async_hfl.learning.partition.hands import Rows
 from async_hfl.learning.partition.natural import natural_id
 from async_hfl.learning.partition.registry import PARTITIONERS, Partitioner, partition
 from async_hfl.learning.partition.shards import shard

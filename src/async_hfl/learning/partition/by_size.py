@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import stream
-from async_hfl.learning.partition.hands import (
+from async_hfl.learning.datasets.samples import Dataset
+from async_hfl.learning.partition.dealing import (
     Deck,
     Rows,
     SamplesPerDevice,
@@ -18,7 +19,6 @@ from async_hfl.learning.partition.hands import (
     check_samples_per_device,
     hands,
 )
-from async_hfl.learning.samples import Dataset
 
 Sizes: TypeAlias = Literal["linear", "square", "exponential"] | Sequence[int]
 

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import stream
-from async_hfl.learning.partition.hands import (
+from async_hfl.learning.datasets.samples import Dataset
+from async_hfl.learning.partition.dealing import (
     Deck,
     Rows,
     SamplesPerDevice,
@@ -23,7 +24,6 @@ from async_hfl.learning.partition.hands import (
     hands,
     labels_of,
 )
-from async_hfl.learning.samples import Dataset
 
 _ATTEMPTS = 100
 

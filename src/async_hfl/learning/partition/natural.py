@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import stream
-from async_hfl.learning.partition.hands import (
+from async_hfl.learning.datasets.samples import Dataset
+from async_hfl.learning.partition.dealing import (
     Rows,
     SamplesPerDevice,
     check_devices,
@@ -22,7 +23,6 @@ from async_hfl.learning.partition.hands import (
     even_parts,
     hands,
 )
-from async_hfl.learning.samples import Dataset
 
 
 def natural_id(

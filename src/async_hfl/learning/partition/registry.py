@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from async_hfl.core.errors import SettingsError
+from async_hfl.learning.datasets.samples import Dataset
 from async_hfl.learning.partition.by_class import by_class, pathological
 from async_hfl.learning.partition.by_size import by_size, iid
+from async_hfl.learning.partition.dealing import Rows
 from async_hfl.learning.partition.dirichlet import dirichlet
-from async_hfl.learning.partition.hands import Rows
 from async_hfl.learning.partition.natural import natural_id
 from async_hfl.learning.partition.shards import shard
-from async_hfl.learning.samples import Dataset
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import numpy as np
 
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import stream
-from async_hfl.learning.partition.hands import Rows, check_devices, hands, labels_of
-from async_hfl.learning.samples import Dataset
+from async_hfl.learning.datasets.samples import Dataset
+from async_hfl.learning.partition.dealing import Rows, check_devices, hands, labels_of
 
 
 def shard(

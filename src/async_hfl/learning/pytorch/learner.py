@@ -15,19 +15,19 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.device_vector import here
 from async_hfl.core.errors import SettingsError
-from async_hfl.core.far_vector import here
 from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
-from async_hfl.core.targets import Target
+from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import Layout, Weights, frozen
-from async_hfl.learning.own.blame import Blame
+from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.own.data import OwnData, checked_data
 from async_hfl.learning.own.names import target_of
-from async_hfl.learning.pytorch.bench import Bench, Counting, Describing, Description, Drawing, Training
+from async_hfl.learning.own.task_errors import Blame
 from async_hfl.learning.pytorch.processes import Processes
 from async_hfl.learning.pytorch.task import TorchTask
-from async_hfl.learning.recipe import Recipe
-from async_hfl.learning.refresh import Refresh
+from async_hfl.learning.pytorch.worker import Counting, Describing, Description, Drawing, TorchWorker, Training
+from async_hfl.learning.tasks.refresh import Refresh
 
 _ROWS = 512
 """Samples per evaluation request."""
@@ -186,7 +186,7 @@ class _Maker:
         data = checked_data(task, self.devices, self.seed, blame)
         if _digest(data) != self.digest:
             raise blame.wrong("task", "gives other data each time it is called; draw by its seed alone")
-        return Bench(task, data, self.recipe, blame).answer
+        return TorchWorker(task, data, self.recipe, blame).answer
 
 
 def _digest(data: OwnData) -> str:

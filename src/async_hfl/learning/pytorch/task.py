@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from async_hfl.core.targets import Direction
+from async_hfl.core.maths.targets import Direction
 from async_hfl.learning.own.task import Shard
 
 

@@ -13,8 +13,8 @@ from async_hfl.core.randomness import stream
 from async_hfl.network.ns3.ask import ask
 from async_hfl.network.ns3.grid import Size, WifiCase, WifiTimes, times, wifi_cases
 from async_hfl.network.ns3.prediction import predicted
-from async_hfl.network.propagation.hybrid_buildings import path_loss, straight_line
-from async_hfl.network.propagation.surroundings import CitySize, Environment, Surroundings
+from async_hfl.network.radio.propagation.hybrid_buildings import path_loss, straight_line
+from async_hfl.network.radio.propagation.surroundings import CitySize, Environment, Surroundings
 
 LOSS_LIMIT_DB = 1e-6
 TIME_LIMIT = 0.15

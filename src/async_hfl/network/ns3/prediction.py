@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from async_hfl.core.policies import Floats
-from async_hfl.network.medium import SharedMedium
-from async_hfl.network.noise import TRANSFER_SIGMA, NoiseFactors
+from async_hfl.network.delays.noise import TRANSFER_SIGMA, NoiseFactors
 from async_hfl.network.ns3.grid import STAGGER_S, WifiCase, WifiTimes
-from async_hfl.network.propagation.hybrid_buildings import path_loss
-from async_hfl.network.propagation.surroundings import Surroundings
-from async_hfl.network.wifi.goodput import Wifi, download_goodput, efficiencies, startup_s, upload_goodput
-from async_hfl.network.wifi.radio import Radio
+from async_hfl.network.radio.medium import SharedMedium
+from async_hfl.network.radio.propagation.hybrid_buildings import path_loss
+from async_hfl.network.radio.propagation.surroundings import Surroundings
+from async_hfl.network.radio.wifi.goodput import Wifi, download_goodput, efficiencies, startup_s, upload_goodput
+from async_hfl.network.radio.wifi.radio import Radio
 
 _DRAWS = 50
 _SEED = 1

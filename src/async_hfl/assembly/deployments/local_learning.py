@@ -1,0 +1,212 @@
+"""What a device trains on: its part of a task, loaded and compiled in a process that does nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from async_hfl.assembly.build.simulation import build_learner, engine_options, recipe, task_options
+from async_hfl.assembly.deployments.deployed_nodes import method_for
+from async_hfl.assembly.settings.loading import settings_from
+from async_hfl.assembly.settings.schema import Settings
+from async_hfl.assembly.user_code.loading import file_of, fingerprint, is_user_code
+from async_hfl.assembly.user_code.user_task import own_jax_task
+from async_hfl.core.errors import SettingsError
+from async_hfl.core.identifiers import JobId
+from async_hfl.core.learner import Evaluation, Learner, TrainingJob, TrainingResult
+from async_hfl.core.weights import Layout, Weights
+from async_hfl.deployment.training.child_process import Ready, Spent, timed
+
+if TYPE_CHECKING:
+    from async_hfl.learning.datasets.samples import Samples
+    from async_hfl.learning.tasks.task_learner import Task
+
+_WORTH_REPEATING_S = 1.0
+"""A first training shorter than this is timed again: caches were cold."""
+_HELD_OUT = 5
+"""One in so many samples of a device is not trained on where devices evaluate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`--shard 3/8`: that device's share of a built-in set."""
+
+    place: int
+    """From 0."""
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """`--data PATH`: samples of the device's own."""
+
+    path: Path
+
+
+Source = Part | Files
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What a device knows besides what the cloud tells it."""
+
+    sources: tuple[Source, ...]
+    """One a device of the process."""
+    task: str = ""
+    """The task as it is installed here, where it is a file of the user's own; empty: as the cloud calls it."""
+
+
+class OfThisProcess:
+    """`deployment.training_child.LocalLearner`: the devices of this process, counted from 0."""
+
+    def __init__(self, learner: Learner, places: Sequence[int]) -> None:
+        self._learner = learner
+        self._places = places
+
+    def samples(self, device: int) -> int:
+        return int(self._learner.samples[self._places[device]])
+
+    def train(self, job: TrainingJob) -> TrainingResult:
+        (result,) = self._learner.train_many([replace(job, device=self._places[job.device])])
+        return result
+
+    def evaluate(self, device: int, weights: Weights) -> Evaluation | None:
+        found = self._learner.evaluate_by_device(weights)
+        return found[self._places[device]] if found else None
+
+
+def task_digest(name: str, layout: Layout) -> str:
+    """Two tasks with the same digest have the same model; where it is the user's own file, the same file."""
+    own = fingerprint(file_of(name)) if is_user_code(name) else name
+    return hashlib.sha256(json.dumps([own, layout.names, layout.shapes]).encode()).hexdigest()
+
+
+def local_learner(settings_text: str, seed: int, digest: str, local: Local) -> tuple[OfThisProcess, Ready]:
+    """Called in the training process. Compiled when it returns, and each device timed."""
+    settings = _installed(settings_from(json.loads(settings_text)), local.task)
+    for source in local.sources:
+        if isinstance(source, Part) and source.of != settings.task.devices:
+            raise SettingsError(
+                f"--shard {source.place + 1}/{source.of}: the run deals its data over {settings.task.devices} devices "
+                f"(task.devices); say {source.place + 1}/{settings.task.devices}"
+            )
+    learner, places = _own_part(settings, seed, local.sources)
+    ours = task_digest(settings.task.name, learner.layout)
+    if digest and ours != digest:
+        raise SettingsError(
+            f"the task {settings.task.name} is another one here than at the cloud (digest {ours[:16]} here, "
+            f"{digest[:16]} there): install the same version of it on both"
+        )
+    learner.compile()
+    own = OfThisProcess(learner, places)
+    weights = learner.initial_weights(seed)
+    devices = range(len(local.sources))
+    spent = tuple(_timed(own, TrainingJob(JobId(0, 0, 0), device, weights, 1)) for device in devices)
+    if settings.evaluation.where == "devices":
+        own.evaluate(0, weights)  # compiles
+    return own, Ready(tuple(own.samples(device) for device in devices), spent, learner.model_bytes)
+
+
+def _installed(settings: Settings, task: str) -> Settings:
+    """With the task under its name on this machine; no code travels."""
+    there = settings.task.name
+    if is_user_code(there):
+        if not task:
+            raise SettingsError(
+                f"the cloud's task is {there}, a file of its own; name the same file here: --task FILE.py:NAME"
+            )
+        return msgspec.structs.replace(settings, task=msgspec.structs.replace(settings.task, name=task))
+    if task and task != there:
+        raise SettingsError(f"--task {task}: the cloud's task is {there}; leave --task out, or join another run")
+    return settings
+
+
+def _timed(local: OfThisProcess, job: TrainingJob) -> Spent:
+    _, first = timed(local, job)
+    return timed(local, job)[1] if first.seconds < _WORTH_REPEATING_S else first
+
+
+def _own_part(settings: Settings, seed: int, sources: Sequence[Source]) -> tuple[Learner, list[int]]:
+    """Only these devices' samples, where the engine is ours; a task in PyTorch comes whole."""
+    gradient = method_for(settings, seed).gradient
+    if settings.task.name == "null":
+        return build_learner(settings, seed, gradient), [_part(source).place for source in sources]
+    from async_hfl.learning.engine import runtime
+
+    runtime.prepare(1)  # one core a process: there may be many of them
+    from async_hfl.learning.tasks.task_learner import TaskLearner
+
+    task = _task(settings, seed)
+    if task is None:
+        return build_learner(settings, seed, gradient), [_part(source).place for source in sources]
+    mine = _narrowed(task, sources, evaluates=settings.evaluation.where == "devices")
+    how = recipe(settings, gradient=gradient == "last")
+    return TaskLearner(mine, how, engine_options(settings)), list(range(len(sources)))
+
+
+def _task(settings: Settings, seed: int) -> Task | None:
+    """None: it is not one for our engine."""
+    name = settings.task.name
+    if not is_user_code(name):
+        from async_hfl.learning.tasks.catalogue import build_task
+
+        return build_task(name, settings.task.devices, seed, task_options(settings))
+    try:
+        return own_jax_task(
+            name, settings.task.devices, seed, threshold=settings.task.target, refresh=settings.task.refresh
+        )
+    except SettingsError:
+        return None
+
+
+def _part(source: Source) -> Part:
+    if isinstance(source, Files):
+        raise SettingsError("--data: this task deals its data itself; give --shard 3/8")
+    return source
+
+
+def _narrowed(task: Task, sources: Sequence[Source], *, evaluates: bool) -> Task:
+    """The same task with nothing but these devices' samples. Where devices evaluate, a part of them is held out,
+    unless the data has test samples of their owners."""
+    from async_hfl.learning.datasets.local_data import read_local_samples
+
+    held: list[Samples] = []
+    tests: list[Samples] = []
+    for source in sources:
+        if isinstance(source, Part):
+            samples = task.train.rows(task.owned[source.place])
+            judged = task.test.rows(task.test_owned[source.place]) if task.test_owned else None
+        else:
+            samples, judged = read_local_samples(source.path, task.train, task.classes), None
+        if evaluates and judged is None and len(samples) > 1:
+            places = np.arange(len(samples))
+            judged = samples.rows(places[::_HELD_OUT])
+            samples = samples.rows(places[places % _HELD_OUT != 0])
+        held.append(samples)
+        tests.append(judged if judged is not None else samples)
+    train, owned = _joined(held)
+    if not evaluates:
+        return replace(task, train=train, owned=owned, test_owned=())
+    test, test_owned = _joined(tests)
+    return replace(task, train=train, owned=owned, test=test, test_owned=test_owned)
+
+
+def _joined(parts: Sequence[Samples]) -> tuple[Samples, tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]]:
+    stops = np.cumsum([len(part) for part in parts]).tolist()
+    owned = tuple(np.arange(stop - len(part), stop, dtype=np.int64) for part, stop in zip(parts, stops, strict=True))
+    first = parts[0]
+    if first.starts is not None:  # windows of one series, which all parts share
+        starts = np.concatenate([part.starts for part in parts if part.starts is not None])
+        return replace(first, starts=starts, targets=np.concatenate([part.targets for part in parts])), owned
+    scalings = {part.inputs.dtype for part in parts}
+    if len(scalings) > 1:
+        raise SettingsError("the devices of one process have inputs of different kinds; start them apart")
+    inputs = np.concatenate([part.inputs for part in parts])
+    return replace(first, inputs=inputs, targets=np.concatenate([part.targets for part in parts])), owned

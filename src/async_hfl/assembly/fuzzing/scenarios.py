@@ -1,0 +1,240 @@
+"""Scenarios for the fault simulation: a small world and a method drawn from one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import final
+
+import numpy as np
+
+from async_hfl.assembly.build.nodes import CLOUD_AGGREGATION, GATEWAY_AGGREGATION
+from async_hfl.assembly.build.simulation import ASSOCIATION, SELECTION
+from async_hfl.assembly.settings.schema import AssociationSection, SelectionSection
+from async_hfl.core.identifiers import CLOUD, DEVICE_TIER, Address, device_address, gateway_address
+from async_hfl.core.learner import Learner, TrainingJob, TrainingResult
+from async_hfl.core.maths.projection import CountSketch
+from async_hfl.core.maths.staleness import StalenessDiscount
+from async_hfl.core.policies import AssociationPolicy, SelectionPolicy, needs_gradients
+from async_hfl.core.randomness import stream, stream_seed
+from async_hfl.core.topology import FeasibleLinks, feasible_links
+from async_hfl.faults.fault_profile import FaultProfile
+from async_hfl.faults.fault_simulator import FaultSimulator
+from async_hfl.faults.hosts import Host, Outcome
+from async_hfl.learning.tasks.stub_learner import StubLearner
+from async_hfl.nodes.cloud.node import CloudNode
+from async_hfl.nodes.config import CloudConfig, GatewayConfig, GradientKind
+from async_hfl.nodes.device import DeviceNode
+from async_hfl.nodes.gateway.node import GatewayNode
+from async_hfl.nodes.reliability.delivery import Node, ReliableNode
+
+MODEL_SIZE = 3
+NEED_A_FILE = {"fixed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """The four choices that make a method; more combinations are drawn here than have a name."""
+
+    gateway: str
+    cloud: str
+    selection: SelectionPolicy
+    association: AssociationPolicy
+
+    @property
+    def gradients(self) -> bool:
+        return needs_gradients(self.selection.needs | self.association.needs)
+
+
+def fuzz(seed: int, gateway: str | None = None) -> Outcome:
+    """One scenario to its end; raises InvariantViolation when a promise is broken. `gateway` fixes the aggregation
+    there, which is drawn otherwise."""
+    rng = stream(seed, "scenario")
+    gateways, devices = int(rng.integers(1, 4)), int(rng.integers(2, 9))
+    fault_profile = _weather(seed, rng)
+    method = _method(rng, gateway)
+    gradient: GradientKind = "none" if not method.gradients else "last" if rng.random() < 0.5 else "update"
+    compression = "none" if gradient == "none" else str(rng.choice(["none", "pca", "sketch"], p=[0.5, 0.3, 0.2]))
+    learner = UnevenLearner(StubLearner(devices, MODEL_SIZE, gradient=gradient == "last"))
+    links = _links(rng, devices, gateways, fault_profile)
+    gateway_rules, cloud_rules = _rules(
+        rng, learner, links, seed, method, gradient, compression, fault_profile.sessions
+    )
+    weights = learner.initial_weights(seed)
+    association = method.association
+
+    def cloud() -> Node:
+        aggregation = CLOUD_AGGREGATION[method.cloud]()
+        return CloudNode(cloud_rules, links, learner.samples, weights, aggregation, revisits=association.revisits)
+
+    def gateway_node(number: int, incarnation: int) -> Node:
+        config = replace(gateway_rules, number=number, seed=stream_seed(seed, "selection", number))
+        return GatewayNode(config, method.selection, GATEWAY_AGGREGATION[method.gateway](), incarnation)
+
+    def host(address: Address, make: Callable[[int], Node]) -> Host:
+        def wrapped(incarnation: int) -> ReliableNode:
+            node = make(incarnation)
+            sessions = fault_profile.sessions
+            return ReliableNode(
+                node, seed, incarnation, watched=sessions, sessions=sessions, confirms=accounts(address)
+            )
+
+        return Host(address, wrapped)
+
+    hosts = [host(CLOUD, lambda _: cloud())]
+    hosts += [host(gateway_address(j), partial(gateway_node, j)) for j in range(gateways)]
+    hosts += [host(device_address(i), lambda _: DeviceNode(gateway_rules.sketch)) for i in range(devices)]
+    pairs = list(zip(links.link_device.tolist(), links.link_gateway.tolist(), strict=True))
+    return FaultSimulator(hosts, learner, association, fault_profile, pairs).run()
+
+
+def accounts(address: Address) -> bool:
+    """Devices want to know what was acknowledged."""
+    return address.tier == DEVICE_TIER
+
+
+def _method(rng: np.random.Generator, fixed: str | None) -> Method:
+    drawn = str(rng.choice(["mix", "relay", "periods", "rounds"], p=[0.35, 0.15, 0.2, 0.3]))
+    gateway = drawn if fixed is None else fixed
+    average = gateway != "relay" and rng.random() < {"mix": 0.1, "periods": 0.7, "rounds": 0.6}[gateway]
+    selection = str(rng.choice(sorted(set(SELECTION) - {"utility-knapsack"})))
+    if rng.random() < 0.4:
+        selection = "utility-knapsack"
+    # Redrawing moves devices all the time, which is what the hand-over of rights must survive.
+    association = "random"
+    if rng.random() < 0.25:
+        association = str(rng.choice(sorted(set(ASSOCIATION) - NEED_A_FILE)))
+    return Method(
+        gateway,
+        "average" if average else "mix",
+        SELECTION[selection](SelectionSection()),
+        ASSOCIATION[association](AssociationSection(redraw=True)),
+    )
+
+
+@final
+class UnevenLearner:
+    """Devices have 1, 2 or 3 samples, so that averages by samples are told from plain ones."""
+
+    def __init__(self, learner: StubLearner) -> None:
+        self._learner = learner
+        self.layout, self.model_bytes = learner.layout, learner.model_bytes
+        self.gradient_size, self.evaluate_by_device = learner.gradient_size, learner.evaluate_by_device
+        self.target, self.learning_rate = learner.target, learner.learning_rate
+        self.samples = 1 + np.arange(len(learner.samples)) % 3
+        self.initial_weights, self.evaluate, self.compile = learner.initial_weights, learner.evaluate, learner.compile
+
+    def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
+        results = zip(jobs, self._learner.train_many(jobs), strict=True)
+        return [replace(result, samples=int(self.samples[job.device])) for job, result in results]
+
+
+def _weather(seed: int, rng: np.random.Generator) -> FaultProfile:
+    return FaultProfile(
+        seed=seed,
+        loss=float(rng.choice([0.0, 0.05, 0.3])),
+        duplication=float(rng.choice([0.0, 0.1])),
+        mean_delay_s=float(rng.uniform(0.2, 4.0)),
+        mean_compute_s=float(rng.uniform(5.0, 40.0)),
+        crash_every_s=float(rng.choice([150.0, 400.0, 1e9], p=[0.4, 0.4, 0.2])),
+        mean_downtime_s=float(rng.choice([5.0, 60.0, 400.0])),
+        false_alarms=float(rng.choice([0.0, 0.5])),
+        detection_s=float(rng.choice([20.0, 90.0])),
+        calm_after=float(rng.uniform(300.0, 1200.0)),
+        snapshot_every=int(rng.integers(3, 60)),
+        sessions=bool(rng.random() < 0.5),
+        outage_every_s=float(rng.choice([150.0, 600.0, 1e9], p=[0.3, 0.4, 0.3])),
+        mean_outage_s=float(rng.choice([2.0, 30.0, 200.0])),
+        disk_loss=float(rng.choice([0.0, 0.1, 0.4], p=[0.5, 0.3, 0.2])),
+    )
+
+
+def _links(rng: np.random.Generator, devices: int, gateways: int, fault_profile: FaultProfile) -> FeasibleLinks:
+    feasible = rng.random((devices, gateways)) < 0.7
+    feasible[np.arange(devices), rng.integers(0, gateways, devices)] = True
+    device, gateway = np.nonzero(feasible)
+    latency = (fault_profile.mean_compute_s + 4 * fault_profile.mean_delay_s) * rng.uniform(0.5, 2.0, len(device))
+    return feasible_links(devices, gateways, device, gateway, latency)
+
+
+def _rules(
+    rng: np.random.Generator,
+    learner: Learner,
+    links: FeasibleLinks,
+    seed: int,
+    method: Method,
+    gradient: GradientKind,
+    compression: str,
+    sessions: bool,
+) -> tuple[GatewayConfig, CloudConfig]:
+    demand = float((learner.model_bytes / links.expected_latency).sum()) / links.gateways
+    bandwidth = demand * float(rng.choice([0.1, 0.5, 2.0]))
+    staleness = StalenessDiscount()
+    shared = gradient != "none" and (
+        needs_gradients(method.association.needs) or compression == "pca" or bool(rng.random() < 0.5)
+    )
+    sketch = CountSketch(seed, 2) if compression == "sketch" else None
+    tight = bool(rng.random() < 0.2)
+    gateway = GatewayConfig(
+        number=0,
+        bandwidth=bandwidth,
+        epochs=int(rng.integers(1, 5)),
+        mixing_weight=0.9,
+        drag=float(rng.choice([0.0, 0.5, 1.0])),
+        staleness=staleness,
+        max_staleness=3 if tight else None,
+        in_flight="discard" if rng.random() < 0.15 else "carry",
+        carry_staleness="both" if rng.random() < 0.8 else "gateway",
+        patience_floor=float(rng.choice([20.0, 60.0])),
+        patience_factor=float(rng.choice([1.5, 5.0])),
+        cycle_patience=100.0,
+        reply_patience=float(rng.choice([10.0, 120.0])),
+        model_bytes=learner.model_bytes,
+        latency_exponent=1.0,
+        utility_scale="rank" if rng.random() < 0.5 else "minmax",
+        utility_floor=0.1,
+        gradient=gradient,
+        gradient_size=MODEL_SIZE,
+        share_gradients=shared,
+        learning_rate=0.1,
+        seed=0,
+        period=float(rng.choice([10.0, 40.0, 120.0])),
+        round_patience=float(rng.choice([1.0, 3.0, np.inf])),
+        min_participation=float(rng.choice([0.0, 0.3])),
+        sketch=sketch,
+        cloud_patience=60.0 if sessions and rng.random() < 0.5 else np.inf,
+        accounts=True,
+    )
+    evaluate_every = 5 if method.gateway == "relay" else 1
+    cloud = CloudConfig(
+        gateways=links.gateways,
+        epochs=int(rng.integers(6, 16)) * evaluate_every,
+        epochs_after_target=0,
+        mixing_weight=0.9,
+        staleness=staleness,
+        max_staleness=2 if tight else 50 * links.devices,
+        delivery="broadcast" if rng.random() < 0.3 else "reply",
+        evaluate_every=evaluate_every,
+        warmup=bool(rng.random() < 0.6) or compression == "pca",
+        warmup_quorum=float(rng.choice([0.5, 1.0])),
+        warmup_patience=float(rng.choice([0.0, 30.0])),
+        warmup_limit=300.0,
+        association_period=int(rng.integers(1, 4)),
+        load_penalty=0.1,
+        every_device=True,
+        switching_cost=0.0,
+        utility_scale="mean",
+        link_stretch=float(rng.choice([2.0, np.inf])),
+        bandwidth=(bandwidth,) * links.gateways,
+        model_bytes=learner.model_bytes,
+        gradient=gradient if shared else "none",
+        gradient_size=MODEL_SIZE,
+        target=learner.target,
+        seed=stream_seed(seed, "association"),
+        sketch=sketch,
+        components=2 if compression == "pca" else 0,
+        gateway_patience=20.0 if sessions and rng.random() < 0.5 else 0.0,
+        lost_patience=float(rng.choice([0.0, 60.0, 600.0])),
+    )
+    return gateway, cloud

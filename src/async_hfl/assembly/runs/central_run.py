@@ -1,0 +1,77 @@
+"""A task trained in one place: settings in, a curve and a model out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from async_hfl.assembly.build.simulation import engine_options, recipe, task_options
+from async_hfl.assembly.settings.schema import Settings
+from async_hfl.assembly.user_code.loading import is_user_code
+from async_hfl.assembly.user_code.user_task import own_jax_task
+from async_hfl.core.errors import DataError, SettingsError
+from async_hfl.core.weights import Layout, Weights
+from async_hfl.learning.datasets.samples import Samples
+from async_hfl.learning.tasks.catalogue import build_task
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Centralised:
+    metric: str
+    higher_is_better: bool
+    curve: list[dict[str, float]]
+    naive: float | None
+    layout: Layout
+    weights: Weights
+
+
+def train_task_centrally(
+    settings: Settings, seed: int, on_epoch: Callable[[dict[str, float]], None] | None
+) -> Centralised:
+    if settings.task.name == "null":
+        raise SettingsError("the task null learns nothing, so there is nothing to train centrally")
+    from async_hfl.learning.tasks.central import train_centrally  # brings JAX
+
+    name, devices = settings.task.name, settings.task.devices
+    own = is_user_code(name)
+    task = own_jax_task(name, devices, seed) if own else build_task(name, devices, seed, task_options(settings))
+    central = settings.central
+    how = replace(recipe(settings, gradient=False), batch_size=central.batch_size, learning_rate=central.learning_rate)
+    curve: list[dict[str, float]] = []
+    weights: Weights | None = None
+    for done in train_centrally(task, how, central.epochs, seed, engine_options(settings)):
+        weights = done.weights
+        row = {
+            "epoch": done.epoch,
+            "learning_rate": done.learning_rate,
+            "loss": done.loss,
+            "metric": done.evaluation.metric,
+            "test_loss": done.evaluation.loss,
+        }
+        if not np.isfinite(weights).all():
+            raise DataError(
+                f"epoch {done.epoch}: the weights became infinite; set central.learning_rate below "
+                f"{central.learning_rate:g}"
+            )
+        curve.append(row)
+        if on_epoch is not None:
+            on_epoch(row)
+    assert weights is not None
+    return Centralised(
+        metric=task.target.metric,
+        higher_is_better=task.target.direction == "at_least",
+        curve=curve,
+        naive=_last_reading_error(task.test),
+        layout=task.model.layout,
+        weights=weights,
+    )
+
+
+def _last_reading_error(test: Samples) -> float | None:
+    """Mean squared error of saying that the next reading is the same as the last one; None where that means nothing."""
+    if test.starts is None or test.targets.ndim != 2:
+        return None
+    last = test.inputs[test.starts + test.window - 1]
+    return float(np.mean((last.astype(np.float64) - test.targets) ** 2))

@@ -1,0 +1,32 @@
+"""`async-hfl network record`: what a run's journal says of its network, as a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from async_hfl.core.errors import DataError, RunDirectoryError
+from async_hfl.journal.events_file import read_events
+from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.network.files.traces import RECORDED, trace_rows, write_trace
+
+
+def record_network(run: str | Path, out: str | Path) -> dict[str, int]:
+    """Write the trace of a run; returns the number of rows of each kind.
+
+    `--network file --set network.path=OUT` replays it.
+    """
+    directory, file = RunDirectory.open(Path(run)), Path(out)
+    if file.suffix != ".csv":
+        raise DataError(f"{file}: give the trace the ending .csv, which is its format")
+    if not directory.events.is_file():
+        raise RunDirectoryError(f"{directory.path}: has no events.jsonl; nothing of this run was recorded")
+    rows = list(trace_rows(read_events(directory.events, *RECORDED)))
+    if not rows:
+        raise RunDirectoryError(f"{directory.path}: its journal tells of no transfer; let the run go on first")
+    try:
+        with file.open("w", newline="", encoding="utf-8") as opened:
+            return write_trace(opened, rows)
+    except OSError as error:
+        raise DataError(
+            f"{file}: cannot be written ({error.strerror or error}); give a file in a directory that exists"
+        ) from error

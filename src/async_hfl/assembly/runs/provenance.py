@@ -1,0 +1,69 @@
+"""Where a run comes from: what a result depends on besides its settings, and where it is put."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from async_hfl.assembly.settings.schema import RunChoice, Settings
+from async_hfl.assembly.user_code.loading import file_of, fingerprint, is_user_code
+from async_hfl.core.errors import UserError
+
+_VERSIONED = ("async-hfl", "numpy", "jax", "jaxlib", "highspy")
+
+
+def check_seed(seed: int) -> None:
+    if not 0 <= seed < 2**63:
+        raise UserError(f"seed {seed}: must be a whole number from 0 to 2^63 - 1")
+
+
+def place_of(out: str | Path | None, choice: RunChoice, network: str) -> Path:
+    if out is not None:
+        return Path(out)
+    task = Path(file_of(choice.task)).stem if is_user_code(choice.task) else choice.task
+    return _fresh_path(f"{task}-{choice.method}-{network}-s{choice.seed}")
+
+
+def _fresh_path(name: str) -> Path:
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    path = Path("runs") / f"{name}-{stamp}"
+    number = 1
+    while path.exists():
+        number += 1
+        path = path.with_name(f"{name}-{stamp}-{number}")
+    return path
+
+
+def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:
+    """What a run was given from outside and cannot go on without, with its fingerprint."""
+    named = (settings.task.name, settings.selection.policy, settings.association.policy)
+    network = settings.network
+    files = [network.path, network.download_path, network.fleet if network.fleet.endswith(".csv") else ""]
+    files.append(settings.life.file)
+    if settings.association.policy == "fixed":
+        files.append(settings.association.file)
+    given = [
+        *(file_of(name) for name in named if is_user_code(name)),
+        *(file for file in files if file),
+        *([] if start is None else [str(start)]),
+    ]
+    return {file: fingerprint(file) for file in given}
+
+
+@cache
+def _installed() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in _VERSIONED:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # run from a source tree that was never installed
+            found[package] = "not installed"
+    return found
+
+
+def versions() -> dict[str, str]:
+    """What the bits of a result may depend on besides its settings."""
+    return dict(_installed())

@@ -1,0 +1,159 @@
+"""`async-hfl replay`: does the same come out again? For a deployment's nodes, one of them, or a simulated run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from async_hfl.assembly.build.simulation import association_policy, build, build_learner
+from async_hfl.assembly.deployments.deployed_nodes import (
+    TaskFacts,
+    deployed_cloud,
+    deployed_device,
+    deployed_gateway,
+    method_for,
+    settings_of,
+)
+from async_hfl.assembly.runs.simulated_run import session_for
+from async_hfl.assembly.settings.loading import settings_from
+from async_hfl.core.errors import RunDirectoryError
+from async_hfl.core.weights import Weights, frozen
+from async_hfl.deployment.operations.replay import TOLERANCE, NodeReplay, replay_node
+from async_hfl.deployment.shell.wrapping import wrapped
+from async_hfl.deployment.store.node_identity import IDENTITY, NodeIdentity
+from async_hfl.deployment.store.schema import DATABASE
+from async_hfl.deployment.store.stored_node import StoredNode
+from async_hfl.journal.model_file import load_model
+from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.nodes.reliability.delivery import Node
+
+
+@dataclass(slots=True)
+class Replay:
+    """What `--json` prints."""
+
+    nodes: int = 0
+    events: int = 0
+    effects: int = 0
+    differences: int = 0
+    payloads_missing: int = 0
+    events_skipped: int = 0
+    """Before the first snapshot from which every model is there."""
+    solutions: int = 0
+    """Solved again, with --resolve."""
+    tolerance: float = 0.0
+    """0: compared bit for bit."""
+    first_differences: list[str] = field(default_factory=list)
+
+    def add(self, node: NodeReplay) -> None:
+        self.nodes += 1
+        self.events += node.events
+        self.effects += node.effects
+        self.differences += len(node.differences)
+        self.payloads_missing += len(node.missing)
+        self.events_skipped += node.skipped
+        self.solutions += node.solutions
+        self.tolerance = max(self.tolerance, node.tolerance)
+        self.first_differences += node.differences[: 10 - len(self.first_differences)]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def replay(path: Path, *, resolve: bool = False) -> Replay:
+    states = sorted(file.parent for file in path.rglob(DATABASE)) if path.is_dir() else []
+    if not states:
+        return _simulate_again(RunDirectory.open(path))
+    found = Replay()
+    for state in states:
+        with StoredNode(state) as stored:
+            card = stored.get(IDENTITY)
+            if card is not None:
+                found.add(_replay_stored(stored, NodeIdentity(**card), resolve=resolve))
+    if not found.nodes:
+        raise RunDirectoryError(f"{path}: none of its nodes has joined a run; there is nothing to replay")
+    return found
+
+
+def _replay_stored(stored: StoredNode, card: NodeIdentity, *, resolve: bool) -> NodeReplay:
+    whole = 0 in stored.snapshots()
+
+    def make() -> Node:
+        if card.role == "gateway":
+            return deployed_gateway(card)
+        if card.role == "device":
+            return deployed_device(card)
+        # The first snapshot holds the initial model: the task itself need not be here.
+        return deployed_cloud(card, _nothing(card) if whole else _initial_weights(card))
+
+    solve = association_policy(settings_of(card)).solve if resolve and card.role == "cloud" else None
+    return replay_node(stored, card.name, lambda: wrapped(card, make()), solve)
+
+
+def _nothing(card: NodeIdentity) -> Weights:
+    return frozen(np.zeros(TaskFacts.of(card).model_size, np.float32))
+
+
+def _initial_weights(card: NodeIdentity) -> Weights:
+    settings, seed = settings_of(card), TaskFacts.of(card).seed
+    return build_learner(settings, seed, method_for(settings, seed).gradient).initial_weights(seed)
+
+
+def _simulate_again(run: RunDirectory) -> Replay:
+    """A simulated run has no inputs but its settings and seed: simulate it once more and compare the journals."""
+    manifest = run.read_manifest()
+    if not run.events.is_file():
+        raise RunDirectoryError(f"{run.path}: has no events.jsonl; there is nothing to compare with")
+    settings, start = settings_from(manifest["settings"]), manifest["start_from"]
+    built = build(settings, manifest["seed"], None if start is None else lambda x: load_model(Path(start), x.layout))
+    built.world.learner.compile()
+    complete = run.read_summary() is not None
+    with tempfile.TemporaryDirectory() as folder:
+        again = RunDirectory.create(Path(folder) / "again", manifest)
+        session = session_for(built.world, again, settings)  # a checkpoint changes how jobs are grouped
+        try:
+            session.run(None)
+        finally:
+            session.close()
+        found = Replay(nodes=1 + manifest["gateways"] + manifest["devices"])
+        for number, (was, new) in enumerate(zip_longest(_lines(run.events), _lines(again.events)), 1):
+            if was is None and not complete:
+                break  # it was cut off: what it has is compared
+            found.events += 1
+            found.effects += 1
+            if was != new:
+                found.differences += 1
+                if len(found.first_differences) < 10:
+                    found.first_differences.append(f"{run.events.name}, line {number}: {_short(was)} now {_short(new)}")
+    return found
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from (line for line in file if line.endswith(b"\n"))
+
+
+def _short(line: bytes | None) -> str:
+    return "nothing" if line is None else line.decode(errors="replace").strip()[:120]
+
+
+def told(found: Replay) -> str:
+    """For a person."""
+    how = "bit for bit" if found.tolerance == 0 else f"within {TOLERANCE:g} (other versions or processor)"
+    lines = [
+        f"{found.nodes} nodes, {found.events:,} events, {found.effects:,} effects compared {how}: "
+        + ("no difference" if not found.differences else f"{found.differences:,} DIFFERENCES")
+    ]
+    if found.solutions:
+        lines.append(f"{found.solutions:,} solutions worked out again")
+    if found.payloads_missing:
+        lines.append(
+            f"{found.payloads_missing:,} models were evicted, so {found.events_skipped:,} events could not be replayed"
+        )
+    return "\n".join([*lines, *found.first_differences])

@@ -1,0 +1,135 @@
+"""Values as plain data and back: what snapshots, checkpoints and logs are made of.
+
+Plain = None, bool, int, float, str, numpy arrays, and lists and dicts of these. Tuples, sets, non-string keys and the
+registered classes are tagged, so `from_plain(to_plain(x)) == x`. No pickle: only registered classes can come back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import MemberDescriptorType
+from typing import Any, TypeAlias, TypeVar, cast
+
+import numpy as np
+
+from async_hfl.core.device_vector import DeviceVector, returned
+from async_hfl.core.errors import DataError
+
+Plain: TypeAlias = Any
+"""Recursive in truth; the tag keys below keep it unambiguous."""
+
+C = TypeVar("C", bound=type)
+
+_CLASS, _FIELDS, _TUPLE, _SET, _PAIRS, _FAR = "$class", "fields", "$tuple", "$set", "$pairs", "$far"
+_registry: dict[str, type] = {}
+_field_names: dict[type, tuple[str, ...]] = {}
+
+
+def plain(cls: C) -> C:
+    """Class decorator: let instances of this dataclass or NamedTuple travel as plain data."""
+    known = _registry.get(cls.__name__)
+    # A dataclass with slots is a second class object of the same name and module: that one may replace the first.
+    if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise TypeError(f"two plain classes are called {cls.__name__}")
+    shape = cast(Any, cls)
+    names = shape._fields if issubclass(cls, tuple) else tuple(f.name for f in dataclasses.fields(shape))
+    _registry[cls.__name__] = cls
+    _field_names[cls] = names
+    if dataclasses.is_dataclass(cls):
+        quick(cls)
+    return cls
+
+
+def quick(cls: C) -> C:
+    """Class decorator: let a frozen dataclass fill its slots directly. A run makes some ten such values for every
+    device update, and the generated `object.__setattr__` by name takes twice the time."""
+    made = cast(Any, cls)
+    fields = dataclasses.fields(made)
+    slots = [cls.__dict__.get(field.name) for field in fields]
+    if (
+        not made.__dataclass_params__.frozen
+        or hasattr(cls, "__post_init__")
+        or not all(isinstance(slot, MemberDescriptorType) for slot in slots)
+    ):
+        return cls
+    missing = dataclasses.MISSING
+    namespace: dict[str, Any] = {"_missing": missing}
+    arguments, body = ["self"], []
+    for field, slot in zip(fields, slots, strict=True):
+        name, value = field.name, field.name
+        namespace[f"_set_{name}"] = cast(MemberDescriptorType, slot).__set__
+        if field.default_factory is not missing:
+            namespace[f"_make_{name}"] = field.default_factory
+            arguments.append(f"{name}=_missing")
+            value = f"_make_{name}() if {name} is _missing else {name}"
+        elif field.default is not missing:
+            namespace[f"_default_{name}"] = field.default
+            arguments.append(f"{name}=_default_{name}")
+        else:
+            arguments.append(name)
+        body.append(f"    _set_{name}(self, {value})")
+    exec("\n".join([f"def __init__({', '.join(arguments)}):", *(body or ["    pass"])]), namespace)
+    namespace["__init__"].__annotations__ = dict(made.__init__.__annotations__)
+    made.__init__ = namespace["__init__"]
+    return cls
+
+
+def to_plain(value: object) -> Plain:
+    """Copy into plain data. Mutable containers are copied, arrays too unless they are read-only."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise TypeError(f"{value} does not fit into 64 bits")
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.ndarray):
+        return value if not value.flags.writeable else value.copy()
+    if isinstance(value, DeviceVector):
+        return {_FAR: value.here()}
+    kind = type(value)
+    names = _field_names.get(kind)
+    if names is not None:
+        return {_CLASS: kind.__name__, _FIELDS: [to_plain(getattr(value, name)) for name in names]}
+    if isinstance(value, tuple):
+        return {_TUPLE: [to_plain(item) for item in value]}
+    if isinstance(value, list):
+        return [to_plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return {_SET: [to_plain(item) for item in sorted(value)]}
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) and not key.startswith("$") for key in value):
+            return {key: to_plain(item) for key, item in value.items()}
+        return {_PAIRS: [[to_plain(key), to_plain(item)] for key, item in value.items()]}
+    raise TypeError(f"{kind.__name__} cannot become plain data: register it with @plain")
+
+
+def from_plain(data: Plain) -> Any:
+    """The value that `to_plain` was given."""
+    if isinstance(data, list):
+        return [from_plain(item) for item in data]
+    if not isinstance(data, dict):
+        return data.copy() if isinstance(data, np.ndarray) and data.flags.writeable else data
+    if _CLASS in data:
+        cls = _registry.get(data[_CLASS])
+        if cls is None:
+            raise DataError(f"unknown class {data[_CLASS]!r} in stored data: written by another version?")
+        values = [from_plain(item) for item in data[_FIELDS]]
+        names = _field_names[cls]
+        if len(values) != len(names):
+            raise DataError(f"stored {cls.__name__} has {len(values)} fields, not {len(names)}: another version?")
+        if issubclass(cls, tuple):
+            return cls(*values)
+        made = cast(Any, object.__new__(cls))
+        for name, item in zip(names, values, strict=True):
+            object.__setattr__(made, name, item)
+        return made
+    if _TUPLE in data:
+        return tuple(from_plain(item) for item in data[_TUPLE])
+    if _SET in data:
+        return {from_plain(item) for item in data[_SET]}
+    if _FAR in data:
+        return returned(data[_FAR])
+    if _PAIRS in data:
+        return {from_plain(key): from_plain(item) for key, item in data[_PAIRS]}
+    return {key: from_plain(item) for key, item in data.items()}

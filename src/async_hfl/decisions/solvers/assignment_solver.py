@@ -1,0 +1,145 @@
+"""Balancing solved: prices, clipping, relaxation or shares by price, rounding, local search. Each counts its work.
+
+Problems of up to 25,000 links go through the linear relaxation, whose vertices are nearly whole; small ones are clipped
+by its multipliers, too, and their lumps settled by branch and bound where rounding alone leaves a gap (`relaxation`).
+Larger ones round the shares that smoothed prices suggest (`prices`): the bound is nearly as good, the start not quite,
+but the local search (`exchanges`) has small devices in plenty to even it out. Where it does not, up to 120,000 links
+the relaxation is solved after all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from async_hfl.core.errors import SolverError
+from async_hfl.core.policies import Ints
+from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem, clipped
+from async_hfl.decisions.solvers.exchanges import improve
+from async_hfl.decisions.solvers.prices import Priced, priced
+from async_hfl.decisions.solvers.relaxation import WHOLE, Relaxation, rounded
+
+_PROGRAMMES = 25_000
+"""Links up to which the linear relaxation is solved (a fifth of a second)."""
+_SECOND_THOUGHTS, _POOR = 120_000, 0.01
+"""Links up to which it is solved where prices left a gap of more than that (some seconds)."""
+_LUMPY = 5_000
+"""Links up to which the relaxation's multipliers are the prices to clip by, and lumps are settled; and how many
+relaxations the latter may take."""
+_RELAXATIONS = 60
+_LUMPY_GAP = 3e-3
+"""A smaller gap is not worth that search."""
+_CLIPPINGS = 4
+_SOFT_SHARE = 0.02
+"""A smaller share of a device, as prices have it, is no place to round it to."""
+_LEAST_EFFORT = 500_000
+_EFFORT_PER_LINK = 2_000
+"""A small problem that ten times as much would not improve (60 x 6: the same gaps in a sixth of the time)."""
+_EFFORT_BY_SIZE = 80
+"""Effort per link that a large problem may take beyond the limit of a small one."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentSolution:
+    used: Ints
+    """A link per device."""
+    bound: float
+    """Of the aim without bonuses."""
+
+
+def solve_assignment(balance: AssignmentProblem, *, target_gap: float, effort: int, seed: int) -> AssignmentSolution:
+    """A good choice of links and a proven bound. Stops early once within `target_gap` of it."""
+    tight, bound, by_price, relaxation = _bounded(balance)
+    links = len(balance.device)
+    effort = max(min(effort, max(_LEAST_EFFORT, _EFFORT_PER_LINK * links)), _EFFORT_BY_SIZE * links)
+    if relaxation is None:
+        assert by_price is not None
+        start = rounded(tight, by_price.share, _SOFT_SHARE)
+    else:
+        share, relaxed = relaxation.settle(1)
+        bound = min(bound, relaxed)
+        start = rounded(tight, share, 1.0 - WHOLE)
+    start = max([start, *_as_it_is(tight)], key=tight.aim)
+    lumpy = relaxation is not None and links <= _LUMPY and relaxation.has_divided_lump()
+    first_effort = _LEAST_EFFORT // 2 if lumpy else effort
+    used = improve(tight, start, enough=_near(bound, target_gap), effort=first_effort, seed=seed)
+    poor = relaxation is None and links <= _SECOND_THOUGHTS and tight.aim(used) < _near(bound, _POOR)
+    if poor or (lumpy and tight.aim(used) < _near(bound, _LUMPY_GAP)):
+        relaxation = _relaxation(tight) if relaxation is None else relaxation
+        if relaxation is not None:
+            share, relaxed = relaxation.settle(_RELAXATIONS if lumpy else 1)
+            bound = min(bound, relaxed)
+            start, enough = rounded(tight, share, 1.0 - WHOLE), _near(bound, target_gap)
+            again = improve(tight, start, enough=enough, effort=effort, seed=seed)
+            used = max(used, again, key=tight.aim)
+    if balance.bonus.any():
+        _, bound = tightened(replace(balance, bonus=np.zeros(links)))
+    return AssignmentSolution(used, bound)
+
+
+def _bounded(balance: AssignmentProblem) -> tuple[AssignmentProblem, float, Priced | None, Relaxation | None]:
+    """The problem tightened and a bound, by prices, by the relaxation, or by both."""
+    links = len(balance.device)
+    if links <= _LUMPY:
+        try:
+            tight, relaxation, bound = _tightened_by_programme(balance)
+        except SolverError:  # numbers that the solver cannot cope with: there is another way
+            pass
+        else:
+            return tight, bound, None, relaxation
+    tight, by_price = _tightened_by_prices(balance)
+    return tight, by_price.bound, by_price, _relaxation(tight) if links <= _PROGRAMMES else None
+
+
+def _relaxation(balance: AssignmentProblem) -> Relaxation | None:
+    try:
+        return Relaxation(balance)
+    except SolverError:  # numbers that the solver cannot cope with: there is another way
+        return None
+
+
+def _near(bound: float, gap: float) -> float:
+    return bound - gap * abs(bound)
+
+
+def tightened(balance: AssignmentProblem) -> tuple[AssignmentProblem, float]:
+    """The problem with utilities clipped as far as prices prove it right, and a bound that they prove."""
+    tight, bound, _, _ = _bounded(balance)
+    return tight, bound
+
+
+def _tightened_by_programme(balance: AssignmentProblem) -> tuple[AssignmentProblem, Relaxation, float]:
+    """The multipliers of the relaxation are the best prices there are, and for a small problem the programme takes a
+    tenth of the time of finding them by steps."""
+    relaxation = Relaxation(balance)
+    bound = relaxation.bound()
+    for _ in range(_CLIPPINGS):
+        tighter = clipped(balance, relaxation.prices)
+        if tighter is balance:
+            break
+        balance, relaxation = tighter, Relaxation(tighter)
+        bound = min(bound, relaxation.bound())
+    return balance, relaxation, bound
+
+
+def _tightened_by_prices(balance: AssignmentProblem) -> tuple[AssignmentProblem, Priced]:
+    alone = len(balance.device) > _PROGRAMMES
+    by_price = priced(balance, alone=alone)
+    for _ in range(_CLIPPINGS):
+        tighter = clipped(balance, by_price.prices)
+        if tighter is balance:
+            break
+        again = priced(tighter, alone=alone)
+        balance, by_price = tighter, replace(again, bound=min(again.bound, by_price.bound))
+    return balance, by_price
+
+
+def _as_it_is(balance: AssignmentProblem) -> list[Ints]:
+    """Where staying has a bonus: the association as it is, each device without one at its lightest link."""
+    staying = np.flatnonzero(balance.bonus > 0.0)
+    if len(staying) == 0:
+        return []
+    stay = np.lexsort((balance.load, balance.device))[balance.row_start()[:-1]]
+    stay[balance.device[staying]] = staying
+    return [stay]

@@ -1,0 +1,251 @@
+"""Local search for a balanced association: move one device, or let two devices change places.
+
+The aim (`balance`):  maximise  min_j U_j - phi max_j Q_j + sum_l x_l b_l,  U_j and Q_j what gateway j gets.
+
+A minimum over gateways stalls: while two gateways are equally poor no single exchange helps. So exchanges are judged
+by the soft minimum and maximum, -log(sum_j exp(-t U_j)) / t and log(sum_j exp(s Q_j)) / s, where every gateway counts a
+little, the worst most; t and s are sharpened as the search goes on. What is kept is the best of the true aim.
+
+Only exchanges that touch one of the most critical gateways are weighed, all of them at once in numpy, swaps only where
+no move helps: there are a hundred times as many. From a local optimum a few devices are scattered and the search
+repeated, while `effort` (a count, not a clock) lasts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from async_hfl.core.policies import Floats, Ints
+from async_hfl.core.randomness import scramble
+from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem
+
+_SHARPNESS = (3.0, 30.0, 300.0)
+"""t in units of 1 / mean |u|, s in units of 1 / mean load of a link."""
+_WORST = 3
+"""Gateways tried at a step, the most critical first."""
+_PAIRS = 100_000
+"""Swaps weighed for one gateway at most: partners with the most to give come first."""
+_OVERHEAD = 3_000
+"""Effort of weighing one gateway's exchanges over and above their number."""
+_SCATTERED = 5
+
+
+def improve(balance: AssignmentProblem, used: Ints, *, enough: float, effort: int, seed: int) -> Ints:
+    """The best links found, one per device, beginning with `used`. Stops early once the aim reaches `enough`."""
+    search = _Search(balance, used, enough, effort)
+    for sharpness in _SHARPNESS:
+        search.descend(sharpness)
+    number = 0
+    while search.effort > 0 and search.best_aim < enough:
+        search.scatter(scramble(seed ^ number))
+        search.descend(_SHARPNESS[-1])
+        number += 1
+    return search.best
+
+
+class _Search:
+    """Where the search is (mutable, local to one call) and the best it has seen."""
+
+    def __init__(self, balance: AssignmentProblem, used: Ints, enough: float, effort: int) -> None:
+        self.balance, self.enough, self.effort = balance, enough, effort
+        self.row_start = balance.row_start()
+        self.by_gateway = np.argsort(balance.gateway, kind="stable")
+        self.column_start = np.searchsorted(balance.gateway[self.by_gateway], np.arange(balance.gateways + 2))
+        self.utility_unit, self.load_unit = balance.utility_unit(), balance.load_unit()
+        self.best, self.best_aim = used.copy(), balance.aim(used)
+        self._stand(used)
+
+    def _stand(self, used: Ints) -> None:
+        balance = self.balance
+        self.used, self.place = used.copy(), balance.gateway[used]
+        self.utility = balance.at_gateways(balance.utility, used)
+        self.load = balance.at_gateways(balance.load, used)
+        self.bonus = float(balance.bonus[used].sum())
+
+    def descend(self, sharpness: float) -> None:
+        """Take the best exchange of the most critical gateway that has one, until none has."""
+        softness = _Soft(self.balance, sharpness / self.utility_unit, sharpness / self.load_unit)
+        least = 1e-9 * self.utility_unit
+        while self.effort > 0 and self.best_aim < self.enough:
+            view = softness.seen(self.utility, self.load)
+            for gateway in view.most_critical(_WORST):
+                links = self._best_exchange(gateway, view, least)
+                if len(links):
+                    break
+            else:
+                return
+            self._take(links)
+
+    def _take(self, links: Ints) -> None:
+        balance = self.balance
+        for link in links.tolist():
+            device, old = balance.device[link], self.used[balance.device[link]]
+            self.bonus += balance.bonus[link] - balance.bonus[old]
+            for sign, one in ((-1.0, old), (1.0, link)):
+                self.utility[balance.gateway[one]] += sign * balance.utility[one]
+                self.load[balance.gateway[one]] += sign * balance.load[one]
+            self.used[device], self.place[device] = link, balance.gateway[link]
+        aim = float(self.utility[:-1].min() - balance.load_penalty * self.load[:-1].max() + self.bonus)
+        if aim > self.best_aim:
+            self.best, self.best_aim = self.used.copy(), aim
+
+    def scatter(self, seed: int) -> None:
+        """From the best so far, send a few devices elsewhere."""
+        self._stand(self.best)
+        for _ in range(_SCATTERED):
+            seed = scramble(seed)
+            device = seed % self.balance.devices
+            first, end = int(self.row_start[device]), int(self.row_start[device + 1])
+            self._take(np.array([first + (seed >> 32) % (end - first)]))
+
+    def _best_exchange(self, worst: int, view: _View, least: float) -> Ints:
+        """Links to change over to: one for a move, two for a swap, none if nothing with `worst` gains at `least`."""
+        balance, used = self.balance, self.used
+        column = self.by_gateway[self.column_start[worst] : self.column_start[worst + 1]]
+        here = self.place[balance.device[column]] == worst
+        members, arriving = balance.device[column[here]], column[~here]
+        leaving = _ranges(self.row_start[members], self.row_start[members + 1])
+        leaving = leaving[balance.gateway[leaving] != worst]
+        left, given = used[balance.device[leaving]], used[balance.device[arriving]]
+        target, source = balance.gateway[leaving], balance.gateway[given]
+        out = _Change(
+            target,
+            -balance.utility[left],
+            balance.utility[leaving],
+            -balance.load[left],
+            balance.load[leaving],
+            balance.bonus[leaving] - balance.bonus[left],
+        )
+        in_ = _Change(
+            source,
+            balance.utility[arriving],
+            -balance.utility[given],
+            balance.load[arriving],
+            -balance.load[given],
+            balance.bonus[arriving] - balance.bonus[given],
+        )
+        self.effort -= len(leaving) + len(arriving) + _OVERHEAD
+        best, gains = self._weigh(worst, out.followed_by(in_), view, least)
+        if gains:
+            return np.array([leaving[best] if best < len(leaving) else arriving[best - len(leaving)]])
+        first, second = self._pairs(target, source, view)
+        self.effort -= len(first)
+        best, gains = self._weigh(worst, out.at(first).with_(in_.at(second)), view, least)
+        return np.array([leaving[first[best]], arriving[second[best]]]) if gains else np.empty(0, np.int64)
+
+    def _weigh(self, worst: int, change: _Change, view: _View, least: float) -> tuple[int, bool]:
+        """The best of these changes, and whether it gains anything."""
+        if len(change.partner) == 0:
+            return -1, False
+        scores = view.scores(worst, change)
+        best = int(scores.argmax())
+        return best, bool(scores[best] > view.score + least)
+
+    def _pairs(self, target: Ints, source: Ints, view: _View) -> tuple[Ints, Ints]:
+        """Each (leaving for b, arriving from b), for all partner gateways b, or the least critical ones if too many."""
+        size = self.balance.gateways + 1
+        leaving, arriving = np.bincount(target, minlength=size), np.bincount(source, minlength=size)
+        source_start = np.cumsum(arriving) - arriving
+        pairs = leaving * arriving
+        if pairs.sum() > _PAIRS:
+            order = np.argsort(view.critical, kind="stable")
+            arriving[order[np.cumsum(pairs[order]) > _PAIRS]] = 0
+        by_source = np.argsort(source, kind="stable")
+        repeats = arriving[target]
+        out = np.repeat(np.arange(len(target)), repeats)
+        first = source_start[target]
+        return out, by_source[_ranges(first, first + repeats)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Exchanges between one gateway, here, and a partner each: what they add to utility and load on either side."""
+
+    partner: Ints
+    utility_here: Floats
+    utility_there: Floats
+    load_here: Floats
+    load_there: Floats
+    bonus: Floats
+
+    def at(self, places: Ints) -> _Change:
+        return _Change(*(getattr(self, name)[places] for name in self.__slots__))
+
+    def followed_by(self, other: _Change) -> _Change:
+        return _Change(*(np.concatenate((getattr(self, name), getattr(other, name))) for name in self.__slots__))
+
+    def with_(self, other: _Change) -> _Change:
+        """Both at once, row by row; their partners are the same."""
+        added = (getattr(self, name) + getattr(other, name) for name in self.__slots__[1:])
+        return _Change(self.partner, *added)
+
+
+@dataclass(frozen=True, slots=True)
+class _Soft:
+    """The soft aim at one sharpness."""
+
+    balance: AssignmentProblem
+    t: float
+    s: float
+
+    def seen(self, utility: Floats, load: Floats) -> _View:
+        gateways = self.balance.gateways
+        least, most = float(utility[:gateways].min()), float(load[:gateways].max())
+        poor, full = np.zeros(gateways + 1), np.zeros(gateways + 1)
+        np.exp(-self.t * (utility[:gateways] - least), out=poor[:gateways])
+        np.exp(self.s * (load[:gateways] - most), out=full[:gateways])
+        return _View(self, utility - least, load - most, poor, full)
+
+
+class _View:
+    """All gateways as one step of the search sees them: how poor, how full, how critical."""
+
+    def __init__(self, soft: _Soft, utility: Floats, load: Floats, poor: Floats, full: Floats) -> None:
+        self.soft, self.utility, self.load, self.poor, self.full = soft, utility, load, poor, full
+        penalty = soft.balance.load_penalty
+        total_poor, total_full = poor.sum(), full.sum()
+        self.score = float(-np.log(total_poor) / soft.t - penalty * np.log(total_full) / soft.s)
+        self.critical = np.maximum(poor / total_poor, full / total_full if penalty > 0.0 else 0.0)
+        self.counts = np.ones(len(poor))
+        self.counts[-1] = 0.0
+
+    def most_critical(self, count: int) -> list[int]:
+        order: list[int] = np.argsort(-self.critical[:-1], kind="stable")[:count].tolist()
+        return order
+
+    def scores(self, worst: int, change: _Change) -> Floats:
+        """The soft aim after each exchange between `worst` and its partner."""
+        soft, partner = self.soft, change.partner
+        counts = self.counts[partner]
+        poor = _others(self.poor, worst)[partner]
+        poor += _exp(-soft.t * (self.utility[worst] + change.utility_here))
+        poor += counts * _exp(-soft.t * (self.utility[partner] + change.utility_there))
+        full = _others(self.full, worst)[partner]
+        full += _exp(soft.s * (self.load[worst] + change.load_here))
+        full += counts * _exp(soft.s * (self.load[partner] + change.load_there))
+        score: Floats = change.bonus - np.log(np.maximum(poor, 1e-300)) / soft.t
+        score -= soft.balance.load_penalty / soft.s * np.log(np.maximum(full, 1e-300))
+        return score
+
+
+def _others(terms: Floats, one: int) -> Floats:
+    """For each partner the sum of the terms but those of `one` and of the partner, added up without subtraction."""
+    rest = terms.copy()
+    rest[one] = 0.0
+    before = np.concatenate(((0.0,), np.cumsum(rest)[:-1]))
+    after = np.concatenate((np.cumsum(rest[::-1])[::-1][1:], (0.0,)))
+    return before + after
+
+
+def _exp(exponent: Floats) -> Floats:
+    return np.exp(np.minimum(exponent, 600.0))
+
+
+def _ranges(start: Ints, end: Ints) -> Ints:
+    """start[0] .. end[0] - 1, start[1] .. end[1] - 1 and so on, in one array."""
+    length = end - start
+    skipped = np.cumsum(length) - length
+    ranges: Ints = np.arange(int(length.sum())) + np.repeat(start - skipped, length)
+    return ranges

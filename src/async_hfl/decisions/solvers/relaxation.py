@@ -1,0 +1,174 @@
+"""The linear relaxation of balancing, and its few large devices settled by branch and bound.
+
+A vertex of the relaxation leaves all but some 2 G devices whole. The others must be rounded, and a *lump*, a device of
+large utility, is worth a dozen others: no move or swap makes up for having put it in the wrong place, and the
+relaxation, which divides it, promises more than any association holds. So lumps are settled one at a time, the largest
+first, in every place they could be (Land & Doig 1960), the most promising node first. When the best node has no divided
+lump left, its value is the most that any association can have, and what is left to round is small. A count of
+relaxations ends the search where that takes too long; the bound is then the best of the nodes still open.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+
+from async_hfl.core.errors import SolverError
+from async_hfl.core.policies import Bools, Floats, Ints
+from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem, Prices, price_bound
+from async_hfl.decisions.solvers.highs import LinearProgramme, LinearSolution, LinearSolver
+
+WHOLE = 1.0 - 1e-6
+_LUMP = 3.0
+"""A device of so many times the mean utility is a lump."""
+
+
+def programme(balance: AssignmentProblem) -> LinearProgramme:
+    """The relaxation in units of mean |u| and mean load, so that the solver's absolute tolerances mean something.
+
+    Columns: links, U, Q. Rows: devices, utility of each gateway, load of each gateway.
+    """
+    devices, gateways, links = balance.devices, balance.gateways, len(balance.device)
+    utility_unit, load_unit = balance.utility_unit(), balance.load_unit()
+    load_price = balance.load_penalty * load_unit / utility_unit
+    rows = np.column_stack((balance.device, devices + balance.gateway, devices + gateways + balance.gateway))
+    entries = np.column_stack((np.ones(links), balance.utility / utility_unit, balance.load / load_unit))
+    real = np.ones((links, 3), bool)
+    real[balance.gateway == gateways, 1:] = False
+    lengths = np.concatenate(((0,), real.sum(axis=1), (gateways, gateways)))
+    gain = np.concatenate((balance.bonus / utility_unit, (1.0, -load_price)))
+    gain /= np.abs(gain).max()
+    endless, none = np.full(gateways, np.inf), np.zeros(gateways)
+    return LinearProgramme(
+        gain=gain,
+        lower=np.concatenate((np.zeros(links), (-np.inf, -np.inf))),
+        upper=np.full(links + 2, np.inf),
+        row_lower=np.concatenate((np.ones(devices), none, -endless)),
+        row_upper=np.concatenate((np.ones(devices), endless, none)),
+        column_start=np.cumsum(lengths),
+        row_index=np.concatenate((rows[real], np.arange(devices, devices + 2 * gateways))),
+        entry=np.concatenate((entries[real], np.full(2 * gateways, -1.0))),
+    )
+
+
+def prices_of(balance: AssignmentProblem, solution: LinearSolution) -> Prices:
+    """The multipliers of the gateways' rows, cleaned."""
+    utility, load = np.split(np.abs(solution.row_duals[balance.devices :]), 2)
+    return Prices.cleaned(utility, load)
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    fixed: tuple[int, ...]
+    """Links used for sure."""
+    share: Floats
+    bound: float
+
+
+class Relaxation:
+    """A tree of relaxations (mutable, local to one call). Best first; among equals the deepest, so that where gateways
+    are alike the search dives."""
+
+    def __init__(self, balance: AssignmentProblem) -> None:
+        self.balance = balance
+        self.programme = programme(balance)
+        self.solver = LinearSolver(self.programme)
+        self.rows = balance.row_start()
+        self.size = np.maximum.reduceat(np.abs(balance.utility), self.rows[:-1])
+        self.unit = balance.utility_unit() * max(1.0, balance.devices / balance.gateways)
+        self.made = 0
+        self.prices = Prices.cleaned(np.zeros(balance.gateways), np.zeros(balance.gateways))
+        """Of the relaxation itself, nothing settled."""
+        self.open: list[tuple[float, int, int, _Node]] = []
+        """By bound (to nine digits), depth, number."""
+
+        self._add((), np.inf)
+        if not self.open:
+            raise SolverError("the solver found no relaxed association although each device has a link")
+
+    def bound(self) -> float:
+        """No association is worth more, as far as is known."""
+        return max(entry[-1].bound for entry in self.open)
+
+    def has_divided_lump(self) -> bool:
+        return self._lump(self.open[0][-1].share) >= 0
+
+    def settle(self, relaxations: int) -> tuple[Floats, float]:
+        """Shares of the links with the lumps whole as far as so many solutions reach, and a bound. One solution is
+        the relaxation itself."""
+        while True:
+            node = self.open[0][-1]
+            device = self._lump(node.share)
+            links = range(int(self.rows[device]), int(self.rows[device + 1])) if device >= 0 else range(0)
+            if len(links) == 0 or self.made + len(links) > relaxations:
+                return node.share, self.bound()
+            heapq.heappop(self.open)
+            try:
+                for link in links:
+                    self._add((*node.fixed, link), node.bound)
+            except SolverError:  # numbers that the solver cannot cope with: the node's own bound stands
+                return node.share, max([node.bound, *(entry[-1].bound for entry in self.open)])
+
+    def _add(self, fixed: tuple[int, ...], parent: float) -> None:
+        lower = self.programme.lower.copy()
+        lower[list(fixed)] = 1.0
+        self.made += 1
+        solution = self.solver.solve(lower)
+        if solution is None:
+            return
+        prices = prices_of(self.balance, solution)
+        if not fixed:
+            self.prices = prices
+        bound = min(parent, price_bound(self.balance, prices, self._allowed(fixed)))
+        node = _Node(fixed, solution.columns[:-2], bound)
+        heapq.heappush(self.open, (-round(bound / self.unit, 9), -len(fixed), self.made, node))
+
+    def _allowed(self, fixed: tuple[int, ...]) -> Bools:
+        allowed = np.ones(len(self.balance.device), bool)
+        for link in fixed:
+            device = self.balance.device[link]
+            allowed[self.rows[device] : self.rows[device + 1]] = False
+            allowed[link] = True
+        return allowed
+
+    def _lump(self, share: Floats) -> int:
+        """The largest divided device, -1 if none of them is a lump."""
+        divided = np.flatnonzero(np.maximum.reduceat(share, self.rows[:-1]) < WHOLE)
+        if len(divided) == 0:
+            return -1
+        device = int(divided[self.size[divided].argmax()])
+        return device if self.size[device] > _LUMP * float(self.size.mean()) else -1
+
+
+def rounded(balance: AssignmentProblem, share: Floats, least_share: float) -> Ints:
+    """One link per device: the largest devices first, each to where what the shares promised is most lacking.
+
+    Of the links with at least `least_share` the one for which the squares of what is lacking in utility, and phi times
+    that in load, add up to least.
+    """
+    rows = balance.row_start()
+    used = np.lexsort((-share, balance.device))[rows[:-1]]
+    divided = np.flatnonzero(share[used] < 1.0 - least_share)
+    of_divided = np.isin(balance.device, divided)
+    promised = np.flatnonzero(of_divided)
+    utility, load = balance.utility, balance.load_penalty * balance.load
+    lacking = balance.at_gateways(utility * share, promised).tolist()
+    lacking_load = balance.at_gateways(load * share, promised).tolist()
+    links = np.flatnonzero(of_divided & (share > least_share))
+    order = divided[np.argsort(-np.abs(utility[used[divided]]), kind="stable")]
+    first = np.searchsorted(balance.device[links], order).tolist()
+    end = np.searchsorted(balance.device[links], order, side="right").tolist()
+    columns = (balance.gateway[links].tolist(), utility[links].tolist(), load[links].tolist(), links.tolist())
+    for device, start, stop in zip(order.tolist(), first, end, strict=True):
+        best, choice = np.inf, start
+        for place in range(start, stop):
+            gateway, brings, takes = columns[0][place], columns[1][place], columns[2][place]
+            worse = brings * (brings - 2.0 * lacking[gateway]) + takes * (takes - 2.0 * lacking_load[gateway])
+            if worse < best:
+                best, choice = worse, place
+        used[device] = columns[3][choice]
+        lacking[columns[0][choice]] -= columns[1][choice]
+        lacking_load[columns[0][choice]] -= columns[2][choice]
+    return used

@@ -1,0 +1,63 @@
+"""Why a secure connection does not come about, in words for whoever stands before it.
+
+gRPC says little more than that a handshake failed. So the server is asked once more, by a plain TLS connection that
+looks at what it shows; nothing is sent over it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+
+from cryptography import x509
+
+from async_hfl.core.errors import IdentityError
+from async_hfl.deployment.identity.authority import check_issued
+from async_hfl.deployment.identity.certificate_info import contents, now
+from async_hfl.deployment.identity.names import listed
+from async_hfl.deployment.transport.admission import Role
+
+_PATIENCE_S = 2.0
+
+
+def explain(target: str, role: Role, federation: str, authority: x509.Certificate) -> str:
+    """In a thread: this blocks. Empty: nothing is found that the connection itself did not say."""
+    host, _, port = target.rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    try:
+        shown = _shown(host.strip("[]"), int(port), context)
+    except ssl.SSLError:
+        return f"{target} does not speak TLS: does it run with --insecure?"
+    except ValueError:
+        return f"{target}: not of the form HOST:PORT"
+    except OSError:
+        return ""
+    try:
+        certificate = x509.load_der_x509_certificate(shown)
+        said = contents(certificate, "its certificate")
+        said.check_time(now(), "its certificate")
+    except (ValueError, IdentityError) as error:
+        return str(error)
+    try:
+        check_issued(certificate, authority, "its certificate")
+    except IdentityError:
+        return f"its certificate ({listed(said.identities)}) was issued by another authority than our ca.pem"
+    one = next(iter(said.identities))
+    if (one.federation, one.role) != (federation, role):
+        names = ", ".join(sorted(map(str, said.identities)))
+        return f"we look for a {role} of {federation}; its certificate has the names {names}"
+    return "its certificate is right: it refuses ours (its log says why), or another program answers there"
+
+
+def _shown(host: str, port: int, context: ssl.SSLContext) -> bytes:
+    with socket.create_connection((host, port), _PATIENCE_S) as plain:
+        secure = context.wrap_socket(plain, server_hostname=host)
+        try:
+            return secure.getpeercert(binary_form=True) or b""
+        finally:
+            with contextlib.suppress(OSError):
+                secure.close()

@@ -1,0 +1,124 @@
+"""Numbers for Prometheus: what a node writes into its journal, counted; served on loopback unless told otherwise.
+
+The journal is the one source: whatever stands there can be counted afterwards, too, and nothing is counted twice.
+Counters begin at 0 with every process, as Prometheus expects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, start_http_server
+from prometheus_client.process_collector import ProcessCollector
+
+from async_hfl.core.errors import SettingsError
+from async_hfl.core.protocol.records import (
+    AssociationRecord,
+    EpochRecord,
+    FoundRecord,
+    JobRecord,
+    LateRecord,
+    LifecycleRecord,
+    LostRecord,
+    Record,
+    SelectionRecord,
+    SentRecord,
+    UploadRecord,
+)
+from async_hfl.core.protocol.traffic import KINDS
+from async_hfl.deployment.transport.limits import PACKAGE
+
+_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
+_STALENESS = (1, 2, 3, 5, 10, 20, 50, 100, 200)
+
+
+class Metrics:
+    def __init__(self, role: str, node: str) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        Info("async_hfl", "Who this is.", registry=registry).info({"role": role, "node": node, "version": PACKAGE})
+
+        def counter(name: str, about: str, *labels: str) -> Counter:
+            return Counter(f"async_hfl_{name}", about, labels, registry=registry)
+
+        def gauge(name: str, about: str) -> Gauge:
+            return Gauge(f"async_hfl_{name}", about, registry=registry)
+
+        self._jobs = counter("jobs", "Jobs that ended here, by reason.", "reason")
+        self._uploads = counter("uploads", "Uploads that ended here, by reason.", "reason")
+        self._lost = counter("updates_lost", "Acknowledged updates that were listed as lost.")
+        self._found = counter("updates_found", "Of those: found again, when their gateway came back with its disk.")
+        self._late = counter("updates_late", "Acknowledged updates that the run ended before.")
+        self._sent = counter("sent_bytes", "Bytes sent, by message and what they carry.", "message", "kind")
+        self._messages = counter("sent_messages", "Messages sent.", "message")
+        self._selections = counter("selections", "Selections; bound: the bandwidth kept somebody out.", "bound")
+        self._life = counter("life", "Who came, went or changed phase.", "what")
+        self._epoch = gauge("cloud_epoch", "Newest epoch that was evaluated.")
+        self._updates = gauge("updates_in_model", "Device updates inside the global model.")
+        self._metric = gauge("metric", "Of the newest evaluation.")
+        self._version = gauge("association_version", "Of the association in force.")
+        self._seconds = Histogram(
+            "async_hfl_job_seconds", "Of a job that came back.", ["part"], buckets=_SECONDS, registry=registry
+        )
+        self._staleness = Histogram(
+            "async_hfl_staleness", "Of updates and uploads mixed.", ["tier"], buckets=_STALENESS, registry=registry
+        )
+        self._notes: dict[type, Callable[[Any], None]] = {
+            JobRecord: self._job,
+            UploadRecord: self._upload,
+            SentRecord: self._sent_one,
+            EpochRecord: self._evaluated,
+            SelectionRecord: lambda record: self._selections.labels(str(record.bound).lower()).inc(),
+            LifecycleRecord: lambda record: self._life.labels(record.what).inc(),
+            AssociationRecord: lambda record: self._version.set(record.version),
+            LostRecord: lambda record: self._lost.inc(),
+            FoundRecord: lambda record: self._found.inc(),
+            LateRecord: lambda record: self._late.inc(),
+        }
+
+    def wrote(self, record: Record) -> None:
+        self._notes[type(record)](record)
+
+    def serve(self, address: str) -> Callable[[], None]:
+        """`address` is PORT (on loopback) or HOST:PORT; returns what closes the server."""
+        host, _, port = address.rpartition(":")
+        if not port.isdigit() or int(port) > 65535:
+            raise SettingsError(f"--metrics {address}: write it as 9100 (loopback only) or 0.0.0.0:9100")
+        try:
+            server, thread = start_http_server(int(port), host or "127.0.0.1", self.registry)
+        except OSError as error:
+            raise SettingsError(f"--metrics {address}: cannot listen there ({error.strerror})") from error
+        self.port = int(server.server_address[1])
+
+        def close() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        return close
+
+    def _job(self, record: JobRecord) -> None:
+        self._jobs.labels(record.reason).inc()
+        if record.download_s > 0 or record.training_s > 0:
+            self._seconds.labels("download").observe(record.download_s)
+            self._seconds.labels("training").observe(record.training_s)
+            self._seconds.labels("round").observe(max(record.at - record.sent_at, 0.0))
+        if record.reason == "aggregated":
+            self._staleness.labels("gateway").observe(record.staleness)
+
+    def _upload(self, record: UploadRecord) -> None:
+        self._uploads.labels(record.reason).inc()
+        if record.reason == "mixed":
+            self._staleness.labels("cloud").observe(record.staleness)
+
+    def _sent_one(self, record: SentRecord) -> None:
+        self._messages.labels(record.message).inc()
+        for kind in KINDS:
+            if size := getattr(record, kind):
+                self._sent.labels(record.message, kind).inc(size)
+
+    def _evaluated(self, record: EpochRecord) -> None:
+        self._epoch.set(record.epoch)
+        self._updates.set(record.updates)
+        self._metric.set(record.metric)

@@ -1,0 +1,105 @@
+"""The journal of a node as its disk has it, whether or not the node runs; or as it was fetched from a running one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from async_hfl.core.errors import DataError
+from async_hfl.deployment.store.node_identity import CLOCK, IDENTITY
+from async_hfl.deployment.store.schema import DATABASE, open_for_reading
+
+EXPORTED = "journal.msgpack"
+_TIMES = {"job": (0, 4)}
+"""Which of a record's order columns are times; the first of every kind is."""
+
+
+class Exported(msgspec.Struct):
+    """A journal that travels."""
+
+    facts: dict[str, Any]
+    lines: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    at: float
+    """On the cloud's clock, as far as the node knew it."""
+    kind: str
+    order: list[Any]
+    learnt: list[Any] | None
+
+
+def is_node(state: Path) -> bool:
+    return (state / DATABASE).is_file() or (state / EXPORTED).is_file()
+
+
+def has_log(state: Path) -> bool:
+    """Are the events there, too, that the records came of?"""
+    return (state / DATABASE).is_file()
+
+
+def export(state: Path) -> Exported:
+    facts = {key: read_fact(state, key) for key in (IDENTITY, CLOCK)}
+    return Exported(facts, list(_texts(state)))
+
+
+def keep_exported(exported: Exported, out: Path) -> Path:
+    name = str((exported.facts.get(IDENTITY) or {}).get("name", ""))
+    if not name or "/" in name or name.startswith("."):
+        raise DataError(f"a journal came whose node calls itself {name!r}")
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / EXPORTED).write_bytes(msgspec.msgpack.encode(exported))
+    return folder
+
+
+def read_fact(state: Path, key: str) -> Any:
+    if (exported := _exported(state)) is not None:
+        return exported.facts.get(key)
+    database = open_for_reading(state / DATABASE)
+    try:
+        row = database.execute("SELECT value FROM facts WHERE key = ?", (key,)).fetchone()
+        return None if row is None else msgspec.msgpack.decode(row[0])
+    finally:
+        database.close()
+
+
+def read_lines(state: Path) -> Iterator[Line]:
+    """Every record with its times on the cloud's clock: two journals of a run can be laid side by side."""
+    clock: list[tuple[float, float]] = read_fact(state, CLOCK) or []
+    place, offset = 0, 0.0
+    for text in _texts(state):
+        kind, order, *more = msgspec.json.decode(text, type=list[Any])
+        while place < len(clock) and clock[place][0] <= order[0]:
+            offset = clock[place][1] - clock[place][0]
+            place += 1
+        for column in _TIMES.get(kind, (0,)):
+            order[column] += offset
+        yield Line(order[0], kind, order, more[0] if more else None)
+
+
+def _texts(state: Path) -> Iterator[bytes]:
+    if (exported := _exported(state)) is not None:
+        yield from exported.lines
+        return
+    database = open_for_reading(state / DATABASE)
+    try:
+        for (text,) in database.execute("SELECT line FROM journal ORDER BY number"):
+            yield bytes(text)
+    finally:
+        database.close()
+
+
+def _exported(state: Path) -> Exported | None:
+    path = state / EXPORTED
+    if not path.is_file():
+        return None
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=Exported)
+    except msgspec.DecodeError as error:
+        raise DataError(f"{path}: not a journal ({error}); fetch it again") from error

@@ -1,0 +1,87 @@
+"""What an operator is told: the state of a node as plain data. Reads, never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from async_hfl.core.protocol.records import EpochRecord
+from async_hfl.nodes.cloud.node import CloudNode
+from async_hfl.nodes.gateway.node import GatewayNode
+
+
+def cloud_status(
+    cloud: CloudNode,
+    at: float,
+    newest: EpochRecord | None,
+    gateway_names: Mapping[int, str],
+    device_names: Mapping[int, str],
+    digests: Mapping[int, Mapping[str, Any]],
+) -> dict[str, Any]:
+    state, directory, links = cloud.state, cloud.state.directory, cloud.registry.links
+    gateways = []
+    for number, member in enumerate(state.members):
+        held = np.flatnonzero(directory.holder == number).tolist()
+        gateways.append(
+            {
+                "name": gateway_names.get(number, f"g{number}"),
+                "number": number,
+                "state": "lost" if not member.live else "away" if member.away else "here",
+                "devices": int((directory.gateway_of == number).sum()),
+                "holds": len(held),
+                **digests.get(number, {}),
+            }
+        )
+    devices = []
+    for device in range(links.devices):
+        row = links.of(device)
+        usable = directory.usable[row]
+        gateway = int(directory.gateway_of[device])
+        link = links.find(device, gateway) if gateway >= 0 else -1
+        devices.append(
+            {
+                "name": device_names.get(device, f"d{device}"),
+                "number": device,
+                "gateway": gateway_names.get(gateway) if gateway >= 0 else None,
+                "reaches": [
+                    gateway_names.get(int(one), f"g{one}")
+                    for one, works in zip(links.link_gateway[row], usable, strict=True)
+                    if works
+                ],
+                "samples": int(directory.samples[device]),
+                "round_latency_s": round(float(directory.latency[link]), 4) if link >= 0 else None,
+                "loss": None if np.isnan(directory.loss[device]) else round(float(directory.loss[device]), 4),
+            }
+        )
+    return {
+        "phase": state.phase,
+        "at": at,
+        "cloud_epoch": state.epoch,
+        "device_updates": state.updates,
+        "updates_lost": sum(len(account.listed) for account in state.accounts.values()),
+        "metric": None if newest is None else newest.metric,
+        "target_reached": state.progress.reached_at is not None,
+        "bandwidth": directory.bandwidth or None,
+        "association_version": directory.version,
+        "gateways": gateways,
+        "devices": devices,
+    }
+
+
+def gateway_digest(gateway: GatewayNode, traffic: tuple[int, int]) -> dict[str, Any]:
+    """A few numbers of a gateway, small enough to be sent once a second."""
+    state = gateway.state
+    return {
+        "phase": state.phase,
+        "gateway_epoch": state.gateway_epoch,
+        "base_epoch": state.base_epoch,
+        "in_flight": state.active,
+        "load": round(state.load, 1),
+        "bandwidth": state.bandwidth,
+        "present": len(state.present),
+        "cut_off": state.cut_off,
+        "bytes_sent": traffic[0],
+        "bytes_received": traffic[1],
+    }

@@ -1,0 +1,199 @@
+"""Groups of runs side by side: a row a group, in panels of what may be compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from async_hfl.core.errors import UserError
+from async_hfl.experiments.comparison.outcome import Outcome, Reached, read_outcome
+from async_hfl.experiments.comparison.statistics import Average, Ratio, average, paired_ratio
+from async_hfl.experiments.plans.planned_run import PlannedRun
+from async_hfl.experiments.sweeps.folder import SweepFolder
+from async_hfl.journal.run_directory import RunDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    group: str
+    family: str
+    method: str
+    outcomes: tuple[Outcome, ...]
+    """Of the runs that are done, by seed."""
+    missing: int
+    """Runs that the plan has and the folder has not: failed, or not yet done."""
+    counts: bool
+    """The best of its family, which is what is reported of it."""
+    speed_up: Ratio | None
+    """Over the reference: how many times sooner the target was held."""
+    speed_up_first: Ratio | None
+    """The same by the first single crossing."""
+    speed_up_below: float | None
+    """Where no seed reached the target: by the time that was spent on it, the speed-up is below this."""
+
+    @property
+    def seeds(self) -> int:
+        return len(self.outcomes) + self.missing
+
+    @property
+    def reached(self) -> int:
+        return sum(one.held is not None for one in self.outcomes)
+
+    def held(self, value: Callable[[Reached], float]) -> dict[int, float]:
+        """By seed, of those that reached the target."""
+        return {one.seed: value(one.held) for one in self.outcomes if one.held is not None}
+
+    def less_warmup(self) -> dict[int, float]:
+        """Seconds from the end of the warm-up until the target was held."""
+        return {one.seed: one.held.at - one.warmup_s for one in self.outcomes if one.held is not None}
+
+    def crossed(self, value: Callable[[Reached], float]) -> dict[int, float]:
+        return {one.seed: value(one.first) for one in self.outcomes if one.first is not None}
+
+    def whole(self, values: dict[int, float]) -> Average | None:
+        """The mean over seeds, if every seed has a value: one that never came cannot be averaged away."""
+        return average(list(values.values())) if values and len(values) == self.seeds else None
+
+    @property
+    def bound_share(self) -> float | None:
+        shares = [one.bound_share for one in self.outcomes]
+        return math.fsum(shares) / len(shares) if shares else None
+
+    @property
+    def energy(self) -> Average | None:
+        spent = {one.seed: one.energy_j for one in self.outcomes if one.energy_j is not None and one.held is not None}
+        return self.whole(spent)
+
+    @property
+    def final(self) -> Average | None:
+        return average([one.final_metric for one in self.outcomes if one.final_metric is not None])
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "group": self.group,
+            "family": self.family,
+            "method": self.method,
+            "counts": self.counts,
+            "seeds": self.seeds,
+            "missing": self.missing,
+            "reached": self.reached,
+            "time_to_target_s": _numbers(self, self.held(lambda r: r.at)),
+            "less_warmup_s": _numbers(self, self.less_warmup()),
+            "first_crossing_s": _numbers(self, self.crossed(lambda r: r.at)),
+            "speed_up": None if self.speed_up is None else asdict(self.speed_up),
+            "speed_up_first": None if self.speed_up_first is None else asdict(self.speed_up_first),
+            "speed_up_below": self.speed_up_below,
+            "bytes_to_target": _numbers(self, self.held(lambda r: r.bytes_total)),
+            "models_uplink_bytes_to_target": _numbers(self, self.held(lambda r: r.bytes_models_up)),
+            "energy_j": None if self.energy is None else asdict(self.energy),
+            "final_metric": None if self.final is None else asdict(self.final),
+            "bandwidth_bound_share": self.bound_share,
+            "device_updates": {one.seed: one.device_updates for one in self.outcomes},
+            "runs": [str(one.run) for one in self.outcomes],
+        }
+
+
+def _numbers(row: Row, values: dict[int, float]) -> dict[str, Any]:
+    """Mean and deviation only of all seeds; null for a seed that never came there."""
+    whole = row.whole(values)
+    return {
+        "mean": None if whole is None else whole.mean,
+        "deviation": None if whole is None else whole.deviation,
+        "by_seed": {one.seed: values.get(one.seed) for one in row.outcomes},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    name: str
+    reference: str
+    target: float
+    rows: tuple[Row, ...]
+
+    def row(self, group: str) -> Row | None:
+        return next((row for row in self.rows if row.group == group), None)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "panel": self.name,
+            "reference": self.reference,
+            "target": self.target,
+            "rows": [row.as_json() for row in self.rows],
+        }
+
+
+def compare(
+    runs: Sequence[PlannedRun], folder: SweepFolder, reference: str | None = None, target: float | None = None
+) -> tuple[Panel, ...]:
+    """`reference` None: async-random where it is there, else the first group of each panel."""
+    panels: dict[str, list[PlannedRun]] = {}
+    for run in runs:
+        panels.setdefault(run.panel, []).append(run)
+    check_reference(runs, reference)
+    return tuple(_panel(name, found, folder, reference, target) for name, found in panels.items())
+
+
+def check_reference(runs: Sequence[PlannedRun], reference: str | None) -> None:
+    groups = list(dict.fromkeys(run.group for run in runs))
+    if reference is not None and reference not in groups:
+        raise UserError(f"--reference {reference}: is not compared here; there are: {'; '.join(groups)}")
+
+
+def _panel(
+    name: str, runs: Sequence[PlannedRun], folder: SweepFolder, reference: str | None, target: float | None
+) -> Panel:
+    groups: dict[str, list[PlannedRun]] = {}
+    for run in runs:
+        groups.setdefault(run.group, []).append(run)
+    done = {
+        group: sorted(
+            (read_outcome(RunDirectory(folder.run(run.id)), target) for run in found if folder.state(run.id) == "done"),
+            key=lambda outcome: outcome.seed,
+        )
+        for group, found in groups.items()
+    }
+    base = reference if reference in groups else _usual_reference(done)
+    bare = [_row(found[0], done[group], len(found), done[base]) for group, found in groups.items()]
+    best = {row.family: min((one for one in bare if one.family == row.family), key=_order) for row in bare}
+    rows = tuple(replace(row, counts=best[row.family] is row) for row in bare)
+    return Panel(name, base, runs[0].target if target is None else target, rows)
+
+
+def _usual_reference(done: dict[str, list[Outcome]]) -> str:
+    """Random choice, unless it never reached the target: then the first that did."""
+    there = [group for group, outcomes in done.items() if any(one.held for one in outcomes)]
+    usual = next((group for group in done if group == "async-random"), next(iter(done)))
+    return usual if usual in there or not there else there[0]
+
+
+def _row(run: PlannedRun, outcomes: list[Outcome], planned: int, base: list[Outcome]) -> Row:
+    def times(found: list[Outcome], of: Callable[[Outcome], Reached | None]) -> dict[int, float]:
+        return {one.seed: got.at for one in found if (got := of(one)) is not None}
+
+    held, first = (lambda one: one.held), (lambda one: one.first)
+    own = times(outcomes, held)
+    return Row(
+        group=run.group,
+        family=run.family,
+        method=run.method,
+        outcomes=tuple(outcomes),
+        missing=planned - len(outcomes),
+        counts=True,
+        speed_up=paired_ratio(times(base, held), own, planned),
+        speed_up_first=paired_ratio(times(base, first), times(outcomes, first), planned),
+        speed_up_below=None if own else _below(outcomes, times(base, held)),
+    )
+
+
+def _below(outcomes: list[Outcome], base: dict[int, float]) -> float | None:
+    spent = {one.seed: one.virtual_s for one in outcomes}
+    bound = paired_ratio(base, spent, len(spent))
+    return None if bound is None else bound.value
+
+
+def _order(row: Row) -> tuple[int, float, str]:
+    """Most seeds that reached it, then soonest."""
+    times = row.held(lambda r: r.at)
+    return -row.reached, math.fsum(times.values()) / len(times) if times else math.inf, row.group

@@ -1,0 +1,80 @@
+"""The plan of `async-hfl compare`: every method on one task, semi-async with the three periods usually tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from async_hfl.core.errors import UserError
+from async_hfl.experiments.plans.plan import Plan
+from async_hfl.experiments.plans.planned_run import PlannedRun, planned
+
+METHODS = (
+    "async-hfl-plus",
+    "async-hfl",
+    "async-hfl-selection",
+    "async-hfl-association",
+    "async-hl",
+    "async-random",
+    "async-st",
+    "async-age",
+    "two-tier",
+    "semi-async",
+    "rfl-ha",
+    "sync-random",
+    "sync-tifl",
+    "sync-oort",
+    "sync-divfl",
+)
+PERIODS = (50, 100, 150)
+"""Seconds; the best one is what is reported of semi-async."""
+
+
+def comparison_plan(
+    name: str,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    task: str | None = None,
+    network: str | None = None,
+    preset: str | None = None,
+    overrides: Sequence[str] = (),
+    panel: str | None = None,
+) -> Plan:
+    """A seed of every method before the next seed: what is there when time is up can be compared."""
+    runs: dict[str, PlannedRun] = {}
+    for seed in seeds:
+        for method in methods:
+            for settings, variant in variants(method, overrides):
+                run = planned(
+                    task=task,
+                    method=method,
+                    network=network,
+                    preset=preset,
+                    seed=seed,
+                    overrides=[*overrides, *settings],
+                    variant=variant,
+                    best=bool(variant),
+                    panel=panel,
+                )
+                runs.setdefault(run.id, run)
+    return Plan(name, tuple(runs.values()))
+
+
+def variants(method: str, overrides: Sequence[str]) -> list[tuple[list[str], str]]:
+    """(settings, name) of what a method is tried with; one without a name where it has no variants."""
+    if method != "semi-async" or any(text.strip().startswith("gateway.period") for text in overrides):
+        return [([], "")]
+    return [([f"gateway.period={period}"], f"{period} s") for period in PERIODS]
+
+
+def seeds_of(text: str) -> list[int]:
+    """`3` is 1, 2, 3; `4,7` is 4 and 7."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(f"--seeds {text}: give how many (3) or which (1,2,5)") from None
+    if "," not in text:
+        if numbers[0] < 1:
+            raise UserError(f"--seeds {text}: must be at least 1")
+        return list(range(1, numbers[0] + 1))
+    return list(dict.fromkeys(numbers))

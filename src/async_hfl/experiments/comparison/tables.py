@@ -1,0 +1,169 @@
+"""A comparison as tables: when the target was reached, and what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from async_hfl.experiments.comparison.comparison import Panel, Row
+from async_hfl.experiments.comparison.statistics import Ratio
+from async_hfl.reports.tables.table import Cell, Column, Kind, Spread, Table, shown
+
+RULES = (
+    "Time to target: the mean of 3 evaluations has passed it (held); first: a single one has, the paper's rule.",
+    "Over seeds: the mean, and the least and the most; where a seed never got there, no mean but each seed's own.",
+    "Speed-up: geometric mean of the seeds' ratios, paired by seed, with Student's 95 % interval of their logarithms.",
+)
+
+
+def time_table(panel: Panel) -> Table:
+    columns = (
+        Column("method"),
+        Column("reached", note="seeds that held the target"),
+        Column("to target", "seconds"),
+        Column("less warm-up", "seconds", note="from the end of the warm-up, where a method has one"),
+        Column("first", "seconds"),
+        Column("speed-up", "ratio", note=f"over {panel.reference}"),
+    )
+    rows = [
+        (
+            row.group,
+            _reached(row),
+            over_seeds(row, row.held(lambda r: r.at), "seconds"),
+            over_seeds(row, row.less_warmup(), "seconds"),
+            over_seeds(row, row.crossed(lambda r: r.at), "seconds"),
+            speed_up(row, panel),
+        )
+        for row in panel.rows
+    ]
+    return _table(panel, columns, rows, f"{panel.name}: time to {panel.target:g}", RULES)
+
+
+def cost_table(panel: Panel) -> Table:
+    rows = [
+        (
+            row.group,
+            over_seeds(row, row.held(lambda r: r.bytes_total), "bytes"),
+            over_seeds(row, row.held(lambda r: r.bytes_models_up), "bytes"),
+            None if row.energy is None else row.energy.mean,
+            None if row.final is None else row.final.mean,
+            row.bound_share,
+        )
+        for row in panel.rows
+    ]
+    return _table(panel, _COST, rows, f"{panel.name}: what it took to {panel.target:g}", ())
+
+
+def brief_table(panel: Panel) -> Table:
+    """What matters in 80 columns, for a terminal."""
+    times = [whole.mean for row in panel.rows if (whole := row.whole(row.held(lambda r: r.at)))]
+    unit, seconds = ("h", 3600.0) if times and max(times) > 7200 else ("min", 60.0)
+    columns = (
+        Column("method"),
+        Column("seeds", note="that held the target, of all"),
+        Column(
+            f"{unit} to it",
+            "number",
+            note="until the mean of 3 evaluations has passed it; ± the standard deviation over seeds",
+        ),
+        Column("speed-up", "ratio", note=f"over {panel.reference}, paired by seed, with its 95 % interval"),
+        Column("MB", "number", note="all bytes until the target"),
+        Column("kJ", "number", note="of all devices"),
+        Column("bound", "share", note="selections in which the bandwidth kept a candidate out"),
+    )
+    rows = [
+        (
+            row.group,
+            f"{row.reached}/{row.seeds}",
+            _short(row, row.held(lambda r: r.at), seconds, spread=True),
+            _short_ratio(row, panel),
+            _short(row, row.held(lambda r: r.bytes_total), 1e6),
+            None if row.energy is None else _three(row.energy.mean / 1e3),
+            None if row.bound_share is None else f"{100 * row.bound_share:.0f} %",
+        )
+        for row in panel.rows
+    ]
+    return _table(panel, columns, rows, f"{panel.name}: to {panel.target:g}", ())
+
+
+_COST = (
+    Column("method"),
+    Column("bytes", "bytes", note="to the target, all of them: both tiers, both directions, every kind"),
+    Column("uplink", "bytes", note="models towards the cloud only, as the paper counts"),
+    Column("energy", "joules", note="of all devices for computing and radio"),
+    Column("final", "metric", note="the last model's, mean over seeds"),
+    Column("bound", "share", note="selections in which the bandwidth kept a candidate out"),
+)
+
+
+def _table(
+    panel: Panel, columns: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]], title: str, notes: tuple[str, ...]
+) -> Table:
+    best = fastest(panel)
+    variants = [row.group for row in panel.rows if not row.counts]
+    if variants:
+        notes = (*notes, f"Another variant is better, shown all the same: {'; '.join(variants)}.")
+    return Table(title, columns, tuple(rows), notes, tuple(n for n, row in enumerate(panel.rows) if row is best))
+
+
+def _reached(row: Row) -> str:
+    return f"{row.reached} of {row.seeds}" + (f", {row.missing} missing" if row.missing else "")
+
+
+def _short(row: Row, values: dict[int, float], unit: float, *, spread: bool = False) -> str | None:
+    whole = row.whole(values)
+    if whole is None:
+        return "never" if row.outcomes and not values else f"{len(values)} seeds" if values else None
+    if not spread or whole.deviation is None:
+        return _three(whole.mean / unit)
+    return f"{_three(whole.mean / unit)} ±{100 * whole.deviation / whole.mean:.0f}%"
+
+
+def _short_ratio(row: Row, panel: Panel) -> str | None:
+    if row.group == panel.reference:
+        return "1"
+    ratio = row.speed_up
+    if ratio is None:
+        return None if row.speed_up_below is None else f"<{row.speed_up_below:.2g}"
+    seeds = "" if ratio.pairs == ratio.seeds else f" {ratio.pairs}/{ratio.seeds}"
+    between = "" if ratio.low is None else f" ({two_figures(ratio.low)}-{two_figures(ratio.high or ratio.low)})"
+    return f"{shown(ratio.value, 'ratio').removesuffix('x')}{between}{seeds}"
+
+
+def two_figures(value: float) -> str:
+    """And no exponent where it would be large."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _three(value: float) -> str:
+    """Three figures, and no exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def fastest(panel: Panel) -> Row | None:
+    """Of those that reached the target with every seed."""
+    there = [row for row in panel.rows if row.counts and row.seeds and row.reached == row.seeds]
+    return min(there, key=lambda row: sum(row.held(lambda r: r.at).values()), default=None)
+
+
+def over_seeds(row: Row, values: dict[int, float], kind: Kind) -> Cell:
+    """Mean and range of all seeds; where some never got there, each seed's own."""
+    whole = row.whole(values)
+    if whole is not None:
+        return whole.mean if len(values) == 1 else Spread(whole.mean, min(values.values()), max(values.values()))
+    if not row.outcomes:
+        return None
+    if not values:
+        return Spread(None, text="never")
+    each = [shown(values[one.seed], kind) if one.seed in values else "never" for one in row.outcomes]
+    return Spread(None, text=", ".join(each))
+
+
+def speed_up(row: Row, panel: Panel) -> Cell:
+    if row.speed_up is not None:
+        return 1.0 if row.group == panel.reference else ratio_cell(row.speed_up)
+    return None if row.speed_up_below is None else Spread(None, text=f"below {shown(row.speed_up_below, 'ratio')}")
+
+
+def ratio_cell(ratio: Ratio) -> Spread:
+    some = "" if ratio.pairs == ratio.seeds else f"({ratio.pairs} of {ratio.seeds} seeds)"
+    return Spread(ratio.value, ratio.low, ratio.high, some)

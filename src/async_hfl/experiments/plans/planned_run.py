@@ -1,0 +1,96 @@
+"""One run of a plan, with an id that is always the same for the same work.
+
+The id holds a digest of everything the result depends on: the settings as composed, the seed, the versions of what
+computes, and the content of the user's own files. So a run that is there under its id need never be made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from async_hfl.assembly.runs.provenance import check_seed, user_files, versions
+from async_hfl.assembly.settings.loading import as_table, compose
+from async_hfl.assembly.user_code.loading import file_of, is_user_code
+
+_DIGEST_BYTES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    id: str
+    task: str
+    method: str
+    network: str
+    preset: str
+    seed: int
+    overrides: tuple[str, ...]
+    """`section.key=value`, as for `--set`."""
+    group: str
+    """Runs of one group differ by their seeds alone: a row of a table, a line of a figure."""
+    family: str
+    """Groups of one family are variants of which the best one counts."""
+    panel: str
+    """Only what is in one panel is compared."""
+    epochs: int
+    """The most cloud epochs it may take."""
+    target: float
+
+    def arguments(self) -> dict[str, Any]:
+        """As `api.run` takes them."""
+        named = {key: getattr(self, key) for key in ("task", "method", "network", "preset", "seed")}
+        return {**named, "overrides": list(self.overrides)}
+
+    @property
+    def name(self) -> str:
+        """As people read it."""
+        return f"{self.group} · {self.panel} · seed {self.seed}"
+
+
+def planned(
+    *,
+    task: str | None,
+    method: str | None,
+    network: str | None,
+    preset: str | None,
+    seed: int,
+    overrides: Sequence[str] = (),
+    label: str | None = None,
+    variant: str = "",
+    best: bool = False,
+    panel: str | None = None,
+) -> PlannedRun:
+    """Composed now, so that a mistake is told before anything runs.
+
+    `label` stands for the method's name, `variant` is what makes this one differ from others of that name; with `best`
+    only the best variant counts.
+    """
+    composed = compose(task=task, method=method, network=network, preset=preset, seed=seed, overrides=overrides)
+    choice, settings = composed.choice, composed.settings
+    check_seed(choice.seed)
+    named = {key: getattr(choice, key) for key in ("task", "method", "network", "preset", "seed")}
+    known = {
+        **named,
+        "settings": as_table(settings),
+        "versions": versions(),
+        "user_files": user_files(settings),
+    }
+    text = json.dumps(known, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    short = Path(file_of(choice.task)).stem if is_user_code(choice.task) else choice.task
+    family = label or choice.method
+    group = f"{family}, {variant}" if variant else family
+    return PlannedRun(
+        id=f"{short}-{choice.method}-{choice.network}-{choice.preset}-s{choice.seed}-{digest}",
+        **named,
+        overrides=tuple(overrides),
+        group=group,
+        family=family if best else group,
+        panel=panel or f"{choice.task} · {choice.network} · {choice.preset}",
+        epochs=settings.last_epoch,
+        target=settings.task.target,
+    )

@@ -1,0 +1,107 @@
+"""A sweep as it stands: one bar for the whole, a line for each run that is going on. On stderr: stdout has results."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from async_hfl.experiments.plans.planned_run import PlannedRun
+from async_hfl.experiments.sweeps.worker_pool import Shape
+from async_hfl.reports.tables.units import duration
+
+_MOST_LINES = 12
+_BAR = 16
+
+
+class SweepView:
+    def __init__(self, title: str, *, quiet: bool, panels: bool = True) -> None:
+        """`panels`: there are several, so that a run's name needs its own."""
+        self._title = title
+        self._panels = panels
+        self._quiet = quiet
+        self._console = Console(stderr=True, highlight=False)
+        self._live: Live | None = None
+        self._total = self._there = self._ended = 0
+        self._running: dict[str, tuple[PlannedRun, dict[str, Any]]] = {}
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if not self._quiet and self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def began(self, total: int, done: int, shape: Shape) -> None:
+        self._total, self._there, self._began = total, done, time.monotonic()
+        known = f", {done:,} of them done before" if done else ""
+        together = f", {shape.width} runs together in each" if shape.width > 1 else ""
+        by = f"; {shape.members} workers{together}" if shape.members else ""
+        self._say(Text.assemble((self._title, "bold"), f": {total:,} runs{known}{by}"))
+
+    def news(self, run: PlannedRun, data: dict[str, Any]) -> None:
+        match data["what"]:
+            case "began" | "epoch":
+                self._running[run.id] = (run, data)
+            case "done":
+                self._ended += 1
+                self._running.pop(run.id, None)
+                if self._live is None:
+                    count = self._there + self._ended
+                    self._say(Text(f"[{count}/{self._total}] {self._name(run)}: {_result(run, data)}"))
+            case _:
+                self._running.pop(run.id, None)
+        if self._live is not None:
+            self._live.update(self._drawn())
+
+    def note(self, text: str) -> None:
+        self._say(Text(text, style="yellow"))
+
+    def _name(self, run: PlannedRun) -> str:
+        return run.name if self._panels else f"{run.group} · seed {run.seed}"
+
+    def _say(self, text: Text) -> None:
+        if not self._quiet:
+            self._console.print(text, soft_wrap=True)
+
+    def _drawn(self) -> Group:
+        done = self._there + self._ended
+        spent = time.monotonic() - self._began
+        left = f", about {duration(spent / self._ended * (self._total - done))} to go" if self._ended else ""
+        head = Table.grid(padding=(0, 2, 0, 0))
+        head.add_row(
+            ProgressBar(self._total, done, width=30), f"{done:,} of {self._total:,} runs", f"{duration(spent)}{left}"
+        )
+        lines = Table.grid(padding=(0, 2, 0, 0))
+        for _ in range(5):
+            lines.add_column(no_wrap=True)
+        for run, data in list(self._running.values())[:_MOST_LINES]:
+            epoch = data.get("epoch", 0)
+            lines.add_row(
+                Text(self._name(run), style="bold"),
+                ProgressBar(run.epochs, min(epoch, run.epochs), width=_BAR),
+                f"epoch {epoch}",
+                f"{data['metric']:.4f} of {run.target:g}" if epoch else "starting",
+                Text(f"{data['updates_per_s']:,.0f} updates/s" if epoch else "", style="dim"),
+            )
+        more = len(self._running) - _MOST_LINES
+        return Group(head, lines, *([Text(f"and {more} more", style="dim")] if more > 0 else []))
+
+
+def _result(run: PlannedRun, data: dict[str, Any]) -> str:
+    if not data.get("epoch"):
+        return "done"
+    what = f"{run.target:g} after {duration(data['at'])}" if data["reached"] else f"{data['metric']:.4f} and no further"
+    return f"{what}, {data['epoch']:,} epochs"

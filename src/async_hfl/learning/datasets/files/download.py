@@ -1,0 +1,181 @@
+"""One file over HTTP: goes on where it was cut off, tries again, and is there whole and right or not at all.
+
+What has arrived lies in `NAME.part`; beside it `NAME.part.tag` remembers which version of the file it is (ETag or
+date), so that the server sends the rest only if the file is still the same. Only a file of the right digest gets its
+name.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import http.client
+import os
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from async_hfl.core.errors import DataError
+from async_hfl.learning.datasets.files.published import Download
+
+Progress = Callable[[str, int, int | None], None]
+"""(file, bytes so far, bytes in all if known)."""
+
+TIMEOUT_S = 30.0
+"""Without a byte. A slow line is no error."""
+ATTEMPTS = 5
+"""In a row that brought nothing."""
+FIRST_PAUSE_S = 0.5
+"""Doubled after each such attempt."""
+_CHUNK = 1 << 18
+_LATER = {408, 425, 429}
+"""Answers of the 400s that may be another one the next time."""
+
+
+class _TryAgain(Exception):
+    """The line or the server failed; what has arrived is kept."""
+
+
+class _Refused(Exception):
+    """This address will not give the file."""
+
+
+def download(wanted: Download, folder: Path, progress: Progress) -> Path:
+    """The file in the folder. DataError where no address gives it, its digest is wrong or there is no space."""
+    target = folder / wanted.name
+    if target.is_file() and wanted.md5 in (None, _md5(target)):
+        return target  # whole, or it would not have this name
+    part = folder / f"{wanted.name}.part"
+    addresses = list(wanted.addresses)
+    problems: list[str] = []
+    failures = damaged = 0
+    while addresses and failures < ATTEMPTS:
+        before = _size(part)
+        try:
+            _transfer(addresses[0], part, wanted.name, progress)
+            if wanted.md5 is None or _md5(part) == wanted.md5:
+                os.replace(part, target)
+                _tag(part).unlink(missing_ok=True)
+                return target
+            _forget(part)
+            damaged += 1
+            problems.append(f"{addresses[0]}: the checksum is wrong")
+            # Once more from the beginning: what was there before may have been of another version.
+            if damaged > 1:
+                addresses.pop(0)
+                damaged = 0
+        except _Refused as problem:
+            problems.append(f"{addresses.pop(0)}: {problem}")
+        except _TryAgain as problem:
+            problems.append(f"{addresses[0]}: {problem}")
+            failures = failures + 1 if _size(part) <= before else 1
+            if failures < ATTEMPTS:
+                time.sleep(FIRST_PAUSE_S * 2 ** (failures - 1))
+                addresses.append(addresses.pop(0))
+        except OSError as problem:  # of the disk: the line's are caught below
+            raise disk_error(part, problem) from problem
+    raise DataError(f"{wanted.name} could not be downloaded: {problems[-1]}")
+
+
+def _transfer(address: str, part: Path, name: str, progress: Progress) -> None:
+    """Append what is missing."""
+    have = _size(part)
+    request = urllib.request.Request(address, headers={"User-Agent": "async-hfl", "Accept-Encoding": "identity"})
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+        if tag := _read_tag(part):
+            request.add_header("If-Range", tag)
+    try:
+        response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT_S)
+    except urllib.error.HTTPError as problem:
+        problem.close()
+        if problem.code == 416:
+            # Nothing left to send: the part is whole, or it is longer than the file is now.
+            if _whole_size(problem.headers.get("Content-Range", "")) == have:
+                return
+            _forget(part)
+            raise _TryAgain("the file on the server has changed") from problem
+        what = f"HTTP {problem.code} {problem.reason}"
+        raise (_TryAgain(what) if problem.code >= 500 or problem.code in _LATER else _Refused(what)) from problem
+    except (OSError, http.client.HTTPException, ValueError) as problem:
+        raise _TryAgain(str(getattr(problem, "reason", problem))) from problem
+    with response:
+        goes_on = response.status == 206 and _first_byte(response.headers.get("Content-Range", "")) == have
+        if response.status == 206 and not goes_on:
+            _forget(part)
+            raise _TryAgain("the server sent another part than asked for")
+        start = have if goes_on else 0
+        length = response.headers.get("Content-Length")
+        total = start + int(length) if length and length.isdigit() else None
+        _write_tag(part, response.headers.get("ETag") or response.headers.get("Last-Modified") or "")
+        with part.open("ab" if goes_on else "wb") as file:
+            arrived = _copy(response, file, lambda done: progress(name, start + done, total))
+        if total is not None and start + arrived < total:
+            raise _TryAgain(f"the connection ended after {start + arrived:,} of {total:,} bytes")
+
+
+def _copy(response: http.client.HTTPResponse, file: IO[bytes], report: Callable[[int], None]) -> int:
+    done = 0
+    report(0)
+    while True:
+        try:
+            chunk = response.read1(_CHUNK)
+        except (OSError, http.client.HTTPException, ValueError) as problem:
+            raise _TryAgain(str(problem) or type(problem).__name__) from problem
+        if not chunk:
+            return done
+        file.write(chunk)
+        done += len(chunk)
+        report(done)
+
+
+def disk_error(part: Path, problem: OSError) -> DataError:
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DataError(
+            f"{part.parent}: no space left on the disk; free some and run the command again: it goes on where it was"
+        )
+    return DataError(f"{part}: cannot be written ({problem.strerror or problem})")
+
+
+def _first_byte(content_range: str) -> int | None:
+    match = re.match(r"bytes (\d+)-", content_range)
+    return int(match[1]) if match else None
+
+
+def _whole_size(content_range: str) -> int | None:
+    match = re.search(r"/(\d+)$", content_range)
+    return int(match[1]) if match else None
+
+
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def _tag(part: Path) -> Path:
+    return part.with_name(f"{part.name}.tag")
+
+
+def _read_tag(part: Path) -> str:
+    try:
+        tag = _tag(part).read_text(encoding="ascii", errors="ignore").strip()
+    except OSError:
+        return ""
+    return "" if tag.startswith("W/") else tag  # a weak tag does not promise the same bytes
+
+
+def _write_tag(part: Path, tag: str) -> None:
+    _tag(part).write_text(tag, encoding="ascii", errors="ignore")
+
+
+def _forget(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _tag(part).unlink(missing_ok=True)

@@ -1,0 +1,86 @@
+"""Parsed arrays, kept so that the second start need not parse.
+
+Kept under the digests of the published files and the reader's version. What was parsed had those very digests (see
+`Sources.content`), so the arrays are right wherever the files lie now, and nothing need be read to know it. A file that
+is built and not published has no digest to rely on: there the file itself is part of the key.
+
+One uncompressed npz an entry: it has a checksum of every array inside, so a damaged entry is noticed and made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.learning.cache import cache_root
+from async_hfl.learning.datasets.files.published import PublishedSet
+from async_hfl.learning.datasets.files.sources import Sources, given, locate
+
+Arrays = dict[str, npt.NDArray[Any]]
+Parse = Callable[[Sources], Arrays]
+
+
+def arrays_of(
+    published: PublishedSet, parse: Parse, *, version: str, folder: Path | None, names: Sequence[str] = ()
+) -> Arrays:
+    """The set's arrays: kept ones if there are, else parsed from its files (those named, or all) and kept.
+
+    With a `folder` of the caller's, its files are parsed whatever their digests, and nothing is kept.
+    """
+    if folder is not None:
+        return parse(given(published, folder, names))
+    path = _entry(published, version, names)
+    kept = _read(path)
+    if kept is None:
+        kept = parse(locate(published, names))
+        _write(path, kept)
+    return kept
+
+
+def _entry(published: PublishedSet, version: str, names: Sequence[str]) -> Path | None:
+    root = cache_root()
+    if root is None:
+        return None
+    key = hashlib.sha256(version.encode())
+    for file in published.files:
+        if names and file.name not in names:
+            continue
+        if file.check is None:
+            key.update(file.sha256.encode())
+        else:
+            key.update(hashlib.sha256(locate(published, [file.name]).paths[file.name].read_bytes()).digest())
+    return root / "arrays" / f"{published.name}-{version}-{key.hexdigest()[:16]}.npz"
+
+
+def _read(path: Path | None) -> Arrays | None:
+    if path is None or not path.is_file():
+        return None
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except Exception:  # whatever is wrong with it, it can be made again
+        return None
+
+
+def _write(path: Path | None, arrays: Arrays) -> None:
+    """Whole or not at all. That it cannot be kept costs time at the next start, nothing else."""
+    if path is None:
+        return
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise

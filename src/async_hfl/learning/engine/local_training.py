@@ -1,0 +1,246 @@
+"""One job as a pure function: the device's whole local training, traced once and compiled.
+
+Shapes do not depend on the job: every job runs the very same machine code. Rows missing from the last batch of an
+epoch are computed and masked. Where jobs run one after another, a job is one call, its loop as long as it needs. Where
+they run side by side, it is cut into pieces of so many steps, each a call: one program then serves jobs of any length;
+steps beyond a job's own are computed and change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias, TypeVar, final
+
+from async_hfl.learning.engine.backend import Array, jax, jnp, lax
+from async_hfl.learning.engine.device_data import Resident, gather
+from async_hfl.learning.engine.recipe import Shape
+from async_hfl.learning.evaluation.objectives import Objective
+from async_hfl.learning.models.model import Model, flatten, unflatten
+
+
+class Coefficients(NamedTuple):
+    """Numbers of the recipe that are arguments of the program, so that jobs of several recipes share it."""
+
+    learning_rate: Array
+    momentum: Array
+    weight_decay: Array
+    proximal_weight: Array
+
+
+class Trained(NamedTuple):
+    weights: Array
+    """Flat."""
+    sums: Array
+    """Of loss and squared loss over the samples of the last epoch."""
+    gradient: Array | None
+    """Of the trained part."""
+
+
+Named: TypeAlias = dict[str, Array]
+"""A model's arrays, or some of them: those that are trained, or its statistics."""
+
+
+class Progress(NamedTuple):
+    """Where a job is between two pieces."""
+
+    parameters: Named
+    """Trained ones."""
+    statistics: Named
+    velocity: Named
+    sums: Array
+
+
+_T = TypeVar("_T")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LocalTraining:
+    model: Model
+    objective: Objective
+    shape: Shape
+    window: int = 0
+    half: bool = False
+    """Layers compute in bfloat16; weights, their gradients' sums, statistics and losses stay as they are."""
+
+    def __call__(self, data: Resident, coefficients: Array, start: Array, orders: Array, samples: Array) -> Trained:
+        """The whole job; `start` flat, `orders` a job's of `BatchOrders.whole`."""
+        epochs, batch_size = self.shape.epochs, self.shape.batch_size
+        rates = Coefficients(*coefficients)
+        received, statistics = self.named(start)
+        steps_per_epoch = self._steps_per_epoch(samples)
+
+        def rows(turn: Array | int, step: Array) -> Array:
+            return lax.dynamic_slice(orders, (turn, step, 0), (1, 1, batch_size)).reshape(batch_size)
+
+        def one_step(index: Array, before: Progress) -> Progress:
+            epoch, step = lax.div(index, steps_per_epoch), lax.rem(index, steps_per_epoch)
+            return self._step(data, rates, received, samples, rows(epoch, step), epoch, step, before)
+
+        def add_batch(step: Array, total: Named) -> Named:
+            return self._add(data, parameters, statistics, samples, rows(epochs, step), step, total)
+
+        loop: Callable[..., Progress] = lax.fori_loop
+        at_rest = jax.tree.map(jnp.zeros_like, received)
+        begin = Progress(received, statistics, at_rest, jnp.zeros(2, start.dtype))
+        end = loop(0, epochs * steps_per_epoch, one_step, begin)
+        parameters, statistics, _, sums = end
+        weights = self.flat(end)
+        if not self.shape.gradient:
+            return Trained(weights, sums, None)
+        add: Callable[..., Named] = lax.fori_loop
+        total = add(0, steps_per_epoch, add_batch, at_rest)
+        return Trained(weights, sums, self._mean(rates, parameters, received, samples, total))
+
+    def advance(
+        self,
+        data: Resident,
+        coefficients: Array,
+        received: Named,
+        progress: Progress,
+        orders: Array,
+        samples: Array,
+        first: Array,
+    ) -> Progress:
+        """A piece: as many steps as `orders` has rows, from the job's step `first` on. `received`: what was trained of
+        the start weights."""
+        rates = Coefficients(*coefficients)
+        steps_per_epoch = self._steps_per_epoch(samples)
+
+        def one_step(turn: Array, before: Progress) -> Progress:
+            index = first + turn
+            epoch, step = lax.div(index, steps_per_epoch), lax.rem(index, steps_per_epoch)
+            after = self._step(data, rates, received, samples, orders[turn], epoch, step, before)
+            return _where(index < self.shape.epochs * steps_per_epoch, after, before)
+
+        # A fixed number of turns: the accelerator runs ahead without asking the host whether to go on.
+        loop: Callable[..., Progress] = lax.fori_loop
+        return loop(0, len(orders), one_step, progress)
+
+    def add_gradient(
+        self, data: Resident, progress: Progress, total: Named, orders: Array, samples: Array, first: Array
+    ) -> Named:
+        """A piece of the last pass: `total` and the summed loss's gradient over these batches."""
+
+        def add_batch(turn: Array, before: Named) -> Named:
+            step = first + turn
+            parameters, statistics = progress.parameters, progress.statistics
+            after = self._add(data, parameters, statistics, samples, orders[turn], step, before)
+            return _where(step < self._steps_per_epoch(samples), after, before)
+
+        loop: Callable[..., Named] = lax.fori_loop
+        return loop(0, len(orders), add_batch, total)
+
+    def mean_gradient(
+        self, coefficients: Array, received: Named, progress: Progress, total: Named, samples: Array
+    ) -> Array:
+        """Of the regularised loss, from what `add_gradient` has summed; flat."""
+        return self._mean(Coefficients(*coefficients), progress.parameters, received, samples, total)
+
+    def named(self, flat: Array) -> tuple[Named, Named]:
+        """Trained parameters and statistics."""
+        whole = unflatten(self.model.layout, flat)
+        return {name: whole[name] for name in self.model.trained}, {name: whole[name] for name in self.model.statistics}
+
+    def flat(self, progress: Progress) -> Array:
+        return flatten(self.model.layout.names, {**progress.parameters, **progress.statistics})
+
+    def _steps_per_epoch(self, samples: Array) -> Array:
+        batch_size = self.shape.batch_size
+        return lax.div(samples + (batch_size - 1), jnp.asarray(batch_size, samples.dtype))
+
+    def _batch_gradient(
+        self,
+        data: Resident,
+        parameters: Named,
+        statistics: Named,
+        samples: Array,
+        rows: Array,
+        step: Array,
+        finished: bool,
+    ) -> tuple[Named, Named, Array, Array]:
+        """Gradient of the summed loss, statistics, the losses (0 where masked) and how many samples there are."""
+        model, batch_size = self.model, self.shape.batch_size
+        batch, wanted = gather(data, rows, self.window)
+        first = step * batch_size
+        real = first + jnp.arange(batch_size) < samples
+        precise = next(iter(parameters.values())).dtype
+
+        def total(at: Named) -> tuple[Array, tuple[Array, Named]]:
+            after = statistics
+            parameters, given = _halved({**at, **statistics}, batch) if self.half else ({**at, **statistics}, batch)
+            if finished or model.apply_in_training is None:
+                outputs = model.apply(parameters, given)
+            else:
+                outputs, changed = model.apply_in_training(parameters, given, real)
+                after = {name: changed[name].astype(precise) for name in model.statistics}
+            outputs = outputs.astype(precise)
+            losses = jnp.where(real, self.objective.loss(outputs, wanted), 0.0)
+            return losses.sum(), (losses, after)
+
+        (_, (losses, after)), gradient = jax.value_and_grad(total, has_aux=True)(parameters)
+        return gradient, after, losses, jnp.minimum(samples - first, batch_size).astype(losses.dtype)
+
+    def _step(
+        self,
+        data: Resident,
+        rates: Coefficients,
+        received: Named,
+        samples: Array,
+        rows: Array,
+        epoch: Array,
+        step: Array,
+        before: Progress,
+    ) -> Progress:
+        parameters, statistics, velocity, sums = before
+        gradient, after, losses, count = self._batch_gradient(
+            data, parameters, statistics, samples, rows, step, finished=False
+        )
+        velocity = jax.tree.map(
+            lambda v, g, w, w_0: rates.momentum * v + _regularised(rates, g / count, w, w_0),
+            velocity,
+            gradient,
+            parameters,
+            received,
+        )
+        moved = jax.tree.map(lambda w, v: w - rates.learning_rate * v, parameters, velocity)
+        in_last = (epoch == self.shape.epochs - 1).astype(losses.dtype)
+        sums += in_last * jnp.stack([losses.sum(), (losses * losses).sum()])
+        return Progress(moved, after, velocity, sums)
+
+    def _add(
+        self,
+        data: Resident,
+        parameters: Named,
+        statistics: Named,
+        samples: Array,
+        rows: Array,
+        step: Array,
+        total: Named,
+    ) -> Named:
+        gradient, *_ = self._batch_gradient(data, parameters, statistics, samples, rows, step, finished=True)
+        return {name: total[name] + gradient[name] for name in total}
+
+    def _mean(self, rates: Coefficients, parameters: Named, received: Named, samples: Array, total: Named) -> Array:
+        gradient = jax.tree.map(lambda g, w, w_0: _regularised(rates, g / samples, w, w_0), total, parameters, received)
+        return flatten(self.model.trained, gradient)
+
+
+def _regularised(rates: Coefficients, mean_gradient: Array, at: Array, origin: Array) -> Array:
+    # The penalties' gradients are added here, not differentiated: cheaper, and `w - w_0` is rounded once.
+    return mean_gradient + rates.weight_decay * at + rates.proximal_weight * (at - origin)
+
+
+def _where(chosen: Array, after: _T, before: _T) -> _T:
+    kept: _T = jax.tree.map(lambda new, old: jnp.where(chosen, new, old), after, before)
+    return kept
+
+
+def _halved(parameters: Named, batch: Array) -> tuple[Named, Array]:
+    """Floats as bfloat16; symbols stay whole numbers."""
+    less = jnp.bfloat16
+    return (
+        {name: array.astype(less) for name, array in parameters.items()},
+        batch.astype(less) if jnp.issubdtype(batch.dtype, jnp.floating) else batch,
+    )

@@ -1,0 +1,85 @@
+"""What every partition shares: decks of samples, and the check of the hands that were dealt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.errors import DataError
+from async_hfl.learning.datasets.samples import Dataset
+
+Rows: TypeAlias = npt.NDArray[np.int64]
+SamplesPerDevice: TypeAlias = int | Literal["all"]
+"""A number: every device draws so many, and devices may hold the same sample. "all": every sample has one owner."""
+
+
+class Deck:
+    """Samples to draw from, shuffled; shuffled anew whenever it runs out.
+
+    Each passing of the deck deals every sample once, so over many draws no sample is dealt twice more often than
+    another. Within one draw none comes twice: what it took from the end of one passing stands last in the next.
+    """
+
+    def __init__(self, rows: Rows, random: np.random.Generator) -> None:
+        self._rows = rows
+        self._random = random
+        self._left = random.permutation(rows)
+
+    def draw(self, count: int, what: str) -> Rows:
+        if count > len(self._rows):
+            raise DataError(
+                f"a device wants {count} samples of {what}, which has {len(self._rows)}: use fewer samples a device"
+            )
+        drawn, self._left = self._left[:count], self._left[count:]
+        missing = count - len(drawn)
+        if missing:
+            fresh = self._random.permutation(self._rows)
+            again = np.isin(fresh, drawn)
+            fresh = np.concatenate([fresh[~again], fresh[again]])
+            drawn, self._left = np.concatenate([drawn, fresh[:missing]]), fresh[missing:]
+        return drawn
+
+
+def labels_of(dataset: Dataset, name: str) -> npt.NDArray[np.integer[Any]]:
+    """The class of each training sample."""
+    if not dataset.classes:
+        raise DataError(
+            f"partition {name!r} deals by class, and {dataset.name} has none: use iid, by_size or natural_id"
+        )
+    return dataset.train.targets
+
+
+def check_devices(devices: int) -> None:
+    if devices < 1:
+        raise DataError(f"the training set cannot be dealt over {devices} devices; use at least 1")
+
+
+def check_samples_per_device(wanted: SamplesPerDevice) -> int | None:
+    """The number; None for "all"."""
+    if wanted == "all":
+        return None
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
+        raise DataError(f"samples_per_device = {wanted!r}: a whole number from 1, or 'all'")
+    return wanted
+
+
+def even_parts(total: int, parts: int) -> list[int]:
+    """A whole number in parts that differ by at most one, the larger ones first."""
+    return [total // parts + (index < total % parts) for index in range(parts)]
+
+
+def hands(shares: Sequence[Sequence[Rows]], samples: int) -> tuple[Rows, ...]:
+    """Each device's shares as ascending rows; nobody's hand may be empty."""
+    dealt = tuple(
+        np.sort(np.concatenate(parts)).astype(np.int64) if parts else np.zeros(0, np.int64) for parts in shares
+    )
+    empty = sum(1 for rows in dealt if len(rows) == 0)
+    if empty:
+        raise DataError(
+            f"{empty} of {len(dealt)} devices got no sample: {samples} training samples are too few for so many "
+            f"devices; use fewer devices"
+        )
+    return dealt

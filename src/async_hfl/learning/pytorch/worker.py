@@ -1,0 +1,281 @@
+"""One process's workbench: a module whose parameters are views of one flat vector, trained job after job.
+
+Flat vectors make the update a few calls whatever the model, and give torch twice the speed on small ones. Everything
+runs on one thread, from a seed of the job's own: a result depends on the job alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.errors import TaskError
+from async_hfl.core.randomness import stream_seed
+from async_hfl.core.weights import Layout
+from async_hfl.learning.engine.batches import BatchOrders
+from async_hfl.learning.engine.recipe import Recipe
+from async_hfl.learning.own.data import OwnData
+from async_hfl.learning.own.names import LOSSES, METRICS, named
+from async_hfl.learning.own.task_errors import Blame
+from async_hfl.learning.pytorch.task import TorchTask
+
+_TRIED = 3
+"""Samples to try a model on; small, and no number that a model's own sizes are likely to have."""
+
+Sums = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Training:
+    """A request: train these rows."""
+
+    weights: npt.NDArray[np.float32]
+    rows: npt.NDArray[np.int32]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    weights: npt.NDArray[np.float32]
+    sums: tuple[float, float]
+    """Of loss and squared loss over the samples of the last epoch."""
+    gradient: npt.NDArray[np.float32] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counting:
+    """A request: sums of losses and of the metric over these rows."""
+
+    weights: npt.NDArray[np.float32]
+    of_test: bool
+    rows: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A request: first weights."""
+
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Describing:
+    """A request: what the model is, once everything about it was found in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    layout: Layout
+    trained: int
+    """Numbers that a gradient has; what follows them in the layout are statistics and fixed parameters."""
+    outputs: int
+    """A sample, where loss or metric take them for classes."""
+
+
+@final
+class TorchWorker:
+    def __init__(self, task: TorchTask, data: OwnData, recipe: Recipe, blame: Blame) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        self._torch: Any = torch
+        self._task, self._data, self._recipe, self._blame = task, data, recipe, blame
+        self._inputs = {False: _tensor(torch, data.train.inputs), True: _tensor(torch, data.test.inputs)}
+        self._targets = {False: _tensor(torch, data.train.targets), True: _tensor(torch, data.test.targets)}
+        self._loss = self._per_sample("loss")
+        named(task.metric, METRICS, "metric", blame)
+        self._module = self._made(0)
+        parameters = [(n, p) for n, p in self._module.named_parameters() if p.requires_grad]
+        fixed = [(n, p.data) for n, p in self._module.named_parameters() if not p.requires_grad]
+        buffers = list(self._module.named_buffers())
+        # Statistics travel with the model; counters do not: they begin anew with each job.
+        statistics = fixed + [(n, b) for n, b in buffers if b.is_floating_point()]
+        self._counters = [(b, b.clone()) for _, b in buffers if not b.is_floating_point()]
+        self._statistics = [part for _, part in statistics]
+        every = parameters + statistics
+        if not parameters:
+            raise blame.wrong("model", "the module has no parameters to train")
+        self.layout = Layout(tuple(name for name, _ in every), tuple(tuple(part.shape) for _, part in every))
+        self.trained = sum(prod(part.shape) for _, part in parameters)
+        self._flat = torch.cat([p.data.reshape(-1) for _, p in parameters])
+        self._gradient = torch.zeros_like(self._flat)
+        start = 0
+        for _, parameter in parameters:
+            stop = start + parameter.numel()
+            parameter.data = self._flat[start:stop].view(parameter.shape)
+            parameter.grad = self._gradient[start:stop].view(parameter.shape)
+            start = stop
+        self._classes = self._checked()
+
+    def answer(self, request: object) -> object:
+        if isinstance(request, Training):
+            return self.train(request)
+        if isinstance(request, Counting):
+            return self.count(request)
+        if isinstance(request, Drawing):
+            return self.initial(request.seed)
+        return Description(self.layout, self.trained, self._classes)
+
+    def initial(self, seed: int) -> npt.NDArray[np.float32]:
+        module = self._made(stream_seed(seed, "initial") % 2**63)
+        state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        return self.layout.flatten({name: state[name].detach().numpy() for name in self.layout.names}, "its model")
+
+    def train(self, job: Training) -> Trained:
+        torch, recipe = self._torch, self._recipe
+        shape, samples = recipe.shape, len(job.rows)
+        orders = BatchOrders([job.rows], np.array([job.seed], dtype=np.uint64), shape).whole()
+        passes = torch.from_numpy(orders[0].reshape(shape.passes, -1)[:, :samples].astype(np.int64))
+        torch.manual_seed(job.seed % 2**63)
+        self._load(job.weights)
+        self._module.train()
+        flat, gradient = self._flat, self._gradient
+        origin, velocity = flat.clone(), torch.zeros_like(flat)
+        sums = np.zeros(2)
+        for epoch in range(recipe.epochs):
+            for rows in passes[epoch].split(recipe.batch_size):
+                losses = self._losses(rows)
+                gradient.zero_()
+                with self._blame.calling("loss"):
+                    losses.mean().backward()
+                with torch.no_grad():
+                    velocity.mul_(recipe.momentum).add_(gradient)
+                    self._penalise(velocity, flat, origin)
+                    flat.add_(velocity, alpha=-recipe.learning_rate)
+                if epoch == recipe.epochs - 1:
+                    seen = losses.detach().double()
+                    sums += (float(seen.sum()), float((seen * seen).sum()))
+        final = self._gradient_at_last(passes[-1], origin) if recipe.gradient else None
+        return Trained(self._whole(), (float(sums[0]), float(sums[1])), final)
+
+    def count(self, request: Counting) -> Sums:
+        """[losses, metric, samples], or for accuracy [losses, samples of each class, right ones of each class]."""
+        torch = self._torch
+        self._load(request.weights)
+        self._module.train(False)
+        rows = torch.from_numpy(request.rows)
+        with torch.no_grad():
+            outputs = self._outputs(self._inputs[request.of_test][rows])
+            targets = self._targets[request.of_test][rows]
+            with self._blame.calling("loss"):
+                losses = self._loss(outputs, targets)
+            if self._task.metric == "accuracy":  # not its name: a function of the user's may have it too
+                right = outputs.argmax(dim=1) == targets
+                of_class, right_ones = (
+                    torch.bincount(part, minlength=self._classes).double().numpy() for part in (targets, targets[right])
+                )
+                return np.concatenate([[float(losses.double().sum())], of_class, right_ones])
+            with self._blame.calling("metric"):
+                values = losses if self._task.metric == "loss" else self._per_sample("metric")(outputs, targets)
+        return np.array([float(losses.double().sum()), float(values.double().sum()), len(rows)])
+
+    def _gradient_at_last(self, rows: Any, origin: Any) -> npt.NDArray[np.float32]:
+        """Of the regularised loss over all local data, as a finished model answers."""
+        self._module.train(False)
+        self._gradient.zero_()
+        for part in rows.split(self._recipe.batch_size):
+            self._losses(part).sum().backward()
+        mean = self._gradient / len(rows)
+        with self._torch.no_grad():
+            self._penalise(mean, self._flat, origin)
+        found: npt.NDArray[np.float32] = mean.numpy()
+        return found
+
+    def _penalise(self, gradient: Any, flat: Any, origin: Any) -> None:
+        recipe = self._recipe
+        if recipe.weight_decay:
+            gradient.add_(flat, alpha=recipe.weight_decay)
+        if recipe.proximal_weight:
+            gradient.add_(flat - origin, alpha=recipe.proximal_weight)
+
+    def _losses(self, rows: Any) -> Any:
+        outputs = self._outputs(self._inputs[False][rows])
+        with self._blame.calling("loss"):
+            return self._loss(outputs, self._targets[False][rows])
+
+    def _outputs(self, batch: Any) -> Any:
+        with self._blame.calling("model"):
+            return self._module(batch)
+
+    def _load(self, weights: npt.NDArray[np.float32]) -> None:
+        torch = self._torch
+        whole = torch.from_numpy(np.array(weights))
+        with torch.no_grad():
+            self._flat.copy_(whole[: self.trained])
+            start = self.trained
+            for part in self._statistics:
+                stop = start + part.numel()
+                part.copy_(whole[start:stop].view(part.shape))
+                start = stop
+            for counter, first in self._counters:
+                counter.copy_(first)
+
+    def _whole(self) -> npt.NDArray[np.float32]:
+        parts = [self._flat, *(part.reshape(-1) for part in self._statistics)]
+        whole: npt.NDArray[np.float32] = self._torch.cat(parts).numpy()
+        return whole
+
+    def _made(self, seed: int) -> Any:
+        torch = self._torch
+        torch.manual_seed(seed)
+        with self._blame.calling("model"):
+            module = self._task.model()
+        if not isinstance(module, torch.nn.Module):
+            raise self._blame.wrong("model", f"made a {type(module).__name__}; make a torch.nn.Module")
+        return module.float()
+
+    def _per_sample(self, attribute: str) -> Callable[[Any, Any], Any]:
+        given = getattr(self._task, attribute)
+        if callable(given):
+            return given  # type: ignore[no-any-return]
+        if attribute == "loss":
+            named(given, LOSSES, "loss", self._blame)
+        if given == "cross-entropy":
+            return lambda o, t: self._torch.nn.functional.cross_entropy(o, t, reduction="none")
+        if given == "squared-error":
+            return lambda o, t: ((o - t) ** 2).reshape(len(o), -1).mean(dim=1)
+        return lambda o, t: (o - t).abs().reshape(len(o), -1).mean(dim=1)
+
+    def _checked(self) -> int:
+        """Outputs a sample; everything that can be wrong is tried on a few samples first."""
+        blame, torch = self._blame, self._torch
+        try:
+            self.initial(0)
+        except TaskError:
+            raise
+        except Exception as error:
+            raise blame.wrong("model", str(error)) from error
+        rows = torch.from_numpy(np.linspace(0, len(self._data.train) - 1, _TRIED).astype(np.int64))
+        self._module.train()
+        outputs = self._outputs(self._inputs[False][rows])
+        if not isinstance(outputs, torch.Tensor) or outputs.ndim < 1 or len(outputs) != _TRIED:
+            shape = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+            raise blame.wrong("model", f"{_TRIED} samples gave {shape}; the first axis must be the sample")
+        by_class = [k for k, v in (("metric", "accuracy"), ("loss", "cross-entropy")) if getattr(self._task, k) == v]
+        if by_class and not self._data.classes:
+            raise blame.wrong(by_class[0], "needs whole numbers as targets, one class a sample")
+        if by_class and (outputs.ndim != 2 or outputs.shape[1] < self._data.classes):
+            raise blame.wrong(
+                "model", f"{_TRIED} samples gave {tuple(outputs.shape)}; {self._data.classes} classes occur"
+            )
+        losses = self._losses(rows)
+        if not isinstance(losses, torch.Tensor) or tuple(losses.shape) != (_TRIED,):
+            shape = tuple(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
+            raise blame.wrong(
+                "loss", f'{_TRIED} samples gave {shape}; give one number for each sample (reduction="none")'
+            )
+        with blame.calling("loss"):
+            losses.mean().backward()
+        if not torch.isfinite(losses).all():
+            raise blame.wrong("loss", "is not finite at the initial parameters; scale the inputs or the parameters")
+        return int(outputs.shape[1]) if by_class else 0
+
+
+def _tensor(torch: Any, array: npt.NDArray[Any]) -> Any:
+    wide = np.int64 if array.dtype == np.int32 else array.dtype
+    return torch.from_numpy(np.array(array, dtype=wide))

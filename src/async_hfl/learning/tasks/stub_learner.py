@@ -1,0 +1,103 @@
+"""A learner that learns nothing, quickly: for measuring events, and for simulating faults without training.
+
+A result is a function of the job's start weights and seed alone, as a real one is, so that replay, batching and
+checkpoints are exercised in earnest. Weights stay bounded and the target is out of reach: a run lasts as long as asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
+from async_hfl.core.maths.targets import Target
+from async_hfl.core.randomness import scramble_many, stream
+from async_hfl.core.weights import Layout, Weights
+
+_PULL = np.float32(0.125)
+"""Share of a result that is noise: powers of two make the mixture exact to follow by hand."""
+_BLOCK_VALUES = 1 << 14
+"""Values hashed at a time, so that a large call works in cache."""
+
+
+@final
+class StubLearner:
+    """`core.learner.Learner` without JAX: final = 7/8 start + 1/8 noise(seed), noise uniform in [-1, 1)."""
+
+    def __init__(self, devices: int, size: int, gradient: bool = False, threshold: float = 2.0) -> None:
+        self._target = Target("calm", threshold)
+        self._layout = Layout(("noise",), ((size,),))
+        self._gradient = gradient
+        self._samples = np.ones(devices, dtype=np.int64)
+        self._samples.flags.writeable = False
+        # Counter 0 decides the losses; each coordinate has its own.
+        self._counters = np.arange(size + 1, dtype=np.uint64)
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout
+
+    @property
+    def gradient_size(self) -> int:
+        return self._layout.size
+
+    @property
+    def model_bytes(self) -> int:
+        return 4 * self._layout.size
+
+    @property
+    def target(self) -> Target:
+        return self._target
+
+    @property
+    def learning_rate(self) -> float:
+        return 1.0
+
+    @property
+    def samples(self) -> npt.NDArray[np.int64]:
+        return self._samples
+
+    def initial_weights(self, seed: int) -> Weights:
+        weights = stream(seed, "initial").uniform(-1, 1, self._layout.size)
+        return self._layout.flatten({"noise": weights})
+
+    def compile(self) -> None:
+        return
+
+    def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
+        block = max(1, _BLOCK_VALUES // len(self._counters))
+        if len(jobs) <= block:
+            return self._train(jobs) if jobs else []
+        return [result for first in range(0, len(jobs), block) for result in self._train(jobs[first : first + block])]
+
+    def evaluate(self, weights: Weights) -> Evaluation:
+        """Calm is 1 at the origin and falls towards 0 far from it; the target of 2 is never met."""
+        distance = float(np.dot(weights, weights)) / max(1, len(weights))
+        return Evaluation(metric=1.0 / (1.0 + distance), loss=distance)
+
+    def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
+        """There is no data."""
+        return []
+
+    def _train(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
+        size = self._layout.size
+        seeds = np.array([job.seed for job in jobs], dtype=np.uint64)
+        hashes = scramble_many(scramble_many(seeds)[:, None] ^ self._counters)
+        # The top 24 bits fill a float32 exactly.
+        noise = (hashes[:, 1:] >> np.uint64(40)).astype(np.float32)
+        noise *= np.float32(2.0**-23)
+        noise -= np.float32(1.0)
+        # One concatenation reads each job's start once; stacking goes through every array's shape first.
+        weights = np.concatenate([job.weights for job in jobs]).reshape(len(jobs), size)
+        weights += _PULL * (noise - weights)
+        losses = (hashes[:, 0] >> np.uint64(11)) * 2.0**-53
+        squares = losses * losses
+        # Rows of a read-only matrix are read-only.
+        weights.flags.writeable = False
+        noise.flags.writeable = False
+        gradients = iter(noise) if self._gradient else repeat(None)
+        return list(map(TrainingResult, weights, repeat(1), repeat(1), losses.tolist(), squares.tolist(), gradients))

@@ -1,0 +1,69 @@
+"""Log-normal noise, drawn anew for every transfer: measured Wi-Fi delays have long tails.
+
+A factor is a function of (seed, name, index, number): which link or device, and its how-manieth draw. So it does not
+depend on what else was drawn or in which order, and a checkpoint needs nothing but the counters.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from typing import final
+
+import numpy as np
+
+from async_hfl.core.errors import SettingsError
+from async_hfl.core.policies import Floats
+from async_hfl.core.randomness import UInt64s, scramble, scramble_many, stream_seed
+from async_hfl.core.serialization import Plain
+
+TRANSFER_SIGMA = 0.3
+"""How unequal stations fare that share the air in ns-3: with it, both the mean and the last of eight transfers are
+right. Real networks vary more."""
+_HALF = 2.0**-32
+_LOW = (1 << 32) - 1
+_TURN = 2.0 * math.pi
+
+
+def check_sigma(sigma: float) -> None:
+    if not (math.isfinite(sigma) and sigma >= 0.0):
+        raise SettingsError(f"noise: sigma = {sigma} is not a number, 0 or more")
+
+
+@final
+class NoiseFactors:
+    """Factors exp(sigma x - sigma^2 / 2), x standard normal: their mean is 1, so expectations stay what they were."""
+
+    def __init__(self, seed: int, name: str, sources: int, sigma: float) -> None:
+        check_sigma(sigma)
+        self.sigma = sigma
+        self._seed = stream_seed(seed, "noise", name)
+        self._drawn = array("I", bytes(4 * sources))
+        """How many factors each source has given."""
+
+    def next(self, source: int) -> float:
+        """The next factor of a link, or of a device."""
+        sigma = self.sigma
+        if sigma == 0.0:
+            return 1.0
+        number = self._drawn[source]
+        self._drawn[source] = number + 1
+        bits = scramble(scramble(self._seed ^ source) ^ number)
+        # Box and Muller, one half of the bits for each of its two numbers; the first is never 0.
+        radius = math.sqrt(-2.0 * math.log(((bits >> 32) + 0.5) * _HALF))
+        return math.exp(sigma * (radius * math.cos(_TURN * ((bits & _LOW) * _HALF))) - 0.5 * sigma * sigma)
+
+    def peek(self, sources: UInt64s, numbers: UInt64s) -> Floats:
+        """The factors of those sources and numbers, by broadcasting; counts nothing. For figures and expectations."""
+        seeds = np.uint64(self._seed) ^ np.atleast_1d(np.asarray(sources, np.uint64))
+        bits = scramble_many(scramble_many(seeds) ^ np.atleast_1d(np.asarray(numbers, np.uint64)))
+        radius = np.sqrt(-2.0 * np.log(((bits >> np.uint64(32)).astype(np.float64) + 0.5) * _HALF))
+        normal = radius * np.cos(_TURN * ((bits & np.uint64(_LOW)).astype(np.float64) * _HALF))
+        factors: Floats = np.exp(self.sigma * normal - 0.5 * self.sigma * self.sigma)
+        return factors
+
+    def snapshot(self) -> Plain:
+        return np.frombuffer(self._drawn.tobytes(), np.uint32)
+
+    def restore(self, data: Plain) -> None:
+        self._drawn = array("I", np.ascontiguousarray(data, np.uint32).tobytes())

@@ -1,0 +1,216 @@
+"""Sites of one's own: a CSV or GeoJSON file that says who stands where.
+
+CSV columns: `role` (device or gateway), `longitude` and `latitude` in degrees or `x_m` and `y_m` in metres, and if
+wanted `name`, `height_m` (antenna above the ground) and `compute_s` (seconds of one local training on that device).
+GeoJSON: a FeatureCollection of points with the same names as properties; a third coordinate is the height.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from async_hfl.core.errors import DataError
+from async_hfl.core.policies import Floats
+from async_hfl.network.files.cells import Line, csv_lines, nearest
+from async_hfl.network.positions import MapFrame
+from async_hfl.network.radio.places import Places
+
+ROLES = ("device", "gateway")
+COLUMNS = ("role", "longitude", "latitude", "x_m", "y_m", "name", "height_m", "compute_s")
+USUAL_HEIGHT = {"device": 10.0, "gateway": 25.0}
+"""Metres, where a file gives none: a third-floor window, and a roof above its neighbours'."""
+_MOST_HEIGHT = 10_000.0
+_MISSPELT = 0.75
+"""So alike are two words of which one is taken for a slip."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnSites:
+    """Devices and gateways in the order of the file."""
+
+    path: str
+    devices: Places
+    gateways: Places
+    device_names: tuple[str, ...]
+    gateway_names: tuple[str, ...]
+    device_lines: tuple[str, ...]
+    """Where each device is written, for complaints about it."""
+    compute: Floats | None
+    """Seconds by device, where the file says them."""
+    frame: MapFrame | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    where: str
+    role: str
+    name: str
+    across: float
+    up: float
+    height: float | None
+    compute: float | None
+
+
+def sites_from_csv(path: Path, text: str) -> OwnSites:
+    header, rows = csv_lines(path, text)
+    on_earth = _check_columns(str(path), header)
+    sites = [
+        _site(Line(f"{path}, line {line}", dict(zip(header, cells, strict=True))), on_earth) for line, cells in rows
+    ]
+    return _sites(path, sites, on_earth, _unread(header))
+
+
+def sites_from_geojson(path: Path, text: str) -> OwnSites:
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from None
+    if not isinstance(data, dict) or data.get("type") != "FeatureCollection":
+        raise DataError(f"{path}: not a GeoJSON FeatureCollection, which is what sites are read from")
+    features = data.get("features")
+    if not isinstance(features, list) or not features:
+        raise DataError(f"{path}: its FeatureCollection holds no features")
+    seen: set[str] = set()
+    sites = []
+    for position, feature in enumerate(features):
+        where = f"{path}, feature {position}"
+        cells = dict(_feature_cells(feature, where))
+        properties = [name for name in cells if name not in ("longitude", "latitude")]
+        _check_spelling(where, properties)
+        seen.update(properties)
+        sites.append(_site(Line(where, cells), on_earth=True))
+    return _sites(path, sites, True, _unread(sorted(seen)))
+
+
+def _feature_cells(feature: Any, where: str) -> Iterator[tuple[str, str]]:
+    """A feature as the line of a CSV file would be."""
+    geometry = feature.get("geometry") if isinstance(feature, dict) else None
+    if not isinstance(geometry, dict) or geometry.get("type") != "Point":
+        kind = geometry.get("type") if isinstance(geometry, dict) else None
+        raise DataError(f"{where}: its geometry is {kind or 'missing'}; a site is a Point")
+    coordinates = geometry.get("coordinates")
+    if not isinstance(coordinates, list) or len(coordinates) not in (2, 3):
+        raise DataError(f"{where}: coordinates {coordinates!r}; write [longitude, latitude] or [.., .., height]")
+    yield from zip(("longitude", "latitude", "height_m"), (json.dumps(value) for value in coordinates), strict=False)
+    properties = feature.get("properties") or {}
+    if not isinstance(properties, dict):
+        raise DataError(f"{where}: properties {properties!r} are not an object")
+    for name, value in properties.items():
+        if value is not None:
+            yield str(name), value if isinstance(value, str) else json.dumps(value)
+
+
+def _check_columns(path: str, header: Sequence[str]) -> bool:
+    """Whether places are in degrees."""
+    _check_spelling(path, header)
+    degrees = [name in header for name in ("longitude", "latitude")]
+    metres = [name in header for name in ("x_m", "y_m")]
+    for wanted in ("role", *(() if any(degrees) or any(metres) else ("longitude",))):
+        if wanted not in header:
+            more = ""
+            if wanted == "longitude":
+                more = "; a site needs longitude and latitude, or x_m and y_m"
+            raise DataError(f"{path}: has no column {wanted!r}{more} (its columns: {', '.join(header)})")
+    if any(degrees) and any(metres):
+        raise DataError(f"{path}: has places in degrees and in metres; leave one of them out")
+    for one, other, there in (("longitude", "latitude", degrees), ("x_m", "y_m", metres)):
+        if any(there) and not all(there):
+            missing, given = (other, one) if there[0] else (one, other)
+            raise DataError(f"{path}: has a column {given!r} but no column {missing!r}")
+    return any(degrees)
+
+
+def _check_spelling(where: str, header: Sequence[str]) -> None:
+    for name in header:
+        alike = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=_MISSPELT)
+        if name not in COLUMNS and alike and alike[0] not in header:
+            raise DataError(f"{where}: {name!r} is not read; did you mean {alike[0]}?")
+
+
+def _unread(header: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in header if name not in COLUMNS)
+
+
+def _site(line: Line, on_earth: bool) -> _Site:
+    role = line.text("role")
+    if role not in ROLES:
+        said = f"role {role!r}" if role else "no role"
+        raise DataError(f"{line.where}: {said}{nearest(role, ROLES)}")
+    if on_earth:
+        across, up = line.number("longitude", -180, 180), line.number("latitude", -85, 85)
+    else:
+        across, up = line.number("x_m"), line.number("y_m")
+    height = line.number("height_m", 0.1, _MOST_HEIGHT) if line.text("height_m") else None
+    compute = line.number("compute_s", 0) if line.text("compute_s") else None
+    if compute is not None and role == "gateway":
+        raise DataError(f"{line.where}: a gateway with compute_s; only devices train")
+    return _Site(line.where, role, line.text("name"), across, up, height, compute)
+
+
+def _sites(path: Path, sites: Sequence[_Site], on_earth: bool, unread: tuple[str, ...]) -> OwnSites:
+    _check_names(sites)
+    by_role = {role: [site for site in sites if site.role == role] for role in ROLES}
+    for role in ROLES:
+        if not by_role[role]:
+            raise DataError(f"{path}: no site has the role {role!r}; a network needs at least one")
+    frame = None
+    if on_earth:
+        west, east = min(site.across for site in sites), max(site.across for site in sites)
+        south, north = min(site.up for site in sites), max(site.up for site in sites)
+        if east - west > 5 or north - south > 5:
+            raise DataError(
+                f"{path}: its sites lie {east - west:.1f} degrees of longitude and {north - south:.1f} of latitude "
+                "apart; a radio network spans 5 at most, so some of them must be wrong"
+            )
+        frame = MapFrame.around((west + east) / 2, (south + north) / 2)
+    compute = [site.compute for site in by_role["device"]]
+    said = [value for value in compute if value is not None]
+    if said and len(said) < len(compute):
+        lacking = by_role["device"][compute.index(None)]
+        raise DataError(f"{lacking.where}: no compute_s, though other devices have one; give it to all or to none")
+    notes = [f"sites of {path}"]
+    guessed = sum(site.height is None for site in sites)
+    if guessed:
+        heights = ", ".join(f"{role}s at {USUAL_HEIGHT[role]:g} m" for role in ROLES)
+        notes.append(f"{guessed} sites without a height: {heights}")
+    if unread:
+        notes.append(f"not read: {', '.join(unread)}")
+    devices, gateways = (_places(by_role[role], frame) for role in ROLES)
+    device_names, gateway_names = (
+        tuple(site.name or f"{role} {i}" for i, site in enumerate(by_role[role])) for role in ROLES
+    )
+    return OwnSites(
+        str(path),
+        devices,
+        gateways,
+        device_names,
+        gateway_names,
+        device_lines=tuple(site.where for site in by_role["device"]),
+        compute=np.array(said) if said else None,
+        frame=frame,
+        notes=tuple(notes),
+    )
+
+
+def _check_names(sites: Sequence[_Site]) -> None:
+    known: dict[str, str] = {}
+    for site in sites:
+        if site.name in known:
+            raise DataError(f"{site.where}: the name {site.name!r} is taken ({known[site.name]})")
+        if site.name:
+            known[site.name] = site.where
+
+
+def _places(sites: Sequence[_Site], frame: MapFrame | None) -> Places:
+    across, up = np.array([site.across for site in sites]), np.array([site.up for site in sites])
+    x, y = (across, up) if frame is None else frame.to_metres(across, up)
+    height = np.array([USUAL_HEIGHT[site.role] if site.height is None else site.height for site in sites])
+    return Places(x, y, height, np.arange(len(sites)))

@@ -1,0 +1,150 @@
+"""A network as it was recorded: every transfer, every training, who went and came back. A CSV file with the columns
+
+    at        seconds since the run began
+    what      download, upload            a model between gateway and device
+              to_cloud, to_gateway        a model between gateway and cloud
+              small_download, ...         the same ways for messages without a model
+              training                    one local training
+              device_down, device_up      a gateway gave the device up, or heard it again
+              gateway_down, gateway_up    the cloud lost a gateway, or took it in
+    device, gateway                       their numbers, where they take part
+    bytes     what travelled
+    seconds   how long it took
+
+That is what the journal of a run holds of its network, simulated or deployed, so either can be recorded.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from async_hfl.core.errors import DataError
+from async_hfl.core.identifiers import CLOUD_TIER, DEVICE_TIER
+from async_hfl.network.files.cells import Line, csv_lines, nearest
+
+COLUMNS = ("at", "what", "device", "gateway", "bytes", "seconds")
+DEVICE_TRANSFERS = ("download", "upload")
+BACKHAUL_TRANSFERS = ("to_cloud", "to_gateway")
+_SMALL = "small_"
+TRANSFERS = tuple(size + way for size in ("", _SMALL) for way in (*DEVICE_TRANSFERS, *BACKHAUL_TRANSFERS))
+_LIFE = {
+    "device_given_up": "device_down",
+    "device_heard": "device_up",
+    "gateway_lost": "gateway_down",
+    "gateway_joined": "gateway_up",
+}
+LIFE = tuple(_LIFE.values())
+KINDS = (*TRANSFERS, "training", *LIFE)
+RECORDED = ("sent", "job", "life")
+"""Kinds of journal records that a trace is made of."""
+
+
+class TraceRow(NamedTuple):
+    at: float
+    what: str
+    device: int | None
+    gateway: int | None
+    bytes: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """Rows in the order of time."""
+
+    path: str
+    rows: tuple[TraceRow, ...]
+
+    @property
+    def life(self) -> tuple[TraceRow, ...]:
+        """Who went and who came back."""
+        return tuple(row for row in self.rows if row.what in LIFE)
+
+
+def trace_rows(records: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[TraceRow]:
+    """Rows from journal records, (kind, fields); not yet in order, since a job is written when it ends."""
+    for kind, fields in records:
+        if kind == "sent":
+            if fields["transfer_s"] > 0:  # else nobody measured it
+                yield _transfer(fields)
+        elif kind == "job" and fields["download_s"] > 0:  # else nothing came back, and nobody knows how long it took
+            gateway = int(fields["job"][0]) if not isinstance(fields["job"], str) else _number(fields["job"])
+            began = fields["sent_at"] + fields["download_s"]
+            yield TraceRow(began, "training", fields["device"], gateway, None, fields["training_s"])
+        elif kind == "life" and fields["what"] in _LIFE:
+            what, node = _LIFE[fields["what"]], _number(fields["node"])
+            if what.startswith("device"):
+                by = fields["detail"].removeprefix("by ")
+                yield TraceRow(fields["at"], what, node, _number(by) if by else None, None, None)
+            else:
+                yield TraceRow(fields["at"], what, None, node, None, None)
+
+
+def _transfer(fields: Mapping[str, Any]) -> TraceRow:
+    (sender_tier, sender), (receiver_tier, receiver) = fields["sender"], fields["receiver"]
+    size = "" if fields["model"] > 0 else _SMALL
+    total = fields["model"] + fields["gradient"] + fields["basis"] + fields["control"]
+    device: int | None = None
+    if receiver_tier == DEVICE_TIER:
+        way, device, gateway = "download", receiver, sender
+    elif sender_tier == DEVICE_TIER:
+        way, device, gateway = "upload", sender, receiver
+    elif receiver_tier == CLOUD_TIER:
+        way, gateway = "to_cloud", sender
+    else:
+        way, gateway = "to_gateway", receiver
+    return TraceRow(fields["at"], size + way, device, gateway, total, fields["transfer_s"])
+
+
+def _number(node: str) -> int:
+    """3 of "g3", "d3", "g3.1.27" and "g3: no session"."""
+    return int(node[1:].partition(":")[0].partition(".")[0])
+
+
+def write_trace(file: TextIO, rows: Iterable[TraceRow]) -> dict[str, int]:
+    """All rows in the order of time; returns how many there are of each kind."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    counts: dict[str, int] = {}
+    for row in sorted(rows, key=lambda row: row.at):
+        writer.writerow(["" if cell is None else repr(cell) if isinstance(cell, float) else cell for cell in row])
+        counts[row.what] = counts.get(row.what, 0) + 1
+    return counts
+
+
+def is_trace(header: Iterable[str]) -> bool:
+    return {"at", "what", "seconds"} <= set(header)
+
+
+def read_trace(path: Path, text: str) -> Trace:
+    header, lines = csv_lines(path, text)
+    for name in COLUMNS:
+        if name not in header:
+            raise DataError(f"{path}: has no column {name!r}; a trace has {', '.join(COLUMNS)}")
+    rows = [_row(Line(f"{path}, line {line}", dict(zip(header, cells, strict=True)))) for line, cells in lines]
+    return Trace(str(path), tuple(sorted(rows, key=lambda row: row.at)))
+
+
+def _row(line: Line) -> TraceRow:
+    what = line.text("what")
+    if what not in KINDS:
+        raise DataError(f"{line.where}: {what!r} is nothing that a trace tells{nearest(what, KINDS)}")
+    has_device = "load" in what or what == "training" or what.startswith("device")
+    needs_gateway = what in TRANSFERS or what.startswith("gateway")
+    device = _whole(line, "device") if has_device else None
+    gateway = _whole(line, "gateway") if needs_gateway or line.text("gateway") else None
+    size = _whole(line, "bytes", 1) if what in TRANSFERS else None
+    least = 1e-9 if what in TRANSFERS else 0.0
+    seconds = line.number("seconds", least) if what not in LIFE else None
+    return TraceRow(line.number("at", 0), what, device, gateway, size, seconds)
+
+
+def _whole(line: Line, column: str, least: int = 0) -> int:
+    value = line.number(column, least)
+    if value != int(value):
+        raise DataError(f"{line.where}: {column} is {line.text(column)}; it must be a whole number")
+    return int(value)

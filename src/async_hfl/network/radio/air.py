@@ -1,0 +1,46 @@
+"""What the air does between two places: path loss by the buildings model, goodput by Wi-Fi."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from async_hfl.core.policies import Floats
+from async_hfl.network.radio.links import Air, Goodput
+from async_hfl.network.radio.places import Places
+from async_hfl.network.radio.propagation.hybrid_buildings import path_loss, straight_line
+from async_hfl.network.radio.propagation.surroundings import Surroundings
+from async_hfl.network.radio.wifi.goodput import Wifi, download_goodput, upload_goodput
+
+LEAST_DISTANCE_M = 1.0
+"""Several sites of a map may be one roof, to the metre; their antennas are not."""
+_STEPS_PER_DB, _MOST_DB = 100, 300
+
+
+def air(around: Surroundings, wifi: Wifi) -> Air:
+    return Air(
+        lambda here, there: loss_between(here, there, around),
+        tabulated(lambda loss: download_goodput(loss, wifi)),
+        tabulated(lambda loss: upload_goodput(loss, wifi)),
+        around.shadowing_outdoor_db,
+    )
+
+
+def loss_between(here: Places, there: Places, around: Surroundings) -> Floats:
+    """Decibels, row by row, outdoors, without shadowing."""
+    length = straight_line(here.x - there.x, here.y - there.y, here.height - there.height)
+    return path_loss(np.maximum(length, LEAST_DISTANCE_M), here.height, there.height, around)
+
+
+def tabulated(goodput: Goodput) -> Goodput:
+    """The same by a table of every hundredth of a decibel: a rate depends on the loss alone, and error functions of
+    millions of links, eight rates each, would take longer than all the rest of a large network."""
+    losses = np.arange(_STEPS_PER_DB * _MOST_DB + 1) / _STEPS_PER_DB
+    rates = goodput(losses)
+    edge = losses[np.flatnonzero(rates > 0)[-1]] if rates.any() else -1.0
+
+    def looked_up(loss: Floats) -> Floats:
+        # Beyond the weakest frame that is noticed there is nothing, and no slope down to it.
+        found: Floats = np.where(loss <= edge, np.interp(loss, losses, rates), 0.0)
+        return found
+
+    return looked_up

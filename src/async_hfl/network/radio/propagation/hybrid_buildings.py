@@ -1,0 +1,137 @@
+"""Which loss model holds for which pair of radios: as in ns-3's HybridBuildingsPropagationLossModel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.errors import DataError
+from async_hfl.core.policies import Floats
+from async_hfl.network.radio.propagation.indoors import Building, Rooms, floor_gain, outer_walls, within_building
+from async_hfl.network.radio.propagation.itu_1411 import line_of_sight, over_rooftops
+from async_hfl.network.radio.propagation.kun_2600 import kun_2600
+from async_hfl.network.radio.propagation.okumura_hata import okumura_hata
+from async_hfl.network.radio.propagation.surroundings import PAPER_SURROUNDINGS, Surroundings
+
+Booleans = npt.NDArray[np.bool_]
+
+_KUN_ABOVE_MHZ = 2300.0
+_AT_ONCE = 1 << 15
+"""Pairs worked on together: their columns stay in the cache of a core."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Indoors:
+    """Where the two radios of each pair stand, if any of them is indoors."""
+
+    one: Rooms
+    other: Rooms
+    buildings: Sequence[Building]
+
+    def __post_init__(self) -> None:
+        for rooms in (self.one, self.other):
+            wrong = np.flatnonzero((rooms.building < -1) | (rooms.building >= len(self.buildings)))
+            if len(wrong):
+                raise DataError(
+                    f"rooms: radio {wrong[0]} is in building {rooms.building[wrong[0]]} of {len(self.buildings)}; "
+                    "they count from 0, and -1 is outdoors"
+                )
+
+
+def path_loss(
+    distance_m: Floats,
+    height_a: Floats,
+    height_b: Floats,
+    around: Surroundings = PAPER_SURROUNDINGS,
+    indoors: Indoors | None = None,
+) -> Floats:
+    """Decibels lost between two radios, without shadowing; never negative.
+
+    `distance_m` is the straight line, heights included; heights are above the ground. A row for each pair.
+    """
+    _check(distance_m, height_a, height_b)
+    loss = np.empty(len(distance_m))
+    for start in range(0, len(distance_m), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        loss[part] = _outdoors(distance_m[part], height_a[part], height_b[part], around)
+    if indoors is not None:
+        _go_inside(loss, distance_m, height_a, height_b, around, indoors)
+    np.maximum(loss, 0.0, out=loss)
+    return loss
+
+
+def straight_line(x: Floats, y: Floats, z: Floats) -> Floats:
+    """Length of each difference (x, y, z)."""
+    length: Floats = np.sqrt(x * x + y * y + z * z)
+    return length
+
+
+def _check(distance_m: Floats, height_a: Floats, height_b: Floats) -> None:
+    if not (distance_m.ndim == 1 and distance_m.shape == height_a.shape == height_b.shape):
+        raise DataError(
+            f"path loss: distances of shape {distance_m.shape}, heights of {height_a.shape} and {height_b.shape}; "
+            "give one of each for every pair"
+        )
+    for name, values in (("distance", distance_m), ("height", height_a), ("height", height_b)):
+        if len(values) and not (values.min() > 0.0 and values.max() < np.inf):  # a NaN fails both
+            wrong = np.flatnonzero(~((values > 0.0) & (values < np.inf)))[0]
+            raise DataError(
+                f"path loss: pair {wrong} has {name} {values[wrong]}; it must be a number of metres above 0"
+            )
+
+
+def _outdoors(distance_m: Floats, height_a: Floats, height_b: Floats, around: Surroundings) -> Floats:
+    cell = _in_a_cell(distance_m, height_a, height_b, around)
+    near = (distance_m < around.line_of_sight_limit_m) & ~cell
+    return _by_model(distance_m, height_a, height_b, around, near, cell)
+
+
+def _between_buildings(distance_m: Floats, height_a: Floats, height_b: Floats, around: Surroundings) -> Floats:
+    near = distance_m < around.line_of_sight_limit_m
+    return _by_model(distance_m, height_a, height_b, around, near, np.zeros_like(near))
+
+
+def _in_a_cell(distance_m: Floats, height_a: Floats, height_b: Floats, around: Surroundings) -> Booleans:
+    """Far apart and not both below the roofs."""
+    cell: Booleans = (distance_m > around.rooftop_limit_m) & (np.maximum(height_a, height_b) >= around.rooftop_m)
+    return cell
+
+
+def _by_model(
+    distance_m: Floats, height_a: Floats, height_b: Floats, around: Surroundings, near: Booleans, cell: Booleans
+) -> Floats:
+    loss = np.empty(len(distance_m))
+    for model, where in ((line_of_sight, near), (over_rooftops, ~(near | cell)), (_whole_cell, cell)):
+        rows = np.flatnonzero(where)
+        if len(rows):
+            loss[rows] = model(distance_m[rows], height_a[rows], height_b[rows], around)
+    return loss
+
+
+def _whole_cell(distance_m: Floats, height_a: Floats, height_b: Floats, around: Surroundings) -> Floats:
+    if around.frequency_mhz > _KUN_ABOVE_MHZ:
+        return kun_2600(distance_m)
+    return okumura_hata(distance_m, height_a, height_b, around)
+
+
+def _go_inside(
+    loss: Floats, distance_m: Floats, height_a: Floats, height_b: Floats, around: Surroundings, indoors: Indoors
+) -> None:
+    """Change the outdoor losses of pairs with a radio indoors, in place.
+
+    Same building: P.1238 alone. Two buildings: both outer walls, always with P.1411, and no gain by floor. One indoors:
+    its outer wall and the gain of its floor; but none if a whole-cell model holds and it is the other radio that is
+    indoors. (So which radio is called the first matters there; it does in ns-3.)
+    """
+    one, other = indoors.one, indoors.other
+    inside_one, inside_other = one.building >= 0, other.building >= 0
+    apart = np.flatnonzero(inside_one & inside_other & (one.building != other.building))
+    loss[apart] = _between_buildings(distance_m[apart], height_a[apart], height_b[apart], around)
+    loss += outer_walls(one, indoors.buildings) + outer_walls(other, indoors.buildings)
+    lone_other = inside_other & ~inside_one & ~_in_a_cell(distance_m, height_a, height_b, around)
+    loss -= np.where(inside_one & ~inside_other, floor_gain(one), 0.0) + np.where(lone_other, floor_gain(other), 0.0)
+    same = np.flatnonzero(inside_one & (one.building == other.building))
+    loss[same] = within_building(distance_m[same], one.rows(same), other.rows(same), indoors.buildings, around)

@@ -1,0 +1,52 @@
+"""Radios, and how far above the noise one hears another."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from async_hfl.core.errors import SettingsError
+from async_hfl.core.policies import Floats
+from async_hfl.network.radio.wifi.modes import Width
+
+_THERMAL_DBM_PER_HZ = 10.0 * math.log10(1.3803e-23 * 290.0 * 1e3)
+"""k T at 290 K."""
+
+
+@dataclass(frozen=True, slots=True)
+class Radio:
+    """One end of a link; defaults are those of ns-3's Wi-Fi devices."""
+
+    transmit_dbm: float = 16.0206
+    """40 mW."""
+    antenna_dbi: float = 0.0
+    noise_figure_db: float = 7.0
+    detection_dbm: float = -82.0
+    """A preamble weaker than this is not noticed, whatever the noise."""
+
+    def __post_init__(self) -> None:
+        for name in ("transmit_dbm", "antenna_dbi", "noise_figure_db", "detection_dbm"):
+            if not math.isfinite(getattr(self, name)):
+                raise SettingsError(f"radio: {name} = {getattr(self, name)} is not a finite number")
+
+
+PLAIN_RADIO = Radio()
+
+
+def noise_dbm(receiver: Radio, width_mhz: Width = 20) -> float:
+    """Of the receiver, in its channel."""
+    return _THERMAL_DBM_PER_HZ + 10.0 * math.log10(width_mhz * 1e6) + receiver.noise_figure_db
+
+
+def received_dbm(path_loss_db: Floats, sender: Radio, receiver: Radio) -> Floats:
+    power: Floats = sender.transmit_dbm + sender.antenna_dbi + receiver.antenna_dbi - path_loss_db
+    return power
+
+
+def snr_db(path_loss_db: Floats, sender: Radio, receiver: Radio, width_mhz: Width = 20) -> Floats:
+    """Signal-to-noise ratio at the receiver; -inf where it does not even notice the frame."""
+    power = received_dbm(path_loss_db, sender, receiver)
+    ratio: Floats = np.where(power >= receiver.detection_dbm, power - noise_dbm(receiver, width_mhz), -np.inf)
+    return ratio

@@ -1,0 +1,75 @@
+"""The installed sites of NYC Mesh, as packaged: two dates of its public map (data/CREDITS.md)."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from importlib import resources
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.errors import DataError
+from async_hfl.network.positions import MapFrame
+from async_hfl.network.radio.places import Places
+
+MeshDate = Literal["2022-04-04", "2024-07-23"]
+INSTALLED: dict[MeshDate, int] = {"2022-04-04": 1068, "2024-07-23": 1335}
+HUB_ROLES = frozenset({"hub", "supernode", "pop"})
+CREDIT = "Sites: NYC Mesh (nycmesh.net)"
+
+WEST, EAST, SOUTH, NORTH = -74.1, -73.7, 40.5, 41.0
+"""The city. Three installed sites of the map of 2022 lie far off (one is in Colorado, one in California)."""
+FRAME = MapFrame.around(-73.95, 40.72)
+UNKNOWN_ALTITUDE = -1.0
+LEAST_HEIGHT = 3.0
+"""Metres: the few sites given lower than that are on a ground floor, not in the ground."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeshSites:
+    """The sites inside the city, in the order of their numbers on the map."""
+
+    date: MeshDate
+    number: tuple[int, ...]
+    hub: npt.NDArray[np.bool_]
+    """A hub, a supernode or a point of presence."""
+    places: Places
+    left_out: int
+    """Installed sites outside the city."""
+    unknown_height: int
+    """Of the sites here; they stand at the median height."""
+    median_height: float
+
+
+def mesh_sites(date: MeshDate) -> MeshSites:
+    """The map's altitude is taken for the height of the antenna: it says no datum, and the city is flat and low."""
+    rows = _rows(date)
+    longitude, latitude, altitude = (
+        np.array([float(row[column]) for row in rows]) for column in ("longitude", "latitude", "altitude_m")
+    )
+    inside = (longitude >= WEST) & (longitude <= EAST) & (latitude >= SOUTH) & (latitude <= NORTH)
+    kept = np.flatnonzero(inside)
+    kept = kept[np.argsort([int(rows[row]["id"]) for row in kept])]
+    x, y = FRAME.to_metres(longitude[kept], latitude[kept])
+    height = altitude[kept]
+    unknown = height == UNKNOWN_ALTITUDE
+    median = float(np.median(height[~unknown]))
+    height = np.maximum(np.where(unknown, median, height), LEAST_HEIGHT)
+    numbers = tuple(int(rows[row]["id"]) for row in kept)
+    hub = np.array([rows[row]["role"] in HUB_ROLES for row in kept])
+    places = Places(x, y, height, np.array(numbers, np.int64))
+    return MeshSites(date, numbers, hub, places, len(rows) - len(kept), int(unknown.sum()), median)
+
+
+def _rows(date: MeshDate) -> list[dict[str, str]]:
+    name = f"sites_{date}.csv"
+    try:
+        text = (resources.files("async_hfl.network") / "data" / name).read_text(encoding="utf-8")
+    except OSError as fault:
+        raise DataError(f"package data {name} cannot be read ({fault}): install the package again") from fault
+    rows = list(csv.DictReader(text.splitlines()))
+    if len(rows) != INSTALLED[date]:
+        raise DataError(f"package data {name} has {len(rows)} sites, not {INSTALLED[date]}: install the package again")
+    return rows

@@ -1,0 +1,139 @@
+"""A recorded network as a topology: the links that carried models, at the paces they had.
+
+A link nobody used in both directions is not in a trace, so it is not in the network. Latency is the shortest time that
+any message took on that tier; what remains of a transfer's time is taken to grow with its bytes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from async_hfl.core.errors import DataError
+from async_hfl.core.policies import Floats
+from async_hfl.core.randomness import stream_seed
+from async_hfl.core.topology import feasible_links
+from async_hfl.network.delays.recorded import Past, Replay, TraceDelays
+from async_hfl.network.description import NetworkDescription
+from async_hfl.network.files.traces import BACKHAUL_TRANSFERS, DEVICE_TRANSFERS, Trace, TraceRow
+from async_hfl.network.link_lookup import LinkLookup
+from async_hfl.network.topologies.rated_network import USUAL_WIRE, Wire
+
+Link = tuple[int, int]
+_LEAST_PACE = 1e-12
+"""Seconds a byte where a model took no longer than the shortest message."""
+
+
+def links_of(trace: Trace) -> dict[Link, tuple[list[TraceRow], list[TraceRow]]]:
+    """(device, gateway) -> its downloads and uploads of models, for every link that had both."""
+    ways: dict[str, dict[Link, list[TraceRow]]] = {way: defaultdict(list) for way in DEVICE_TRANSFERS}
+    for row in trace.rows:
+        if row.what in DEVICE_TRANSFERS and row.device is not None and row.gateway is not None:
+            ways[row.what][row.device, row.gateway].append(row)
+    down, up = ways["download"], ways["upload"]
+    return {link: (down[link], up[link]) for link in sorted(down) if link in up}
+
+
+def devices_of(trace: Trace) -> tuple[int, ...]:
+    """Devices with a link, as numbered in the trace."""
+    return tuple(sorted({device for device, _ in links_of(trace)}))
+
+
+def trace_network(
+    trace: Trace, devices: int, model_bytes: int, seed: int, replay: Replay, wire: Wire = USUAL_WIRE
+) -> NetworkDescription:
+    """The first `devices` devices of the trace; `wire` where the trace says nothing of a backhaul."""
+    of_link = links_of(trace)
+    if not of_link:
+        raise DataError(f"{trace.path}: no link of this trace carried a model both ways; there is nothing to replay")
+    # Gateways stay the same ones however few devices are asked for, as in every network.
+    gateway_numbers = sorted({gateway for _, gateway in of_link})
+    numbers = sorted({device for device, _ in of_link})[:devices]
+    device_row, gateway_row = _rows(numbers), _rows(gateway_numbers)
+    of_link = {link: rows for link, rows in of_link.items() if link[0] in device_row}
+    device = np.array([device_row[one] for one, _ in of_link], np.int64)
+    gateway = np.array([gateway_row[one] for _, one in of_link], np.int64)
+
+    latency = _least_seconds(trace, DEVICE_TRANSFERS)
+    down = [_paces(rows, latency) for rows, _ in of_link.values()]
+    up = [_paces(rows, latency) for _, rows in of_link.values()]
+    trainings = _trainings(trace, numbers)
+    compute = np.array([float(np.mean(of)) for of in trainings])
+    expected = 2 * latency + model_bytes * (_means(down) + _means(up)) + compute[device]
+    links = feasible_links(len(numbers), len(gateway_numbers), device, gateway, expected)
+
+    root = stream_seed(seed, "network", "trace")
+    backhaul_latency, to_cloud, to_gateway = _backhaul(trace, gateway_numbers, wire)
+    recorded = min((row.bytes or model_bytes for downs, ups in of_link.values() for row in (*downs, *ups)))
+    delays = TraceDelays(
+        LinkLookup.of(links),
+        max(1, min(recorded, model_bytes) // 2),
+        latency,
+        backhaul_latency,
+        *(
+            Past(values, replay, stream_seed(root, way))
+            for way, values in (
+                ("download", down),
+                ("upload", up),
+                ("compute", trainings),
+                ("to_cloud", to_cloud),
+                ("to_gateway", to_gateway),
+            )
+        ),
+    )
+    transfers = sum(len(downs) + len(ups) for downs, ups in of_link.values())
+    notes = (
+        f"recorded in {trace.path}: {transfers:,} models over {len(of_link):,} links, replayed "
+        + ("in their order" if replay == "order" else "in random order"),
+    )
+    return NetworkDescription("file", links, compute, delays, notes=notes)
+
+
+def _rows(numbers: Sequence[int]) -> dict[int, int]:
+    return {number: row for row, number in enumerate(numbers)}
+
+
+def _paces(rows: Sequence[TraceRow], latency: float) -> list[float]:
+    """Seconds a byte, in the order of time."""
+    return [max(((row.seconds or 0.0) - latency) / (row.bytes or 1), _LEAST_PACE) for row in rows]
+
+
+def _means(paces: Sequence[Sequence[float]]) -> Floats:
+    return np.array([float(np.mean(of)) for of in paces])
+
+
+def _least_seconds(trace: Trace, ways: Sequence[str]) -> float:
+    """Of all messages that went these ways, with a model or without."""
+    known = {*ways, *(f"small_{way}" for way in ways)}
+    return min((row.seconds for row in trace.rows if row.what in known and row.seconds is not None), default=0.0)
+
+
+def _trainings(trace: Trace, numbers: Sequence[int]) -> list[list[float]]:
+    """Seconds by device. One that was heard but whose training was not recorded takes what the others took."""
+    found: dict[int, list[float]] = {number: [] for number in numbers}
+    everybody = []
+    for row in trace.rows:
+        if row.what == "training" and row.seconds is not None and row.device is not None:
+            everybody.append(row.seconds)
+            if row.device in found:
+                found[row.device].append(row.seconds)
+    if not everybody:
+        raise DataError(f"{trace.path}: holds no training, so nobody knows how long devices compute")
+    return [found[number] or everybody for number in numbers]
+
+
+def _backhaul(trace: Trace, numbers: Sequence[int], wire: Wire) -> tuple[float, list[list[float]], list[list[float]]]:
+    """Latency and paces by gateway, each way; a gateway without records has those of all."""
+    rows = [row for row in trace.rows if row.what in BACKHAUL_TRANSFERS]
+    if not rows:
+        usual = [[1.0 / wire.backhaul_rate] for _ in numbers]
+        return wire.backhaul_latency, usual, usual
+    latency = _least_seconds(trace, BACKHAUL_TRANSFERS)
+    ways: list[list[list[float]]] = []
+    for way in BACKHAUL_TRANSFERS:
+        everybody = [row for row in rows if row.what == way] or rows
+        by_gateway = [[row for row in everybody if row.gateway == number] for number in numbers]
+        ways.append([_paces(of or everybody, latency) for of in by_gateway])
+    return latency, ways[0], ways[1]

@@ -1,0 +1,171 @@
+"""What a gateway knows of its devices, a column per fact and a slot per device.
+
+Columns, so that one selection over a hundred candidates is a handful of numpy calls. A slot stays with its device for
+the whole run; whether the device may be triggered follows from four facts: associated, granted, idle, link feasible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.gradient_table import GradientTable
+from async_hfl.core.maths.latency import averaged
+from async_hfl.core.maths.projection import CountSketch, PcaProjection
+from async_hfl.core.policies import Floats, Ints
+from async_hfl.core.protocol.messages import DeviceKnowledge, Gradient, Lease
+from async_hfl.core.serialization import plain
+
+Bools = npt.NDArray[np.bool_]
+_COLUMNS = (
+    ("devices", np.int64, -1),
+    ("round_latency", np.float64, 0.0),
+    ("measured", np.bool_, False),
+    ("samples", np.int64, 0),
+    ("loss", np.float64, np.nan),
+    ("squared_loss", np.float64, np.nan),
+    ("idle_since", np.float64, 0.0),
+    ("last_selected", np.int64, -1),
+    ("job", np.int64, -1),
+    ("associated", np.bool_, False),
+    ("lease", np.int64, 0),
+    ("lease_version", np.int64, 0),
+    ("feasible", np.bool_, True),
+    ("candidate", np.bool_, False),
+    ("probe_at", np.float64, np.inf),
+    ("probe_wait", np.float64, 0.0),
+    ("given_up", np.int8, 0),
+    ("last_seen", np.int64, -1),
+    ("has_basis", np.bool_, False),
+)
+
+
+@plain
+@dataclass(slots=True)
+class DeviceTable:
+    slot_of: dict[int, int] = field(default_factory=dict)
+    devices: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    round_latency: Floats = field(default_factory=lambda: np.zeros(0))
+    measured: Bools = field(default_factory=lambda: np.zeros(0, bool))
+    samples: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    loss: Floats = field(default_factory=lambda: np.zeros(0))
+    squared_loss: Floats = field(default_factory=lambda: np.zeros(0))
+    idle_since: Floats = field(default_factory=lambda: np.zeros(0))
+    last_selected: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    job: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Number of the job the device is busy with here, -1 when idle (an overdue job does not count)."""
+    associated: Bools = field(default_factory=lambda: np.zeros(0, bool))
+    lease: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Number of the right held, 0 for none: then the device is idle or busy elsewhere."""
+    lease_version: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    feasible: Bools = field(default_factory=lambda: np.zeros(0, bool))
+    candidate: Bools = field(default_factory=lambda: np.zeros(0, bool))
+    probe_at: Floats = field(default_factory=lambda: np.zeros(0))
+    """When to ask a given-up device whether it is back; infinite for the others."""
+    probe_wait: Floats = field(default_factory=lambda: np.zeros(0))
+    given_up: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
+    """Times in a row that the device was given up: each doubles the patience, or one that is merely slower than it
+    said would be given up, asked again and superseded for ever."""
+    last_seen: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Round (the gateway epoch then being made, from 1) in which the newest update came in, -1 if none ever did."""
+    has_basis: Bools = field(default_factory=lambda: np.zeros(0, bool))
+    """The device was sent what it compresses its gradients with."""
+    learnt: dict[int, None] = field(default_factory=dict)
+    """Slots with news for the cloud, in the order they came."""
+    gradients: GradientTable | None = None
+    projection: PcaProjection | CountSketch | None = None
+    """What gradients are compressed with, once it is known."""
+    share_gradients: bool = True
+    """Is a gradient part of what the cloud is told?"""
+    associated_count: int = 0
+
+    def add(self, devices: list[int]) -> None:
+        """Give new devices a slot."""
+        new = [device for device in dict.fromkeys(devices) if device not in self.slot_of]
+        if not new:
+            return
+        start = len(self.devices)
+        for name, dtype, default in _COLUMNS:
+            setattr(self, name, np.concatenate([getattr(self, name), np.full(len(new), default, dtype)]))
+        self.devices[start:] = new
+        self.slot_of.update(zip(new, range(start, start + len(new)), strict=True))
+        if self.gradients is not None:
+            self.gradients.grow(len(self.devices))
+
+    def refresh(self, slot: int) -> None:
+        """Derive `candidate` after one of its facts changed."""
+        self.candidate[slot] = (
+            self.associated[slot] and self.lease[slot] > 0 and self.job[slot] < 0 and self.feasible[slot]
+        )
+
+    def associate(self, devices: tuple[int, ...]) -> list[int]:
+        """These and no others are associated from now on; returns the slots that left."""
+        self.add(list(devices))
+        now = np.zeros(len(self.devices), bool)
+        now[[self.slot_of[device] for device in devices]] = True
+        changed = np.flatnonzero(now != self.associated)
+        left = [int(slot) for slot in changed if self.associated[slot]]
+        self.associated = now
+        self.associated_count = len(devices)
+        for slot in changed:
+            if self.gradients is not None:
+                self.gradients.count_in(int(slot), bool(now[slot]))
+            self.refresh(int(slot))
+        return left
+
+    def take(self, lease: Lease, knowledge: DeviceKnowledge) -> int:
+        """Note a right and what came with it; knowledge of our own is newer than what the cloud passes on."""
+        self.add([lease.device])
+        slot = self.slot_of[lease.device]
+        self.lease[slot] = lease.number
+        self.lease_version[slot] = lease.version
+        if not self.measured[slot]:
+            self.round_latency[slot] = knowledge.round_latency
+            self.measured[slot] = knowledge.measured
+        self.samples[slot] = knowledge.samples
+        self.loss[slot] = knowledge.loss
+        self.squared_loss[slot] = knowledge.squared_loss
+        self.has_basis[slot] |= knowledge.has_basis
+        if knowledge.gradient is not None:
+            self.learn(slot, knowledge.gradient, knowledge.compressed)
+        self.refresh(slot)
+        return slot
+
+    def learn(self, slot: int, gradient: Gradient, compressed: bool) -> None:
+        """Keep its newest gradient, if anybody here looks at gradients."""
+        if self.gradients is not None:
+            self.gradients.offer(slot, gradient, compressed, self.projection)
+
+    def project_with(self, projection: PcaProjection) -> None:
+        """The basis is known now: gradients are kept compressed."""
+        if self.projection is None and self.gradients is not None:
+            self.projection = projection
+            self.gradients.compress(projection.size, projection)
+
+    def measure(self, slot: int, latency: float) -> None:
+        self.round_latency[slot] = averaged(float(self.round_latency[slot]), latency, bool(self.measured[slot]))
+        self.measured[slot] = True
+
+    def knowledge(self, slot: int) -> DeviceKnowledge:
+        gradient, compressed = None, False
+        if self.share_gradients and self.gradients is not None:
+            gradient, compressed = self.gradients.gradient(slot), self.gradients.compressed
+        return DeviceKnowledge(
+            int(self.devices[slot]),
+            float(self.round_latency[slot]),
+            bool(self.measured[slot]),
+            int(self.samples[slot]),
+            float(self.loss[slot]),
+            float(self.squared_loss[slot]),
+            gradient,
+            compressed and gradient is not None,
+            bool(self.has_basis[slot]),
+        )
+
+    def news(self) -> tuple[DeviceKnowledge, ...]:
+        """What was learnt since the last time this was asked."""
+        found = tuple(self.knowledge(slot) for slot in self.learnt)
+        self.learnt.clear()
+        return found

@@ -1,0 +1,118 @@
+"""The recovery contract of every shell, for any store.
+
+An input event is durable before any effect of it leaves. Restart = restore the snapshot, handle the logged events with
+effects suppressed, send again what is unacknowledged, ask again what was asked and not answered, re-arm the timers,
+write the records that had not been written. A crash loses only messages in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from async_hfl.core.protocol.effects import Effect, Evaluate, SetTimer, Solve, Stop, Write
+from async_hfl.core.protocol.events import Evaluated, Event, Solved, TimerFired
+from async_hfl.core.serialization import Plain, from_plain, to_plain
+from async_hfl.nodes.reliability.delivery import Arrived, ReliableNode, TransferOver, Transmit
+
+Request = Solve | Evaluate
+
+
+class Disk(Protocol):
+    """What survives: whatever came before the last `commit`. A crash tears off the rest."""
+
+    def append(self, event: Plain) -> None: ...
+
+    def wrote(self, records: int) -> None:
+        """That many records since the last snapshot are in the journal."""
+        ...
+
+    def commit(self) -> None:
+        """Durable when it returns. No effect of an event leaves before."""
+        ...
+
+    def replace(self, snapshot: Plain) -> None:
+        """A new snapshot, durable when this returns; the log and the count of records begin anew."""
+        ...
+
+    def read(self) -> tuple[Plain, list[Plain], int]:
+        """Snapshot (or None), the events since, and how many of their records were written."""
+        ...
+
+
+class DurableNode:
+    """A reliable node on a disk."""
+
+    def __init__(self, make: Callable[[], ReliableNode], disk: Disk) -> None:
+        self._make = make
+        self.disk = disk
+        self.node = make()
+        self.timers: dict[str, float] = {}
+        self.requests: dict[tuple[str, int], Request] = {}
+        self.stop: Stop | None = None
+        self._records = 0
+
+    def handle(self, event: Event | Arrived | TransferOver) -> list[Effect | Transmit]:
+        self.disk.append(to_plain(event))
+        effects = self.node.handle(event)
+        self._note(event, effects)
+        return effects
+
+    def written(self, records: int) -> None:
+        """The shell has put that many more records into the journal."""
+        if records:
+            self._records += records
+            self.disk.wrote(self._records)
+
+    def checkpoint(self) -> None:
+        """Only between events whose records are written."""
+        self.disk.replace(
+            {
+                "node": self.node.snapshot(),
+                "timers": dict(self.timers),
+                "requests": [to_plain(request) for request in self.requests.values()],
+                "stop": to_plain(self.stop),
+            }
+        )
+        self._records = 0
+
+    def recover(self) -> list[Effect | Transmit]:
+        """After a crash: the state as it was, and the effects that must (perhaps again) be performed."""
+        snapshot, log, written = self.disk.read()
+        self.node = self._make()
+        self.timers, self.requests, self.stop = {}, {}, None
+        if snapshot is not None:
+            self.node.restore(snapshot["node"])
+            self.timers = dict(snapshot["timers"])
+            self.stop = from_plain(snapshot["stop"])
+            for request in map(from_plain, snapshot["requests"]):
+                self.requests[_key(request)] = request
+        records: list[Effect | Transmit] = []
+        for data in log:
+            event = from_plain(data)
+            effects = self.node.handle(event)
+            self._note(event, effects)
+            records.extend(effect for effect in effects if isinstance(effect, Write))
+        self._records = written
+        timers = [SetTimer(key, at) for key, at in self.timers.items()]
+        stop = [] if self.stop is None else [self.stop]
+        return [*records[written:], *self.node.unacknowledged(), *self.requests.values(), *timers, *stop]
+
+    def _note(self, event: Event | Arrived | TransferOver, effects: list[Effect | Transmit]) -> None:
+        if isinstance(event, TimerFired):
+            self.timers.pop(event.key, None)
+        elif isinstance(event, Solved):
+            self.requests.pop(("solve", event.number), None)
+        elif isinstance(event, Evaluated):
+            self.requests.pop(("evaluate", event.epoch), None)
+        for effect in effects:
+            if isinstance(effect, SetTimer):
+                self.timers[effect.key] = effect.at
+            elif isinstance(effect, Stop):
+                self.stop = effect
+            elif isinstance(effect, (Solve, Evaluate)):
+                self.requests[_key(effect)] = effect
+
+
+def _key(request: Request) -> tuple[str, int]:
+    return ("solve", request.number) if isinstance(request, Solve) else ("evaluate", request.epoch)

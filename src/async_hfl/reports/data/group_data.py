@@ -1,0 +1,151 @@
+"""What a comparison draws of a run and of a group of runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from async_hfl.core.errors import RunDirectoryError
+from async_hfl.core.maths.targets import Direction
+from async_hfl.core.policies import Floats, Ints
+from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.reports.data.curves import AXES, Curve, reached, read_curve, thinned
+from async_hfl.reports.data.journal_columns import read_columns
+from async_hfl.reports.figures.delays import longer_than
+from async_hfl.reports.pages.page import significant
+
+_POINTS = 160
+"""Of a distribution."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunFigures:
+    path: Path
+    manifest: dict[str, Any]
+    summary: dict[str, Any] | None
+    """None: the run was cut off."""
+    timings: dict[str, Any]
+    """Empty: not known."""
+    curve: Curve
+    target: float
+    metric: str
+    direction: Direction
+    window: int
+    reached: int | None
+    """The evaluation by which the target was reached."""
+    rounds: Floats
+    """Seconds from dispatch to aggregation, sorted; of ordinary jobs that were aggregated."""
+    gateway_staleness: Ints
+    cloud_staleness: Ints
+    participation: Ints
+    """Aggregated updates by device."""
+
+
+def read_run(path: Path, target: float | None = None) -> RunFigures:
+    directory = RunDirectory.open(path)
+    manifest, summary = directory.read_manifest(), directory.read_summary()
+    try:
+        wanted = manifest["settings"]["task"]["target"] if target is None else target
+        devices = manifest["devices"]
+        curve = read_curve(directory, manifest, summary)
+    except KeyError as error:
+        raise RunDirectoryError(f"{directory.manifest}: has no {error}, so it was not written by async-hfl") from error
+    rule = manifest.get("metric", {})
+    direction, window = rule.get("direction", "at_least"), rule.get("window", 3)
+    columns = read_columns(directory, transfers=False)
+    jobs = columns.jobs
+    return RunFigures(
+        path,
+        manifest,
+        summary,
+        directory.read_timings() or {},
+        curve,
+        wanted,
+        rule.get("name", "metric"),
+        direction,
+        window,
+        reached(curve, wanted, direction, window),
+        np.sort((jobs.ended_at - jobs.sent_at)[jobs.aggregated]),
+        jobs.staleness[jobs.aggregated],
+        np.array([one["staleness"] for one in columns.uploads if one["reason"] == "mixed"], np.int64),
+        np.bincount(jobs.device[jobs.aggregated], minlength=devices)[:devices],
+    )
+
+
+def group_data(runs: list[RunFigures], points: int) -> dict[str, Any]:
+    return {
+        "runs": [_run_data(run, points) for run in runs],
+        "rounds": _longer(np.sort(np.concatenate([run.rounds for run in runs] or [np.empty(0)]))),
+        "staleness": {
+            "gateway": _staler([run.gateway_staleness for run in runs]),
+            "cloud": _staler([run.cloud_staleness for run in runs]),
+        },
+        "participation": _participation(runs),
+        "bytes": _bytes(runs),
+        "by_class": _by_class(runs),
+    }
+
+
+def _run_data(run: RunFigures, points: int) -> dict[str, Any]:
+    curve = run.curve
+    kept = thinned(curve.metric, points)
+    columns = {name: significant(getattr(curve, name)[kept]) for name in (*AXES, "metric", "loss")}
+    whole = {name: [int(v) if v is not None and v == int(v) else v for v in columns[name]] for name in AXES[1:]}
+    at = run.reached
+    return {
+        "seed": run.manifest["seed"],
+        "complete": run.summary is not None,
+        "reached": None if at is None else {name: float(getattr(curve, name)[at]) for name in AXES},
+        "energy": ((run.summary or {}).get("energy") or {}).get("total_j"),
+        **columns,
+        **whole,
+    }
+
+
+def _longer(values: Floats) -> dict[str, Any] | None:
+    if not len(values):
+        return None
+    seconds, share = longer_than(values, _POINTS)
+    return {"x": significant(seconds, 4), "y": significant(share, 4)}
+
+
+def _staler(parts: list[Ints]) -> dict[str, Any] | None:
+    """Share of what was mixed that was staler than x, for each x that occurred."""
+    values = np.concatenate(parts or [np.empty(0, np.int64)])
+    if not len(values):
+        return None
+    seen, counts = np.unique(values, return_counts=True)
+    share = 1.0 - np.cumsum(counts) / len(values)
+    kept = thinned(share, _POINTS)
+    return {"x": [float(v) for v in seen[kept]], "y": significant(share[kept].clip(0), 4)}
+
+
+def _participation(runs: list[RunFigures]) -> list[float | None] | None:
+    """Updates over the mean, devices in order, averaged over the runs: at most some 200 points."""
+    ordered = [np.sort(run.participation) / run.participation.mean() for run in runs if run.participation.sum()]
+    if not ordered or len({len(one) for one in ordered}) != 1:
+        return None
+    mean = np.mean(ordered, axis=0)
+    places = np.unique(np.linspace(0, len(mean) - 1, min(len(mean), 200)).astype(np.int64))
+    return significant(mean[places], 4)
+
+
+def _bytes(runs: list[RunFigures]) -> dict[str, dict[str, float]] | None:
+    found = [run.summary["bytes"] for run in runs if run.summary is not None and "bytes" in run.summary]
+    if not found:
+        return None
+    return {
+        f"{tier} {way}": {kind: sum(one[tier][way][kind] for one in found) / len(found) for kind in kinds}
+        for tier, ways in found[0].items()
+        for way, kinds in ways.items()
+    }
+
+
+def _by_class(runs: list[RunFigures]) -> dict[str, float] | None:
+    found = [run.summary["by_class"] for run in runs if run.summary is not None and run.summary.get("by_class")]
+    if not found:
+        return None
+    return {name: sum(one.get(name, 0.0) for one in found) / len(found) for name in found[0]}

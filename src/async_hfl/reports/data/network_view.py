@@ -1,0 +1,270 @@
+"""What a picture of a network shows, as plain columns: sites, links with their quality, who belongs where, delays.
+
+The same view becomes a picture (network_figure.py) and a page (network_page.py).
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from async_hfl.core.policies import Floats, Ints
+from async_hfl.core.randomness import stream
+from async_hfl.core.topology import nearest_gateway
+from async_hfl.network.description import NetworkDescription
+from async_hfl.network.positions import MapFrame
+from async_hfl.network.topologies.mesh_sites import EAST, NORTH, SOUTH, WEST
+from async_hfl.network.topologies.nycmesh_paper import nycmesh_paper
+
+MOST_DEVICES_DRAWN = 6000
+ROUNDS = 20_000
+"""Drawn for a distribution."""
+QUALITY_CLASSES = 4
+NEAREST = "each device with its quickest gateway"
+_AS_QUICK = 1.01
+"""So much slower a link may be and still count as one of the quickest; of those the shortest is drawn."""
+_APART = 1.02
+_GOLDEN_ANGLE = math.pi * (3 - math.sqrt(5))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delays:
+    """Rounds of a network, one device after the other drawn at random: seconds, sorted."""
+
+    name: str
+    rounds: Floats
+    """Download, training and upload."""
+    transfers: Floats
+    """Download and upload alone."""
+
+
+def tail(values: Floats) -> dict[str, float]:
+    """How long the tail of a distribution is: what one in a hundred exceeds, over what half of them do; and its
+    skewness, the mean third power of the deviations in units of the standard deviation (0 where it is symmetric,
+    2 for an exponential distribution)."""
+    middle, rare = np.quantile(values, [0.5, 0.99])
+    spread = float(values.std())
+    skewness = float((((values - values.mean()) / spread) ** 3).mean()) if spread > 0 else 0.0
+    return {"p99_over_median": float(rare / middle), "skewness": skewness}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NetworkView:
+    name: str
+    devices: int
+    """All of them; `drawn` is which ones a map shows."""
+    drawn: Ints
+    device_x: Floats
+    device_y: Floats
+    gateway_x: Floats
+    gateway_y: Floats
+    """Metres, of the drawn devices and of all gateways."""
+    frame: MapFrame | None
+    schematic: bool
+    """The network has no places: positions are only a way to draw it."""
+    estimated: bool
+    device_height: Floats | None
+    gateway_height: Floats | None
+    device_names: tuple[str, ...]
+    gateway_names: tuple[str, ...]
+    gateway_of: Ints
+    """Of the drawn devices; -1: none."""
+    load: Ints
+    """Devices by gateway, all of them."""
+    links: int
+    link_device: Ints
+    """Of the drawn devices, as rows of them."""
+    link_gateway: Ints
+    link_seconds: Floats
+    """A model there and back."""
+    link_class: Ints
+    """0 the quickest links ... 3 the slowest."""
+    class_edges: tuple[float, ...]
+    compute: Floats
+    """Of the drawn devices."""
+    delays: Delays
+    beside: Delays | None
+    """Another network to compare with."""
+    model_bytes: int
+    association: str
+    """Where the association comes from, in words."""
+    notes: tuple[str, ...]
+    credit: str
+    outline: tuple[tuple[Floats, Floats], ...]
+    """Rings of longitude and latitude to draw below everything."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures of it."""
+        chances = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+        return {
+            "network": self.name,
+            "devices": self.devices,
+            "gateways": len(self.gateway_x),
+            "links": self.links,
+            "model_bytes": self.model_bytes,
+            "devices_by_gateway": self.load.tolist(),
+            "association": self.association,
+            "quantiles": list(chances),
+            "round_s": np.quantile(self.delays.rounds, chances).tolist(),
+            "transfers_s": np.quantile(self.delays.transfers, chances).tolist(),
+            "round_tail": tail(self.delays.rounds),
+            "transfers_tail": tail(self.delays.transfers),
+            "notes": list(self.notes),
+        }
+
+
+def network_view(
+    network: NetworkDescription,
+    model_bytes: int,
+    seed: int,
+    gateway_of: Ints | None = None,
+    association: str = NEAREST,
+    title: str = "",
+) -> NetworkView:
+    """`gateway_of` is the association to draw; without one every device is with its quickest gateway. `title` is
+    what to call the network where its own name says little.
+
+    The network's delays are drawn from, so it must not be the one of a run.
+    """
+    links = network.links
+    everywhere = np.ones(len(links.link_device), np.bool_)
+    quickest = nearest_gateway(links, everywhere, _preference(network))
+    whole = quickest if gateway_of is None else gateway_of
+    every = -(-links.devices // MOST_DEVICES_DRAWN)
+    drawn = np.arange(0, links.devices, every)
+    notes = list(network.notes)
+    if every > 1:
+        notes.append(f"the map shows one device of {every}")
+    seconds = links.expected_latency - network.expected_compute[links.link_device]
+    edges = _class_edges(seconds)
+    row = np.full(links.devices, -1, np.int64)
+    row[drawn] = np.arange(len(drawn))
+    shown = row[links.link_device] >= 0
+    places = network.positions
+    if places is None:
+        gateway_x, gateway_y, device_x, device_y = _schematic(np.where(whole < 0, quickest, whole), links.gateways)
+    else:
+        gateway_x, gateway_y, device_x, device_y = (
+            places.gateway_x,
+            places.gateway_y,
+            places.device_x,
+            places.device_y,
+        )
+    names = places.device_names if places is not None else ()
+    height = places.device_height if places is not None else None
+    frame = places.frame if places is not None else None
+    return NetworkView(
+        name=title or network.name,
+        devices=links.devices,
+        drawn=drawn,
+        device_x=device_x[drawn],
+        device_y=device_y[drawn],
+        gateway_x=gateway_x,
+        gateway_y=gateway_y,
+        frame=frame,
+        schematic=places is None,
+        estimated=places is not None and places.estimated,
+        device_height=None if height is None else height[drawn],
+        gateway_height=places.gateway_height if places is not None else None,
+        device_names=tuple(names[number] for number in drawn) if names else (),
+        gateway_names=places.gateway_names if places is not None else (),
+        gateway_of=whole[drawn],
+        load=np.bincount(whole[whole >= 0], minlength=links.gateways),
+        links=len(links.link_device),
+        link_device=row[links.link_device[shown]],
+        link_gateway=links.link_gateway[shown],
+        link_seconds=seconds[shown],
+        link_class=np.clip(np.searchsorted(edges[1:-1], seconds[shown], side="left"), 0, QUALITY_CLASSES - 1),
+        class_edges=tuple(edges.tolist()),
+        compute=network.expected_compute[drawn],
+        delays=drawn_delays(network, title or network.name, quickest, model_bytes, seed),
+        beside=None if network.name == "nycmesh-paper" else _paper(model_bytes, seed),
+        model_bytes=model_bytes,
+        association=association,
+        notes=tuple(notes),
+        credit=network.credit or ("Sites: NYC Mesh (nycmesh.net)" if network.name == "nycmesh-paper" else ""),
+        outline=_outline(frame),
+    )
+
+
+def _class_edges(seconds: Floats) -> Floats:
+    """Quarters of the links; where many are equally quick, steps of one factor, which can be told apart."""
+    edges: Floats = np.quantile(seconds, np.linspace(0, 1, QUALITY_CLASSES + 1))
+    if (edges[1:] < _APART * edges[:-1]).any() and edges[0] > 0:
+        edges = np.geomspace(edges[0], edges[-1], QUALITY_CLASSES + 1)
+    return edges
+
+
+def _preference(network: NetworkDescription) -> Floats:
+    """A number a link, the lower the better: its latency, or among a device's quickest its length."""
+    links, places = network.links, network.positions
+    if places is None:
+        return links.expected_latency
+    seconds = links.expected_latency - network.expected_compute[links.link_device]
+    best = np.full(links.devices, np.inf)
+    np.minimum.at(best, links.link_device, seconds)
+    length = np.hypot(
+        places.device_x[links.link_device] - places.gateway_x[links.link_gateway],
+        places.device_y[links.link_device] - places.gateway_y[links.link_gateway],
+    )
+    quick = seconds <= _AS_QUICK * best[links.link_device]
+    preference: Floats = np.where(quick, length / (1.0 + length.max()), 1.0 + seconds)
+    return preference
+
+
+def drawn_delays(network: NetworkDescription, name: str, gateway_of: Ints, model_bytes: int, seed: int) -> Delays:
+    """Rounds of random devices over the links they have; each is drawn from the network's own delays."""
+    linked = np.flatnonzero(gateway_of >= 0)
+    count = max(ROUNDS, min(len(linked), 10 * ROUNDS))
+    device = stream(seed, "picture").permutation(np.resize(linked, count))[:ROUNDS].tolist()
+    delays = network.delays
+    transfers, rounds = np.empty(len(device)), np.empty(len(device))
+    for number, one in enumerate(device):
+        gateway = int(gateway_of[one])
+        down = delays.to_device(gateway, one, model_bytes)
+        computing = delays.compute(one)
+        up = delays.to_gateway(one, gateway, model_bytes)
+        transfers[number] = down + up
+        rounds[number] = down + computing + up
+    return Delays(name, np.sort(rounds), np.sort(transfers))
+
+
+def _paper(model_bytes: int, seed: int) -> Delays:
+    paper = nycmesh_paper()
+    links = paper.links
+    quickest = nearest_gateway(links, np.ones(len(links.link_device), np.bool_), links.expected_latency)
+    # Its times are those of a model whatever the bytes; a tiny model would travel like a control message.
+    return drawn_delays(paper, paper.name, quickest, max(model_bytes, 600_000), seed)
+
+
+def _schematic(gateway_of: Ints, gateways: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """Gateways on a ring, the devices of each like the seeds of a sunflower around it."""
+    size = np.sqrt(np.maximum(np.bincount(gateway_of, minlength=gateways), 1))
+    widest = float(size.max()) * 1.6
+    radius = 0.0 if gateways == 1 else widest / math.sin(math.pi / gateways) if gateways > 2 else widest
+    angle = np.pi / 2 - 2 * np.pi * np.arange(gateways) / gateways
+    gateway_x, gateway_y = radius * np.cos(angle), radius * np.sin(angle)
+    place = np.zeros(len(gateway_of), np.int64)
+    for gateway in range(gateways):
+        own = np.flatnonzero(gateway_of == gateway)
+        place[own] = np.arange(1, len(own) + 1)
+    out = np.sqrt(place + 1.5)
+    device_x = gateway_x[gateway_of] + out * np.cos(place * _GOLDEN_ANGLE)
+    device_y = gateway_y[gateway_of] + out * np.sin(place * _GOLDEN_ANGLE)
+    return gateway_x, gateway_y, device_x, device_y
+
+
+def _outline(frame: MapFrame | None) -> tuple[tuple[Floats, Floats], ...]:
+    """The shore of New York, for networks that are there."""
+    if frame is None or not (WEST <= frame.longitude <= EAST and SOUTH <= frame.latitude <= NORTH):
+        return ()
+    text = (resources.files("async_hfl.network") / "data" / "new_york_outline.csv").read_text(encoding="utf-8")
+    rings: dict[str, list[tuple[float, float]]] = {}
+    for row in csv.DictReader(text.splitlines()):
+        rings.setdefault(row["ring"], []).append((float(row["longitude"]), float(row["latitude"])))
+    return tuple((np.array([x for x, _ in ring]), np.array([y for _, y in ring])) for ring in rings.values())

@@ -1,0 +1,178 @@
+"""What the page of one run draws, as plain numbers, thinned so that a big run does not make a big page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from async_hfl.core.policies import Floats, Ints
+from async_hfl.reports.data.curves import AXES, Curve, thinned
+from async_hfl.reports.data.journal_columns import Columns
+from async_hfl.reports.figures.delays import longer_than
+from async_hfl.reports.pages.page import significant
+
+CURVE_POINTS = 900
+MOST_BARS = 300
+MOST_MOMENTS = 90
+_BINS = 60
+_MOST_EVENTS = 300
+_DOWN, _UP = ("went_down", "died"), ("came_back",)
+
+
+def curve_data(curve: Curve) -> dict[str, Any]:
+    kept = thinned(curve.metric, CURVE_POINTS)
+    return {name: significant(getattr(curve, name)[kept], 6) for name in (*AXES, "metric", "loss")}
+
+
+def delay_data(columns: Columns) -> list[dict[str, Any]]:
+    """Share of aggregated jobs of which a part took longer."""
+    jobs = columns.jobs
+    used = jobs.aggregated
+    parts = {
+        "whole round": jobs.ended_at - jobs.sent_at,
+        "download": jobs.download_s,
+        "training": jobs.training_s,
+        "upload": jobs.upload_s,
+        "held at the gateway": jobs.ended_at - jobs.arrived_at,
+    }
+    found = []
+    for name, values in parts.items():
+        known = np.sort(values[used & np.isfinite(values)])
+        if len(known) and known[-1] > 1e-6:
+            seconds, share = longer_than(known, 200)
+            middle, most = np.quantile(known, [0.5, 0.99]).tolist()
+            found.append(
+                {"name": name, "x": significant(seconds), "y": significant(share, 4), "median": middle, "p99": most}
+            )
+    return found
+
+
+def staleness_data(columns: Columns) -> dict[str, Any]:
+    jobs = columns.jobs
+    mixed = [one["staleness"] for one in columns.uploads if one["reason"] == "mixed"]
+    return {"gateway": _bins(jobs.staleness[jobs.aggregated]), "cloud": _bins(np.array(mixed, np.int64))}
+
+
+def _bins(values: Ints) -> list[list[int]]:
+    """[from, to, count]: one bar a value, or several values a bar where there are many."""
+    if not len(values):
+        return []
+    low, high = int(values.min()), int(values.max())
+    wide = -(-(high - low + 1) // _BINS)
+    counts = np.bincount((values - low) // wide)
+    return [[low + place * wide, low + (place + 1) * wide, int(count)] for place, count in enumerate(counts)]
+
+
+def device_data(
+    columns: Columns, devices: int, summary: dict[str, Any] | None, spent: list[dict[str, float]]
+) -> dict[str, Any]:
+    """One row a device, from the least heard to the most; of many devices some, evenly."""
+    jobs = columns.jobs
+    counts = np.bincount(jobs.device[jobs.aggregated], minlength=devices)[:devices]
+    asked = np.bincount(jobs.device, minlength=devices)[:devices]
+    last = np.full(devices, np.nan)
+    last[jobs.device[jobs.aggregated]] = jobs.ended_at[jobs.aggregated]  # in the order of ends: the last one stays
+    home = np.full(devices, -1, np.int64)
+    for one in columns.associations:
+        for device, gateway in one["moved"]:
+            home[device] = gateway
+    scores = ((summary or {}).get("by_device") or {}).get("values") or []
+    order = np.lexsort((np.arange(devices), counts))
+    shown = order[np.unique(np.linspace(0, devices - 1, min(devices, MOST_BARS)).round().astype(np.int64))]
+    never = np.flatnonzero(counts == 0)
+    return {
+        "devices": devices,
+        "rows": [
+            {
+                "device": device,
+                "updates": int(counts[device]),
+                "asked": int(asked[device]),
+                "last": None if np.isnan(last[device]) else float(last[device]),
+                "gateway": int(home[device]),
+                "score": scores[device] if device < len(scores) else None,
+                "joules": spent[device]["energy_j"] if device < len(spent) else None,
+                "compute_s": spent[device]["compute_s"] if device < len(spent) else None,
+            }
+            for device in shown.tolist()
+        ],
+        "mean": float(counts.mean()) if devices else 0.0,
+        "median": float(np.median(counts)) if devices else 0.0,
+        "never": [int(device) for device in never[:40]],
+        "never_count": len(never),
+        "least_tenth": float(np.sort(counts)[: max(1, devices // 10)].sum() / max(1, counts.sum())),
+        "most_tenth": float(np.sort(counts)[-max(1, devices // 10) :].sum() / max(1, counts.sum())),
+    }
+
+
+def class_data(columns: Columns) -> dict[str, Any] | None:
+    """Values by class over the run, at most MOST_MOMENTS of them."""
+    told = [one for one in columns.epochs if one["details"]]
+    if not told:
+        return None
+    places = np.unique(np.linspace(0, len(told) - 1, min(len(told), MOST_MOMENTS)).round().astype(np.int64)).tolist()
+    names = list(told[0]["details"])
+    return {
+        "what": "class" if names[0].startswith("class_") else names[0].partition("_")[0],
+        "classes": [name.removeprefix("class_").replace("_", " ") for name in names],
+        "at": significant([told[place]["at"] for place in places]),
+        "epoch": [told[place]["epoch"] for place in places],
+        "values": [significant([told[place]["details"].get(name, np.nan) for place in places], 3) for name in names],
+    }
+
+
+def decision_data(columns: Columns, timings: dict[str, Any]) -> dict[str, Any]:
+    found = columns.associations
+    gaps = np.array([_gap(one) for one in found], np.float64)
+    kept = thinned(gaps, 400)
+    selected = np.array([one["gap"] for one in columns.selections if one["gap"] is not None], np.float64)
+    times = timings.get("decisions", {})
+    return {
+        "association": {
+            "at": significant([found[place]["at"] for place in kept.tolist()]),
+            "gap": significant(gaps[kept]),
+            "moved": [len(found[place]["moved"]) for place in kept.tolist()],
+        },
+        "solved": len(found),
+        "selections": len(columns.selections),
+        "bound": sum(one["bound"] for one in columns.selections),
+        "lone": sum(one["lone"] for one in columns.selections),
+        "selection_gap": float(selected.max()) if len(selected) else None,
+        "times": {what: times.get(what) for what in ("selection", "association")},
+    }
+
+
+def _gap(association: dict[str, Any]) -> float:
+    objective, bound = association["objective"], association["bound"]
+    if objective is None or bound is None:
+        return np.nan
+    return float((bound - objective) / max(abs(bound), 1e-9))
+
+
+def life_data(columns: Columns) -> dict[str, Any]:
+    """How many are down, given up or slow over time, and the newest events in words."""
+    counts: dict[str, int] = {}
+    now = {"devices down": 0, "links down": 0, "gateways down": 0, "devices given up": 0}
+    lines: dict[str, list[list[float]]] = {name: [[0.0, 0]] for name in now}
+    for one in columns.life:
+        what, node = one["what"], one["node"]
+        counts[what] = counts.get(what, 0) + 1
+        who = "links down" if "-" in node else "devices down" if node.startswith("d") else "gateways down"
+        if what in ("device_given_up", "device_heard"):
+            who = "devices given up"
+        step = 1 if what in (*_DOWN, "device_given_up") else -1 if what in (*_UP, "device_heard") else 0
+        if step:
+            now[who] = max(0, now[who] + step)
+            lines[who].append([one["at"], now[who]])
+    drawn = {}
+    for name, points in lines.items():
+        if len(points) > 1:
+            points.append([columns.ends_at, points[-1][1]])
+            values: Floats = np.array([point[1] for point in points], np.float64)
+            drawn[name] = [[round(points[place][0], 1), points[place][1]] for place in thinned(values, 500).tolist()]
+    return {
+        "counts": counts,
+        "lines": drawn,
+        "events": [[one["at"], one["what"], one["node"], one["detail"]] for one in columns.life[:_MOST_EVENTS]],
+        "all": len(columns.life),
+    }

@@ -1,0 +1,108 @@
+"""The timeline of a gateway: what each of its devices did when. A long run shows three windows of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from async_hfl.core.policies import Ints
+from async_hfl.reports.data.journal_columns import Columns, Jobs
+
+MOST_JOBS = 3600
+MOST_GATEWAYS = 24
+MOST_DEVICES = 40
+"""Of a gateway."""
+REASONS = (
+    "aggregated",
+    "stale",
+    "superseded",
+    "device_lost",
+    "gateway_lost",
+    "round_closed",
+    "warmup",
+    "run_ended",
+    "refused",
+)
+
+
+def timeline_data(columns: Columns) -> dict[str, Any] | None:
+    """Jobs as [gateway, device, sent, downloaded, trained, upload began, arrived, ended, reason], seconds."""
+    jobs = columns.jobs
+    if not len(jobs):
+        return None
+    shown, thinned = _chosen(jobs)
+    order = shown[np.argsort(jobs.sent_at[shown], kind="stable")]
+    windows = _windows(order)
+    kept = np.unique(np.concatenate([order[low:high] for _, low, high in windows]))
+    return {
+        "reasons": [reason.replace("_", " ") for reason in REASONS],
+        "windows": [
+            {
+                "name": name,
+                "from": round(float(jobs.sent_at[order[low]]), 1),
+                "to": round(float(jobs.ended_at[order[low:high]].max()), 1),
+            }
+            for name, low, high in windows
+        ],
+        "jobs": [_row(jobs, place) for place in kept.tolist()],
+        "uploads": _uploads(columns, sorted(set(jobs.gateway[kept].tolist()))),
+        "gateways": len(np.unique(jobs.gateway)),
+        "thinned": thinned,
+    }
+
+
+def _chosen(jobs: Jobs) -> tuple[Ints, dict[str, int]]:
+    """Places of the jobs of the gateways and devices that are shown; how many devices a thinned gateway has."""
+    gateways = np.unique(jobs.gateway)
+    if len(gateways) > MOST_GATEWAYS:
+        gateways = _evenly(gateways, MOST_GATEWAYS)
+    parts, thinned = [], {}
+    for gateway in gateways.tolist():
+        own = np.flatnonzero(jobs.gateway == gateway)
+        devices, counts = np.unique(jobs.device[own], return_counts=True)
+        if len(devices) > MOST_DEVICES:
+            thinned[str(gateway)] = len(devices)
+            devices = _evenly(devices[np.lexsort((devices, -counts))], MOST_DEVICES)
+            own = own[np.isin(jobs.device[own], devices)]
+        parts.append(own)
+    return np.concatenate(parts), thinned
+
+
+def _evenly(values: Ints, count: int) -> Ints:
+    chosen: Ints = values[np.linspace(0, len(values) - 1, count).round().astype(np.int64)]
+    return chosen
+
+
+def _windows(order: Ints) -> list[tuple[str, int, int]]:
+    """(name, from, to) as places in the order of dispatch."""
+    count, part = len(order), MOST_JOBS // 3
+    if count <= MOST_JOBS:
+        return [("whole run", 0, count)]
+    middle = count // 2 - part // 2
+    return [("beginning", 0, part), ("middle", middle, middle + part), ("end", count - part, count)]
+
+
+def _row(jobs: Jobs, place: int) -> list[Any]:
+    sent = float(jobs.sent_at[place])
+    downloaded = sent + float(jobs.download_s[place])
+    trained = downloaded + float(jobs.training_s[place])
+    arrived, upload = float(jobs.arrived_at[place]), float(jobs.upload_s[place])
+    known = bool(jobs.training_s[place] > 0)
+    way = [round(arrived - upload, 1), round(arrived, 1)] if known and np.isfinite(arrived) else [None, None]
+    return [
+        int(jobs.gateway[place]),
+        int(jobs.device[place]),
+        round(sent, 1),
+        *([round(downloaded, 1), round(trained, 1)] if known else [None, None]),
+        *way,
+        round(float(jobs.ended_at[place]), 1),
+        REASONS.index(jobs.reason[place]),
+    ]
+
+
+def _uploads(columns: Columns, gateways: list[int]) -> list[list[float]]:
+    """[gateway, when the cloud mixed it]; at most some thousands."""
+    own = [[one["upload"][0], round(one["at"], 1)] for one in columns.uploads if one["upload"][0] in set(gateways)]
+    every = -(-len(own) // MOST_JOBS) if own else 1
+    return own[::every]

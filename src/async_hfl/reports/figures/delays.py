@@ -1,0 +1,68 @@
+"""How long rounds take, as the share of them that takes longer, on two logarithmic axes: a long tail falls slowly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from async_hfl.core.policies import Floats
+from async_hfl.reports.data.network_view import NetworkView
+from async_hfl.reports.figures.map_colours import GRID, INK, SOFT
+
+_THIS, _BESIDE = "#0072B2", "#D55E00"
+_LEAST_SHARE = 5e-4
+_TICKS = {
+    0.01: "10 ms",
+    0.1: "0.1 s",
+    1: "1 s",
+    10: "10 s",
+    60: "1 min",
+    600: "10 min",
+    3600: "1 h",
+    36_000: "10 h",
+    360_000: "100 h",
+}
+
+
+def draw_delays(axes: Any, view: NetworkView) -> None:
+    axes.set_title("share of rounds that take longer", loc="left", fontsize=11, color=INK, pad=24)
+    curves = []
+    for delays, colour in ((view.delays, _THIS), *(((view.beside, _BESIDE),) if view.beside else ())):
+        for values, style, label in ((delays.rounds, "-", delays.name), (delays.transfers, ":", None)):
+            seconds, share = longer_than(values)
+            axes.plot(seconds, share, color=colour, linestyle=style, linewidth=1.9, label=label)
+            curves.append(values)
+    axes.plot([], [], color=SOFT, linestyle=":", linewidth=1.9, label="transfers alone")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_ylim(_LEAST_SHARE, 1.3)
+    axes.set_yticks([1, 0.1, 0.01, 0.001], ["100 %", "10 %", "1 %", "0.1 %"])
+    axes.minorticks_off()
+    low, high = max(0.01, 0.7 * min(curve[0] for curve in curves)), 1.6 * max(curve[-1] for curve in curves)
+    ticks = {at: text for at, text in _TICKS.items() if low <= at <= high}
+    axes.set_xticks(list(ticks), list(ticks.values()))
+    axes.set_xlim(low, high)
+    axes.tick_params(labelsize=8.5, labelcolor=SOFT, length=2, color=GRID)
+    axes.grid(color=GRID, linewidth=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GRID)
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(-0.015, 0.985),
+        ncols=3,
+        fontsize=8.5,
+        frameon=False,
+        labelcolor=INK,
+        columnspacing=1.6,
+        handlelength=1.9,
+    )
+
+
+def longer_than(values: Floats, points: int = 400) -> tuple[Floats, Floats]:
+    """Seconds (sorted), and the share of values above them: as many points as a curve needs, the tail whole."""
+    count = len(values)
+    spread, tail = np.linspace(0, count - 1, points), np.arange(max(0, count - 60), count)
+    places = np.unique(np.concatenate((spread, tail)).astype(np.int64))
+    share: Floats = 1.0 - (places + 0.5) / count
+    return values[places], share

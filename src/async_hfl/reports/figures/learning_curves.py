@@ -1,0 +1,200 @@
+"""Runs, groups of runs and figures of an experiment as pictures: PNG, SVG or PDF, by the ending of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from async_hfl.core.errors import UserError
+from async_hfl.core.policies import Floats
+from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.reports.data.group_data import RunFigures, read_run
+from async_hfl.reports.pages.experiment_page import Figure, RunGroup
+
+# Okabe and Ito's colours: distinct for colour-blind readers and in print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_STYLES = ("-", "-", "-", "-", "--", "--", "--")
+PICTURES = (".png", ".svg", ".pdf")
+_DASHES = ("-", "--", ":", "-.")
+_POINTS = 400
+_FAR = 6
+_SCALES = {"seconds": (3600.0, "hours"), "bytes": (1e6, "MB"), "joules": (1e3, "kJ")}
+
+
+def learning_curves(runs: list[RunDirectory], path: Path, title: str) -> None:
+    """Metric against virtual time and against bytes, a line a run."""
+    figure = _figure(10, 4.4)
+    by_time, by_bytes = figure.subplots(1, 2, sharey=True)
+    target = None
+    for number, run in enumerate(runs):
+        manifest, rows = run.read_manifest(), list(run.read_epochs())
+        if not rows:
+            continue
+        target = manifest["settings"]["task"]["target"]
+        style = {"color": COLOURS[number % len(COLOURS)], "linestyle": _STYLES[number % len(_STYLES)], "linewidth": 1.6}
+        metric = [row["metric"] for row in rows]
+        summary = run.read_summary()
+        # Where the warm-up is free, the curve begins when it ends, as the figures beside it count.
+        free = summary if summary and not manifest["settings"]["warmup"]["charge"] else None
+        hours = [(row["at"] - (free["warmup_s"] if free else 0.0)) / 3600 for row in rows]
+        megabytes = [(row["bytes_total"] - (free["warmup_bytes"] if free else 0)) / 1e6 for row in rows]
+        by_time.plot(hours, metric, label=manifest["method"], **style)
+        by_bytes.plot(megabytes, metric, label=manifest["method"], **style)
+        if summary and summary["time_to_target_s"] is not None:
+            by_time.plot([summary["time_to_target_s"] / 3600], [target], "o", color=style["color"], markersize=5)
+            by_bytes.plot([summary["bytes_to_target"] / 1e6], [target], "o", color=style["color"], markersize=5)
+    for axes, label in ((by_time, "virtual time (hours)"), (by_bytes, "bytes sent, all links and kinds (MB)")):
+        if target is not None:
+            axes.axhline(target, color="#888888", linewidth=0.8, linestyle=":")
+        axes.set_xlabel(label)
+        axes.grid(alpha=0.25)
+        axes.set_xlim(left=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    by_time.set_ylabel("accuracy on the test set")
+    if target is not None:
+        by_time.legend(loc="lower right", frameon=False)
+    figure.suptitle(title, fontsize=11)
+    save(figure, path)
+
+
+def draw_groups(runs: Sequence[RunGroup], path: Path, title: str) -> None:
+    """Mean and range over seeds, against time and against bytes; a row of axes for each panel."""
+    panels: dict[str, list[tuple[RunGroup, list[RunFigures]]]] = {}
+    for group in runs:
+        panels.setdefault(group.panel, []).append((group, [read_run(one, group.target) for one in group.runs]))
+    names = list(dict.fromkeys(group.name for group in runs))
+    figure = _figure(10, 4.2 * max(1, len(panels)) + 0.4)
+    axes = figure.subplots(max(1, len(panels)), 2, sharey="row", squeeze=False)
+    for row, (name, parts) in zip(axes, panels.items(), strict=False):
+        for group, members in parts:
+            _draw_group(row, members, group.name, names.index(group.name))
+        every = [run for _, members in parts for run in members]
+        _finish_row(row, name, every)
+        ends = sorted(float(run.curve.time[-1]) for run in every if len(run.curve))
+        # One method that takes many times as long would press all others against the axis.
+        if len(ends) > 1 and ends[-1] > _FAR * ends[len(ends) // 2]:
+            row[0].set_xlim(auto=True)
+            row[0].set_xscale("log")
+    figure.suptitle(_plain(title), fontsize=11)
+    save(figure, path)
+
+
+def _draw_group(row: Any, members: list[RunFigures], name: str, number: int) -> None:
+    known = [run for run in members if len(run.curve)]
+    if not known:
+        return
+    style = {"color": COLOURS[number % len(COLOURS)], "linestyle": _DASHES[number // len(COLOURS) % len(_DASHES)]}
+    for axes, key, unit in ((row[0], "time", 3600.0), (row[1], "bytes", 1e6)):
+        x, values = on_one_axis(known, key)
+        axes.step(x / unit, values.mean(axis=0), where="post", label=_plain(name), linewidth=1.6, **style)
+        if len(known) > 1:
+            axes.fill_between(
+                x / unit, values.min(axis=0), values.max(axis=0), step="post", alpha=0.15, color=style["color"], lw=0
+            )
+        for run in known:
+            if run.reached is not None:
+                at = float(getattr(run.curve, key)[run.reached]) / unit
+                axes.plot([at], [run.target], "o", color=style["color"], markersize=4)
+
+
+def on_one_axis(runs: Sequence[RunFigures], key: str) -> tuple[Floats, Floats]:
+    """Runs on one grid, a row each; a run that has ended keeps its last value."""
+    axes: list[Floats] = [getattr(run.curve, key) for run in runs]
+    # Every evaluation of every run, thinned evenly: right on a linear axis as on a logarithmic one.
+    x: Floats = np.unique(np.concatenate(axes))
+    x = x[x >= max(one[0] for one in axes)]
+    x = x[np.unique(np.linspace(0, len(x) - 1, min(len(x), _POINTS)).astype(np.int64))]
+    rows = [
+        run.curve.metric[np.searchsorted(one, x, side="right").clip(1) - 1] for run, one in zip(runs, axes, strict=True)
+    ]
+    return x, np.stack(rows)
+
+
+def _finish_row(row: Any, name: str, runs: list[RunFigures]) -> None:
+    for axes, label in ((row[0], "virtual time (hours)"), (row[1], "bytes sent, all links and kinds (MB)")):
+        for target in {run.target for run in runs}:
+            axes.axhline(target, color="#888888", linewidth=0.8, linestyle=":")
+        axes.set_xlabel(label)
+        axes.grid(alpha=0.25)
+        axes.set_xlim(left=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    if runs:
+        row[0].set_ylabel(_plain(f"{runs[0].metric} on the test set"))
+        if any(len(run.curve) for run in runs):
+            row[1].legend(loc="lower right", frameon=False, fontsize=8)
+    if name:
+        row[0].set_title(_plain(name), loc="left", fontsize=10)
+
+
+def draw_figure(figure: Figure, path: Path) -> None:
+    """Lines against a number, or bars side by side for categories."""
+    made = _figure(6.4, 4.2)
+    axes = made.subplots()
+    unit, unit_name = _SCALES.get(figure.kind, (1.0, ""))
+    categories = list(dict.fromkeys(x for line in figure.lines for x in line.x))
+    bars = figure.bars or any(isinstance(x, str) for x in categories)
+    for number, line in enumerate(figure.lines):
+        style = {"color": COLOURS[number % len(COLOURS)], "label": _plain(line.name)}
+        known = [place for place, value in enumerate(line.y) if value is not None]
+        y = np.array([line.y[place] for place in known], np.float64) / unit
+        spread = None
+        if line.low and line.high:
+            ends = [(line.low[place], line.high[place]) for place in known]
+            # Where the ends are not known there is nothing to draw.
+            spread = np.array(
+                [
+                    [value - (value if end is None else end / unit) for value, (end, _) in zip(y, ends, strict=True)],
+                    [(value if end is None else end / unit) - value for value, (_, end) in zip(y, ends, strict=True)],
+                ]
+            ).clip(0)
+        if bars:
+            wide = 0.8 / len(figure.lines)
+            x = np.array([categories.index(line.x[place]) for place in known]) + (number + 0.5) * wide - 0.4
+            axes.bar(x, y, wide * 0.92, yerr=spread, capsize=3, **style)
+        else:
+            axes.errorbar([line.x[place] for place in known], y, yerr=spread, marker="o", capsize=3, **style)
+    if bars:
+        axes.set_xticks(range(len(categories)), [_plain(str(x)) for x in categories])
+    elif figure.log_x:
+        axes.set_xscale("log")
+    axes.set_xlabel(_plain(figure.x_name))
+    axes.set_ylabel(_plain(f"{figure.y_name} ({unit_name})" if unit_name else figure.y_name))
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if len(figure.lines) > 1:
+        axes.legend(frameon=False, fontsize=8)
+    axes.set_title(_plain(figure.title), loc="left", fontsize=11)
+    save(made, path)
+
+
+def _figure(width: float, height: float) -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure as Picture
+
+    return Picture(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Any, path: Path) -> None:
+    from matplotlib import rc_context
+
+    if path.suffix not in PICTURES:
+        raise UserError(f"{path}: a picture ends in {', '.join(PICTURES)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # No date and no random names inside, so that the same runs give the same file.
+        undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
+        with rc_context({"svg.hashsalt": "async-hfl"}):
+            figure.savefig(path, dpi=150, metadata=undated)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror or error}); give another --out") from error
+
+
+def _plain(text: str) -> str:
+    """A dollar sign begins mathematics in matplotlib: not in a name."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,321 @@
+"""A network as a picture for a talk or a paper: who belongs where, how good links are, how long rounds take."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from async_hfl.reports.data.network_view import NetworkView
+from async_hfl.reports.figures.delays import draw_delays
+from async_hfl.reports.figures.map_colours import AROUND, GRID, INK, LAND, QUALITY, SOFT, gateway_colours
+from async_hfl.reports.tables.units import size
+
+_NUMBERED = 40
+"""Gateways up to which each carries its number."""
+_WIDTHS = (1.3, 1.0, 0.8, 0.6)
+
+
+def draw_network(view: NetworkView, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13.33, 7.5))
+    figure.patch.set_facecolor("white")
+    grid = figure.add_gridspec(
+        2,
+        2,
+        width_ratios=(1.45, 1),
+        height_ratios=(1.3, 1),
+        left=0.045,
+        right=0.985,
+        top=0.865,
+        bottom=0.125,
+        wspace=0.12,
+        hspace=0.36,
+    )
+    main, quality, delays = (figure.add_subplot(part) for part in (grid[:, 0], grid[0, 1], grid[1, 1]))
+    _ground(main, view, "who belongs where", labels=True)
+    _association(main, view)
+    _ground(quality, view, "links, by how long a model takes there and back", labels=False)
+    _quality(quality, view)
+    draw_delays(delays, view)
+    figure.text(0.02, 0.96, view.name, fontsize=19, fontweight="bold", color=INK, va="center")
+    figure.text(
+        0.02,
+        0.918,
+        f"{view.devices:,} devices, {len(view.gateway_x):,} gateways, {view.links:,} links; {view.association}",
+        fontsize=11,
+        color=SOFT,
+        va="center",
+    )
+    _footer(figure, view)
+    figure.savefig(path, dpi=150)
+
+
+def _footer(figure: Any, view: NetworkView) -> None:
+    notes = [*view.notes]
+    if view.schematic:
+        notes.insert(0, "a drawing, not a map: this network has no places")
+    if view.estimated:
+        notes.insert(0, "gateways' places are not published: estimated")
+    credit = "; ".join(
+        text for text in (view.credit, "Outline: NYC Department of City Planning" if view.outline else "") if text
+    )
+    figure.text(0.02, 0.035, _wrapped("; ".join(notes), 150), fontsize=8, color=SOFT, va="center", linespacing=1.4)
+    figure.text(0.985, 0.035, credit, fontsize=8, color=SOFT, va="center", ha="right")
+
+
+def _ground(axes: Any, view: NetworkView, title: str, *, labels: bool) -> None:
+    """Land and water, the graticule with its degrees, a scale bar."""
+    left, right, low, high = _extent(view, axes)
+    axes.set_xlim(left, right)
+    axes.set_ylim(low, high)
+    axes.set_aspect("equal", adjustable="box")
+    axes.set_title(title, loc="left", fontsize=11, color=INK, pad=6)
+    axes.tick_params(length=0, labelsize=8, labelcolor=SOFT, pad=2)
+    for spine in axes.spines.values():
+        spine.set_color(GRID)
+    if view.schematic:
+        axes.set_xticks([])
+        axes.set_yticks([])
+        return
+    if view.frame is None:
+        step = _nice((right - left) / 6)
+        for axis, first, last in ((axes.xaxis, left, right), (axes.yaxis, low, high)):
+            ticks = np.arange(math.ceil(first / step), math.floor(last / step) + 1) * step
+            axis.set_ticks(ticks, [f"{tick / 1000:g} km" for tick in ticks])
+    else:
+        _graticule(axes, view, left, right, low, high)
+    if view.outline and view.frame is not None:
+        axes.set_facecolor(AROUND)  # not blue: half of what lies around the city is New Jersey
+        for longitude, latitude in view.outline:
+            axes.fill(*view.frame.to_metres(longitude, latitude), facecolor=LAND, edgecolor="#B5C2CB", linewidth=0.5)
+    axes.grid(color=GRID, linewidth=0.5, linestyle=(0, (4, 4)))
+    axes.set_axisbelow(not view.outline)
+    if not labels:
+        axes.set_xticklabels([])
+        axes.set_yticklabels([])
+    _scale_bar(axes, right - left)
+
+
+def _extent(view: NetworkView, axes: Any) -> tuple[float, float, float, float]:
+    """Around all that is drawn, in the shape of the panel, so that no room is lost."""
+    x = np.concatenate((view.device_x, view.gateway_x))
+    y = np.concatenate((view.device_y, view.gateway_y))
+    box = axes.get_window_extent()
+    shape = box.width / box.height
+    width, height = max(float(np.ptp(x)), 1.0) * 1.1, max(float(np.ptp(y)), 1.0) * 1.1
+    width, height = max(width, height * shape), max(height, width / shape)
+    middle_x, middle_y = (x.min() + x.max()) / 2, (y.min() + y.max()) / 2
+    return middle_x - width / 2, middle_x + width / 2, middle_y - height / 2, middle_y + height / 2
+
+
+def _graticule(axes: Any, view: NetworkView, left: float, right: float, low: float, high: float) -> None:
+    frame = view.frame
+    assert frame is not None
+    inset = 0.03 * (high - low)  # a label at the very edge would stand on the title
+    corners_x, corners_y = frame.to_degrees(np.array([left, right]), np.array([low + inset, high - inset]))
+    step = _nice(float(corners_x[1] - corners_x[0]) / 5)
+    longitudes = np.arange(math.ceil(corners_x[0] / step), math.floor(corners_x[1] / step) + 1) * step
+    latitudes = np.arange(math.ceil(corners_y[0] / step), math.floor(corners_y[1] / step) + 1) * step
+    x, _ = frame.to_metres(longitudes, np.zeros(len(longitudes)))
+    _, y = frame.to_metres(np.zeros(len(latitudes)), latitudes)
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    axes.set_xticks(x, [f"{abs(v):.{decimals}f}° {'W' if v < 0 else 'E'}" for v in longitudes])
+    axes.set_yticks(y, [f"{abs(v):.{decimals}f}° {'S' if v < 0 else 'N'}" for v in latitudes], rotation=90, va="center")
+
+
+def _scale_bar(axes: Any, width: float) -> None:
+    length = _nice(width / 5)
+    text = f"{length / 1000:g} km" if length >= 1000 else f"{length:g} m"
+    x, y = 0.965 - length / width, 0.035
+    axes.plot(
+        [x, x + length / width],
+        [y, y],
+        transform=axes.transAxes,
+        color=INK,
+        linewidth=2.2,
+        zorder=9,
+        solid_capstyle="butt",
+    )
+    axes.text(
+        x + length / width / 2,
+        y + 0.012,
+        text,
+        transform=axes.transAxes,
+        fontsize=8.5,
+        color=INK,
+        ha="center",
+        va="bottom",
+        zorder=9,
+    )
+
+
+def _association(axes: Any, view: NetworkView) -> None:
+    colours = gateway_colours(view.gateway_x, view.gateway_y)
+    dot = float(np.clip(1600 / max(len(view.drawn), 1), 2.0, 26.0))
+    thin = float(np.clip(60 / math.sqrt(max(len(view.drawn), 1)), 0.25, 1.0))
+    own = view.gateway_of >= 0
+    devices = np.flatnonzero(own)
+    _segments(axes, view, devices, view.gateway_of[devices], [colours[j] for j in view.gateway_of[devices]], thin, 0.45)
+    axes.scatter(
+        view.device_x[own],
+        view.device_y[own],
+        s=dot,
+        c=[colours[j] for j in view.gateway_of[own]],
+        edgecolors="white",
+        linewidths=0.35 if dot > 6 else 0,
+        zorder=4,
+    )
+    axes.scatter(view.device_x[~own], view.device_y[~own], s=dot, c="#999999", marker="x", linewidths=0.8, zorder=4)
+    few = len(view.gateway_x) <= _NUMBERED
+    axes.scatter(
+        view.gateway_x,
+        view.gateway_y,
+        s=170 if few else 14,
+        c=list(colours),
+        marker="D" if few else "s",
+        edgecolors="white",
+        linewidths=1.3 if few else 0.4,
+        zorder=6,
+    )
+    if few:
+        for number, (x, y) in enumerate(zip(view.gateway_x, view.gateway_y, strict=True)):
+            axes.text(
+                x,
+                y,
+                str(number),
+                ha="center",
+                va="center_baseline",
+                fontsize=7.5,
+                fontweight="bold",
+                color="white",
+                zorder=7,
+            )
+    _association_legend(axes, view, colours, few)
+
+
+def _association_legend(axes: Any, view: NetworkView, colours: tuple[str, ...], few: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    def mark(marker: str, colour: str, label: str, large: float) -> Any:
+        return Line2D(
+            [], [], linestyle="", marker=marker, color=colour, markersize=large, markeredgecolor="white", label=label
+        )
+
+    handles: list[Any] = []
+    if len(colours) <= 12:
+        handles = [
+            mark("D", colour, f"gateway {number}: {count:,} device{'s' if count != 1 else ''}", 7)
+            for number, (colour, count) in enumerate(zip(colours, view.load.tolist(), strict=True))
+        ]
+    else:
+        handles = [
+            mark("D" if few else "s", INK, "gateway", 7),
+            mark("o", SOFT, "device, in its gateway's colour", 6),
+        ]
+    if (view.gateway_of < 0).any():
+        handles.append(Line2D([], [], linestyle="", marker="x", color="#999999", label="device without a gateway"))
+    box = axes.legend(
+        handles=handles,
+        loc=_free_corner(view, axes, 0.3, 0.27),
+        fontsize=8.5,
+        frameon=True,
+        framealpha=0.92,
+        edgecolor=GRID,
+        labelcolor=INK,
+        borderpad=0.7,
+    )
+    box.set_zorder(10)
+
+
+def _quality(axes: Any, view: NetworkView) -> None:
+    from matplotlib.lines import Line2D
+
+    handles: list[Any] = []
+    dense = float(np.clip(30 / math.sqrt(max(len(view.link_device), 1)), 0.3, 1.0))
+    for quality in reversed(range(len(QUALITY))):  # the slowest below
+        rows = np.flatnonzero(view.link_class == quality)
+        if len(rows):
+            _segments(
+                axes,
+                view,
+                view.link_device[rows],
+                view.link_gateway[rows],
+                QUALITY[quality],
+                _WIDTHS[quality] * dense + 0.2,
+                0.75,
+            )
+            low, high = view.class_edges[quality : quality + 2]
+            label = f"{_seconds(low)} to {_seconds(high)}" if high > low else _seconds(low)
+            handles.insert(0, Line2D([], [], color=QUALITY[quality], linewidth=2, label=label))
+    axes.scatter(view.device_x, view.device_y, s=2.5, c=INK, linewidths=0, zorder=4)
+    axes.scatter(view.gateway_x, view.gateway_y, s=26, c="white", marker="D", edgecolors=INK, linewidths=1.0, zorder=5)
+    box = axes.legend(
+        handles=handles,
+        loc=_free_corner(view, axes, 0.36, 0.4),
+        fontsize=8,
+        title=f"{size(view.model_bytes)} there and back",
+        title_fontsize=8,
+        framealpha=0.92,
+        edgecolor=GRID,
+        labelcolor=INK,
+    )
+    box.get_title().set_color(SOFT)
+    box.set_zorder(10)
+
+
+def _free_corner(view: NetworkView, axes: Any, wide: float, high: float) -> str:
+    """Where a legend of this part of the panel hides least; the scale bar has the lower right corner."""
+    x = np.concatenate((view.device_x, np.repeat(view.gateway_x, 5)))
+    y = np.concatenate((view.device_y, np.repeat(view.gateway_y, 5)))
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    across, up = (x - left) / (right - left), (y - bottom) / (top - bottom)
+    hidden = {
+        "upper left": (across < wide) & (up > 1 - high),
+        "upper right": (across > 1 - wide) & (up > 1 - high),
+        "lower left": (across < wide) & (up < high),
+    }
+    return min(hidden, key=lambda corner: int(hidden[corner].sum()))
+
+
+def _segments(
+    axes: Any, view: NetworkView, devices: Any, gateways: Any, colours: Any, width: float, alpha: float
+) -> None:
+    from matplotlib.collections import LineCollection
+
+    ends = np.stack(
+        (
+            np.stack((view.device_x[devices], view.device_y[devices]), axis=1),
+            np.stack((view.gateway_x[gateways], view.gateway_y[gateways]), axis=1),
+        ),
+        axis=1,
+    )
+    axes.add_collection(
+        LineCollection(list(ends), colors=colours, linewidths=width, alpha=alpha, zorder=3), autolim=False
+    )
+
+
+def _nice(value: float) -> float:
+    """1, 2 or 5 times a power of ten, no more than this."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return float(max(step for step in (1, 2, 5, 10) if step * power <= value * 1.0001) * power)
+
+
+def _seconds(value: float) -> str:
+    if value < 1:
+        return f"{value:.2g} s"
+    if value < 600:
+        return f"{value:.3g} s"
+    return f"{value / 60:.3g} min" if value < 36_000 else f"{value / 3600:.3g} h"
+
+
+def _wrapped(text: str, width: int) -> str:
+    import textwrap
+
+    return "\n".join(textwrap.wrap(text, width)[:3])

@@ -1,0 +1,118 @@
+"""Many runs as one page: tables, curves with their spread over seeds, and what stands behind them.
+
+Takes tables and figures as plain data and runs as directories; reads journals only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from async_hfl.reports.data.group_data import RunFigures, group_data, read_run
+from async_hfl.reports.pages.page import significant, table_data, write_html
+from async_hfl.reports.tables.group_tables import detail_tables, panel_tables
+from async_hfl.reports.tables.table import Kind, Table
+
+MOST_NUMBERS = 240_000
+"""Of curves on one page: about 2 MB."""
+_PER_POINT = 6
+
+
+@dataclass(frozen=True, slots=True)
+class RunGroup:
+    """Runs that differ in their seeds only: one line of the curves."""
+
+    name: str
+    runs: tuple[Path, ...]
+    panel: str = ""
+    """The part of the page that it belongs to, such as a task on a network."""
+    target: float | None = None
+    """None: as the runs had it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FigureLine:
+    name: str
+    x: tuple[float | str, ...]
+    y: tuple[float | None, ...]
+    low: tuple[float | None, ...] = ()
+    high: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A value against a setting. Texts in x are categories, drawn as bars."""
+
+    title: str
+    x_name: str
+    y_name: str
+    lines: tuple[FigureLine, ...]
+    note: str = ""
+    bars: bool = False
+    log_x: bool = False
+    kind: Kind = "number"
+    """Of the values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    title: str
+    summary: tuple[str, ...] = ()
+    """Sentences below the title."""
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    notes: tuple[str, ...] = ()
+    command: str = ""
+    """That makes it again."""
+    reference: str = ""
+    """The group drawn strongest."""
+
+
+def write_page(comparison: Comparison, runs: Sequence[RunGroup], out: Path) -> None:
+    """One file that needs nothing from anywhere. Runs that are not complete are drawn as far as they got."""
+    count = sum(len(group.runs) for group in runs)
+    points = max(48, min(400, MOST_NUMBERS // max(1, count * _PER_POINT)))
+    names = list(dict.fromkeys(group.name for group in runs))
+    panels: dict[str, list[tuple[RunGroup, list[RunFigures]]]] = {}
+    for group in runs:
+        panels.setdefault(group.panel, []).append((group, [read_run(path, group.target) for path in group.runs]))
+    every = [run for parts in panels.values() for _, members in parts for run in members]
+    data = {
+        "title": comparison.title,
+        "summary": list(comparison.summary),
+        "tables": [table_data(table) for table in comparison.tables],
+        "figures": [_figure(figure) for figure in comparison.figures],
+        "notes": list(comparison.notes),
+        "command": comparison.command,
+        "reference": comparison.reference,
+        "panels": [_panel(name, parts, names, points) for name, parts in panels.items()],
+        "details": [table_data(table) for table in detail_tables(every)],
+    }
+    write_html(out, ("comparison.js",), data)
+
+
+def _panel(name: str, parts: list[tuple[RunGroup, list[RunFigures]]], names: list[str], points: int) -> dict[str, Any]:
+    first = next((run for _, members in parts for run in members), None)
+    target = next((group.target for group, _ in parts if group.target is not None), None)
+    return {
+        "name": name,
+        "metric": "metric" if first is None else first.metric,
+        "direction": "at_least" if first is None else first.direction,
+        "window": 3 if first is None else first.window,
+        "target": first.target if target is None and first is not None else target,
+        "groups": [
+            {"name": group.name, "number": names.index(group.name), **group_data(members, points)}
+            for group, members in parts
+        ],
+        "tables": [table_data(table) for table in panel_tables([(group.name, members) for group, members in parts])],
+    }
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    data = asdict(figure)
+    for line in data["lines"]:
+        for part in ("y", "low", "high"):
+            line[part] = [None if value is None else significant([value])[0] for value in line[part]]
+    return data

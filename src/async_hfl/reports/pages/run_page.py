@@ -1,0 +1,146 @@
+"""One run as one page, from its run directory alone. A run that is not complete is shown as far as it got."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from async_hfl.core.errors import RunDirectoryError
+from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.reports.data.curves import Curve, read_curve
+from async_hfl.reports.data.journal_columns import Columns, read_columns
+from async_hfl.reports.data.run_data import (
+    class_data,
+    curve_data,
+    decision_data,
+    delay_data,
+    device_data,
+    life_data,
+    staleness_data,
+)
+from async_hfl.reports.data.run_map import map_data
+from async_hfl.reports.data.run_timeline import timeline_data
+from async_hfl.reports.pages.page import table_data, write_html
+from async_hfl.reports.tables import run_tables
+from async_hfl.reports.tables.table import Kind, shown
+
+
+def write_run_page(run: Path, out: Path) -> None:
+    directory = RunDirectory.open(run)
+    manifest, summary = directory.read_manifest(), directory.read_summary()
+    columns = read_columns(directory)
+    try:
+        curve = read_curve(directory, manifest, summary)
+        data = _data(directory, manifest, summary, columns, curve)
+    except KeyError as error:
+        raise RunDirectoryError(f"{directory.path}: has no {error}, so it was not written by async-hfl") from error
+    write_html(out, ("timeline.js", "map.js", "run.js"), data)
+
+
+def _data(
+    directory: RunDirectory, manifest: dict[str, Any], summary: dict[str, Any] | None, columns: Columns, curve: Curve
+) -> dict[str, Any]:
+    rule = manifest.get("metric", {})
+    spent = directory.read_devices()
+    tables = []
+    if summary is not None:
+        energy = run_tables.energy_table(summary)
+        tables = [run_tables.job_ends(summary), *([energy] if energy else [])]
+    return {
+        "title": f"{manifest['method']} on {manifest['task']}",
+        "summary": _sentences(directory, manifest, summary),
+        "metric": rule.get("name", "metric"),
+        "direction": rule.get("direction", "at_least"),
+        "target": manifest["settings"]["task"]["target"],
+        "cards": _cards(manifest, summary, curve, columns),
+        "curve": curve_data(curve),
+        "warmup": columns.warmup_ended_at if manifest["settings"]["warmup"]["charge"] else None,
+        "reached": _reached(summary),
+        "ends_at": columns.ends_at,
+        "delays": delay_data(columns),
+        "staleness": staleness_data(columns),
+        "devices": device_data(columns, manifest["devices"], summary, spent),
+        "classes": class_data(columns),
+        "timeline": timeline_data(columns),
+        "map": map_data(manifest, columns),
+        "decisions": decision_data(columns, directory.read_timings() or {}),
+        "life": life_data(columns),
+        "bytes": None if summary is None else table_data(run_tables.byte_ledger(summary)),
+        "bounds": None if summary is None else table_data(run_tables.staleness_bounds(manifest, summary)),
+        "tables": [table_data(table) for table in tables],
+        "details": [table_data(table) for table in run_tables.settings_tables(manifest)],
+        "path": str(directory.path),
+        "digest": None if summary is None else summary["digest"],
+    }
+
+
+def _sentences(directory: RunDirectory, manifest: dict[str, Any], summary: dict[str, Any] | None) -> list[str]:
+    where = (
+        f"{manifest['devices']:,} devices and {manifest['gateways']:,} gateways on {manifest['network']}, "
+        f"preset {manifest['preset']}, seed {manifest['seed']}; begun {manifest.get('created', '')[:10]}."
+    )
+    if summary is None:
+        return [where, f"Not complete: go on with `async-hfl resume {directory.path}`."]
+    return [where]
+
+
+def _cards(
+    manifest: dict[str, Any], summary: dict[str, Any] | None, curve: Curve, columns: Columns
+) -> list[tuple[str, str, str, str]]:
+    """(name, value, tone, more)."""
+
+    def text(value: Any, kind: Kind) -> str:
+        return shown(value, kind)
+
+    if summary is None:
+        last = float(curve.metric[-1]) if len(curve) else None
+        return [
+            ("virtual time so far", text(columns.ends_at, "seconds"), "", ""),
+            ("cloud epochs", text(len(curve), "count"), "", ""),
+            (f"{manifest.get('metric', {}).get('name', 'metric')} so far", text(last, "metric"), "", ""),
+        ]
+    reached = summary["target_reached"]
+    energy = (summary.get("energy") or {}).get("total_j")
+    jobs = summary["job_ends"]
+    return [
+        (
+            "target reached after" if reached else "target",
+            text(summary["time_to_target_s"], "seconds") if reached else "not reached",
+            "good" if reached else "bad",
+            f"first single crossing {text(summary['first_crossing_s'], 'seconds')}"
+            if summary["first_crossing_s"] is not None
+            else f"in {text(summary['virtual_s'], 'seconds')}",
+        ),
+        (
+            "bytes to the target" if reached else "bytes",
+            text(summary["bytes_to_target"] if reached else summary["bytes_total"], "bytes"),
+            "",
+            f"models uplink {text(summary['models_uplink_bytes_to_target'], 'bytes')}" if reached else "",
+        ),
+        (
+            f"final {manifest.get('metric', {}).get('name', 'metric')}",
+            text(summary["final_metric"], "metric"),
+            "",
+            f"target {manifest['settings']['task']['target']:g}",
+        ),
+        (
+            "updates aggregated",
+            text(jobs.get("aggregated", 0), "count"),
+            "",
+            f"{summary['cloud_epochs']:,} cloud epochs, {summary['updates_dropped']:,} updates dropped",
+        ),
+        ("bandwidth bound", text(summary["bandwidth_bound_share"], "share"), "", "of the selections"),
+        ("energy of the devices", text(energy, "joules"), "", "computing and radio")
+        if energy is not None
+        else ("devices", text(manifest["devices"], "count"), "", ""),
+    ]
+
+
+def _reached(summary: dict[str, Any] | None) -> dict[str, Any] | None:
+    if summary is None or not summary["target_reached"]:
+        return None
+    return {
+        "time": summary["time_to_target_s"],
+        "bytes": summary["bytes_to_target"],
+        "up": summary["models_uplink_bytes_to_target"],
+    }

@@ -1,0 +1,218 @@
+"""The tables that stand at the end of a comparison: fairness, staleness bounds, decisions, settings, versions, runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from async_hfl.reports.data.group_data import RunFigures
+from async_hfl.reports.tables.settings_table import flat
+from async_hfl.reports.tables.table import Cell, Column, Spread, Table, without_empty
+
+Groups = Sequence[tuple[str, list[RunFigures]]]
+
+
+def panel_tables(groups: Groups) -> list[Table]:
+    made = [_participation(groups), _by_device(groups), _bounds(groups), _decisions(groups)]
+    return [without_empty(table) for table in made if table.rows]
+
+
+def _participation(groups: Groups) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for name, runs in groups:
+        counts = [run.participation for run in runs if len(run.participation)]
+        ends = [run.summary["job_ends"] for run in runs if run.summary is not None and "job_ends" in run.summary]
+        lost = [sum(n for end, n in one.items() if end not in ("aggregated", "warmup", "run_ended")) for one in ends]
+        rows.append(
+            (
+                name,
+                _spread([float((one == 0).sum()) for one in counts]),
+                _spread([float(one.min()) for one in counts]),
+                _spread([float(np.median(one)) for one in counts]),
+                _spread([float(one.max()) for one in counts]),
+                _spread([_gini(one) for one in counts]),
+                _spread([float(count) for count in lost]),
+                _spread(_of(runs, "bandwidth_bound_share")),
+            )
+        )
+    return Table(
+        "Participation: updates of a device that were aggregated",
+        (
+            Column("group"),
+            Column("never", "number", "devices of which no update was aggregated"),
+            Column("least", "number"),
+            Column("median", "number"),
+            Column("most", "number"),
+            Column("Gini", "metric", "0: all devices alike; 1: one device does everything"),
+            Column("not used", "number", "jobs that ended as stale, superseded, lost, refused or in a closed round"),
+            Column("bandwidth bound", "share", "selections in which the bandwidth kept somebody out"),
+        ),
+        tuple(rows),
+    )
+
+
+def _by_device(groups: Groups) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for name, runs in groups:
+        found = [(run.summary or {}).get("by_device") or {} for run in runs]
+        rows.append((name, *(_spread(_numbers(one.get(key) for one in found)) for key in _DEVICE_KEYS)))
+    return Table(
+        "The final model on each device's own data",
+        (Column("group"), *(Column(key.replace("_", " "), "metric") for key in _DEVICE_KEYS)),
+        tuple(rows),
+    )
+
+
+_DEVICE_KEYS = ("worst", "worst_tenth", "median", "best")
+
+
+def _bounds(groups: Groups) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for name, runs in groups:
+        seen = [run.summary["convergence"] for run in runs if run.summary is not None]
+        settings = [run.manifest["settings"] for run in runs]
+        rows.append(
+            (
+                name,
+                _spread([float(one["K_c"]) for one in seen]),
+                _first(settings, "cloud"),
+                _least_bound(one["K_c"] for one in seen),
+                _spread([float(one["K_g"]) for one in seen]),
+                _first(settings, "gateway"),
+                _least_bound(one["K_g"] for one in seen),
+                all(
+                    one["constant_staleness"]
+                    and one["cloud_weight_within_bound"]
+                    and one["gateway_weight_within_bound"]
+                    for one in seen
+                )
+                if seen
+                else None,
+            )
+        )
+    return Table(
+        "Staleness seen, and what the convergence theorem asks for",
+        (
+            Column("group"),
+            Column("K_c", "number", "largest staleness mixed in at the cloud"),
+            Column("alpha", "number"),
+            Column("alpha at most", "number", "K_c^-1.5, of the largest seen in any run"),
+            Column("K_g", "number", "largest staleness mixed in at a gateway"),
+            Column("beta", "number"),
+            Column("beta at most", "number"),
+            Column("conditions hold", "text"),
+        ),
+        tuple(rows),
+        (
+            "The theorem is for a constant s and needs alpha <= K_c^-1.5, beta <= K_g^-1.5 and gamma <= 1/L "
+            "(L: not checked).",
+        ),
+    )
+
+
+def _decisions(groups: Groups) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for name, runs in groups:
+        for what in ("selection", "association"):
+            timed = [run.timings.get("decisions", {}).get(what) or {} for run in runs]
+            times = [_spread(_numbers(one.get(key) for one in timed)) for key in ("median_s", "p99_s", "most_s")]
+            gap = max(_of(runs, f"largest_{what}_gap"), default=None)
+            if gap is not None or any(times):
+                rows.append((name, what, *times, gap))
+    return Table(
+        "Decisions",
+        (
+            Column("group"),
+            Column("decision"),
+            Column("median", "seconds"),
+            Column("99 %", "seconds"),
+            Column("longest", "seconds"),
+            Column("largest gap", "share", "to a bound that was proven"),
+        ),
+        tuple(rows),
+        ("Times are those of the machine that ran.",),
+    )
+
+
+def detail_tables(runs: Sequence[RunFigures]) -> list[Table]:
+    if not runs:
+        return []
+    tables = [flat(run.manifest["settings"]) for run in runs]
+    keys = sorted({key for one in tables for key in one})
+    same: list[tuple[Cell, ...]] = []
+    differ: list[tuple[Cell, ...]] = []
+    for key in keys:
+        values = list(dict.fromkeys(str(one.get(key, "-")) for one in tables))
+        (same if len(values) == 1 else differ).append((key, ", ".join(values)))
+    versions: dict[str, list[str]] = {}
+    for run in runs:
+        for package, version in run.manifest["versions"].items():
+            if version not in versions.setdefault(package, []):
+                versions[package].append(version)
+    return [
+        Table("Settings that differ between the runs", (Column("setting"), Column("values")), tuple(differ)),
+        Table("Settings that all runs share", (Column("setting"), Column("value")), tuple(same)),
+        Table(
+            "Versions",
+            (Column("package"), Column("version")),
+            tuple((package, ", ".join(found)) for package, found in versions.items()),
+        ),
+        Table(
+            "Runs",
+            (
+                Column("run"),
+                Column("method"),
+                Column("seed"),
+                Column("to target", "seconds"),
+                Column("took", "seconds", "wall-clock time of the simulation"),
+                Column("digest"),
+            ),
+            tuple(
+                (
+                    str(run.path),
+                    run.manifest["method"],
+                    str(run.manifest["seed"]),
+                    (run.summary or {}).get("time_to_target_s"),
+                    (run.summary or {}).get("wall_s"),
+                    "not complete" if run.summary is None else run.summary["digest"][:16],
+                )
+                for run in runs
+            ),
+        ),
+    ]
+
+
+def _spread(values: Sequence[float]) -> Spread | None:
+    if not values:
+        return None
+    low, high = min(values), max(values)
+    return Spread(sum(values) / len(values), *((low, high) if high > low else (None, None)))
+
+
+def _numbers(values: Iterable[Any]) -> list[float]:
+    return [float(value) for value in values if value is not None]
+
+
+def _of(runs: Sequence[RunFigures], key: str) -> list[float]:
+    return _numbers((run.summary or {}).get(key) for run in runs)
+
+
+def _first(settings: Sequence[dict[str, Any]], tier: str) -> float | None:
+    value = settings[0][tier].get("mixing_weight") if settings else None
+    return None if value is None else float(value)
+
+
+def _least_bound(seen: Iterable[int]) -> float | None:
+    most = max(seen, default=0)
+    return None if most == 0 else most**-1.5
+
+
+def _gini(counts: Any) -> float:
+    ordered = np.sort(counts)
+    total = float(ordered.sum())
+    if total == 0:
+        return 0.0
+    places = np.arange(1, len(ordered) + 1)
+    return float((2 * (places * ordered).sum()) / (len(ordered) * total) - (len(ordered) + 1) / len(ordered))

@@ -1,0 +1,116 @@
+"""The tables of one run: the byte ledger, staleness against the theorem's bound, energy, settings and versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from async_hfl.reports.tables.settings_table import flat
+from async_hfl.reports.tables.table import Cell, Column, Table
+
+_TIERS = {"device-gateway": "device and gateway", "gateway-cloud": "gateway and cloud"}
+
+
+def byte_ledger(summary: dict[str, Any]) -> Table:
+    kinds = ("model", "gradient", "basis", "control")
+    rows: list[tuple[Cell, ...]] = []
+    for tier, ways in summary["bytes"].items():
+        for way, counts in ways.items():
+            of_kind = [counts[kind] for kind in kinds]
+            rows.append((f"{_TIERS.get(tier, tier)}, {way}", *of_kind, sum(of_kind)))
+    sums = [sum(row[place] for row in rows if isinstance(row[place], int)) for place in range(1, 6)]  # type: ignore[misc]
+    return Table(
+        "Bytes sent",
+        (Column("links"), *(Column(kind, "bytes") for kind in kinds), Column("all", "bytes")),
+        (*rows, ("all", *sums)),
+        emphasised=(len(rows),),
+    )
+
+
+def staleness_bounds(manifest: dict[str, Any], summary: dict[str, Any]) -> Table:
+    """The theorem is for a constant s: alpha <= K_c^-1.5, beta <= K_g^-1.5, gamma <= 1/L."""
+    seen, settings = summary["convergence"], manifest["settings"]
+    rows: list[tuple[Cell, ...]] = []
+    for tier, key, symbol in (("cloud", "K_c", "alpha"), ("gateway", "K_g", "beta")):
+        most, weight = seen[key], settings[tier]["mixing_weight"]
+        bound = None if most == 0 else most**-1.5
+        rows.append((f"{tier}: {key}, {symbol}", most, weight, bound, bool(seen[f"{tier}_weight_within_bound"])))
+    kind = settings["staleness"]["kind"]
+    return Table(
+        "Staleness seen and the convergence theorem",
+        (
+            Column("tier"),
+            Column("largest staleness", "count"),
+            Column("weight", "number"),
+            Column("at most", "number", "largest staleness to the power of -1.5"),
+            Column("within"),
+        ),
+        tuple(rows),
+        (
+            f"The theorem is for a constant s; here s is {kind}"
+            + (". " if kind == "constant" else ", so it does not apply as it stands. ")
+            + "It also asks for gamma <= 1/L, which is not checked.",
+        ),
+    )
+
+
+def energy_table(summary: dict[str, Any]) -> Table | None:
+    spent = summary.get("energy")
+    if not spent:
+        return None
+    parts = (("computing", "compute_j"), ("sending", "transmit_j"), ("receiving", "receive_j"), ("all", "total_j"))
+    total = max(spent["total_j"], 1e-9)
+    return Table(
+        "Energy of the devices, beyond waiting",
+        (Column("for"), Column("energy", "joules"), Column("share", "share")),
+        tuple((name, spent[key], spent[key] / total) for name, key in parts),
+        (
+            f"A device: median {spent['device_median_j'] / 1e3:,.1f} kJ, nine of ten at most "
+            f"{spent['device_90_percent_j'] / 1e3:,.1f} kJ, most {spent['device_most_j'] / 1e3:,.1f} kJ. "
+            "Estimated from the power profiles of the device types.",
+        ),
+    )
+
+
+def job_ends(summary: dict[str, Any]) -> Table:
+    meaning = {
+        "aggregated": "mixed in at its gateway",
+        "stale": "too old when it came: dropped",
+        "superseded": "a newer job took its place",
+        "device_lost": "its device failed",
+        "gateway_lost": "its gateway failed",
+        "round_closed": "came after its round had closed",
+        "warmup": "of the warm-up: knowledge only",
+        "run_ended": "under way when the run ended",
+        "refused": "not numbers: the training diverged",
+    }
+    ends = summary["job_ends"]
+    total = max(1, sum(ends.values()))
+    return Table(
+        "How jobs ended",
+        (Column("end"), Column("jobs", "count"), Column("share", "share"), Column("meaning")),
+        tuple(
+            (reason.replace("_", " "), count, count / total, meaning.get(reason, ""))
+            for reason, count in sorted(ends.items(), key=lambda pair: -pair[1])
+        ),
+    )
+
+
+def settings_tables(manifest: dict[str, Any]) -> list[Table]:
+    about = {
+        key: value
+        for key, value in manifest.items()
+        if key not in ("settings", "versions", "user_files", "metric") and value is not None
+    }
+    return [
+        Table(
+            "Settings",
+            (Column("setting"), Column("value")),
+            tuple((key, str(value)) for key, value in flat(manifest["settings"]).items()),
+        ),
+        Table("Run", (Column("what"), Column("value")), tuple((key, str(value)) for key, value in about.items())),
+        Table(
+            "Versions",
+            (Column("package"), Column("version")),
+            tuple((package, version) for package, version in manifest["versions"].items()),
+        ),
+    ]

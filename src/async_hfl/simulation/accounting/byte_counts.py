@@ -1,0 +1,125 @@
+"""Bytes sent, by link, direction and kind. Every message counts when sent."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from async_hfl.core.identifiers import DEVICE_TIER, Address
+from async_hfl.core.protocol.traffic import KINDS, Traffic
+from async_hfl.core.serialization import Plain
+
+DIRECTIONS = ("down", "up")
+_WIDTH = len(DIRECTIONS) * len(KINDS)
+_ZEROS = (0,) * _WIDTH
+
+
+class Spent(NamedTuple):
+    """Bytes that have been sent by some moment."""
+
+    total: int
+    models_up: int
+    """Models travelling towards the cloud on either tier: what the paper's figures count."""
+
+
+class ByteCounts:
+    """Counters in flat arrays, eight a link: a run of 100,000 devices keeps its books in a few megabytes.
+
+    Most devices use one link all along, so each has a row for its first; further ones are looked up in a dict."""
+
+    def __init__(self, gateways: int, devices: int) -> None:
+        self._gateways = gateways
+        self._counts = array("q", bytes(8 * _WIDTH * (gateways + devices)))
+        """A row for each gateway's link to the cloud, for each device's first link, then for further links."""
+        self._first = array("i", [-1]) * devices
+        """The gateway at the other end of a device's first link."""
+        self._further: dict[tuple[int, int], int] = {}
+        self.total = 0
+        self.models_up = 0
+        """As in `Spent`."""
+
+    def spent(self) -> Spent:
+        """What has been booked so far."""
+        return Spent(self.total, self.models_up)
+
+    def add(self, sender: Address, receiver: Address, traffic: Traffic) -> int:
+        """Book one message; returns its bytes."""
+        sender_tier, sender_number = sender
+        receiver_tier, receiver_number = receiver
+        up = sender_tier > receiver_tier
+        if up:
+            tier, lower, upper = sender_tier, sender_number, receiver_number
+        else:
+            tier, lower, upper = receiver_tier, receiver_number, sender_number
+        if tier != DEVICE_TIER:
+            place = lower * _WIDTH
+        elif self._first[lower] == upper:
+            place = (self._gateways + lower) * _WIDTH
+        else:
+            place = self._place(upper, lower)
+        if up:
+            place += len(KINDS)
+        counts = self._counts
+        model, gradient, basis, control = traffic
+        counts[place] += model
+        counts[place + 3] += control
+        if gradient:
+            counts[place + 1] += gradient
+        if basis:
+            counts[place + 2] += basis
+        size = model + gradient + basis + control
+        self.total += size
+        if up:
+            self.models_up += model
+        return size
+
+    def _place(self, gateway: int, device: int) -> int:
+        """Where a link is booked that is not the device's first so far."""
+        if self._first[device] < 0:
+            self._first[device] = gateway
+            return (self._gateways + device) * _WIDTH
+        place = self._further.get((gateway, device))
+        if place is None:
+            place = self._further[gateway, device] = len(self._counts)
+            self._counts.extend(_ZEROS)
+        return place
+
+    def links(self) -> Iterator[tuple[int, int, list[int]]]:
+        """(gateway, device or -1 for the cloud, bytes down by kind and then up by kind) of every link used."""
+        for gateway in range(self._gateways):
+            yield gateway, -1, self._row(gateway * _WIDTH)
+        for device, gateway in enumerate(self._first):
+            if gateway >= 0:
+                yield gateway, device, self._row((self._gateways + device) * _WIDTH)
+        for (gateway, device), place in self._further.items():
+            yield gateway, device, self._row(place)
+
+    def _row(self, place: int) -> list[int]:
+        return self._counts[place : place + _WIDTH].tolist()
+
+    def summary(self) -> dict[str, dict[str, dict[str, int]]]:
+        """tier -> direction -> kind -> bytes."""
+        table = {tier: {d: dict.fromkeys(KINDS, 0) for d in DIRECTIONS} for tier in ("gateway-cloud", "device-gateway")}
+        for _, device, row in self.links():
+            side = table["gateway-cloud" if device < 0 else "device-gateway"]
+            for position, size in enumerate(row):
+                side[DIRECTIONS[position // len(KINDS)]][KINDS[position % len(KINDS)]] += size
+        return table
+
+    def snapshot(self) -> Plain:
+        return {
+            "total": self.total,
+            "models_up": self.models_up,
+            "first": np.frombuffer(self._first, np.int32),
+            "further": [[gateway, device, place] for (gateway, device), place in self._further.items()],
+            "counts": np.frombuffer(self._counts, np.int64),
+        }
+
+    def restore(self, data: Plain) -> None:
+        self.total, self.models_up = data["total"], data["models_up"]
+        self._first = array("i", data["first"].tobytes())
+        self._further = {(gateway, device): place for gateway, device, place in data["further"]}
+        self._counts = array("q", data["counts"].tobytes())

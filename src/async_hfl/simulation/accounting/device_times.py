@@ -1,0 +1,67 @@
+"""Seconds that each device has spent computing, sending and receiving: what its energy is estimated from.
+
+A training that is stopped, or dies with its device, counts as long as it lasted.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import numpy as np
+
+from async_hfl.core.policies import Floats
+from async_hfl.core.serialization import Plain
+from async_hfl.network.fleet import Fleet
+
+_IDLE = -1.0
+
+
+class DeviceTimes:
+    def __init__(self, devices: int) -> None:
+        self.compute_s = array("d", bytes(8 * devices))
+        self.transmit_s = array("d", bytes(8 * devices))
+        self.receive_s = array("d", bytes(8 * devices))
+        self._began = array("d", [_IDLE]) * devices
+        """When the training under way began."""
+
+    def began(self, device: int, at: float) -> None:
+        self._began[device] = at
+
+    def stopped(self, device: int, at: float) -> None:
+        """Done, or cut short."""
+        began = self._began[device]
+        if began != _IDLE:
+            self.compute_s[device] += at - began
+            self._began[device] = _IDLE
+
+    def columns(self) -> tuple[Floats, Floats, Floats]:
+        return np.array(self.compute_s), np.array(self.transmit_s), np.array(self.receive_s)
+
+    def snapshot(self) -> Plain:
+        columns = (self.compute_s, self.transmit_s, self.receive_s, self._began)
+        return [np.frombuffer(column.tobytes(), np.float64) for column in columns]
+
+    def restore(self, data: Plain) -> None:
+        self.compute_s, self.transmit_s, self.receive_s, self._began = (
+            array("d", np.ascontiguousarray(column, np.float64).tobytes()) for column in data
+        )
+
+
+def energy(times: DeviceTimes, fleet: Fleet) -> tuple[Floats, dict[str, Any]]:
+    """Joules of each device for its work, beyond waiting; and the whole in short."""
+    compute_s, transmit_s, receive_s = times.columns()
+    joules = fleet.energy_joules(compute_s, transmit_s, receive_s)
+    middle, most_of, most = np.quantile(joules, [0.5, 0.9, 1.0]).tolist()
+    return joules, {
+        "total_j": float(joules.sum()),
+        "compute_j": float((fleet.compute_w * compute_s).sum()),
+        "transmit_j": float((fleet.transmit_w * transmit_s).sum()),
+        "receive_j": float((fleet.receive_w * receive_s).sum()),
+        "device_mean_j": float(joules.mean()),
+        "device_median_j": middle,
+        "device_90_percent_j": most_of,
+        "device_most_j": most,
+        "compute_s": float(compute_s.sum()),
+        "radio_s": float(transmit_s.sum() + receive_s.sum()),
+    }

@@ -1,0 +1,175 @@
+"""What the summary of a run says, counted while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from async_hfl.core.policies import relative_gap
+from async_hfl.core.protocol.records import (
+    AssociationRecord,
+    EpochRecord,
+    JobRecord,
+    LifecycleRecord,
+    Record,
+    SelectionRecord,
+    UploadRecord,
+)
+from async_hfl.core.serialization import plain
+from async_hfl.simulation.accounting.byte_counts import ByteCounts, Spent
+from async_hfl.simulation.simulator import Simulator
+
+HAPPENINGS = frozenset({"went_down", "came_back", "died", "slowed"})
+
+
+@plain
+@dataclass(slots=True)
+class Tally:
+    """What the summary needs, kept while the run goes on."""
+
+    ends: dict[str, int] = field(default_factory=dict)
+    happenings: dict[str, int] = field(default_factory=dict)
+    """Outages and the like that befell the network, by what it was and to whom."""
+    selections: int = 0
+    bound: int = 0
+    lone: int = 0
+    warmup_s: float = 0.0
+    warmup_bytes: int = 0
+    warmup_models_up: int = 0
+    refused_in_a_row: int = 0
+    cloud_staleness: int = 0
+    """The largest seen among what was mixed: K_c of the convergence theorem."""
+    gateway_staleness: int = 0
+    """K_g likewise."""
+    gap: float | None = None
+    """The largest gap that an association was solved to."""
+    selection_gap: float | None = None
+    """A selection likewise."""
+    last: EpochRecord | None = None
+    reached: EpochRecord | None = None
+    reached_bytes: int = 0
+    reached_models_up: int = 0
+    checkpoint_epoch: int = 0
+    checkpoint_updates: int = 0
+    wall_s: float = 0.0
+
+    def note(self, record: Record, spent: Callable[[], Spent]) -> None:
+        """Count what a node wrote; `spent` tells what was sent until then."""
+        if isinstance(record, JobRecord):
+            self.ends[record.reason] = self.ends.get(record.reason, 0) + 1
+            if record.reason == "aggregated":
+                self.refused_in_a_row = 0
+                self.gateway_staleness = max(self.gateway_staleness, record.staleness)
+            elif record.reason == "refused":
+                self.refused_in_a_row += 1
+        elif isinstance(record, SelectionRecord):
+            self.selections += 1
+            self.bound += record.bound
+            self.lone += record.lone
+            if record.gap is not None:
+                self.selection_gap = max(self.selection_gap or 0.0, record.gap)
+        elif isinstance(record, UploadRecord):
+            if record.reason == "mixed":
+                self.cloud_staleness = max(self.cloud_staleness, record.staleness)
+        elif isinstance(record, AssociationRecord):
+            if record.bound is not None:
+                self.gap = max(self.gap or 0.0, relative_gap(record.objective, record.bound))
+        elif isinstance(record, LifecycleRecord) and record.what in HAPPENINGS:
+            who = "link" if "-" in record.node else "device" if record.node.startswith("d") else "gateway"
+            name = f"{who}_{record.what}"
+            self.happenings[name] = self.happenings.get(name, 0) + 1
+        elif isinstance(record, LifecycleRecord) and record.what == "warmup_ended":
+            self.warmup_s = record.at
+            self.warmup_bytes, self.warmup_models_up = spent()
+
+    def note_epoch(self, record: EpochRecord, spent: Spent) -> None:
+        if record.target_reached and self.reached is None:
+            self.reached = record
+            self.reached_bytes, self.reached_models_up = spent
+        self.last = record
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What the summary says of a run as a whole."""
+
+    byte_counts: ByteCounts
+    first_crossing_at: float | None
+    cloud_epochs: int
+    device_updates: int
+    finished_at: float | None
+    calls: int
+    trained: int
+    wasted: int
+    largest_batch: int
+    mixing_weights: tuple[float, float]
+    """alpha and beta."""
+    constant_staleness: bool
+
+
+def whole(simulator: Simulator) -> Whole:
+    pool, cloud = simulator.pool.counts, simulator.world.cloud
+    return Whole(
+        simulator.byte_counts,
+        cloud.state.progress.first_crossing_at,
+        cloud.state.epoch,
+        simulator.updates,
+        simulator.finished_at,
+        pool.calls,
+        pool.trained,
+        pool.wasted,
+        pool.largest,
+        (cloud.config.mixing_weight, simulator.world.gateways[0].config.mixing_weight),
+        cloud.config.staleness.kind == "constant",
+    )
+
+
+def result_of(run: Whole, tally: Tally) -> dict[str, Any]:
+    """The result as the summary file holds it."""
+    last, reached = tally.last, tally.reached
+    dropped = sum(tally.ends.get(reason, 0) for reason in ("stale", "refused", "round_closed"))
+    return {
+        "target_reached": reached is not None,
+        "time_to_target_s": None if reached is None else reached.at,
+        "first_crossing_s": run.first_crossing_at,
+        "bytes_to_target": None if reached is None else tally.reached_bytes,
+        "models_uplink_bytes_to_target": None if reached is None else tally.reached_models_up,
+        "final_metric": None if last is None else last.metric,
+        "cloud_epochs": run.cloud_epochs,
+        "device_updates": run.device_updates,
+        "updates_dropped": dropped,
+        "virtual_s": run.finished_at,
+        "wall_s": tally.wall_s,
+        "job_ends": dict(sorted(tally.ends.items())),
+        "life": dict(sorted(tally.happenings.items())),
+        "bandwidth_bound_share": tally.bound / max(tally.selections, 1),
+        "lone_selections": tally.lone,
+        "largest_association_gap": tally.gap,
+        "largest_selection_gap": tally.selection_gap,
+        "convergence": _convergence(run, tally),
+        "warmup_s": tally.warmup_s,
+        "warmup_bytes": tally.warmup_bytes,
+        "warmup_models_uplink_bytes": tally.warmup_models_up,
+        "bytes_total": run.byte_counts.total,
+        "bytes": run.byte_counts.summary(),
+        "training": {
+            "calls": run.calls,
+            "trained": run.trained,
+            "wasted": run.wasted,
+            "largest_batch": run.largest_batch,
+        },
+    }
+
+
+def _convergence(run: Whole, tally: Tally) -> dict[str, Any]:
+    """What the theorem asks for (constant s): alpha <= K_c^-1.5 and beta <= K_g^-1.5. L is not checked."""
+    most_c, most_g = tally.cloud_staleness, tally.gateway_staleness
+    alpha, beta = run.mixing_weights
+    return {
+        "K_c": most_c,
+        "K_g": most_g,
+        "constant_staleness": run.constant_staleness,
+        "cloud_weight_within_bound": most_c == 0 or alpha <= most_c**-1.5,
+        "gateway_weight_within_bound": most_g == 0 or beta <= most_g**-1.5,
+    }

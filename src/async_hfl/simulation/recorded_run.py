@@ -1,0 +1,251 @@
+"""A simulated run written to a run directory: journal on, checkpoints, resumable after a kill at any moment."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from async_hfl.core.errors import RunDirectoryError, UserError
+from async_hfl.core.protocol.records import EpochRecord, JobRecord, Record
+from async_hfl.core.serialization import Plain, from_plain, to_plain
+from async_hfl.journal import checkpoint
+from async_hfl.journal.events_file import EventsWriter, truncate
+from async_hfl.journal.model_file import save_model
+from async_hfl.journal.run_directory import EpochsWriter, RunDirectory
+from async_hfl.simulation.accounting.byte_counts import Spent
+from async_hfl.simulation.accounting.device_times import energy
+from async_hfl.simulation.accounting.result import Tally, result_of, whole
+from async_hfl.simulation.simulator import Simulator
+from async_hfl.simulation.world import World
+
+EPOCHS, UPDATES_PER_DEVICE = 10, 10
+"""Between checkpoints, unless told otherwise. A checkpoint writes every device down, so that it waits for some updates
+of each keeps its cost at O(1) per update at any scale."""
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """A run makes millions of small values and hardly a cycle: looking for cycles after every 700 of them, through
+    every device of the network, would cost more than the events themselves."""
+    thresholds = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a person watching a run wants to see."""
+
+    at: float
+    epoch: int
+    metric: float
+    updates: int
+    bytes_total: int
+    updates_per_s: float
+    target_reached: bool
+    loss: float
+    bytes_models_up: int
+
+
+class Session:
+    """Implements simulation.simulator.Journal on a run directory."""
+
+    def __init__(
+        self,
+        world: World,
+        directory: RunDirectory,
+        *,
+        checkpoint_epochs: int | None = None,
+        checkpoint_updates: int = UPDATES_PER_DEVICE,
+    ) -> None:
+        """`checkpoint_epochs` None: every ten, but no sooner than after `checkpoint_updates` of each device."""
+        self.world = world
+        self.directory = directory
+        self.checkpoint_epochs = checkpoint_epochs
+        self.checkpoint_updates = checkpoint_updates
+        self.tally = Tally()
+        self._resumed = directory.checkpoint.is_file()
+        saved: dict[str, list[Plain]] = {}
+        known = ""
+        if self._resumed:
+            saved = checkpoint.load(directory.checkpoint)
+            (session,) = saved["session"]
+            truncate(directory.events, session["events_bytes"])
+            truncate(directory.epochs, session["epochs_bytes"])
+            known = session["digest"]
+            self.tally = from_plain(session["tally"])
+            if world.decision_times is not None:
+                world.decision_times.restore(session["decision_times"])
+        else:
+            # Killed before its first checkpoint: begin again.
+            directory.events.unlink(missing_ok=True)
+            directory.epochs.unlink(missing_ok=True)
+        self.events = EventsWriter(directory.events)
+        self.epochs = EpochsWriter(directory.epochs)
+        self.write_sent: Callable[..., None] = self.events.write_sent
+        self.in_room = self.events.in_room
+        self.simulator = Simulator(world, self)
+        if self._resumed:
+            if self.events.digests()[0] != known:
+                self.close()
+                raise RunDirectoryError(f"{directory.events}: changed since its checkpoint; the run cannot go on")
+            self.simulator.restore(saved)
+        self._due = False
+        self._pausing = False
+        self._pause: Callable[[], bool] | None = None
+        self._on_epoch: Callable[[Progress], None] | None = None
+        self._began = 0.0
+        self._began_updates = 0
+
+    def close(self) -> None:
+        self.events.close()
+        self.epochs.close()
+
+    # The journal -------------------------------------------------------------------------------------------------
+
+    def write(self, record: Record) -> None:
+        self.events.write(record)
+        self.tally.note(record, self.simulator.spent)
+        if self.tally.refused_in_a_row and isinstance(record, JobRecord):
+            self._check_refused()
+
+    def _check_refused(self) -> None:
+        """One device may diverge; when all of them do, going on is of no use to anybody."""
+        if self.tally.refused_in_a_row >= max(100, 5 * len(self.world.devices)):
+            raise UserError(
+                f"training diverges: the last {self.tally.refused_in_a_row} device updates held NaN or infinite "
+                "weights; lower device.learning_rate"
+            )
+
+    def epoch(self, record: EpochRecord, spent: Spent, updates: int) -> None:
+        tally = self.tally
+        self.epochs.write(
+            (
+                record.at,
+                record.epoch,
+                record.updates,
+                record.metric,
+                record.loss,
+                record.target_reached,
+                spent.total,
+                spent.models_up,
+            )
+        )
+        tally.note_epoch(record, spent)
+        if self._is_far(record.epoch, updates):
+            self._due = True
+        if self._on_epoch is not None:
+            seconds = max(time.perf_counter() - self._began, 1e-9)
+            speed = (updates - self._began_updates) / seconds
+            self._on_epoch(
+                Progress(
+                    record.at,
+                    record.epoch,
+                    record.metric,
+                    updates,
+                    spent.total,
+                    speed,
+                    record.target_reached,
+                    record.loss,
+                    spent.models_up,
+                )
+            )
+        if self._pause is not None and self._pause():
+            self._pausing = True
+            self.request_checkpoint()
+
+    def leave_room(self, epoch: int) -> bool:
+        if self._due or self._is_far(epoch, self.simulator.updates):
+            return False  # a checkpoint comes with this epoch
+        self.events.leave_room()
+        return True
+
+    # Running -----------------------------------------------------------------------------------------------------
+
+    def run(
+        self, on_epoch: Callable[[Progress], None] | None = None, pause: Callable[[], bool] | None = None
+    ) -> dict[str, Any] | None:
+        """To the end; returns the result as the summary file holds it, less what only the caller knows.
+
+        `pause` is asked after every evaluation; where it says yes, a checkpoint is saved and the answer is None.
+        """
+        self._on_epoch, self._pause = on_epoch, pause
+        self._began, self._began_updates = time.perf_counter(), self.simulator.updates
+        wall_before = self.tally.wall_s
+        if not self._resumed:
+            self.simulator.start()
+        with _seldom_collected():
+            while True:
+                self.simulator.run(stop=self._is_due)
+                self.tally.wall_s = wall_before + time.perf_counter() - self._began
+                if not self._due:
+                    break
+                self._save()
+                if self._pausing:
+                    return None
+        digest, order_digest = self.events.digests()
+        self.events.sync()
+        self.epochs.sync()
+        self.close()
+        save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)
+        if self.world.decision_times is not None:
+            self.directory.write_timings(
+                {"decisions": self.world.decision_times.summary(), "wall_s": self.tally.wall_s}
+            )
+        return {
+            **result_of(whole(self.simulator), self.tally),
+            **self._energy(),
+            "digest": digest,
+            "order_digest": order_digest,
+        }
+
+    def _energy(self) -> dict[str, Any]:
+        """The table of devices goes into a file of its own: there may be 100,000 of them."""
+        if self.world.fleet is None:
+            return {}
+        times = self.simulator.times
+        joules, short = energy(times, self.world.fleet)
+        table = np.column_stack([*times.columns(), joules])
+        self.directory.write_devices(row.tolist() for row in table)
+        return {"energy": short}
+
+    def _is_far(self, epoch: int, updates: int) -> bool:
+        """Is the last checkpoint that long ago?"""
+        epochs, updates = epoch - self.tally.checkpoint_epoch, updates - self.tally.checkpoint_updates
+        if self.checkpoint_epochs is not None:
+            return epochs >= self.checkpoint_epochs
+        return epochs >= EPOCHS and updates >= self.checkpoint_updates * len(self.world.devices)
+
+    def request_checkpoint(self) -> None:
+        """Save one before the next event, whatever the settings say."""
+        self._due = True
+
+    def _is_due(self) -> bool:
+        return self._due
+
+    def _save(self) -> None:
+        self._due = False
+        tally = self.tally
+        assert tally.last is not None
+        tally.checkpoint_epoch, tally.checkpoint_updates = tally.last.epoch, self.simulator.updates
+        session = {
+            "tally": to_plain(tally),
+            "events_bytes": self.events.sync(),
+            "digest": self.events.digests()[0],
+            "epochs_bytes": self.epochs.sync(),
+            "decision_times": None if self.world.decision_times is None else self.world.decision_times.snapshot(),
+        }
+        checkpoint.save(self.directory.checkpoint, chain([("session", session)], self.simulator.snapshot()))
+        save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)
