@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from async_hfl.core.policies import AssociationProblem, Floats, Peers, SelectionProblem
+from async_hfl.core.arrays import Floats
+from async_hfl.core.policies import AssociationProblem, Peers, SelectionProblem
 
 
 def selection_problem(

@@ -12,14 +12,9 @@ import numpy as np
 import pytest
 from decision_problems import association_problem, random_association_problem
 
+from async_hfl.core.arrays import Ints
 from async_hfl.core.errors import DataError, SolverError
-from async_hfl.core.policies import (
-    Association,
-    AssociationPolicy,
-    AssociationProblem,
-    Ints,
-    association_objective,
-)
+from async_hfl.core.policies import Association, AssociationPolicy, AssociationProblem, association_objective
 from async_hfl.core.serialization import from_plain, to_plain
 from async_hfl.decisions.association.balanced_utility import BalancedUtility
 from async_hfl.decisions.association.even import Even

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from decision_problems import selection_problem
 
-from async_hfl.core.policies import Floats, Peers, SelectionProblem
+from async_hfl.core.arrays import Floats
+from async_hfl.core.policies import Peers, SelectionProblem
 from async_hfl.decisions.selection.capacity_fill import Room, weighted_order
 from async_hfl.decisions.selection.divfl import DivFl, distances, greedy
 from async_hfl.decisions.selection.high_loss import HighLoss

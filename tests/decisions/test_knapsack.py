@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.core.policies import Floats
 from async_hfl.decisions.solvers.knapsack import Packing, fits, knapsack
 
 KINDS = ("uniform", "integers", "decimals", "same density", "same weight", "same value", "mixed sign", "zero weight")

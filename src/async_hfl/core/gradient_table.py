@@ -28,9 +28,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.device_vector import DeviceVector, HereVector, here
 from async_hfl.core.maths.projection import Gradient, GradientProjection
-from async_hfl.core.policies import Bools, Floats, Ints
 from async_hfl.core.serialization import plain
 from async_hfl.core.weights import frozen
 

@@ -11,13 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from async_hfl.core.arrays import Bools, Float32s, Floats, Ints
 from async_hfl.core.serialization import plain, quick
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Need = Literal["utility", "gradients", "peers"]
 """What a policy must be given beyond the cheap columns. Without utility or gradients the nodes keep no gradients at
 all; peers are the columns of the devices that are associated and no candidates now."""
@@ -57,7 +54,7 @@ class SelectionProblem:
     gateway_epoch: int
     at: float
     seed: int
-    gradients: npt.NDArray[np.float32] | None = None
+    gradients: Float32s | None = None
     """Latest gradients, only for a policy that needs them; a row means nothing where it is not known."""
     memory: Mapping[str, Any] = field(default_factory=dict)
     gradient_known: Bools | None = None
@@ -80,7 +77,7 @@ class Peers:
     round_latency: Floats
     loss: Floats
     """NaN where never heard."""
-    gradients: npt.NDArray[np.float32] | None = None
+    gradients: Float32s | None = None
     """Those that are known, for a policy that needs gradients: not parallel to the columns above."""
 
 

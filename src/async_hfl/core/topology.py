@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.errors import DataError
-from async_hfl.core.policies import Bools, Floats, Ints
 from async_hfl.core.serialization import plain
 
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.device_vector import here
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId, UploadId
-from async_hfl.core.policies import Floats
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.records import JobRecord, UploadRecord
 from async_hfl.core.weights import Weights

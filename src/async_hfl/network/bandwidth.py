@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import SettingsError
-from async_hfl.core.policies import Floats
 from async_hfl.core.topology import FeasibleLinks, nearest_load
 
 TIGHT = 0.5

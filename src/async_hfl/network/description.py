@@ -7,8 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
-from async_hfl.core.policies import Floats
 from async_hfl.core.serialization import Plain
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.network.positions import Positions

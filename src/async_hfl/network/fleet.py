@@ -21,8 +21,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError, SettingsError
-from async_hfl.core.policies import Floats
 from async_hfl.core.randomness import stream
 
 Board = Literal["rpi4", "rpi400"]

@@ -12,8 +12,8 @@ from typing import final
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.core.policies import Floats
 from async_hfl.core.topology import FeasibleLinks
 
 

@@ -7,8 +7,8 @@ from importlib import resources
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
-from async_hfl.core.policies import Floats
 
 
 def table(name: str, shape: tuple[int, int], columns: Sequence[int] | None = None, header: int = 0) -> Floats:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
-from async_hfl.core.policies import Floats
 
 
 @dataclass(frozen=True, slots=True)

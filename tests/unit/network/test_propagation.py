@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError, SettingsError
-from async_hfl.core.policies import Floats
 from async_hfl.network.radio.propagation.hybrid_buildings import Indoors, path_loss, straight_line
 from async_hfl.network.radio.propagation.indoors import Building, Rooms
 from async_hfl.network.radio.propagation.itu_1411 import over_rooftops

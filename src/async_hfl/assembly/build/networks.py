@@ -10,8 +10,8 @@ from pathlib import Path
 from async_hfl.assembly.build.fleet import build_fleet
 from async_hfl.assembly.settings.network_kinds import BY_RADIO, DEPLOYED, READ_BY, network_kind
 from async_hfl.assembly.settings.schema import Settings
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import SettingsError
-from async_hfl.core.policies import Floats
 from async_hfl.network.delays.noisy import NoiseSpread, NoisyDelays
 from async_hfl.network.description import NetworkDescription, SharedAir
 from async_hfl.network.files.delays import DelayMatrix

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from async_hfl.assembly.settings.schema import Settings
+from async_hfl.core.arrays import Ints
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.maths.projection import CountSketch
 from async_hfl.core.maths.staleness import StalenessDiscount
 from async_hfl.core.maths.targets import Target
-from async_hfl.core.policies import AssociationPolicy, Ints, SelectionPolicy, needs_gradients
+from async_hfl.core.policies import AssociationPolicy, SelectionPolicy, needs_gradients
 from async_hfl.core.randomness import stream_seed
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights

@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
-from async_hfl.core.policies import AssociationProblem, Floats
+from async_hfl.core.policies import AssociationProblem
 
 _MOST_SHOWN = 60
 

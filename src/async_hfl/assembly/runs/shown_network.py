@@ -11,8 +11,8 @@ import numpy as np
 
 from async_hfl.assembly.build.networks import build_network
 from async_hfl.assembly.settings.loading import available, compose, settings_from
+from async_hfl.core.arrays import Ints
 from async_hfl.core.errors import SettingsError
-from async_hfl.core.policies import Ints
 from async_hfl.network.description import NetworkDescription
 
 PAPER_MODEL_BYTES = 600_000

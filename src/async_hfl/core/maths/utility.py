@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.policies import Floats
+from async_hfl.core.arrays import Floats
 
 UtilityScale = Literal["minmax", "rank"]
 

@@ -22,7 +22,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from async_hfl.core.policies import Association, AssociationProblem, Ints, Need, association_objective
+from async_hfl.core.arrays import Ints
+from async_hfl.core.policies import Association, AssociationProblem, Need, association_objective
 from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem
 from async_hfl.decisions.solvers.assignment_solver import solve_assignment
 

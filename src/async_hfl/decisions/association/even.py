@@ -17,7 +17,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from async_hfl.core.policies import Association, AssociationProblem, Bools, Need, association_objective
+from async_hfl.core.arrays import Bools
+from async_hfl.core.policies import Association, AssociationProblem, Need, association_objective
 from async_hfl.core.topology import near_best
 from async_hfl.decisions.association.balanced_utility import utility_balance
 from async_hfl.decisions.solvers.assignment_solver import solve_assignment

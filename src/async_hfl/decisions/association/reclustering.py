@@ -24,7 +24,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from async_hfl.core.policies import Association, AssociationProblem, Floats, Ints, Need, association_objective
+from async_hfl.core.arrays import Floats, Ints
+from async_hfl.core.policies import Association, AssociationProblem, Need, association_objective
 from async_hfl.core.randomness import stream
 from async_hfl.decisions.solvers.transport import transported
 

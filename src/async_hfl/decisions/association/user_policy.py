@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from async_hfl.core.policies import Association, AssociationProblem, Ints, Need, association_objective
+from async_hfl.core.arrays import Ints
+from async_hfl.core.policies import Association, AssociationProblem, Need, association_objective
 from async_hfl.decisions.user_function import Asked, declared_needs
 
 _WHAT = "the gateway number of each device, -1 for none"

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from async_hfl.core.policies import Floats, SelectionProblem
+from async_hfl.core.arrays import Floats
+from async_hfl.core.policies import SelectionProblem
 from async_hfl.core.randomness import keyed_uniform
 
 _ROUNDING = 1e-9

@@ -24,7 +24,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.policies import Floats, Ints, Need, Selection, SelectionProblem
+from async_hfl.core.arrays import Floats, Ints
+from async_hfl.core.policies import Need, Selection, SelectionProblem
 from async_hfl.decisions.selection.capacity_fill import Room, devices, fill, ranked
 
 _BLOCK = 65_536

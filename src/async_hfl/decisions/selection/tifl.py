@@ -28,7 +28,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from async_hfl.core.policies import Bools, Floats, Ints, Need, Selection, SelectionProblem
+from async_hfl.core.arrays import Bools, Floats, Ints
+from async_hfl.core.policies import Need, Selection, SelectionProblem
 from async_hfl.core.randomness import keyed_uniform
 from async_hfl.decisions.selection.capacity_fill import Room, devices, fill, ranked, uniform_draws, weighted_order
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from async_hfl.core.policies import Floats, Need, Selection, SelectionProblem
+from async_hfl.core.arrays import Floats
+from async_hfl.core.policies import Need, Selection, SelectionProblem
 from async_hfl.decisions.solvers.knapsack import knapsack
 
 _NOBODY = Selection((), 0.0, 0.0)

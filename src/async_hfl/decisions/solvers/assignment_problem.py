@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from async_hfl.core.policies import Bools, Floats, Ints
+from async_hfl.core.arrays import Bools, Floats, Ints
 
 _STEPS = 60
 _WORTH_CUTTING = 1e-4

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from async_hfl.core.arrays import Ints
 from async_hfl.core.errors import SolverError
-from async_hfl.core.policies import Ints
 from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem, clipped
 from async_hfl.decisions.solvers.exchanges import improve
 from async_hfl.decisions.solvers.prices import Priced, priced

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from async_hfl.core.policies import Floats
+from async_hfl.core.arrays import Floats
 from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem
 from async_hfl.decisions.solvers.assignment_solver import AssignmentSolution, solve_assignment, tightened
 from async_hfl.decisions.solvers.highs import solve_integer

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from async_hfl.core.policies import Floats, Ints
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.randomness import scramble
 from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.errors import SolverError
-from async_hfl.core.policies import Bools, Floats, Ints
 
 _SIMPLEX_ENTRIES = 20_000
 """Up to so many matrix entries the dual simplex is quicker; beyond, the interior point method by far (10,000 devices

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.core.policies import Floats, Ints
 
 _HALVES = (10, 12)
 """Items in each enumerated half, the second only where the first leaves a gap: 2^12 subsets take 0.3 ms to sort."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from async_hfl.core.policies import Floats
+from async_hfl.core.arrays import Floats
 from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem, Prices, price_bound
 
 _TEMPERATURES = (0.1, 0.03, 0.01, 0.003, 0.001)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.errors import SolverError
-from async_hfl.core.policies import Bools, Floats, Ints
 from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem, Prices, price_bound
 from async_hfl.decisions.solvers.highs import LinearProgramme, LinearSolution, LinearSolver
 

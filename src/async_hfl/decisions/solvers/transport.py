@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.errors import SolverError
-from async_hfl.core.policies import Floats, Ints
 from async_hfl.decisions.solvers.highs import LinearProgramme, solve_linear
 
 _PROGRAMMES = 25_000

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from async_hfl.core.policies import Floats
+from async_hfl.core.arrays import Floats
 from async_hfl.experiments.comparison.report import Report, narrow
 from async_hfl.experiments.paper import published, testbed
 from async_hfl.experiments.paper.deployed import clients, clock_of, deployed_run

@@ -12,8 +12,8 @@ from typing import final
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import SettingsError
-from async_hfl.core.policies import Floats
 from async_hfl.core.randomness import UInt64s, scramble, scramble_many, stream_seed
 from async_hfl.core.serialization import Plain
 

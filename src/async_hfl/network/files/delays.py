@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
-from async_hfl.core.policies import Floats
 from async_hfl.network.files.cells import csv_lines, is_number, number
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
-from async_hfl.core.policies import Floats
 from async_hfl.network.files.cells import Line, csv_lines, nearest
 from async_hfl.network.positions import MapFrame
 from async_hfl.network.radio.places import Places

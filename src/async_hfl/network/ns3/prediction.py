@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from async_hfl.core.policies import Floats
+from async_hfl.core.arrays import Floats
 from async_hfl.network.delays.noise import TRANSFER_SIGMA, NoiseFactors
 from async_hfl.network.ns3.grid import STAGGER_S, WifiCase, WifiTimes
 from async_hfl.network.radio.medium import SharedMedium

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from async_hfl.core.policies import Floats
+from async_hfl.core.arrays import Floats
 from async_hfl.network.radio.links import Air, Goodput
 from async_hfl.network.radio.places import Places
 from async_hfl.network.radio.propagation.hybrid_buildings import path_loss, straight_line

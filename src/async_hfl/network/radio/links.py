@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.errors import SettingsError
-from async_hfl.core.policies import Floats, Ints
 from async_hfl.core.randomness import keyed_uniform, stream_seed
 from async_hfl.network.radio.places import Places
 from async_hfl.network.radio.spatial_index import GatewayGrid

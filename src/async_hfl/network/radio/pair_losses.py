@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
-from async_hfl.core.policies import Floats
 from async_hfl.network.radio.propagation.hybrid_buildings import path_loss, straight_line
 from async_hfl.network.radio.propagation.surroundings import Surroundings
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.errors import DataError
-from async_hfl.core.policies import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,8 +13,8 @@ from typing import final
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.core.policies import Floats, Ints
 
 _GATEWAYS_PER_CELL = 2
 _MOST_CELLS_A_SIDE = 4096

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.core.policies import Floats, Ints
 
 REACHED = 0.5
 """What being reached is worth; the rest is for the rate."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from async_hfl.core.policies import Ints
+from async_hfl.core.arrays import Ints
 
 
 def distinct_gateways(devices: int, gateways: int, links: int, random: np.random.Generator) -> Ints:

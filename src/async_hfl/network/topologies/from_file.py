@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
-from async_hfl.core.policies import Floats
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.files.cells import csv_lines, is_number, read_text
 from async_hfl.network.files.delays import DelayMatrix, delay_matrix

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
-from async_hfl.core.policies import Floats
 
 
 def estimated_gateways(

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.errors import SettingsError
-from async_hfl.core.policies import Floats, Ints
 from async_hfl.core.randomness import stream
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.positions import Positions

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.errors import DataError, SettingsError
-from async_hfl.core.policies import Floats, Ints
 from async_hfl.core.topology import feasible_links
 from async_hfl.network.delays.rates import RateDelays
 from async_hfl.network.description import NetworkDescription

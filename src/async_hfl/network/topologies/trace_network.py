@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
-from async_hfl.core.policies import Floats
 from async_hfl.core.randomness import stream_seed
 from async_hfl.core.topology import feasible_links
 from async_hfl.network.delays.recorded import Past, Replay, TraceDelays

@@ -14,7 +14,8 @@ from math import isnan
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.policies import Association, AssociationProblem, Floats, Ints
+from async_hfl.core.arrays import Floats, Ints
+from async_hfl.core.policies import Association, AssociationProblem
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.randomness import scramble
 from async_hfl.core.topology import FeasibleLinks, check_association, near_best

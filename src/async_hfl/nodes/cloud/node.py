@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from async_hfl.core.arrays import Ints
 from async_hfl.core.identifiers import GATEWAY_TIER, gateway_address
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.maths.projection import PcaProjection
-from async_hfl.core.policies import Ints
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Effect, Evaluate, Send, SetTimer, Solve, Stop, Write
 from async_hfl.core.protocol.events import (

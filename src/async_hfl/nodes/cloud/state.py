@@ -8,11 +8,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.maths.projection import CountSketch, PcaProjection
 from async_hfl.core.maths.targets import TargetProgress
-from async_hfl.core.policies import Floats, Ints
 from async_hfl.core.protocol.messages import Lease, Outcome
 from async_hfl.core.serialization import plain
 from async_hfl.core.topology import FeasibleLinks

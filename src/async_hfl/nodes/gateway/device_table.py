@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.maths.latency import averaged
 from async_hfl.core.maths.projection import CountSketch, PcaProjection
-from async_hfl.core.policies import Floats, Ints
 from async_hfl.core.protocol.messages import DeviceKnowledge, Gradient, Lease
 from async_hfl.core.serialization import plain
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from async_hfl.core.policies import Floats, Ints
+from async_hfl.core.arrays import Floats, Ints
 
 _ROUNDING = 1e-9
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.errors import InvariantViolation, PolicyError
 from async_hfl.core.gradient_table import Gradients
 from async_hfl.core.identifiers import JobId, device_address
 from async_hfl.core.maths.latency import data_rate, patience
 from async_hfl.core.maths.projection import PcaProjection
 from async_hfl.core.maths.utility import scaled
-from async_hfl.core.policies import Bools, Floats, Ints, Peers, Selection, SelectionProblem, needs_gradients
+from async_hfl.core.policies import Peers, Selection, SelectionProblem, needs_gradients
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Send, SetTimer, Write
 from async_hfl.core.protocol.records import SelectionRecord

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.maths.targets import Direction, Target, TargetProgress
-from async_hfl.core.policies import Floats, Ints
 from async_hfl.journal.run_directory import RunDirectory
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.errors import RunDirectoryError
 from async_hfl.core.maths.targets import Direction
-from async_hfl.core.policies import Floats, Ints
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.data.curves import AXES, Curve, reached, read_curve, thinned
 from async_hfl.reports.data.journal_columns import read_columns

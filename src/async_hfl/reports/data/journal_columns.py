@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from async_hfl.core.policies import Floats, Ints
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.journal.events_file import read_events
 from async_hfl.journal.run_directory import RunDirectory
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from async_hfl.core.policies import Floats, Ints
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.randomness import stream
 from async_hfl.core.topology import nearest_gateway
 from async_hfl.network.description import NetworkDescription

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from async_hfl.core.policies import Floats, Ints
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.reports.data.curves import AXES, Curve, thinned
 from async_hfl.reports.data.journal_columns import Columns
 from async_hfl.reports.figures.delays import longer_than

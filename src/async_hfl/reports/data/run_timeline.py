@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from async_hfl.core.policies import Ints
+from async_hfl.core.arrays import Ints
 from async_hfl.reports.data.journal_columns import Columns, Jobs
 
 MOST_JOBS = 3600

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from async_hfl.core.policies import Floats
+from async_hfl.core.arrays import Floats
 from async_hfl.reports.data.network_view import NetworkView
 from async_hfl.reports.figures.map_colours import GRID, INK, SOFT
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import UserError
-from async_hfl.core.policies import Floats
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.data.group_data import RunFigures, read_run
 from async_hfl.reports.pages.experiment_page import Figure, RunGroup

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from async_hfl.core.policies import Floats, Ints
+from async_hfl.core.arrays import Floats, Ints
 
 INK, SOFT, GRID = "#22303C", "#5F6B76", "#C9D4DC"
 AROUND, LAND = "#E8ECEF", "#FBFAF6"

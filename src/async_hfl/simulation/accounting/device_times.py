@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from async_hfl.core.policies import Floats
+from async_hfl.core.arrays import Floats
 from async_hfl.core.serialization import Plain
 from async_hfl.network.fleet import Fleet
 

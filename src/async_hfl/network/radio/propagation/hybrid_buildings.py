@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
-from async_hfl.core.policies import Floats
 from async_hfl.network.radio.propagation.indoors import Building, Rooms, floor_gain, outer_walls, within_building
 from async_hfl.network.radio.propagation.itu_1411 import line_of_sight, over_rooftops
 from async_hfl.network.radio.propagation.kun_2600 import kun_2600

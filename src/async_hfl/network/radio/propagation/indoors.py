@@ -11,8 +11,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.errors import DataError, SettingsError
-from async_hfl.core.policies import Floats, Ints
 from async_hfl.network.radio.propagation.surroundings import Surroundings
 
 OuterWall = Literal["wood", "concrete-with-windows", "concrete-without-windows", "stone-blocks"]

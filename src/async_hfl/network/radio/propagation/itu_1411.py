@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from async_hfl.core.policies import Floats
+from async_hfl.core.arrays import Floats
 from async_hfl.network.radio.propagation.surroundings import Surroundings
 
 _HIGH_FREQUENCY_MHZ = 2000.0

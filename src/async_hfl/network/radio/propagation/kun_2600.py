@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from async_hfl.core.policies import Floats
+from async_hfl.core.arrays import Floats
 
 
 def kun_2600(distance_m: Floats) -> Floats:

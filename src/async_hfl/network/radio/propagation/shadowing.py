@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from async_hfl.core.policies import Floats
+from async_hfl.core.arrays import Floats
 from async_hfl.network.radio.propagation.indoors import Rooms
 from async_hfl.network.radio.propagation.surroundings import Surroundings
 

@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import SettingsError
-from async_hfl.core.policies import Floats
 from async_hfl.network.radio.wifi.airtime import PLAIN_SEGMENTS, SLOT_S, Segments, exchange_s, frames_together
 from async_hfl.network.radio.wifi.contention import contention
 from async_hfl.network.radio.wifi.error_rate import frame_success

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import SettingsError
-from async_hfl.core.policies import Floats
 from async_hfl.network.radio.wifi.modes import Width
 
 _THERMAL_DBM_PER_HZ = 10.0 * math.log10(1.3803e-23 * 290.0 * 1e3)
