@@ -166,7 +166,7 @@ def audit(cloud: Path, gateways: Sequence[Path], devices: Iterable[Path], dead: 
             job_ends[job] = fields["reason"]
     node = reliable_node(cloud).node
     assert isinstance(node, CloudNode)
-    gone = {owner for owner, account in node.state.accounts.items() if account.lost}
+    gone = {owner for owner, ledger in node.state.ledgers.items() if ledger.lost}
     found.lost = {job for job in found.acknowledged - found.decided - found.late if job[:2] in gone}
     found.doubled |= found.late & found.decided
     for state in devices:

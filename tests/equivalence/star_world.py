@@ -17,7 +17,7 @@ from async_hfl.core.weights import Layout, frozen
 from async_hfl.decisions.association.random import RandomAssociation
 from async_hfl.decisions.selection.random import RandomSelection
 from async_hfl.nodes.cloud.aggregation.mix import MixUploads
-from async_hfl.nodes.cloud.aggregation.protocol import CloudAggregation
+from async_hfl.nodes.cloud.aggregation.rule import CloudAggregation
 from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.nodes.config import CloudConfig, GatewayConfig
 from async_hfl.nodes.device import DeviceNode
@@ -140,7 +140,7 @@ def run_star(
         every_device=True,
         switching_cost=0.0,
         utility_scale="mean",
-        link_stretch=float("inf"),
+        max_latency_ratio=float("inf"),
         bandwidth=(1e9,) * gateways,
         model_bytes=learner.model_bytes,
         gradient="none",

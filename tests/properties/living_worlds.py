@@ -78,7 +78,7 @@ def living_simulator(plan: LivingPlan) -> tuple[Simulator, Memory]:
     air = SharedAir((1.0, 0.95, 0.9), 0.02) if plan.contended else None
     delays = world.delays
     if plan.noisy:
-        links = world.cloud.registry.links
+        links = world.cloud.links
         delays = NoisyDelays.around(delays, links, NoiseSpread(0.3, 0.2, 0.1), plan.run.seed)
     journal = Memory()
     world = replace(world, model_bytes=MODEL_BYTES, delays=delays, air=air, life=plan.life)

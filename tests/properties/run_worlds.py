@@ -243,7 +243,7 @@ def _rules(plan: Plan, bandwidth: float, learner: StubLearner) -> tuple[GatewayC
         every_device=True,
         switching_cost=0.0,
         utility_scale="mean",
-        link_stretch=float("inf"),
+        max_latency_ratio=float("inf"),
         bandwidth=(bandwidth,) * plan.gateways,
         model_bytes=learner.model_bytes,
         gradient=plan.gradient,  # type: ignore[arg-type]

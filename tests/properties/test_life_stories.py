@@ -113,7 +113,7 @@ def test_a_gateway_that_dies_leaves_its_jobs_ended_and_its_devices_to_others() -
     lost = jobs(journal, "gateway_lost")
     assert lost
     assert {(j.at, j.job.gateway) for j in lost} == {(90.0, 0)}
-    links, gateway_of = network_of(RUN).links, simulator.world.cloud.state.directory.gateway_of
+    links, gateway_of = network_of(RUN).links, simulator.world.cloud.state.association.gateway_of
     reach = {d for d in range(RUN.devices) if set(links.link_gateway[links.of(d)].tolist()) != {0}}
     assert reach
     assert all(gateway_of[device] != 0 for device in reach)

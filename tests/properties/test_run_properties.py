@@ -196,7 +196,7 @@ def test_association_keeps_to_feasible_links(plan: Plan) -> None:
     moved = [move for record in journal.of(AssociationRecord) for move in record.moved]
     assert moved
     assert all(gateway == -1 or (device, gateway) in pairs for device, gateway in moved)
-    assert gateway_of == dict(enumerate(simulator.world.cloud.state.directory.gateway_of.tolist()))
+    assert gateway_of == dict(enumerate(simulator.world.cloud.state.association.gateway_of.tolist()))
     versions = [record.version for record in journal.of(AssociationRecord)]
     assert versions == sorted(set(versions))
     for record in journal.of(SentRecord):

@@ -43,7 +43,7 @@ def test_an_upload_says_which_jobs_it_holds_and_the_next_job_tells_the_device() 
     stage.deliver("d0", m.Train, at=111)  # sent before the upload
     assert unsettled(stage, "d0") == ["g0.1.1"]
     stage.exchanges("g0", at=120)
-    assert 1 in stage.cloud.state.accounts[0, 1].decided
+    assert 1 in stage.cloud.state.ledgers[0, 1].decided
     stage.deliver("d1", m.Train, at=130)
     assert unsettled(stage, "d1") == []
 

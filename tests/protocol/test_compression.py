@@ -45,7 +45,7 @@ def warmed_up(kind: str, **cloud: Any) -> Stage:
 @pytest.mark.parametrize("kind", ["last", "update"])
 def test_the_basis_is_fitted_to_the_warm_up_and_goes_to_every_gateway_once(kind: str) -> None:
     stage = warmed_up(kind)
-    directory = stage.cloud.state.directory
+    directory = stage.cloud.state.association
     assert isinstance(directory.projection, PcaProjection)
     np.testing.assert_allclose(directory.projection.components, [[0.5**0.5, 0.5**0.5]], rtol=1e-6)
     # Along (1, 1) / sqrt 2 the gradients are sqrt 2, 2 sqrt 2, - sqrt 2.
@@ -85,7 +85,7 @@ def test_a_device_that_sends_gradients_is_given_the_basis_with_its_next_job_and_
     # The cloud hears of it, so that another gateway need not send it again.
     stage.returns("d1", (0, 0), at=110, gradient=vector(1, 0))
     stage.deliver("cloud", m.Upload, at=120)
-    assert stage.cloud.state.directory.has_basis.tolist() == [True, True, False]
+    assert stage.cloud.state.association.has_basis.tolist() == [True, True, False]
 
 
 def test_gradients_that_the_gateway_computes_need_no_basis_on_the_device() -> None:
@@ -116,7 +116,7 @@ def test_a_late_answer_to_the_warm_up_is_projected_by_whoever_has_the_basis() ->
     stage = warmed_up("last")
     late = m.DeviceKnowledge(2, 80.0, True, 10, 0.5, 0.3, vector(0.0, 2.0))
     stage.happens("cloud", Received(65.0, gateway_address(1), m.Report(1, 99, (late,))))
-    gradients = stage.cloud.state.directory.gradients
+    gradients = stage.cloud.state.association.gradients
     assert gradients is not None
     np.testing.assert_allclose(gradients.gradient(2), [2**0.5], rtol=1e-6)
 
@@ -135,8 +135,8 @@ def test_a_sketch_needs_no_warm_up_and_no_basis() -> None:
     stage.returns("d1", (0, 0), at=110)
     upload = stage.deliver("cloud", m.Upload, at=120)
     assert traffic(upload, 1000).gradient == 2 * 4
-    assert stage.cloud.state.directory.gradients is not None
-    assert stage.cloud.state.directory.gradients.known.tolist() == [True, True, False]
+    assert stage.cloud.state.association.gradients is not None
+    assert stage.cloud.state.association.gradients.known.tolist() == [True, True, False]
 
 
 def test_a_device_with_a_sketch_sends_its_gradient_compressed_from_the_first_job_on() -> None:

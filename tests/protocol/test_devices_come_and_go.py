@@ -153,8 +153,8 @@ def test_any_answer_to_a_probe_is_heard() -> None:
     # News that overtake each other: the newer counts.
     stage.deliver("cloud", m.Report, at=700, newest=True)
     stage.deliver("cloud", m.Report, at=701)
-    link = stage.cloud.registry.links.find(0, 0)
-    assert stage.cloud.state.directory.usable[link]
+    link = stage.cloud.links.find(0, 0)
+    assert stage.cloud.state.association.usable[link]
 
 
 def test_the_late_update_of_a_device_given_up_is_welcome() -> None:

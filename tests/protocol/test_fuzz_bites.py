@@ -151,7 +151,7 @@ BREAKAGES = {
         "mix",
         "nodes/cloud_joining.py",
         "    state.suspended.pop(gateway, None)\n    accounts.find(node, gateway, member.incarnation, at)\n",
-        "    state.suspended.pop(gateway, None)\n    node.state.accounts.pop((gateway, member.incarnation), None)\n",
+        "    state.suspended.pop(gateway, None)\n    node.state.ledgers.pop((gateway, member.incarnation), None)\n",
     ),
     "count twice what a gateway brings that was held for lost": (
         "mix",

@@ -208,7 +208,7 @@ def test_what_a_gateway_gives_back_after_it_was_declared_lost_is_void() -> None:
     # The cloud had taken the right back itself and given it to g1: there is nothing left to hand on.
     stage.deliver("cloud", m.LeaseReleased, at=180)
     assert stage.waiting("g1", m.LeaseGranted) == []
-    assert stage.cloud.state.directory.holder.tolist() == [1, 1, 1]
+    assert stage.cloud.state.association.holder.tolist() == [1, 1, 1]
 
 
 def test_a_gateway_back_in_time_goes_on_as_if_nothing_had_happened() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -35,23 +35,19 @@ from async_hfl.core.topology import no_links
 from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
 from async_hfl.nodes.cloud.aggregation.mix import MixUploads
 from async_hfl.nodes.cloud.node import CloudNode
+from async_hfl.nodes.config import MembershipRules
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway.aggregation.mix import MixOnArrival
 from async_hfl.nodes.gateway.node import GatewayNode
 
-LIVING = {
-    "gateways": 0,
-    "bandwidth": (1e15,),
-    "start_devices": 2,
-    "start_gateways": 2,
-    "start_patience": 30.0,
-    "gateway_patience": 10.0,
-    "association_patience": 0.5,
-}
+DEPLOYED = {"gateways": 0, "bandwidth": (1e15,), "association_patience": 0.5}
+MEMBERSHIP = MembershipRules(start_devices=2, start_gateways=2, start_patience=30.0, gateway_patience=10.0)
 
 
 def new_cloud(**config: Any) -> CloudNode:
-    made = replace(CLOUD_RULES, **{**LIVING, **config})
+    names = {field.name for field in fields(MembershipRules)}
+    membership = replace(MEMBERSHIP, **{name: config.pop(name) for name in names & config.keys()})
+    made = replace(CLOUD_RULES, membership=membership, **(DEPLOYED | config))
     return CloudNode(made, no_links(), np.zeros(0, np.int64), vector(0.0, 0.0), MixUploads(), revisits=True)
 
 
@@ -91,7 +87,7 @@ def test_it_begins_when_enough_are_there() -> None:
     (solve,) = [effect for effect in effects if isinstance(effect, Solve)]
     assert solve.problem.link_device.tolist() == [0, 1]
     assert solve.problem.bandwidth.tolist() == [1e15, 1e15]
-    assert cloud.state.directory.samples.tolist() == [10, 11]
+    assert cloud.state.association.samples.tolist() == [10, 11]
 
 
 def test_after_the_patience_it_begins_with_whoever_is_there() -> None:
@@ -120,12 +116,12 @@ def test_a_link_works_from_the_moment_its_gateway_has_heard_the_device() -> None
     says(cloud, 0, m.Hello(5), 1.0)
     cloud.handle(DeviceJoined(2.0, 0, 0, 10, 2.0))
     assert cloud.state.phase == "new"
-    assert not cloud.state.directory.usable.any()
+    assert not cloud.state.association.usable.any()
     says(cloud, 0, m.Report(5, 1, heard=(0,)), 3.0)
-    assert cloud.state.directory.usable.all()
+    assert cloud.state.association.usable.all()
     # A new incarnation knows no device until it joins again.
     says(cloud, 0, m.Hello(99), 4.0)
-    assert not cloud.state.directory.usable.any()
+    assert not cloud.state.association.usable.any()
 
 
 # Who comes later ---------------------------------------------------------------------------------------------------
@@ -163,7 +159,7 @@ def test_who_joins_while_an_association_is_solved_is_in_the_next() -> None:
     effects = cloud.handle(TimerFired(50.5, "association"))
     joins(cloud, 3, 0, 50.6)
     solved(cloud, effects, [0, 0, 1], 50.7)  # knows nothing of device 3
-    assert cloud.state.directory.gateway_of.tolist() == [0, 0, 1, -1]
+    assert cloud.state.association.gateway_of.tolist() == [0, 0, 1, -1]
     effects = cloud.handle(TimerFired(51.1, "association"))
     (solve,) = [effect for effect in effects if isinstance(effect, Solve)]
     assert len(solve.problem.learning_utility) == 4
@@ -174,16 +170,16 @@ def test_joining_again_keeps_what_was_measured() -> None:
     known = m.DeviceKnowledge(0, 7.5, True, 99, 0.4, 0.2)
     says(cloud, 0, m.LeaseReleased(m.Lease(0, 1, 1), known, False), 10.0)
     cloud.handle(DeviceJoined(20.0, 0, 0, 10, 2.0))
-    link = cloud.registry.links.find(0, 0)
-    assert cloud.state.directory.latency[link] == 7.5
-    assert cloud.state.directory.samples[0] == 99
+    link = cloud.links.find(0, 0)
+    assert cloud.state.association.latency[link] == 7.5
+    assert cloud.state.association.samples[0] == 99
 
 
 def test_links_stay_with_their_devices_when_others_are_put_between() -> None:
     cloud = running_cloud()
     says(cloud, 0, m.Report(5, 9000, lost=(1,)), 5.0)
     joins(cloud, 0, 1, 6.0, latency=9.0)  # sorts before the links of device 1
-    links, directory = cloud.registry.links, cloud.state.directory
+    links, directory = cloud.links, cloud.state.association
     assert list(zip(links.link_device.tolist(), links.link_gateway.tolist(), strict=True)) == [(0, 0), (0, 1), (1, 0)]
     assert directory.usable.tolist() == [True, True, False]
     assert directory.latency.tolist() == [2.0, 9.0, 2.0]
@@ -197,7 +193,7 @@ def test_what_joined_survives_a_restart() -> None:
     joins(cloud, 2, 1, 50.0)
     again = new_cloud()
     again.restore(cloud.snapshot())
-    assert again.registry.links.find(2, 1) >= 0
+    assert again.links.find(2, 1) >= 0
     here, there = (str(node.handle(TimerFired(50.5, "association"))) for node in (cloud, again))
     assert here == there
 
@@ -205,9 +201,9 @@ def test_what_joined_survives_a_restart() -> None:
 def test_the_bandwidth_is_a_share_of_the_demand_that_was_seen() -> None:
     cloud = running_cloud(bandwidth_share=0.5)
     # Two devices of 1000 bytes in 2 s each at the first gateway; no link to the second, which takes no part.
-    assert cloud.state.directory.bandwidth == pytest.approx(0.5 * 2 * 1000 / 2)
+    assert cloud.state.association.bandwidth == pytest.approx(0.5 * 2 * 1000 / 2)
     joins(cloud, 2, 1, 50.0, latency=0.001)
-    assert cloud.state.directory.bandwidth == pytest.approx(500.0)  # fixed
+    assert cloud.state.association.bandwidth == pytest.approx(500.0)  # fixed
 
 
 # Gateways that stay away -------------------------------------------------------------------------------------------
@@ -285,13 +281,13 @@ def test_who_comes_back_after_all_brings_what_was_listed_as_lost() -> None:
     assert sent(effects, m.Fenced) == []
     assert len(sent(effects, m.LeasesRevoked)) == 1
     assert written(effects, FoundRecord) == ["g0.5.3", "g0.5.4"]
-    assert not cloud.state.accounts[0, 5].lost
+    assert not cloud.state.ledgers[0, 5].lost
     # The answer to its first upload never reached it: that one does not count again, the next one does.
     assert written(says(cloud, 0, upload(1, 0), 801.0), UploadRecord) == []
     assert cloud.state.epoch == 1
     says(cloud, 0, replace(upload(2, 1), jobs=(3, 4)), 802.0)
     assert cloud.state.epoch == 2
-    assert cloud.state.accounts[0, 5].claims == {}
+    assert cloud.state.ledgers[0, 5].claims == {}
     # Gone again, for good: what was decided on is no loss.
     cloud.handle(PeerLost(900.0, gateway_address(0)))
     cloud.handle(TimerFired(910.0, "gone"))
@@ -315,8 +311,8 @@ def test_a_model_from_long_ago_is_dropped_for_its_age_and_not_lost() -> None:
     effects = says(cloud, 0, replace(upload(1, 0), jobs=(3, 4)), 800.0)
     (record,) = [e.record for e in effects if isinstance(e, Write) and isinstance(e.record, UploadRecord)]
     assert (record.reason, record.staleness) == ("dropped", 2)
-    assert not cloud.state.accounts[0, 5].lost
-    assert cloud.state.accounts[0, 5].claims == {}
+    assert not cloud.state.ledgers[0, 5].lost
+    assert cloud.state.ledgers[0, 5].claims == {}
 
 
 def test_who_comes_back_after_the_end_takes_its_losses_back() -> None:
@@ -365,7 +361,7 @@ def test_another_incarnation_ends_the_wait_for_the_old_one() -> None:
     cloud.handle(TimerFired(110.0, "gone"))
     says(cloud, 0, m.Hello(6000), 120.0)
     assert cloud.state.members[0].live
-    assert cloud.state.accounts[0, 5].lost
+    assert cloud.state.ledgers[0, 5].lost
     assert sent(says(cloud, 0, m.Hello(5), 130.0), m.Fenced) == [(0, m.Fenced(5))]
 
 
@@ -374,7 +370,7 @@ def test_a_run_that_ends_waits_for_nobody() -> None:
     cloud.handle(PeerLost(100.0, gateway_address(0)))
     cloud.handle(TimerFired(110.0, "gone"))
     cloud.handle(DrainAsked(120.0))
-    assert cloud.state.accounts[0, 5].lost
+    assert cloud.state.ledgers[0, 5].lost
     assert [gateway for gateway, _ in sent(says(cloud, 0, m.Hello(5), 130.0), m.Finish)] == [0]
 
 
@@ -558,12 +554,12 @@ def epochs_of(effects: list[Effect]) -> list[tuple[int, float, dict[str, float]]
 
 
 def test_devices_evaluate_where_the_cloud_cannot() -> None:
-    cloud = running_cloud(assessors=2, assessment_patience=60.0)
+    cloud = running_cloud(evaluating_devices=2, device_evaluation_timeout=60.0)
     effects = says(cloud, 0, upload(1, 0), 10.0)
     assert not any(isinstance(effect, Evaluate) for effect in effects)
     ((gateway, asked),) = sent(effects, m.EvaluateRequest)
     assert (gateway, asked.epoch, asked.devices) == (0, 1, (0, 1))
-    assert SetTimer("assessment", 70.0) in effects
+    assert SetTimer("device_evaluation", 70.0) in effects
     assert epochs_of(assessed(cloud, 1, 0, 0.6, 11.0)) == []
     assert epochs_of(assessed(cloud, 1, 7, 0.0, 11.5)) == []  # nobody asked it
     found = epochs_of(assessed(cloud, 1, 1, 0.8, 12.0))
@@ -572,18 +568,18 @@ def test_devices_evaluate_where_the_cloud_cannot() -> None:
 
 
 def test_an_evaluation_closes_when_the_patience_is_over() -> None:
-    cloud = running_cloud(assessors=2, assessment_patience=60.0)
+    cloud = running_cloud(evaluating_devices=2, device_evaluation_timeout=60.0)
     says(cloud, 0, upload(1, 0), 10.0)
     assessed(cloud, 1, 0, 0.6, 11.0)
-    assert epochs_of(cloud.handle(TimerFired(70.0, "assessment"))) == [(1, 0.6, {"asked": 2.0, "answered": 1.0})]
+    assert epochs_of(cloud.handle(TimerFired(70.0, "device_evaluation"))) == [(1, 0.6, {"asked": 2.0, "answered": 1.0})]
     says(cloud, 0, upload(2, 1), 80.0)
-    ((_, metric, details),) = epochs_of(cloud.handle(TimerFired(140.0, "assessment")))
+    ((_, metric, details),) = epochs_of(cloud.handle(TimerFired(140.0, "device_evaluation")))
     assert np.isnan(metric)
     assert details["answered"] == 0.0
 
 
 def test_it_is_due_every_period_and_at_the_end() -> None:
-    cloud = running_cloud(assessors=1, assessment_period=3, epochs=4)
+    cloud = running_cloud(evaluating_devices=1, device_evaluation_period=3, epochs=4)
     asked = [bool(sent(says(cloud, 0, upload(n, n - 1), 10.0 * n), m.EvaluateRequest)) for n in (1, 2, 3, 4)]
     assert asked == [False, False, True, True]
 

@@ -9,8 +9,8 @@ from async_hfl.core.learner import Evaluation
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.events import Evaluated, Received
 from async_hfl.core.protocol.records import EpochRecord
-from async_hfl.core.serialization import Plain
-from async_hfl.nodes.cloud.node import CloudNode
+from async_hfl.nodes.cloud.aggregation.rule import NOTHING, CloudAggregation, Next
+from async_hfl.nodes.cloud.context import Cloud
 
 
 def test_a_late_update_of_discarded_work_wakes_its_gateway() -> None:
@@ -29,34 +29,27 @@ def test_a_late_update_of_discarded_work_wakes_its_gateway() -> None:
     assert g0.state.active == 1, "d1 is there and idle, so it must be triggered"
 
 
-class Waiting:
-    """An aggregation that holds what it gets, as a synchronous round would."""
+class HoldUploads(CloudAggregation):
+    """An aggregation rule that holds every upload, as a synchronous round would."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.seen: list[str] = []
 
-    def received(self, node: CloudNode, upload: m.Upload, at: float) -> None:
+    def received(self, cloud: Cloud, upload: m.Upload, staleness: int, at: float) -> Next:
         self.seen.append(str(upload.upload))
-
-    def lost(self, node: CloudNode, gateway: int, at: float) -> None:
-        return
-
-    def snapshot(self) -> Plain:
-        return None
-
-    def restore(self, data: Plain) -> None:
-        return
+        return NOTHING
 
 
 def test_an_upload_that_is_being_held_is_not_handed_over_again() -> None:
     stage = Stage()
     stage.begin(0, 0, 1)
-    waiting = Waiting()
-    stage.cloud.aggregation = waiting
+    rule = HoldUploads()
+    stage.cloud.aggregation = rule
     upload = m.Upload(UploadId(0, 1, 1), vector(1.0, 1.0), 0, 2, 2, False, 1, ())
     for at in (100.0, 220.0, 460.0):
         stage.happens("cloud", Received(at, gateway_address(0), upload))
-    assert waiting.seen == ["u0.1.1"]
+    assert rule.seen == ["u0.1.1"]
 
 
 def test_evaluations_count_in_the_order_of_their_epochs() -> None:

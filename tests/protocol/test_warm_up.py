@@ -87,9 +87,9 @@ def test_a_late_answer_still_counts_as_knowledge() -> None:
     assert stage.in_flight("g1") == {3: 1, 4: 2}
     report = stage.deliver("cloud", m.Report, at=102)
     assert [known.device for known in report.answered_warmup] == [2]
-    assert stage.cloud.state.directory.loss[2] == 0.4
-    link = stage.cloud.registry.links.find(2, 1)
-    assert stage.cloud.state.directory.latency[link] == 100.0
+    assert stage.cloud.state.association.loss[2] == 0.4
+    link = stage.cloud.links.find(2, 1)
+    assert stage.cloud.state.association.latency[link] == 100.0
 
 
 def test_a_warm_up_device_that_moved_is_released_when_it_answers() -> None:
@@ -144,7 +144,7 @@ def test_those_given_up_do_not_count_towards_the_quorum() -> None:
     assert (stage.jobs()[-1].device, stage.jobs()[-1].reason) == (2, "warmup")
     stage.deliver("cloud", m.Report, at=301)
     stage.deliver("cloud", m.Report, at=302)
-    assert stage.cloud.state.directory.loss[2] == 0.9
+    assert stage.cloud.state.association.loss[2] == 0.9
 
 
 def test_an_outage_in_warm_up_counts_as_given_up() -> None:

@@ -18,7 +18,8 @@ from async_hfl.core.protocol.records import FoundRecord, JobRecord, LateRecord, 
 from async_hfl.faults.loss_audit import LossAudit
 from async_hfl.faults.model_oracle import ModelOracle
 from async_hfl.nodes.cloud.aggregation.average import AverageUploads
-from async_hfl.nodes.cloud.node import ASSOCIATION_TIMER, CloudNode
+from async_hfl.nodes.cloud.association_step import ASSOCIATION_TIMER
+from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway.aggregation.mix import MixOnArrival
 from async_hfl.nodes.gateway.aggregation.periods import Periods
@@ -242,7 +243,7 @@ class Invariants:
             _demand(state.epoch == witness.mixed_uploads, f"cloud epoch {state.epoch} after other uploads mixed")
         witness.model_oracle.cloud(cloud)
         _demand(state.updates == self.witness.mixed_updates, f"cloud counts {state.updates} updates")
-        directory, links = state.directory, cloud.registry.links
+        directory, links = state.association, cloud.links
         for device in np.flatnonzero(directory.gateway_of >= 0):
             gateway = int(directory.gateway_of[device])
             _demand(links.find(int(device), gateway) >= 0, f"device {device} associated beyond its links")
@@ -253,7 +254,7 @@ class Invariants:
         _demand(state.epoch == len(witness.mixed_bases), f"cloud epoch {state.epoch} after other averages")
         awaited = self._awaited(cloud)
         waiting = aggregation.state.held
-        if state.phase == "running" and not cloud.enough():
+        if state.phase == "running" and not cloud.cloud.is_last_epoch():
             _demand(not waiting or not awaited <= set(waiting), "all gateways have reported, and the cloud waits")
         if self._averaged == state.epoch:
             return
@@ -269,7 +270,7 @@ class Invariants:
     @staticmethod
     def _awaited(cloud: CloudNode) -> set[int]:
         """Live gateways at work with a device of theirs within reach."""
-        directory, links = cloud.state.directory, cloud.registry.links
+        directory, links = cloud.state.association, cloud.links
         found = set()
         for link, usable in enumerate(directory.usable):
             gateway = int(links.link_gateway[link])
@@ -284,7 +285,7 @@ class Invariants:
         if cloud is None:
             return
         assert isinstance(cloud.node, CloudNode)
-        directory = cloud.node.state.directory
+        directory = cloud.node.state.association
         for index in self.gateways:
             node = nodes[index]
             if node is None:

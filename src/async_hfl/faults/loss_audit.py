@@ -68,9 +68,9 @@ class LossAudit:
                 _demand(before == upload, f"job {job} is in the uploads {before} and {upload}")
                 if upload in ends and ends[upload].reason in ("mixed", "dropped"):
                     decided.add(job)
-        gone = {owner for owner, account in cloud.state.accounts.items() if account.lost}
+        gone = {owner for owner, ledger in cloud.state.ledgers.items() if ledger.lost}
         lost = 0
-        if cloud.config.gateway_patience > 0.0:
+        if cloud.config.membership.gateway_patience > 0.0:
             for owner in gone:
                 _demand(owner in disks_lost, f"gateway {owner} has its disk, and is held for lost with all it had")
         for job in self.late:

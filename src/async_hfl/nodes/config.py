@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from async_hfl.core.gradient_table import GradientTable
@@ -66,59 +66,67 @@ class GatewayConfig:
         return _table(slots, self.gradient_size, self.sketch, kept=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembershipRules:
+    """When a run starts and how long the cloud waits for gateways, where nodes join at run time (a deployment)."""
+
+    start_devices: int = 0
+    """The run starts once so many devices have joined; 0: all nodes are there from the beginning."""
+    start_gateways: int = 0
+    """The run starts once so many gateways have joined."""
+    start_patience: float = 0.0
+    """Seconds after which the run starts with the nodes that have joined so far."""
+    gateway_patience: float = 0.0
+    """Seconds that a gateway without a session may stay away before its devices are given to others; 0: none."""
+    lost_patience: float = 0.0
+    """Seconds after that until the updates that it holds are recorded as lost, unless it brings them later."""
+    bandwidth_share: float = 0.0
+    """B_j as a share of the demand that the warm-up showed; 0: `CloudConfig.bandwidth` gives it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloudConfig:
     gateways: int
     epochs: int
-    """H: the last one."""
-    epochs_after_target: int
-    mixing_weight: float
-    """alpha."""
-    staleness: StalenessDiscount
-    max_staleness: int
-    delivery: Literal["reply", "broadcast"]
-    evaluate_every: int
-    """Cloud epochs from one evaluation to the next: usually 1, or 20 where gateways relay single device updates."""
-    warmup: bool
-    warmup_quorum: float
-    warmup_patience: float
-    warmup_limit: float
-    association_period: int
-    load_penalty: float
-    """phi."""
-    every_device: bool
-    switching_cost: float
-    utility_scale: Literal["mean", "raw"]
-    link_stretch: float
+    """H: the number of cloud epochs in a run."""
+    target: Target
     bandwidth: tuple[float, ...]
-    """B_j of every gateway; one number: of any that joins."""
+    """B_j of every gateway; a single number holds for all of them."""
     model_bytes: int
     gradient: GradientKind
     gradient_size: int
-    target: Target
     seed: int
+    epochs_after_target: int = 0
+    mixing_weight: float = 0.9
+    """alpha."""
+    staleness: StalenessDiscount = field(default_factory=StalenessDiscount)
+    max_staleness: int = 50
+    delivery: Literal["reply", "broadcast"] = "reply"
+    evaluate_every: int = 1
+    """Cloud epochs between evaluations: usually 1, or 20 where gateways relay single device updates."""
+    warmup: bool = False
+    warmup_quorum: float = 0.5
+    warmup_patience: float = 0.0
+    warmup_limit: float = 3600.0
+    association_period: int = 1
+    association_patience: float = 60.0
+    """Seconds from the first device without a working gateway until the association is solved again."""
+    load_penalty: float = 0.1
+    """phi."""
+    every_device: bool = True
+    switching_cost: float = 0.0
+    utility_scale: Literal["mean", "raw"] = "mean"
+    max_latency_ratio: float = float("inf")
+    """A link slower than this many times the device's best link is not used."""
     sketch: CountSketch | None = None
     components: int = 0
-    """Of the projection that is fitted to the warm-up gradients; 0: none is."""
-    association_patience: float = 60.0
-    """Seconds from the first device without a working gateway to the solution that finds all such ones another."""
-    assessors: int = 0
-    """Devices asked how good a model is, where the cloud cannot judge by itself; 0: it can."""
-    assessment_period: int = 1
-    """Evaluations that are due between two that devices are asked for."""
-    assessment_patience: float = 60.0
-    start_devices: int = 0
-    """So many must have joined, through ..."""
-    start_gateways: int = 0
-    """... so many gateways, before the run begins; 0: everybody is there from the beginning."""
-    start_patience: float = 0.0
-    """After so many seconds it begins with whoever is there."""
-    gateway_patience: float = 0.0
-    """Seconds that a gateway whose session broke may stay away before its devices are given to others."""
-    lost_patience: float = 0.0
-    """Seconds from there on after which what it has is listed as lost, until it brings it after all."""
-    bandwidth_share: float = 0.0
-    """B_j as a share of the demand that the warm-up showed; 0: `bandwidth` says it."""
+    """Components of the projection that is fitted to the warm-up gradients; 0: no projection."""
+    evaluating_devices: int = 0
+    """Devices that evaluate a model where the cloud has no test set; 0: the cloud evaluates."""
+    device_evaluation_period: int = 1
+    """Cloud epochs between evaluations by devices."""
+    device_evaluation_timeout: float = 60.0
+    membership: MembershipRules = field(default_factory=MembershipRules)
 
     def gradient_table(self, slots: int) -> GradientTable:
         return _table(slots, self.gradient_size, self.sketch, kept=False)

@@ -138,7 +138,7 @@ class Simulator:
             self._perform[Send] = watched_delivery.send
             if world.life is not None:
                 self._nodes = wrapped = [ReliableNode(node, world.seed, watched=True) for node in bare]
-                links = world.cloud.registry.links
+                links = world.cloud.links
                 self.life = Outages(
                     world.life, self, self.queue, watched_delivery.transfers, self.times, wrapped, links
                 )
@@ -231,7 +231,7 @@ class Simulator:
 
     def _may_be_late(self, index: int) -> bool:
         # Where things fail nodes are wrapped, and a cloud that is down is told nothing.
-        return index == 0 and self.life is None and self.pool.evaluates_aside and self.world.cloud.goes_on_anyway()
+        return False
 
     def _catch_up(self) -> None:
         """Tell the cloud of the evaluation that is late."""

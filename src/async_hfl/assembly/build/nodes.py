@@ -18,9 +18,9 @@ from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights
 from async_hfl.nodes.cloud.aggregation.average import AverageUploads
 from async_hfl.nodes.cloud.aggregation.mix import MixUploads
-from async_hfl.nodes.cloud.aggregation.protocol import CloudAggregation
+from async_hfl.nodes.cloud.aggregation.rule import CloudAggregation
 from async_hfl.nodes.cloud.node import CloudNode
-from async_hfl.nodes.config import CloudConfig, GatewayConfig, GradientKind
+from async_hfl.nodes.config import CloudConfig, GatewayConfig, GradientKind, MembershipRules
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway.aggregation.mix import MixOnArrival
 from async_hfl.nodes.gateway.aggregation.periods import Periods
@@ -49,21 +49,6 @@ class Facts(Protocol):
     def gradient_size(self) -> int: ...
     @property
     def learning_rate(self) -> float: ...
-
-
-@dataclass(frozen=True, slots=True)
-class MembershipRules:
-    """What only a deployed run has: who joins when, and how long one waits for whom."""
-
-    start_devices: int
-    start_gateways: int
-    start_patience: float
-    gateway_patience: float
-    bandwidth_share: float
-    """0: the settings say bytes per second."""
-    lost_patience: float = 0.0
-    assessors: int = 0
-    """Devices asked to evaluate; 0: the cloud does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,19 +154,20 @@ def cloud_node(
     weights: Weights,
     bandwidth: tuple[float, ...],
     seed: int,
-    living: MembershipRules | None = None,
+    membership: MembershipRules | None = None,
+    evaluating_devices: int = 0,
 ) -> CloudNode:
-    """Without `living` everybody in `links` is there from the beginning."""
+    """Without `membership` all nodes in `links` are there from the beginning."""
     cloud, association, warmup = settings.cloud, settings.association, settings.warmup
-    gateways = links.gateways if living is None else living.start_gateways
-    devices = links.devices if living is None else living.start_devices
+    gateways = links.gateways if membership is None else membership.start_gateways
+    devices = links.devices if membership is None else membership.start_devices
     if cloud.max_staleness != "auto":
         limit = cloud.max_staleness
     elif settings.gateway.aggregation == "relay":
         limit = 100 * devices
     else:
         limit = max(50, 10 * gateways)
-    patience = SIMULATED_ASSOCIATION_PATIENCE_S if living is None else 0.5
+    patience = SIMULATED_ASSOCIATION_PATIENCE_S if membership is None else 0.5
     config = CloudConfig(
         gateways=links.gateways,
         epochs=settings.last_epoch,
@@ -201,7 +187,7 @@ def cloud_node(
         every_device=association.every_device,
         switching_cost=association.switching_cost,
         utility_scale=association.utility_scale,
-        link_stretch=association.link_stretch,
+        max_latency_ratio=association.link_stretch,
         bandwidth=bandwidth,
         model_bytes=rated_model_bytes(settings, facts),
         gradient=method.gradient if method.shared else "none",
@@ -210,15 +196,10 @@ def cloud_node(
         seed=stream_seed(seed, "association"),
         sketch=method.sketch,
         components=method.components,
-        assessors=0 if living is None else living.assessors,
-        assessment_period=settings.evaluation.period,
-        assessment_patience=settings.evaluation.patience,
-        start_devices=0 if living is None else living.start_devices,
-        start_gateways=0 if living is None else living.start_gateways,
-        start_patience=0.0 if living is None else living.start_patience,
-        gateway_patience=0.0 if living is None else living.gateway_patience,
-        lost_patience=0.0 if living is None else living.lost_patience,
-        bandwidth_share=0.0 if living is None else living.bandwidth_share,
+        evaluating_devices=evaluating_devices,
+        device_evaluation_period=settings.evaluation.period,
+        device_evaluation_timeout=settings.evaluation.patience,
+        membership=membership or MembershipRules(),
     )
     aggregation = CLOUD_AGGREGATION[cloud.aggregation]()
     return CloudNode(config, links, samples, weights, aggregation, revisits=method.association.revisits)

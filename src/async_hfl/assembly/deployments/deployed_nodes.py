@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from async_hfl.assembly.build.nodes import MembershipRules, Method, cloud_node, device_node, gateway_node, method_of
+from async_hfl.assembly.build.nodes import Method, cloud_node, device_node, gateway_node, method_of
 from async_hfl.assembly.build.simulation import association_policy, selection_policy
 from async_hfl.assembly.settings.loading import as_table, bandwidth_share, bytes_per_second, settings_from
 from async_hfl.assembly.settings.schema import Settings
@@ -19,6 +19,7 @@ from async_hfl.core.topology import no_links
 from async_hfl.core.weights import Weights
 from async_hfl.deployment.store.node_identity import NodeIdentity
 from async_hfl.nodes.cloud.node import CloudNode
+from async_hfl.nodes.config import MembershipRules
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway.node import GatewayNode
 
@@ -76,14 +77,13 @@ def method_for(settings: Settings, seed: int) -> Method:
 def deployed_cloud(card: NodeIdentity, weights: Weights) -> CloudNode:
     settings, facts = settings_of(card), TaskFacts.of(card)
     start, share = settings.cloud.start, bandwidth_share(settings.gateway.bandwidth)
-    living = MembershipRules(
-        settings.task.devices if start.devices == "auto" else start.devices,
-        settings.network.gateways if start.gateways == "auto" else start.gateways,
-        start.patience,
-        settings.cloud.gateway_patience,
-        0.0 if share is None else share,
-        settings.cloud.lost_patience,
-        settings.evaluation.devices if settings.evaluation.where == "devices" else 0,
+    membership = MembershipRules(
+        start_devices=settings.task.devices if start.devices == "auto" else start.devices,
+        start_gateways=settings.network.gateways if start.gateways == "auto" else start.gateways,
+        start_patience=start.patience,
+        gateway_patience=settings.cloud.gateway_patience,
+        lost_patience=settings.cloud.lost_patience,
+        bandwidth_share=0.0 if share is None else share,
     )
     return cloud_node(
         settings,
@@ -95,7 +95,8 @@ def deployed_cloud(card: NodeIdentity, weights: Weights) -> CloudNode:
         weights,
         (_bandwidth(settings),),
         facts.seed,
-        living,
+        membership,
+        settings.evaluation.devices if settings.evaluation.where == "devices" else 0,
     )
 
 

@@ -24,7 +24,7 @@ from async_hfl.faults.fault_simulator import FaultSimulator
 from async_hfl.faults.hosts import Host, Outcome
 from async_hfl.learning.tasks.stub_learner import StubLearner
 from async_hfl.nodes.cloud.node import CloudNode
-from async_hfl.nodes.config import CloudConfig, GatewayConfig, GradientKind
+from async_hfl.nodes.config import CloudConfig, GatewayConfig, GradientKind, MembershipRules
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway.node import GatewayNode
 from async_hfl.nodes.reliability.delivery import Node, ReliableNode
@@ -225,7 +225,7 @@ def _rules(
         every_device=True,
         switching_cost=0.0,
         utility_scale="mean",
-        link_stretch=float(rng.choice([2.0, np.inf])),
+        max_latency_ratio=float(rng.choice([2.0, np.inf])),
         bandwidth=(bandwidth,) * links.gateways,
         model_bytes=learner.model_bytes,
         gradient=gradient if shared else "none",
@@ -234,7 +234,9 @@ def _rules(
         seed=stream_seed(seed, "association"),
         sketch=sketch,
         components=2 if compression == "pca" else 0,
-        gateway_patience=20.0 if sessions and rng.random() < 0.5 else 0.0,
-        lost_patience=float(rng.choice([0.0, 60.0, 600.0])),
+        membership=MembershipRules(
+            gateway_patience=20.0 if sessions and rng.random() < 0.5 else 0.0,
+            lost_patience=float(rng.choice([0.0, 60.0, 600.0])),
+        ),
     )
     return gateway, cloud

@@ -20,7 +20,7 @@ def cloud_status(
     device_names: Mapping[int, str],
     digests: Mapping[int, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    state, directory, links = cloud.state, cloud.state.directory, cloud.registry.links
+    state, directory, links = cloud.state, cloud.state.association, cloud.links
     gateways = []
     for number, member in enumerate(state.members):
         held = np.flatnonzero(directory.holder == number).tolist()
@@ -60,7 +60,7 @@ def cloud_status(
         "at": at,
         "cloud_epoch": state.epoch,
         "device_updates": state.updates,
-        "updates_lost": sum(len(account.listed) for account in state.accounts.values()),
+        "updates_lost": sum(len(ledger.listed) for ledger in state.ledgers.values()),
         "metric": None if newest is None else newest.metric,
         "target_reached": state.progress.reached_at is not None,
         "bandwidth": directory.bandwidth or None,

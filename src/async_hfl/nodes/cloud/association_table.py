@@ -1,9 +1,9 @@
-"""The cloud's side of association: the problem it poses, the answer it applies, and the rights it hands round.
+"""Devices, links and leases at the cloud: the association problem, its solution applied, and the leases that follow.
 
-A device is triggered only by the gateway that holds the right to it. Associating it elsewhere does not move the right:
-the old gateway releases it when the device is idle there (gateway -> cloud -> new gateway), so a device in flight
-finishes with the gateway that triggered it. A gateway declared lost loses its rights; the numbers of the grants make
-what it says later void.
+A device is triggered only by the gateway that holds its lease. Associating the device elsewhere does not move the
+lease: the old gateway releases it when the device is idle there (gateway -> cloud -> new gateway), so a job in flight
+finishes with the gateway that triggered it. A gateway declared lost loses its leases; leases are numbered, so that
+whatever such a gateway says about them later is void.
 """
 
 from __future__ import annotations
@@ -14,224 +14,214 @@ from math import isnan
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.arrays import Floats, Ints
+from async_hfl.core.arrays import Floats
 from async_hfl.core.policies import Association, AssociationProblem
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.randomness import scramble
-from async_hfl.core.topology import FeasibleLinks, check_association, near_best
-from async_hfl.nodes.cloud.state import Directory, Membership
-from async_hfl.nodes.config import CloudConfig
+from async_hfl.core.topology import check_association, near_best
+from async_hfl.nodes.cloud.context import Cloud
+
+# Knowledge ----------------------------------------------------------------------------------------------------------
 
 
-def new_directory(links: FeasibleLinks, config: CloudConfig, samples: Ints) -> Directory:
-    devices, count = links.devices, len(links.link_device)
-    gradients = None if config.gradient == "none" else config.gradient_table(devices)
-    if gradients is not None:
-        gradients.counted[:] = True
-    return Directory(
-        links.expected_latency.copy(),
-        np.zeros(count, bool),
-        np.ones(count, bool),
-        samples.copy(),
-        np.full(devices, np.nan),
-        np.full(devices, np.nan),
-        np.full(devices, -1, np.int64),
-        np.full(devices, -1, np.int64),
-        np.zeros(devices, np.int64),
-        np.zeros(devices, bool),
-        gradients,
-        config.sketch,
+def absorb(cloud: Cloud, known: m.DeviceKnowledge, gateway: int) -> None:
+    """Note what a gateway learnt about a device."""
+    table, device = cloud.state.association, known.device
+    if known.measured:
+        link = cloud.links.find(device, gateway)
+        if link >= 0:
+            table.latency[link] = known.round_latency
+            table.measured[link] = True
+    if not isnan(known.loss):
+        table.samples[device] = known.samples
+        table.loss[device] = known.loss
+        table.squared_loss[device] = known.squared_loss
+    if known.has_basis:
+        table.has_basis[device] = True
+    if table.gradients is not None and known.gradient is not None:
+        table.gradients.offer(device, known.gradient, known.compressed, table.projection)
+
+
+def knowledge(cloud: Cloud, device: int, gateway: int) -> m.DeviceKnowledge:
+    """Return what is known about a device, for the gateway that is to trigger it."""
+    table, link = cloud.state.association, cloud.links.find(device, gateway)
+    gradients = table.gradients
+    gradient = None if gradients is None else gradients.gradient(device)
+    return m.DeviceKnowledge(
+        device,
+        float(table.latency[link]),
+        bool(table.measured[link]),
+        int(table.samples[device]),
+        float(table.loss[device]),
+        float(table.squared_loss[device]),
+        gradient,
+        gradient is not None and gradients is not None and gradients.compressed,
+        bool(table.has_basis[device]),
     )
 
 
-class Registry:
-    """Works on a Directory. Only where devices join at run time do the links themselves change."""
+def observe_links(cloud: Cloud, gateway: int, report: m.Report) -> None:
+    """Note which links a gateway lost or heard again, unless a newer report about the link is known."""
+    links, table = cloud.links, cloud.state.association
+    for devices, works in ((report.lost, False), (report.heard, True)):
+        for device in devices:
+            link = links.find(device, gateway) if device < links.devices else -1
+            if link >= 0 and report.number > table.reported.get(link, 0):
+                table.reported[link] = report.number
+                table.usable[link] = works
 
-    def __init__(self, links: FeasibleLinks, config: CloudConfig) -> None:
-        self.links = links
-        self.config = config
 
-    def absorb(self, directory: Directory, known: m.DeviceKnowledge, gateway: int) -> None:
-        """Take in what a gateway learnt."""
-        device = known.device
-        if known.measured:
-            link = self.links.find(device, gateway)
-            if link >= 0:
-                directory.latency[link] = known.round_latency
-                directory.measured[link] = True
-        if not isnan(known.loss):
-            directory.samples[device] = known.samples
-            directory.loss[device] = known.loss
-            directory.squared_loss[device] = known.squared_loss
-        if known.has_basis:
-            directory.has_basis[device] = True
-        if directory.gradients is not None and known.gradient is not None:
-            directory.gradients.offer(device, known.gradient, known.compressed, directory.projection)
+def reset_links(cloud: Cloud, gateway: int) -> None:
+    """Forget what was known about the links of a gateway that joined as a new incarnation.
 
-    def knowledge(self, directory: Directory, device: int, gateway: int) -> m.DeviceKnowledge:
-        link = self.links.find(device, gateway)
-        table = directory.gradients
-        gradient = None if table is None else table.gradient(device)
-        return m.DeviceKnowledge(
-            device,
-            float(directory.latency[link]),
-            bool(directory.measured[link]),
-            int(directory.samples[device]),
-            float(directory.loss[device]),
-            float(directory.squared_loss[device]),
-            gradient,
-            gradient is not None and table is not None and table.compressed,
-            bool(directory.has_basis[device]),
-        )
+    Where devices join at run time they must join it again; elsewhere a link works until it is reported lost."""
+    table, own = cloud.state.association, cloud.links.link_gateway == gateway
+    table.usable[own] = cloud.config.membership.start_devices == 0
+    table.reported = {link: number for link, number in table.reported.items() if not own[link]}
 
-    def problem(
-        self, directory: Directory, members: list[Membership], memory: dict[str, object], number: int, epoch: int
-    ) -> AssociationProblem:
-        links, config = self.links, self.config
-        usable = self._in_touch(self.usable(directory, members), members)
-        kept = near_best(links.link_device, usable, directory.latency, config.link_stretch)
-        latency = directory.latency[kept]
-        return AssociationProblem(
-            self._utility(directory),
-            self.bandwidth(directory, len(members)),
-            links.link_device[kept],
-            links.link_gateway[kept],
-            config.model_bytes / latency,
-            latency,
-            config.load_penalty,
-            config.every_device,
-            config.switching_cost,
-            directory.gateway_of.copy(),
-            scramble(config.seed ^ number),
-            memory,
-            directory.measured[kept],
-            epoch,
-        )
 
-    def bandwidth(self, directory: Directory, gateways: int) -> Floats:
-        """B_j of every gateway."""
-        if directory.bandwidth > 0:
-            return np.full(gateways, directory.bandwidth)
-        known = self.config.bandwidth
-        return np.full(gateways, known[0]) if len(known) == 1 else np.array(known)
+# The association problem --------------------------------------------------------------------------------------------
 
-    def usable(self, directory: Directory, members: list[Membership]) -> npt.NDArray[np.bool_]:
-        """Links that work and lead to a live gateway."""
-        live = np.array([member.live for member in members], bool)
-        usable: npt.NDArray[np.bool_] = directory.usable & live[self.links.link_gateway]
+
+def association_problem(cloud: Cloud) -> AssociationProblem:
+    links, config, state, table = cloud.links, cloud.config, cloud.state, cloud.state.association
+    usable = _prefer_connected(cloud, cloud.usable_links())
+    kept = near_best(links.link_device, usable, table.latency, config.max_latency_ratio)
+    latency = table.latency[kept]
+    gateways = len(state.members)
+    if table.bandwidth > 0:
+        bandwidth = np.full(gateways, table.bandwidth)
+    elif len(config.bandwidth) == 1:
+        bandwidth = np.full(gateways, config.bandwidth[0])
+    else:
+        bandwidth = np.array(config.bandwidth)
+    return AssociationProblem(
+        device_utility(cloud),
+        bandwidth,
+        links.link_device[kept],
+        links.link_gateway[kept],
+        config.model_bytes / latency,
+        latency,
+        config.load_penalty,
+        config.every_device,
+        config.switching_cost,
+        table.gateway_of.copy(),
+        scramble(config.seed ^ state.solves),
+        state.memory,
+        table.measured[kept],
+        state.epoch,
+    )
+
+
+def _prefer_connected(cloud: Cloud, usable: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Leave out the links to gateways that are away, where a device has another link."""
+    away, links = np.array([member.away for member in cloud.state.members], bool), cloud.links
+    if not away.any():
         return usable
+    connected = usable & ~away[links.link_gateway]
+    has_other = np.zeros(links.devices, bool)
+    has_other[links.link_device[connected]] = True
+    found: npt.NDArray[np.bool_] = usable & (connected | ~has_other[links.link_device])
+    return found
 
-    def _in_touch(self, usable: npt.NDArray[np.bool_], members: list[Membership]) -> npt.NDArray[np.bool_]:
-        """Leave out gateways that are away just now, where a device has another."""
-        away = np.array([member.away for member in members], bool)
-        if not away.any():
-            return usable
-        here = usable & ~away[self.links.link_gateway]
-        has_other = np.zeros(self.links.devices, bool)
-        has_other[self.links.link_device[here]] = True
-        found: npt.NDArray[np.bool_] = usable & (here | ~has_other[self.links.link_device])
-        return found
 
-    def _utility(self, directory: Directory) -> Floats:
-        """u_i over all devices; who has no gradient yet counts as the mean; phi needs a scale, so divide by it."""
-        gradients = directory.gradients
-        if gradients is None or gradients.count == 0:
-            return np.ones(self.links.devices)
-        utility = gradients.utility(np.arange(self.links.devices))
-        utility[~gradients.known] = utility[gradients.known].mean()
-        size = float(np.abs(utility).mean())
-        if self.config.utility_scale == "mean" and size > 0:
-            utility = utility / size
-        return utility
+def device_utility(cloud: Cloud) -> Floats:
+    """Return u_i of all devices, the mean for those without a gradient, divided by the mean size so that phi has a
+    scale (`association.utility_scale = "mean"`)."""
+    devices, gradients = cloud.links.devices, cloud.state.association.gradients
+    if gradients is None or gradients.count == 0:
+        return np.ones(devices)
+    utility = gradients.utility(np.arange(devices))
+    utility[~gradients.known] = utility[gradients.known].mean()
+    size = float(np.abs(utility).mean())
+    if cloud.config.utility_scale == "mean" and size > 0:
+        utility = utility / size
+    return utility
 
-    def apply(
-        self, directory: Directory, members: list[Membership], association: Association
-    ) -> tuple[list[tuple[int, int]], dict[int, m.Assignment]]:
-        """Make it the association of a new version. Returns who moved, and what each gateway concerned is told."""
-        new = association.gateway_of
-        if len(new) < self.links.devices:  # somebody joined while it was being solved
-            new = np.append(new, np.full(self.links.devices - len(new), -1, new.dtype))
-        check_association(self.links, np.ones(len(self.links.link_device), bool), new)
-        old = directory.gateway_of
-        moved = np.flatnonzero(new != old)
-        concerned = set(new[moved].tolist()) | set(old[moved].tolist())
-        concerned.discard(-1)
-        directory.gateway_of = new.astype(np.int64)
-        directory.version += 1
-        leases: dict[int, list[m.Lease]] = {gateway: [] for gateway in concerned}
-        for device in np.flatnonzero((directory.holder < 0) & (new >= 0)):
-            gateway = int(new[device])
-            if members[gateway].live:
-                leases.setdefault(gateway, []).append(self._grant(directory, int(device), gateway))
-        order = np.argsort(new, kind="stable")
-        edges = np.searchsorted(new[order], np.arange(len(members) + 1))
-        messages = {}
-        for gateway, given in sorted(leases.items()):
-            if members[gateway].live:
-                devices = tuple(order[edges[gateway] : edges[gateway + 1]].tolist())
-                messages[gateway] = self._assignment(directory, members[gateway], gateway, devices, given)
-        return [(int(device), int(new[device])) for device in moved], messages
 
-    def full_assignment(self, directory: Directory, members: list[Membership], gateway: int) -> m.Assignment:
-        """What a gateway that begins anew must know."""
-        devices = tuple(np.flatnonzero(directory.gateway_of == gateway).tolist())
-        given = [self._grant(directory, device, gateway) for device in devices if directory.holder[device] < 0]
-        return self._assignment(directory, members[gateway], gateway, devices, given)
+def apply_association(cloud: Cloud, association: Association) -> tuple[list[tuple[int, int]], dict[int, m.Assignment]]:
+    """Adopt a solution as a new version. Return the devices that moved, and the message to each gateway concerned."""
+    links, members, table = cloud.links, cloud.state.members, cloud.state.association
+    new = association.gateway_of
+    if len(new) < links.devices:  # a device joined while the problem was being solved
+        new = np.append(new, np.full(links.devices - len(new), -1, new.dtype))
+    check_association(links, np.ones(len(links.link_device), bool), new)
+    old = table.gateway_of
+    moved = np.flatnonzero(new != old)
+    concerned = set(new[moved].tolist()) | set(old[moved].tolist())
+    concerned.discard(-1)
+    table.gateway_of = new.astype(np.int64)
+    table.version += 1
+    leases: dict[int, list[m.Lease]] = {gateway: [] for gateway in concerned}
+    for device in np.flatnonzero((table.holder < 0) & (new >= 0)):
+        gateway = int(new[device])
+        if members[gateway].live:
+            leases.setdefault(gateway, []).append(_grant(cloud, int(device), gateway))
+    order = np.argsort(new, kind="stable")
+    edges = np.searchsorted(new[order], np.arange(len(members) + 1))
+    messages = {}
+    for gateway, granted in sorted(leases.items()):
+        if members[gateway].live:
+            devices = tuple(order[edges[gateway] : edges[gateway + 1]].tolist())
+            messages[gateway] = _assignment(cloud, gateway, devices, granted)
+    return [(int(device), int(new[device])) for device in moved], messages
 
-    def released(
-        self, directory: Directory, members: list[Membership], lease: m.Lease, gateway: int
-    ) -> m.LeaseGranted | None:
-        """A right came back: pass it on to whom the device is associated with now."""
-        device = lease.device
-        if directory.holder[device] != gateway or directory.lease[device] != lease.number:
-            return None  # void: the gateway had been declared lost meanwhile
-        directory.holder[device] = -1
-        owner = int(directory.gateway_of[device])
-        if owner < 0 or not members[owner].live:
-            return None
-        given = self._grant(directory, device, owner)
-        return m.LeaseGranted(members[owner].incarnation, given, self.knowledge(directory, device, owner))
 
-    def warm_up(
-        self, directory: Directory, gateway: int, devices: Iterable[int]
-    ) -> tuple[tuple[m.Lease, ...], tuple[m.DeviceKnowledge, ...]]:
-        leases = tuple(self._grant(directory, device, gateway) for device in devices)
-        return leases, tuple(self.knowledge(directory, lease.device, gateway) for lease in leases)
+# Leases -------------------------------------------------------------------------------------------------------------
 
-    def observe(self, directory: Directory, gateway: int, report: m.Report) -> None:
-        """Links lost and heard again, unless something newer is known of them."""
-        for devices, works in ((report.lost, False), (report.heard, True)):
-            for device in devices:
-                link = self.links.find(device, gateway) if device < self.links.devices else -1
-                if link >= 0 and report.number > directory.reported.get(link, 0):
-                    directory.reported[link] = report.number
-                    directory.usable[link] = works
 
-    def joined(self, directory: Directory, gateway: int) -> None:
-        """A new incarnation finds out by itself which of its links work. Where devices join by themselves they have to
-        do so again, else a link works until it is found not to."""
-        own = self.links.link_gateway == gateway
-        directory.usable[own] = self.config.start_devices == 0
-        directory.reported = {link: number for link, number in directory.reported.items() if not own[link]}
+def full_assignment(cloud: Cloud, gateway: int) -> m.Assignment:
+    """Return the assignment of a gateway that starts afresh, with a lease for each of its devices that has none."""
+    table = cloud.state.association
+    devices = tuple(np.flatnonzero(table.gateway_of == gateway).tolist())
+    return _assignment(
+        cloud, gateway, devices, [_grant(cloud, device, gateway) for device in devices if table.holder[device] < 0]
+    )
 
-    def rights_of(self, directory: Directory, gateway: int) -> tuple[m.Lease, ...]:
-        held = np.flatnonzero(directory.holder == gateway).tolist()
-        return tuple(m.Lease(device, int(directory.lease[device]), directory.version) for device in held)
 
-    def lose(self, directory: Directory, gateway: int) -> list[int]:
-        """Take back the rights of a lost gateway."""
-        held = np.flatnonzero(directory.holder == gateway)
-        directory.holder[held] = -1
-        directory.lease[held] += 1
-        return [int(device) for device in held]
+def pass_on_lease(cloud: Cloud, lease: m.Lease, gateway: int) -> m.LeaseGranted | None:
+    """Take back a released lease and grant it to the gateway that the device is associated with now, if any."""
+    table, members, device = cloud.state.association, cloud.state.members, lease.device
+    if table.holder[device] != gateway or table.lease[device] != lease.number:
+        return None  # void: the gateway had been declared lost meanwhile
+    table.holder[device] = -1
+    owner = int(table.gateway_of[device])
+    if owner < 0 or not members[owner].live:
+        return None
+    granted = _grant(cloud, device, owner)
+    return m.LeaseGranted(members[owner].incarnation, granted, knowledge(cloud, device, owner))
 
-    def _grant(self, directory: Directory, device: int, gateway: int) -> m.Lease:
-        directory.lease[device] += 1
-        directory.holder[device] = gateway
-        return m.Lease(device, int(directory.lease[device]), directory.version)
 
-    def _assignment(
-        self, directory: Directory, member: Membership, gateway: int, devices: tuple[int, ...], given: list[m.Lease]
-    ) -> m.Assignment:
-        knowledge = tuple(self.knowledge(directory, lease.device, gateway) for lease in given)
-        return m.Assignment(member.incarnation, directory.version, devices, tuple(given), knowledge)
+def grant_leases(
+    cloud: Cloud, gateway: int, devices: Iterable[int]
+) -> tuple[tuple[m.Lease, ...], tuple[m.DeviceKnowledge, ...]]:
+    leases = tuple(_grant(cloud, device, gateway) for device in devices)
+    return leases, tuple(knowledge(cloud, lease.device, gateway) for lease in leases)
+
+
+def leases_of(cloud: Cloud, gateway: int) -> tuple[m.Lease, ...]:
+    table = cloud.state.association
+    held = np.flatnonzero(table.holder == gateway).tolist()
+    return tuple(m.Lease(device, int(table.lease[device]), table.version) for device in held)
+
+
+def revoke_leases(cloud: Cloud, gateway: int) -> list[int]:
+    """Take back the leases of a lost gateway; return their devices."""
+    table = cloud.state.association
+    held = np.flatnonzero(table.holder == gateway)
+    table.holder[held] = -1
+    table.lease[held] += 1
+    return [int(device) for device in held]
+
+
+def _grant(cloud: Cloud, device: int, gateway: int) -> m.Lease:
+    table = cloud.state.association
+    table.lease[device] += 1
+    table.holder[device] = gateway
+    return m.Lease(device, int(table.lease[device]), table.version)
+
+
+def _assignment(cloud: Cloud, gateway: int, devices: tuple[int, ...], granted: list[m.Lease]) -> m.Assignment:
+    known = tuple(knowledge(cloud, lease.device, gateway) for lease in granted)
+    incarnation = cloud.state.members[gateway].incarnation
+    return m.Assignment(incarnation, cloud.state.association.version, devices, tuple(granted), known)

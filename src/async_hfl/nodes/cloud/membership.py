@@ -1,13 +1,14 @@
-"""Who is there: devices and gateways that join at run time, gateways that stay away, and when a run begins.
+"""Membership: devices and gateways that join at run time, gateways that stay away, and the start of a run.
 
-A simulated world is complete from the beginning. A deployed one fills up: the run begins when enough devices and
-gateways are there, or the patience to wait for them is over and at least one device can work; who comes later is a late
-device. A link works from the moment its gateway reports to have heard the device.
+In a simulation all nodes are there from the beginning. In a deployment they arrive one by one: the run starts when
+enough devices and gateways have joined, or when the time to wait for them is over and at least one device can work;
+devices may join later. A link works from the moment its gateway reports that it heard the device.
+
+A gateway whose session breaks is first away, then suspended (its devices are given to others), then its updates are
+recorded as lost. It may come back with its state at any time.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,190 +17,171 @@ from async_hfl.core.protocol.effects import SetTimer, Write
 from async_hfl.core.protocol.events import DeviceJoined
 from async_hfl.core.protocol.records import LifecycleRecord
 from async_hfl.core.topology import nearest_load, with_link
-from async_hfl.nodes import update_ledger
-from async_hfl.nodes.cloud.state import Directory, Membership
-
-if TYPE_CHECKING:
-    from async_hfl.nodes.cloud.node import CloudNode
+from async_hfl.nodes.cloud import update_ledger
+from async_hfl.nodes.cloud.association_step import solve
+from async_hfl.nodes.cloud.association_table import full_assignment, leases_of, reset_links
+from async_hfl.nodes.cloud.context import Cloud
+from async_hfl.nodes.cloud.state import Membership
 
 START_TIMER = "start"
-GONE_TIMER = "gone"
-_NOBODY = 0
-"""The incarnation of a gateway that has a number and has not spoken yet; real ones are drawn from 1 up."""
+ABSENCE_TIMER = "gone"
+_NO_INCARNATION = 0
+"""The incarnation of a gateway that has a number and has not joined yet; real ones start at 1."""
 
 
-def started(node: CloudNode, at: float) -> None:
-    if node.config.start_devices == 0:
-        node.begin(at)
-        return
-    node.emit(SetTimer(START_TIMER, at + node.config.start_patience))
+# The start of a run -------------------------------------------------------------------------------------------------
 
 
-def begin_if_due(node: CloudNode, at: float) -> None:
-    state, config = node.state, node.config
-    if state.phase != "new" or config.start_devices == 0:
-        return
-    usable = node.registry.usable(state.directory, state.members)
-    devices = len(np.unique(node.registry.links.link_device[usable]))
+def is_ready(cloud: Cloud) -> bool:
+    """True if enough devices and gateways have joined, or the time to wait for more is over and one device can work."""
+    state, config = cloud.state, cloud.config
+    devices = len(np.unique(cloud.links.link_device[cloud.usable_links()]))
     gateways = sum(member.live for member in state.members)
-    if devices and (state.start_due or (devices >= config.start_devices and gateways >= config.start_gateways)):
-        node.begin(at)
+    return devices > 0 and (
+        state.start_due or (devices >= config.membership.start_devices and gateways >= config.membership.start_gateways)
+    )
 
 
-def fix_bandwidth(node: CloudNode) -> None:
-    """B_j as a share of the demand: that of all devices in flight, as it is known now. Fixed once, recorded with the
-    first global model."""
-    state, config, registry = node.state, node.config, node.registry
-    if config.bandwidth_share == 0.0 or state.directory.bandwidth > 0.0:
+def fix_bandwidth(cloud: Cloud) -> None:
+    """Fix B_j as a share of the demand, that of all devices in flight, as it is known now."""
+    config, association, links = cloud.config, cloud.state.association, cloud.links
+    if config.membership.bandwidth_share == 0.0 or association.bandwidth > 0.0:
         return
-    usable = registry.usable(state.directory, state.members)
-    load = nearest_load(registry.links, usable, state.directory.latency, config.model_bytes)
-    reached = np.bincount(registry.links.link_gateway[usable], minlength=registry.links.gateways) > 0
+    usable = cloud.usable_links()
+    load = nearest_load(links, usable, association.latency, config.model_bytes)
+    reached = np.bincount(links.link_gateway[usable], minlength=links.gateways) > 0
     if reached.any():
-        state.directory.bandwidth = config.bandwidth_share * float(load[reached].mean())
+        association.bandwidth = config.membership.bandwidth_share * float(load[reached].mean())
 
 
-def room_for_gateway(node: CloudNode, gateway: int) -> None:
-    members = node.state.members
+# Nodes that join ----------------------------------------------------------------------------------------------------
+
+
+def make_room(cloud: Cloud, gateway: int) -> None:
+    """Extend the list of members up to this gateway."""
+    members = cloud.state.members
     while len(members) <= gateway:
-        members.append(Membership(_NOBODY, live=False))
+        members.append(Membership(_NO_INCARNATION, live=False))
 
 
-def device_joined(node: CloudNode, event: DeviceJoined) -> None:
-    state, registry = node.state, node.registry
-    room_for_gateway(node, event.gateway)
-    if event.device < registry.links.devices and (link := registry.links.find(event.device, event.gateway)) >= 0:
-        if not state.directory.measured[link]:
-            state.directory.latency[link] = event.expected_latency
+def device_joined(cloud: Cloud, event: DeviceJoined) -> None:
+    state, links, association = cloud.state, cloud.links, cloud.state.association
+    make_room(cloud, event.gateway)
+    if event.device < links.devices and (link := links.find(event.device, event.gateway)) >= 0:
+        if not association.measured[link]:
+            association.latency[link] = event.expected_latency
     else:
-        links, place = with_link(registry.links, event.device, event.gateway, event.expected_latency)
-        _grow(state.directory, links.devices, place, event.expected_latency)
-        state.links = registry.links = links
-    if np.isnan(state.directory.loss[event.device]):
-        state.directory.samples[event.device] = event.samples
+        state.links, place = with_link(links, event.device, event.gateway, event.expected_latency)
+        association.add_link(place, event.expected_latency, state.links.devices)
+    if np.isnan(association.loss[event.device]):
+        association.samples[event.device] = event.samples
 
 
-def _grow(directory: Directory, devices: int, place: int, latency: float) -> None:
-    """A link more, at that place among the others, and room for so many devices."""
-    directory.latency = np.insert(directory.latency, place, latency)
-    directory.measured = np.insert(directory.measured, place, False)
-    directory.usable = np.insert(directory.usable, place, False)
-    directory.reported = {link + (link >= place): number for link, number in directory.reported.items()}
-    extra = devices - len(directory.samples)
-    if extra == 0:
-        return
-    for name, value in (("samples", 0), ("loss", np.nan), ("squared_loss", np.nan), ("gateway_of", -1), ("holder", -1)):
-        old = getattr(directory, name)
-        setattr(directory, name, np.append(old, np.full(extra, value, old.dtype)))
-    directory.lease = np.append(directory.lease, np.zeros(extra, np.int64))
-    directory.has_basis = np.append(directory.has_basis, np.zeros(extra, bool))
-    if directory.gradients is not None:
-        directory.gradients.grow(devices)
-        directory.gradients.counted[-extra:] = True
+def gateway_joined(cloud: Cloud, gateway: int, incarnation: int, at: float) -> None:
+    """Admit a new incarnation of a gateway."""
+    state = cloud.state
+    state.members[gateway] = Membership(incarnation, fenced=state.members[gateway].fenced)
+    reset_links(cloud, gateway)
+    cloud.emit(Write(LifecycleRecord(at, "gateway_joined", f"g{gateway}")))
+    if state.phase == "running":
+        cloud.send(gateway, full_assignment(cloud, gateway))
+        solve(cloud)
 
 
-# Gateways whose session broke ----------------------------------------------------------------------------------------
+# Gateways that stay away --------------------------------------------------------------------------------------------
 
 
-def gateway_gone(node: CloudNode, gateway: int, at: float) -> None:
-    state = node.state
-    if node.config.gateway_patience == 0.0:
-        node.lose(gateway, at)
-    elif gateway < len(state.members) and state.members[gateway].live:
+def session_lost(cloud: Cloud, gateway: int, at: float) -> None:
+    """Note that a gateway's session broke: it has `gateway_patience` to reconnect."""
+    state = cloud.state
+    if gateway < len(state.members) and state.members[gateway].live:
         state.members[gateway].away = True
-        state.gone[gateway] = at + node.config.gateway_patience
-        _arm(node)
+        state.gone[gateway] = at + cloud.config.membership.gateway_patience
+        arm(cloud)
 
 
-def gateway_back(node: CloudNode, gateway: int) -> None:
-    node.state.gone.pop(gateway, None)
-    if gateway < len(node.state.members):
-        node.state.members[gateway].away = False
+def session_restored(cloud: Cloud, gateway: int) -> None:
+    cloud.state.gone.pop(gateway, None)
+    if gateway < len(cloud.state.members):
+        cloud.state.members[gateway].away = False
 
 
-def sessions_gone(node: CloudNode, at: float) -> None:
-    """After a restart of our own: nobody has a session."""
-    if node.config.gateway_patience > 0.0:
-        for gateway in range(len(node.state.members)):
-            gateway_gone(node, gateway, at)
+def suspend_next(cloud: Cloud, at: float) -> int | None:
+    """Suspend the first gateway that has been away for too long, and return its number; None if there is none.
+
+    Its devices are needed elsewhere; it may come back later with what it holds."""
+    state = cloud.state
+    gateway = next((gateway for gateway, due in sorted(state.gone.items()) if due <= at), None)
+    if gateway is None:
+        return None
+    del state.gone[gateway]
+    member = state.members[gateway]
+    if member.live and state.phase != "over":
+        member.suspended = True
+        member.revoked = leases_of(cloud, gateway)
+        member.pending.clear()  # undecided uploads are void: the gateway will send them again
+        state.suspended[gateway] = at + cloud.config.membership.lost_patience
+    return gateway
 
 
-def give_up_gateways(node: CloudNode, at: float) -> None:
-    """One at a time, the timer being due again at once for the next: the loss of one may be what others waited for."""
-    state = node.state
-    for gateway, due in sorted(state.gone.items()):
+def record_overdue_losses(cloud: Cloud, at: float) -> None:
+    """Record the updates of gateways that have been suspended for too long as lost."""
+    for gateway, due in sorted(cloud.state.suspended.items()):
         if due <= at:
-            del state.gone[gateway]
-            _give_up(node, gateway, at)
-            _arm(node)
-            return
-    for gateway, due in sorted(state.suspended.items()):
-        if due <= at:
-            hold_for_lost(node, gateway, at)
-    _arm(node)
+            record_loss(cloud, gateway, at)
 
 
-def _give_up(node: CloudNode, gateway: int, at: float) -> None:
-    """Its devices are needed elsewhere. It may yet come back with what it has."""
-    state, member = node.state, node.state.members[gateway]
-    if not member.live or state.phase == "over":
-        return
-    member.suspended = True
-    member.revoked = node.registry.rights_of(state.directory, gateway)
-    member.pending.clear()  # what the aggregation held of it is void: it will be sent again
-    state.suspended[gateway] = at + node.config.lost_patience
-    node.take_away(gateway, at)
+def record_loss(cloud: Cloud, gateway: int, at: float) -> None:
+    """Record what a suspended gateway acknowledged and did not bring as lost.
+
+    If it returns with its state it is still welcome: its uploads are numbered, so none counts twice."""
+    cloud.state.suspended.pop(gateway, None)
+    update_ledger.declare_lost(cloud, gateway, cloud.state.members[gateway].incarnation, at)
 
 
-def reinstate(node: CloudNode, gateway: int, at: float) -> None:
-    """It is back with its state, however late: nothing is lost but the rights to its devices."""
-    state, member = node.state, node.state.members[gateway]
+def reinstate(cloud: Cloud, gateway: int, at: float) -> None:
+    """Take a suspended gateway back with its state; it has lost nothing but its leases."""
+    state, member = cloud.state, cloud.state.members[gateway]
     state.suspended.pop(gateway, None)
-    update_ledger.find(node, gateway, member.incarnation, at)
+    update_ledger.withdraw_loss(cloud, gateway, member.incarnation, at)
     member.suspended, member.live = False, True
-    node.emit(Write(LifecycleRecord(at, "gateway_joined", f"g{gateway}", "with what it had")))
-    node.send(gateway, m.LeasesRevoked(member.incarnation, member.revoked))
+    cloud.emit(Write(LifecycleRecord(at, "gateway_joined", f"g{gateway}", "with what it had")))
+    cloud.send(gateway, m.LeasesRevoked(member.incarnation, member.revoked))
     member.revoked = ()
     if state.phase == "running":
-        node.send(gateway, node.registry.full_assignment(state.directory, state.members, gateway))
-        node.solve()
-    begin_if_due(node, at)
+        cloud.send(gateway, full_assignment(cloud, gateway))
+        solve(cloud)
 
 
-def hold_for_lost(node: CloudNode, gateway: int, at: float) -> None:
-    """Nobody waits for it any longer: what it had acknowledged and not brought is listed as lost. Should it come back
-    as it was, it is as welcome as before: its uploads are numbered, and none of them counts twice."""
-    node.state.suspended.pop(gateway, None)
-    update_ledger.lose(node, gateway, node.state.members[gateway].incarnation, at)
-
-
-def replace(node: CloudNode, gateway: int, at: float) -> None:
-    """Another incarnation has taken its place: it cannot come back."""
-    member = node.state.members[gateway]
-    hold_for_lost(node, gateway, at)
+def replace(cloud: Cloud, gateway: int, at: float) -> None:
+    """Fence a suspended incarnation for good, since another one has taken its place."""
+    member = cloud.state.members[gateway]
+    record_loss(cloud, gateway, at)
     member.suspended = False
     member.fenced.add(member.incarnation)
 
 
-def is_back_too_late(node: CloudNode, gateway: int, incarnation: int, at: float) -> bool:
-    """After the end of the run. What it still has can go into no model; but it has it, and says so by itself. Another
-    incarnation in its place has not: then it is lost. False: an old message of one that is no more."""
-    member = node.state.members[gateway]
+def accept_after_end(cloud: Cloud, gateway: int, incarnation: int, at: float) -> bool:
+    """Handle a gateway that speaks after the end of the run; False if the message is of a fenced incarnation.
+
+    The same incarnation still holds its updates, and records itself that they came too late. Another incarnation in its
+    place does not hold them: they are lost."""
+    member = cloud.state.members[gateway]
     if incarnation == member.incarnation:
         if member.suspended:
             member.suspended = False
-            update_ledger.find(node, gateway, incarnation, at)
+            update_ledger.withdraw_loss(cloud, gateway, incarnation, at)
         return True
     if incarnation in member.fenced:
         return False
-    if member.incarnation != _NOBODY:
+    if member.incarnation != _NO_INCARNATION:
         member.fenced.add(member.incarnation)
-        update_ledger.lose(node, gateway, member.incarnation, at)
-    node.state.members[gateway] = Membership(incarnation, fenced=member.fenced)
+        update_ledger.declare_lost(cloud, gateway, member.incarnation, at)
+    cloud.state.members[gateway] = Membership(incarnation, fenced=member.fenced)
     return True
 
 
-def _arm(node: CloudNode) -> None:
-    due = [*node.state.gone.values(), *node.state.suspended.values()]
+def arm(cloud: Cloud) -> None:
+    due = [*cloud.state.gone.values(), *cloud.state.suspended.values()]
     if due:
-        node.emit(SetTimer(GONE_TIMER, min(due)))
+        cloud.emit(SetTimer(ABSENCE_TIMER, min(due)))

@@ -17,8 +17,9 @@ from async_hfl.core.protocol.messages import Lease, Outcome
 from async_hfl.core.serialization import plain
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights
-from async_hfl.nodes.update_ledger import Account
+from async_hfl.nodes.reliability.number_set import NumberSet
 
+NEVER = float("inf")
 CloudPhase = Literal["new", "warmup", "running", "over"]
 
 
@@ -30,53 +31,91 @@ class Membership:
     incarnation: int
     live: bool = True
     suspended: bool = False
-    """It stayed away for so long that its devices were given to others; what it has is welcome whenever it is back."""
+    """Absent for so long that its devices were given to other gateways; what it brings later is still accepted."""
     revoked: tuple[Lease, ...] = ()
-    """The rights that it does not know to have lost."""
+    """Leases that it lost while it was absent and has not been told about."""
     away: bool = False
-    """Its session is broken; it may be back in a moment."""
+    """Its session is broken; it may reconnect at any moment."""
     fenced: set[int] = field(default_factory=set)
-    """Incarnations that were declared lost: whoever still speaks as one of them is told to begin anew."""
+    """Incarnations that were declared lost. A message from one of them is answered with an order to start afresh."""
     begun: bool = False
     """It was sent its first global model."""
     newest_sent: int = 0
     """Epoch of the newest global model that it was sent."""
     outcomes: dict[int, Outcome] = field(default_factory=dict)
-    """By upload number: those that may still be repeated."""
+    """Outcomes of the uploads that may still be resent, by upload number."""
     pending: set[int] = field(default_factory=set)
-    """Uploads that the aggregation holds and has not decided on: a repeat of one is no news."""
+    """Numbers of uploads that the aggregation rule holds undecided: a repeat of one of them is not news."""
     answered_below: int = 0
-    """The gateway has the answers to all lower numbers: a copy that turns up now is only late."""
+    """The gateway has the answers to all lower upload numbers: a copy of one of those is a late duplicate."""
 
 
 @plain
 @dataclass(slots=True)
-class Directory:
-    """What the cloud knows of devices and links, and who may trigger whom."""
+class AssociationState:
+    """The cloud's knowledge of devices and links, the association, and the leases."""
 
     latency: Floats
-    """Per link."""
+    """Round latency tau_ij by link."""
     measured: npt.NDArray[np.bool_]
     usable: npt.NDArray[np.bool_]
-    """J_t per link: not reported lost."""
+    """J_t by link: False once the link was reported lost."""
     samples: Ints
     loss: Floats
     squared_loss: Floats
     gateway_of: Ints
-    """The association; -1 for none."""
+    """The association: each device's gateway, -1 for none."""
     holder: Ints
-    """The gateway that holds the right to a device; -1 while nobody does."""
+    """The gateway that holds the lease of a device, -1 for none."""
     lease: Ints
-    """Number of the last right given, per device."""
+    """Number of the last lease granted, by device."""
     has_basis: npt.NDArray[np.bool_]
-    """Per device: it was sent what it projects its gradients with."""
+    """True for devices that were sent the basis that they project their gradients on."""
     gradients: GradientTable | None = None
     projection: PcaProjection | CountSketch | None = None
     reported: dict[int, int] = field(default_factory=dict)
-    """By link: number of the newest report on it."""
+    """Number of the newest report by link."""
     version: int = 0
     bandwidth: float = 0.0
-    """B_j of all gateways, once it is fixed as a share of the demand seen; 0: the config say it."""
+    """B_j of all gateways, once it is fixed as a share of the demand; 0: the configuration gives it."""
+
+    @classmethod
+    def empty(
+        cls, links: FeasibleLinks, samples: Ints, gradients: GradientTable | None, projection: CountSketch | None
+    ) -> AssociationState:
+        """Return the state before anything is known but the links and the devices' sample counts."""
+        devices, count = links.devices, len(links.link_device)
+        return cls(
+            latency=links.expected_latency.copy(),
+            measured=np.zeros(count, bool),
+            usable=np.ones(count, bool),
+            samples=samples.copy(),
+            loss=np.full(devices, np.nan),
+            squared_loss=np.full(devices, np.nan),
+            gateway_of=np.full(devices, -1, np.int64),
+            holder=np.full(devices, -1, np.int64),
+            lease=np.zeros(devices, np.int64),
+            has_basis=np.zeros(devices, bool),
+            gradients=gradients,
+            projection=projection,
+        )
+
+    def add_link(self, place: int, latency: float, devices: int) -> None:
+        """Insert a link at its place among the others, and make room for so many devices."""
+        self.latency = np.insert(self.latency, place, latency)
+        self.measured = np.insert(self.measured, place, False)
+        self.usable = np.insert(self.usable, place, False)
+        self.reported = {link + (link >= place): number for link, number in self.reported.items()}
+        extra = devices - len(self.samples)
+        if extra == 0:
+            return
+        empty = {"samples": 0, "loss": np.nan, "squared_loss": np.nan, "gateway_of": -1, "holder": -1, "lease": 0}
+        for name, value in (empty | {"has_basis": False}).items():
+            column = getattr(self, name)
+            setattr(self, name, np.append(column, np.full(extra, value, column.dtype)))
+        if self.gradients is not None:
+            self.gradients.grow(devices)
+            self.gradients.counted[-extra:] = True
 
 
 @plain
@@ -91,13 +130,27 @@ class WarmUpState:
 
 @plain
 @dataclass(slots=True)
-class Assessment:
+class DeviceEvaluation:
     """An evaluation by devices that is not closed yet."""
 
     asked: set[int]
     due: float
     answers: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """By device: metric and loss; NaN from one that has nothing to judge by."""
+    """Metric and loss by device; NaN from a device that has no samples to evaluate on."""
+
+
+@plain
+@dataclass(slots=True)
+class UpdateLedger:
+    """The updates that one incarnation of a gateway has acknowledged, as far as the cloud knows."""
+
+    decided: NumberSet = field(default_factory=NumberSet)
+    """Jobs that came with an upload that was mixed or dropped."""
+    claims: dict[int, int] = field(default_factory=dict)
+    """Jobs that a device reported and that are not decided yet, with their device."""
+    lost: bool = False
+    listed: dict[int, int] = field(default_factory=dict)
+    """Claims that were recorded as lost."""
 
 
 @plain
@@ -105,7 +158,7 @@ class Assessment:
 class CloudState:
     weights: Weights
     members: list[Membership]
-    directory: Directory
+    association: AssociationState
     phase: CloudPhase = "new"
     epoch: int = 0
     """h: uploads mixed."""
@@ -115,26 +168,28 @@ class CloudState:
     progress: TargetProgress = field(default_factory=TargetProgress)
     evaluations_after_target: int = 0
     awaiting: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """Evaluations asked for and not yet counted: epoch -> device updates inside that model, when it was made."""
+    """Evaluations requested and not yet counted: epoch -> device updates inside that model, when it was made."""
     evaluated: dict[int, Evaluation] = field(default_factory=dict)
-    """Answers that came before that of an earlier epoch."""
+    """Evaluations that arrived before that of an earlier epoch."""
     solves: int = 0
     solving: bool = False
     solve_again: bool = False
     """Something changed while a solution was being computed."""
-    solve_at: float = float("inf")
-    """When to solve for those without a working gateway."""
+    solve_at: float = NEVER
+    """When to solve the association for devices that have no working gateway."""
     revisited_epoch: int = 0
+    """Cloud epoch of the last periodic association."""
     memory: dict[str, Any] = field(default_factory=dict)
-    accounts: dict[tuple[int, int], Account] = field(default_factory=dict)
-    """By (gateway, incarnation), where accounts are kept."""
+    """What the association policy asked to remember."""
+    ledgers: dict[tuple[int, int], UpdateLedger] = field(default_factory=dict)
+    """By (gateway, incarnation)."""
     links: FeasibleLinks | None = None
-    """Where devices join at run time: the links so far; None: as the node was made."""
+    """The links so far, where devices join at run time; None: as the node was made."""
     start_due: bool = False
-    """The patience to wait for more devices is over."""
-    assessments: dict[int, Assessment] = field(default_factory=dict)
+    """The time to wait for more devices is over."""
+    device_evaluations: dict[int, DeviceEvaluation] = field(default_factory=dict)
     """By cloud epoch."""
     gone: dict[int, float] = field(default_factory=dict)
     """Gateways without a session, and when each is suspended."""
     suspended: dict[int, float] = field(default_factory=dict)
-    """Gateways that are, and when what each has is listed as lost."""
+    """Suspended gateways, and when the updates that each holds are recorded as lost."""

@@ -1,12 +1,10 @@
 """Warm-up: every reachable device trains once from the initial model, through its nearest gateway.
 
-It ends when a quorum of the devices not given up has answered and the patience has passed, when none is outstanding, or
-at the limit with at least one answer. Later answers still count as knowledge.
+It ends when a quorum of the devices that were not given up has answered and the minimum time has passed, when no answer
+is outstanding, or at the limit if at least one device answered. Later answers still count as knowledge.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,34 +13,31 @@ from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import SetTimer, Write
 from async_hfl.core.protocol.records import LifecycleRecord
 from async_hfl.core.topology import nearest_gateway
-from async_hfl.nodes.cloud import membership as joining
+from async_hfl.nodes.cloud.association_table import grant_leases
+from async_hfl.nodes.cloud.context import Cloud
 
-if TYPE_CHECKING:
-    from async_hfl.nodes.cloud.node import CloudNode
+TIMERS = ("warmup_patience", "warmup_limit")
 
 
-def begin(node: CloudNode, at: float) -> None:
-    state, config, registry = node.state, node.config, node.registry
-    state.phase = "warmup"
-    usable = registry.usable(state.directory, state.members)
-    nearest = nearest_gateway(registry.links, usable, state.directory.latency)
-    warmup = state.warmup
+def begin(cloud: Cloud, at: float) -> None:
+    state, config, warmup = cloud.state, cloud.config, cloud.state.warmup
+    nearest = nearest_gateway(cloud.links, cloud.usable_links(), state.association.latency)
     warmup.started_at = at
     warmup.outstanding = set(np.flatnonzero(nearest >= 0).tolist())
     warmup.total = len(warmup.outstanding)
     for gateway, member in enumerate(state.members):
         devices = np.flatnonzero(nearest == gateway).tolist()
         if devices:
-            leases, knowledge = registry.warm_up(state.directory, gateway, devices)
-            node.send(gateway, m.WarmUp(member.incarnation, state.weights, leases, knowledge))
+            leases, knowledge = grant_leases(cloud, gateway, devices)
+            cloud.send(gateway, m.WarmUp(member.incarnation, state.weights, leases, knowledge))
     if config.warmup_patience > 0:
-        node.emit(SetTimer("warmup_patience", at + config.warmup_patience))
-    node.emit(SetTimer("warmup_limit", at + config.warmup_limit))
+        cloud.emit(SetTimer("warmup_patience", at + config.warmup_patience))
+    cloud.emit(SetTimer("warmup_limit", at + config.warmup_limit))
 
 
-def counted(node: CloudNode, devices: list[int], at: float, *, answered: bool) -> None:
-    """These answered, or will not answer."""
-    warmup = node.state.warmup
+def count(cloud: Cloud, devices: list[int], *, answered: bool) -> None:
+    """Count devices that answered, or that will not answer."""
+    warmup = cloud.state.warmup
     for device in devices:
         if device in warmup.outstanding:
             warmup.outstanding.discard(device)
@@ -50,36 +45,33 @@ def counted(node: CloudNode, devices: list[int], at: float, *, answered: bool) -
                 warmup.answered += 1
             else:
                 warmup.given_up += 1
-    end_if_due(node, at)
 
 
-def end_if_due(node: CloudNode, at: float) -> None:
-    state, config, warmup = node.state, node.config, node.state.warmup
-    if state.phase != "warmup":
-        return
+def is_over(cloud: Cloud, at: float) -> bool:
+    config, warmup = cloud.config, cloud.state.warmup
     waited = at - warmup.started_at
     quorum = warmup.answered > 0 and warmup.answered >= config.warmup_quorum * (warmup.total - warmup.given_up)
-    if (
+    return (
         (quorum and waited >= config.warmup_patience)
         or not warmup.outstanding
         or (warmup.answered > 0 and waited >= config.warmup_limit)
-    ):
-        state.phase = "running"
-        _fit_basis(node)
-        joining.fix_bandwidth(node)
-        detail = f"{warmup.answered} of {warmup.total} answered, {warmup.given_up} given up"
-        if state.directory.bandwidth > 0:
-            detail += f"; B_j = {state.directory.bandwidth:.6g} bytes/s"
-        node.emit(Write(LifecycleRecord(at, "warmup_ended", "cloud", detail)))
-        node.solve()
+    )
 
 
-def _fit_basis(node: CloudNode) -> None:
-    """compression = pca: the gradients that warm-up brought decide what later ones are projected on; not refitted."""
-    directory, table = node.state.directory, node.state.directory.gradients
-    if node.config.components == 0 or table is None:
+def fit_basis(cloud: Cloud) -> None:
+    """Fit the basis that gradients are projected on (compression = pca) to the warm-up gradients, once."""
+    association, gradients = cloud.state.association, cloud.state.association.gradients
+    if cloud.config.components == 0 or gradients is None:
         return
-    slots = np.flatnonzero(table.known)
+    slots = np.flatnonzero(gradients.known)
     if len(slots):
-        directory.projection = fit_pca(table.gradients(slots), node.config.components)
-        table.compress(directory.projection.size, directory.projection)
+        association.projection = fit_pca(gradients.gradients(slots), cloud.config.components)
+        gradients.compress(association.projection.size, association.projection)
+
+
+def record_end(cloud: Cloud, at: float) -> None:
+    warmup, bandwidth = cloud.state.warmup, cloud.state.association.bandwidth
+    detail = f"{warmup.answered} of {warmup.total} answered, {warmup.given_up} given up"
+    if bandwidth > 0:
+        detail += f"; B_j = {bandwidth:.6g} bytes/s"
+    cloud.emit(Write(LifecycleRecord(at, "warmup_ended", "cloud", detail)))

@@ -1,8 +1,9 @@
-"""Average at the cloud when all have reported: w <- sum_j n_j w_j / sum_j n_j over the gateways of a round.
+"""Average at the cloud once all gateways have reported: w <- sum_j n_j w_j / sum_j n_j over the uploads of a round.
 
-n_j are the samples that took part at gateway j. "All" are the live gateways that have an associated device within
-reach; one that is lost meanwhile is left out, one that reports without being waited for counts too. A model that began
-from an older epoch is late: dropped, recorded and answered, so that its gateway goes on from the newest.
+n_j is the number of samples that took part at gateway j. The round waits for the live gateways that have an associated
+device within reach. A gateway that is lost meanwhile is left out; an upload that nobody waited for is averaged too. An
+upload that started from an older epoch is late: it is dropped, recorded and answered, so that its gateway continues
+from the newest model.
 """
 
 from __future__ import annotations
@@ -11,74 +12,56 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.maths.aggregation import average, shares
 from async_hfl.core.protocol import messages as m
-from async_hfl.core.serialization import Plain, from_plain, plain, to_plain
-from async_hfl.nodes.cloud.node import CloudNode
+from async_hfl.core.serialization import plain
+from async_hfl.nodes.cloud.aggregation.rule import CloudAggregation, Next
+from async_hfl.nodes.cloud.context import Cloud
 
 
 @plain
 @dataclass(slots=True)
 class AveragingState:
     held: dict[int, m.Upload] = field(default_factory=dict)
-    """By gateway: what will be averaged. A gateway waits for the answer before it sends another."""
+    """Uploads to be averaged, by gateway. A gateway waits for the answer before it sends another."""
 
 
-class AverageUploads:
-    def __init__(self) -> None:
-        self.state = AveragingState()
+class AverageUploads(CloudAggregation):
+    state: AveragingState
 
-    def snapshot(self) -> Plain:
-        return to_plain(self.state)
+    def new_state(self) -> AveragingState:
+        return AveragingState()
 
-    def restore(self, data: Plain) -> None:
-        self.state = from_plain(data)
-
-    def received(self, node: CloudNode, upload: m.Upload, at: float) -> None:
-        staleness = node.state.epoch + 1 - upload.base_epoch
-        if staleness < 1:
-            raise InvariantViolation(f"upload {upload.upload} has staleness {staleness}")
+    def received(self, cloud: Cloud, upload: m.Upload, staleness: int, at: float) -> Next:
         if staleness > 1:
-            node.close_upload(upload, m.Outcome(False, staleness, 0.0), at)
-            return
+            return Next(decided=((upload, m.Outcome(False, staleness, 0.0)),))
         self.state.held[upload.upload.gateway] = upload
-        self.changed(node, at)
-        if upload.upload.gateway in self.state.held:
-            node.hold_upload(upload)
+        after = self.changed(cloud, at)
+        return after if after.decided else Next(held=(upload,), wake=after.wake)
 
-    def lost(self, node: CloudNode, gateway: int, at: float) -> None:
+    def gateway_lost(self, cloud: Cloud, gateway: int, at: float) -> Next:
         self.state.held.pop(gateway, None)
-        self.changed(node, at)
+        return self.changed(cloud, at)
 
-    def changed(self, node: CloudNode, at: float) -> None:
-        awaited = awaited_gateways(node)
-        self._wake(node, awaited)
-        if self.state.held and awaited <= self.state.held.keys() and not node.enough():
-            self._average(node, at)
-
-    def _wake(self, node: CloudNode, awaited: set[int]) -> None:
-        """A gateway that had nobody to ask slept through some epochs: give it the newest model to begin from."""
-        for gateway in sorted(awaited - self.state.held.keys()):
-            if node.state.members[gateway].newest_sent < node.state.epoch:
-                node.send_global(gateway)
-
-    def _average(self, node: CloudNode, at: float) -> None:
-        uploads = [self.state.held[gateway] for gateway in sorted(self.state.held)]
+    def changed(self, cloud: Cloud, at: float) -> Next:
+        held, awaited = self.state.held, awaited_gateways(cloud)
+        # A gateway that had no device to trigger missed some epochs: it needs the newest model to start from.
+        members, epoch = cloud.state.members, cloud.state.epoch
+        wake = tuple(gateway for gateway in sorted(awaited - held.keys()) if members[gateway].newest_sent < epoch)
+        if not held or not awaited <= held.keys() or cloud.is_last_epoch():
+            return Next(wake=wake)
+        uploads = [held[gateway] for gateway in sorted(held)]
         self.state.held = {}
         weights = shares([upload.samples for upload in uploads])
-        node.set_global(
-            average([upload.weights for upload in uploads], weights), sum(upload.updates for upload in uploads)
+        return Next(
+            average([upload.weights for upload in uploads], weights),
+            tuple((upload, m.Outcome(True, 1, weight)) for upload, weight in zip(uploads, weights, strict=True)),
+            wake=wake,
         )
-        for upload, weight in zip(uploads, weights, strict=True):
-            node.close_upload(upload, m.Outcome(True, 1, weight), at)
-        node.epoch_made(at, *(upload.upload.gateway for upload in uploads))
 
 
-def awaited_gateways(node: CloudNode) -> set[int]:
-    """Live gateways at work that have an associated device within reach."""
-    state, links = node.state, node.registry.links
-    used = node.registry.usable(state.directory, state.members) & (
-        state.directory.gateway_of[links.link_device] == links.link_gateway
-    )
+def awaited_gateways(cloud: Cloud) -> set[int]:
+    """Return the live gateways that have started and have an associated device within reach."""
+    state, links = cloud.state, cloud.links
+    used = cloud.usable_links() & (state.association.gateway_of[links.link_device] == links.link_gateway)
     return {gateway for gateway in np.unique(links.link_gateway[used]).tolist() if state.members[gateway].begun}

@@ -1,0 +1,81 @@
+"""Re-association at the cloud: when the problem is posed, and how its solution reaches the gateways.
+
+The problem is posed every `association.period` cloud epochs, when a gateway is lost or joins, and soon after a device
+was left without a working gateway. Solving is an effect: its answer comes back as an event.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.effects import SetTimer, Solve, Write
+from async_hfl.core.protocol.events import Solved
+from async_hfl.core.protocol.records import AssociationRecord
+from async_hfl.nodes.cloud.association_table import apply_association, association_problem
+from async_hfl.nodes.cloud.context import Cloud
+from async_hfl.nodes.cloud.state import NEVER
+
+ASSOCIATION_TIMER = "association"
+
+
+def solve(cloud: Cloud) -> None:
+    """Pose the association problem, or pose it again after the one that is being solved."""
+    state = cloud.state
+    state.solve_at = NEVER  # devices that wait for a solution are part of this problem
+    if state.solving:
+        state.solve_again = True
+        return
+    state.solving = True
+    state.solves += 1
+    cloud.emit(Solve(state.solves, association_problem(cloud)))
+
+
+def solve_soon(cloud: Cloud, at: float) -> None:
+    """Solve after `association_patience`: devices are rarely lost alone, and one solution serves all of them."""
+    if cloud.state.solve_at == NEVER:
+        cloud.state.solve_at = at + cloud.config.association_patience
+        cloud.emit(SetTimer(ASSOCIATION_TIMER, cloud.state.solve_at))
+
+
+def adopt(cloud: Cloud, event: Solved) -> None:
+    """Adopt a solution: record it, tell the gateways concerned, and send new gateways their first model."""
+    state, association = cloud.state, event.association
+    state.solving = False
+    state.memory = dict(association.memory)
+    moved, messages = apply_association(cloud, association)
+    bound = association.bound if np.isfinite(association.bound) else None
+    version = state.association.version
+    cloud.emit(Write(AssociationRecord(event.at, version, association.objective, bound, tuple(moved))))
+    for gateway, message in messages.items():
+        cloud.send(gateway, message)
+    for gateway, member in enumerate(state.members):
+        if member.live and not member.begun:
+            member.begun = True
+            cloud.send_model(gateway, first=True)
+
+
+def needed_after(cloud: Cloud, gateway: int, report: m.Report) -> bool:
+    """True if a report leaves a device without a working gateway, or a gateway without devices."""
+    return any(_is_stranded(cloud, device) for device in (*report.lost, *report.heard)) or (
+        bool(report.heard) and _has_no_devices(cloud, gateway)
+    )
+
+
+def _is_stranded(cloud: Cloud, device: int) -> bool:
+    """True if a device has no working link to its own gateway and has one to another."""
+    state, links = cloud.state, cloud.links
+    row = links.of(device)
+    live = np.array([state.members[int(gateway)].live for gateway in links.link_gateway[row]])
+    working = state.association.usable[row] & live
+    own = links.link_gateway[row] == state.association.gateway_of[device]
+    return bool(working.any() and not (working & own).any())
+
+
+def _has_no_devices(cloud: Cloud, gateway: int) -> bool:
+    """True if a gateway may have no devices although some can reach it, where devices join at run time.
+
+    A gateway that came back without its disk had no session with any device when it joined, so no solution gave it
+    one. While a problem is being solved this cannot be known, so the answer is True."""
+    has_some = (cloud.state.association.gateway_of == gateway).any()
+    return cloud.config.membership.start_devices > 0 and (cloud.state.solving or not has_some)

@@ -1,0 +1,65 @@
+"""The cloud as its parts see it: configuration, durable state, and the effects of the event at hand.
+
+Every part of the cloud (warm-up, membership, association, device evaluation, the aggregation rule) takes a `Cloud` and
+imports nothing else of the cloud; only `CloudNode` imports the parts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.arrays import Ints
+from async_hfl.core.identifiers import GATEWAY_TIER, Address
+from async_hfl.core.maths.projection import PcaProjection
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.effects import Effect, Send
+from async_hfl.core.topology import FeasibleLinks
+from async_hfl.core.weights import Weights
+from async_hfl.nodes.cloud.state import AssociationState, CloudState, Membership
+from async_hfl.nodes.config import CloudConfig
+
+
+class Cloud:
+    def __init__(
+        self, config: CloudConfig, links: FeasibleLinks, samples: Ints, weights: Weights, incarnation: int
+    ) -> None:
+        self.config = config
+        self.initial_links = links
+        gradients = None if config.gradient == "none" else config.gradient_table(links.devices)
+        if gradients is not None:
+            gradients.counted[:] = True
+        association = AssociationState.empty(links, samples, gradients, config.sketch)
+        self.state = CloudState(weights, [Membership(incarnation) for _ in range(config.gateways)], association)
+        self.effects: list[Effect] = []
+
+    @property
+    def links(self) -> FeasibleLinks:
+        """The feasible links; they grow only where devices join at run time."""
+        return self.initial_links if self.state.links is None else self.state.links
+
+    def usable_links(self) -> npt.NDArray[np.bool_]:
+        """A mask of the links that work and lead to a live gateway."""
+        live = np.array([member.live for member in self.state.members], bool)
+        usable: npt.NDArray[np.bool_] = self.state.association.usable & live[self.links.link_gateway]
+        return usable
+
+    def is_last_epoch(self) -> bool:
+        """True once H cloud epochs have been made: no further upload is aggregated."""
+        return self.state.epoch >= self.config.epochs
+
+    def emit(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def send(self, gateway: int, message: m.CloudMessage) -> None:
+        self.effects.append(Send(Address(GATEWAY_TIER, gateway), message))
+
+    def send_model(self, gateway: int, *, first: bool = False) -> None:
+        """Send the newest global model unasked. A gateway's first one starts its first cycle and carries what it needs
+        to know once: the projection basis and the bandwidth."""
+        state = self.state
+        projection = state.association.projection if first else None
+        basis = projection.components if isinstance(projection, PcaProjection) else None
+        state.members[gateway].newest_sent = state.epoch
+        bandwidth = state.association.bandwidth if first else 0.0
+        self.send(gateway, m.GlobalModel(state.epoch, state.weights, basis, bandwidth))

@@ -1,0 +1,83 @@
+"""Uploads at the cloud: each one is aggregated once, repeats are answered again, and every outcome is remembered until
+the gateway has the answer."""
+
+from __future__ import annotations
+
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.effects import Write
+from async_hfl.core.protocol.records import LifecycleRecord, UploadRecord
+from async_hfl.nodes.cloud import update_ledger
+from async_hfl.nodes.cloud.association_table import absorb
+from async_hfl.nodes.cloud.context import Cloud
+
+
+def admit(cloud: Cloud, upload: m.Upload, at: float) -> bool:
+    """Return True if an upload is new and is to be aggregated; otherwise answer, refuse or ignore it."""
+    state, gateway, number = cloud.state, upload.upload.gateway, upload.upload.number
+    member = state.members[gateway]
+    if upload.upload.incarnation != member.incarnation or not member.live:
+        send_fenced(cloud, gateway, upload.upload.incarnation)
+        return False
+    known = member.outcomes.get(number)
+    if known is not None:
+        _answer(cloud, upload, known)
+        return False
+    if upload.base_epoch > state.epoch:
+        reason = (
+            f"the gateway works from cloud epoch {upload.base_epoch}, the cloud is at {state.epoch}: "
+            "the cloud has lost its state; start a new run, or give the cloud its run directory back"
+        )
+        cloud.emit(Write(LifecycleRecord(at, "refused", f"g{gateway}", reason)))
+        cloud.send(gateway, m.Refused(reason))
+        return False
+    if number in member.pending:
+        cloud.send(gateway, m.UploadHeld(upload.upload))  # a repeat: the first notice seems to be lost
+        return False
+    if number < member.answered_below:
+        return False
+    member.answered_below = max(member.answered_below, upload.answered_below)
+    for old in [old for old in member.outcomes if old < member.answered_below]:
+        del member.outcomes[old]
+    for known_device in upload.knowledge:
+        absorb(cloud, known_device, gateway)
+    if cloud.is_last_epoch():
+        return False  # the last evaluation is under way; the finish that follows is the answer
+    member.pending.add(number)
+    return True
+
+
+def close(cloud: Cloud, upload: m.Upload, outcome: m.Outcome, at: float) -> None:
+    """Record the upload's end, remember its outcome for repeats, and answer."""
+    member = cloud.state.members[upload.upload.gateway]
+    member.pending.discard(upload.upload.number)
+    member.outcomes[upload.upload.number] = outcome
+    update_ledger.note_decided(cloud, upload)
+    record = UploadRecord(
+        at,
+        upload.upload,
+        "mixed" if outcome.accepted else "dropped",
+        upload.base_epoch,
+        outcome.staleness,
+        outcome.weight,
+        upload.updates,
+        upload.early,
+    )
+    cloud.emit(Write(record))
+    _answer(cloud, upload, outcome)
+
+
+def send_fenced(cloud: Cloud, gateway: int, incarnation: int) -> None:
+    """Tell an incarnation that was declared lost to start afresh."""
+    cloud.send(gateway, m.Fenced(incarnation, unanswered_outcomes(cloud, gateway, incarnation)))
+
+
+def unanswered_outcomes(cloud: Cloud, gateway: int, incarnation: int) -> tuple[tuple[int, m.Outcome], ...]:
+    """Return the outcomes of uploads whose answers may not have arrived; another incarnation has other numbers."""
+    member = cloud.state.members[gateway]
+    return tuple(member.outcomes.items()) if member.incarnation == incarnation else ()
+
+
+def _answer(cloud: Cloud, upload: m.Upload, outcome: m.Outcome) -> None:
+    state, gateway = cloud.state, upload.upload.gateway
+    state.members[gateway].newest_sent = state.epoch
+    cloud.send(gateway, m.Answer(upload.upload, state.epoch, state.weights, outcome))
