@@ -15,8 +15,7 @@ import numpy as np
 from async_hfl.core.maths.aggregation import average, shares
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.serialization import plain
-from async_hfl.nodes.cloud.aggregation.rule import CloudAggregation, Next
-from async_hfl.nodes.cloud.context import Cloud
+from async_hfl.nodes.cloud.aggregation.rule import Cloud, CloudAggregation, Next
 
 
 @plain
@@ -27,10 +26,8 @@ class AveragingState:
 
 
 class AverageUploads(CloudAggregation):
+    state_type = AveragingState
     state: AveragingState
-
-    def new_state(self) -> AveragingState:
-        return AveragingState()
 
     def received(self, cloud: Cloud, upload: m.Upload, staleness: int, at: float) -> Next:
         if staleness > 1:

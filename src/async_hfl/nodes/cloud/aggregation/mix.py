@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from async_hfl.core.maths.aggregation import mix
 from async_hfl.core.protocol import messages as m
-from async_hfl.nodes.cloud.aggregation.rule import CloudAggregation, Next
-from async_hfl.nodes.cloud.context import Cloud
+from async_hfl.nodes.cloud.aggregation.rule import Cloud, CloudAggregation, Next
 
 
 class MixUploads(CloudAggregation):

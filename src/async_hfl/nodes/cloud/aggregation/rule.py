@@ -8,20 +8,24 @@ cloud acts on it. A rule of your own is a subclass in a file of yours, given as 
             model = 0.5 * cloud.state.weights + 0.5 * upload.weights
             return Next(model, ((upload, Outcome(True, staleness, 0.5)),))
 
-Only `received` must be overridden. A rule that keeps uploads for later also overrides `gateway_lost`, and `changed` if
-it waits for certain gateways. Whatever a rule remembers belongs into `self.state`, a `@plain` dataclass made by
-`new_state`: it is written to checkpoints and survives a crash.
+Only `received` must be written. A rule that keeps uploads for later also overrides `gateway_lost`, and `changed` if it
+waits for certain gateways. A rule that remembers anything keeps it in `state`, a dataclass of plain values decorated
+with `async_hfl.core.serialization.plain`, and names that class in `state_type`. Nothing else survives a restart.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from types import NoneType
+from typing import Any, ClassVar
 
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.serialization import Plain, from_plain, to_plain
 from async_hfl.core.weights import Weights
 from async_hfl.nodes.cloud.context import Cloud
+
+__all__ = ["NOTHING", "Cloud", "CloudAggregation", "Next"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +45,21 @@ class Next:
 NOTHING = Next()
 
 
-class CloudAggregation:
+class CloudAggregation(ABC):
     """An aggregation rule of the cloud; see the module's docstring for how to write one."""
 
+    state_type: ClassVar[type[Any]] = NoneType
+    """The class of `state`, called without arguments."""
+    state: Any
+
     def __init__(self) -> None:
-        self.state: Any = self.new_state()
+        self.state = self.state_type()
 
-    def new_state(self) -> Any:
-        """Return the rule's empty state: None, or a `@plain` dataclass."""
-        return None
-
+    @abstractmethod
     def received(self, cloud: Cloud, upload: m.Upload, staleness: int, at: float) -> Next:
         """Decide on a new upload of a live gateway, now or later. Its staleness h - tau is at least 1.
 
         Every upload must be decided exactly once, unless its gateway is lost before."""
-        raise NotImplementedError(f"{type(self).__name__} must override `received`")
 
     def gateway_lost(self, cloud: Cloud, gateway: int, at: float) -> Next:
         """Forget the undecided uploads of a gateway that was declared lost; the gateway records their end itself."""
