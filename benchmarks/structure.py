@@ -109,6 +109,28 @@ def question_docstrings(paths: list[Path]) -> int:
     return sum(word.strip("`,.:") in QUESTION_WORDS for word in first)
 
 
+def duplicated_blocks(paths: list[Path], length: int = 10) -> list[tuple[str, str]]:
+    """Pairs of places that share a block of at least so many equal lines; blank lines, comments and imports are left
+    out, and a block counts once, at its first line."""
+    first_seen: dict[tuple[str, ...], str] = {}
+    found: list[tuple[str, str]] = []
+    for path in paths:
+        lines = [
+            (number, text)
+            for number, text in enumerate(map(str.strip, path.read_text().splitlines()), start=1)
+            if text and not text.startswith(("#", "import ", "from "))
+        ]
+        inside = False
+        for place in range(len(lines) - length + 1):
+            block = tuple(text for _, text in lines[place : place + length])
+            here = f"{path.name}:{lines[place][0]}"
+            there = first_seen.setdefault(block, here)
+            if there != here and not inside:
+                found.append((there, here))
+            inside = there != here
+    return found
+
+
 def laid_out(root: Path) -> dict[str, Any]:
     source, tests = modules(root), sorted((root / "tests").rglob("*.py"))
     sizes = [len(path.read_text().splitlines()) for path in source]
@@ -125,6 +147,8 @@ def laid_out(root: Path) -> dict[str, Any]:
         "docs: words of prose": sum(prose_words(page) for page in (root / "docs").rglob("*.md")),
         "module: median lines": statistics.median(size for size in sizes if size),
         "module: largest": max(sizes),
+        "modules of more than 400 lines": sum(size > 400 for size in sizes),
+        "duplicated blocks of ten lines": len(duplicated_blocks(source)),
         "names at one level: median": statistics.median(crowded.values()),
         "names at one level: most": max(crowded.values()),
         "module docstrings that begin with a question word": question_docstrings(source),

@@ -58,3 +58,11 @@ def test_a_walk_is_the_median_over_the_second_half(structure: Any) -> None:
     }
     found = structure.walk([device, gateway], "selection", "job")
     assert found == ["gateway.send", "device.train", "gateway.mix"]
+
+
+def test_a_duplicated_block_counts_once_whatever_its_length(structure: Any, tmp_path: Path) -> None:
+    lines = [f"x{number} = {number}" for number in range(14)]
+    (tmp_path / "a.py").write_text("\n".join(lines))
+    (tmp_path / "b.py").write_text("import a\n\n# a comment\n" + "\n\n".join(lines[:12]) + "\ny = 1\n")
+    (tmp_path / "c.py").write_text("\n".join(lines[:9]))
+    assert structure.duplicated_blocks(sorted(tmp_path.glob("*.py"))) == [("a.py:1", "b.py:4")]
