@@ -53,7 +53,7 @@ from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.nodes.config import CloudConfig, GatewayConfig
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway.aggregation.mix import MixOnArrival
-from async_hfl.nodes.gateway.aggregation.protocol import GatewayAggregation
+from async_hfl.nodes.gateway.aggregation.rule import GatewayAggregation
 from async_hfl.nodes.gateway.node import GatewayNode
 
 Message = TypeVar("Message")
@@ -70,7 +70,7 @@ GATEWAY_RULES = GatewayConfig(
     staleness=StalenessDiscount("polynomial", 1.0),
     max_staleness=None,
     in_flight="carry",
-    carry_staleness="both",
+    staleness_clock="both",
     patience_floor=60.0,
     patience_factor=5.0,
     cycle_patience=600.0,

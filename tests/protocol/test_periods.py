@@ -91,9 +91,9 @@ def test_beyond_the_bound_of_staleness_an_update_is_dropped() -> None:
 def test_the_clock_stands_still_while_there_is_nothing_to_wait_for() -> None:
     stage = periods(1, 1, 1)
     g0 = stage.gateways[0]
-    assert (g0.aggregation.due(), ("g0", "aggregation") in stage.timers) == (NEVER, False)
+    assert (g0.aggregation.due, ("g0", "aggregation") in stage.timers) == (NEVER, False)
     # It gets a device: the first period begins with its first job.
     lease = m.Lease(0, 9, 2)
     known = m.DeviceKnowledge(0, 100.0, False, 10, float("nan"), float("nan"))
     stage.happens("g0", Received(500.0, CLOUD, m.Assignment(1, 2, (0,), (lease,), (known,))))
-    assert (stage.in_flight("g0"), g0.aggregation.due()) == ({1: 0}, 600)
+    assert (stage.in_flight("g0"), g0.aggregation.due) == ({1: 0}, 600)

@@ -151,7 +151,7 @@ def test_one_that_was_given_up_and_comes_while_the_round_is_open_counts() -> Non
     stage.begin(0, 0, 1)
     aggregation = stage.gateways[0].aggregation
     assert isinstance(aggregation, Rounds)
-    aggregation.ended(stage.gateways[0], (1,), 500.0)  # given up: nobody waits for it any more
+    aggregation.failed(stage.gateways[0].gateway, (1,), 500.0)  # timed out: the round waits for it no longer
     assert aggregation.state.awaited == {2}
     stage.returns("d0", (1, 1), at=600)
     assert stage.jobs() == []

@@ -41,10 +41,10 @@ from async_hfl.core.protocol.messages import (
     Probe,
     SettledAck,
     Train,
+    Unsettled,
     Update,
 )
 from async_hfl.core.serialization import Plain, from_plain, plain, to_plain
-from async_hfl.nodes.update_ledger import still_unsettled, to_report
 
 
 @plain
@@ -130,7 +130,10 @@ class DeviceNode:
         if train.basis is not None:
             state.projection = PcaProjection(train.basis)
         if train.settled:
-            state.unsettled = still_unsettled(state.unsettled, train)
+            # The gateway names jobs of its own incarnation that the cloud has decided on.
+            state.unsettled = tuple(
+                known for known in state.unsettled if known[:2] != job[:2] or known.number not in train.settled
+            )
         newest = state.newest_of(job.gateway)
         if newest is not None and newest.incarnation == job.incarnation and newest.number >= job.number:
             # A repeat of the newest was handled when it first came; anything older must still find its end.
@@ -146,7 +149,9 @@ class DeviceNode:
         state.version = train.version
         state.warmup = train.warmup
         if state.unsettled:
-            effects.extend(to_report(state.unsettled, train, event.sender))
+            elsewhere = tuple(known for known in state.unsettled if known[:2] != job[:2])
+            if elsewhere:
+                effects.append(Send(event.sender, Unsettled(None, elsewhere)))
         state.gateway = job.gateway
         state.download_s = event.transfer_s
         effects.append(StartTraining(job, train.weights, state.accepted))

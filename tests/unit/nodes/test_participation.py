@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from async_hfl.nodes.gateway.participation import due_first
+from async_hfl.nodes.gateway.selection_step import due_first
 
 
 def first(waited: list[float], free: float, share: float, latency: list[float] | None = None) -> tuple[list[int], int]:

@@ -73,12 +73,12 @@ def test_utility_counts_the_associated_only() -> None:
 def test_news_are_told_once() -> None:
     device_table = DeviceTable()
     slot = device_table.take(Lease(7, 1, 1), PRIOR)
-    assert device_table.news() == ()
+    assert device_table.take_unreported() == ()
     device_table.measure(slot, 80.0)
-    device_table.learnt[slot] = None
-    (news,) = device_table.news()
+    device_table.unreported[slot] = None
+    (news,) = device_table.take_unreported()
     assert (news.device, news.round_latency, news.measured, news.gradient) == (7, 80.0, True, None)
-    assert device_table.news() == ()
+    assert device_table.take_unreported() == ()
 
 
 def test_knowledge_does_not_change_behind_its_readers_back() -> None:

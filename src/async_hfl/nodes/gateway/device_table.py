@@ -36,7 +36,7 @@ _COLUMNS = (
     ("candidate", np.bool_, False),
     ("probe_at", np.float64, np.inf),
     ("probe_wait", np.float64, 0.0),
-    ("given_up", np.int8, 0),
+    ("timeouts", np.int8, 0),
     ("last_seen", np.int64, -1),
     ("has_basis", np.bool_, False),
 )
@@ -65,14 +65,14 @@ class DeviceTable:
     probe_at: Floats = field(default_factory=lambda: np.zeros(0))
     """When to ask a given-up device whether it is back; infinite for the others."""
     probe_wait: Floats = field(default_factory=lambda: np.zeros(0))
-    given_up: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
-    """Times in a row that the device was given up: each doubles the patience, or one that is merely slower than it
-    said would be given up, asked again and superseded for ever."""
+    timeouts: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
+    """Consecutive timeouts of the device. Each doubles the patience; otherwise a device that is slower than expected
+    would time out, get a new job and drop the old one for ever."""
     last_seen: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Round (the gateway epoch then being made, from 1) in which the newest update came in, -1 if none ever did."""
     has_basis: Bools = field(default_factory=lambda: np.zeros(0, bool))
     """The device was sent what it compresses its gradients with."""
-    learnt: dict[int, None] = field(default_factory=dict)
+    unreported: dict[int, None] = field(default_factory=dict)
     """Slots with news for the cloud, in the order they came."""
     gradients: GradientTable | None = None
     projection: PcaProjection | CountSketch | None = None
@@ -164,8 +164,8 @@ class DeviceTable:
             bool(self.has_basis[slot]),
         )
 
-    def news(self) -> tuple[DeviceKnowledge, ...]:
+    def take_unreported(self) -> tuple[DeviceKnowledge, ...]:
         """What was learnt since the last time this was asked."""
-        found = tuple(self.knowledge(slot) for slot in self.learnt)
-        self.learnt.clear()
+        found = tuple(self.knowledge(slot) for slot in self.unreported)
+        self.unreported.clear()
         return found
