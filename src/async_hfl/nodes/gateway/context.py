@@ -108,6 +108,10 @@ class Gateway:
         if self.config.deployment.track_losses and self.state.ever_landed.add(number):
             self.state.landed.append((number, slot))
 
+    def hello(self) -> None:
+        """Tell the cloud which incarnation this is: it may have declared it lost during an outage."""
+        self.emit(Send(CLOUD, m.Hello(self.state.incarnation)))
+
     def report(
         self,
         answered_warmup: tuple[m.DeviceKnowledge, ...] = (),

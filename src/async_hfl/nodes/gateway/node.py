@@ -2,9 +2,10 @@
 
     waiting --GlobalModel--> open --upload--> uploading --Answer--> open --> ...        any --Finish--> over
 
-Calls go in one direction. `handle` passes an event to a method below. It updates the state through the parts, which are
-`selection_step`, `leases`, `device_timeouts`, `sessions` and `uploads`, then asks the aggregation rule (see
-`aggregation.rule`) and carries out what the rule answers. This class alone assigns the phase, selects and uploads.
+Calls go in one direction: event, node, rule, next step, node. `handle` passes an event to a method below. The method
+changes the state through the parts (`jobs`, `leases`, `device_timeouts`, `sessions`, `uploads`, ...), asks the
+aggregation rule (see `aggregation.rule`), and carries out the step that the rule returns. Parts and rule never call the
+node; the node alone assigns the phase, selects devices and uploads.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class GatewayNode:
         elif isinstance(event, Progressed):
             device_timeouts.progressed(self.gateway, event.peer.number, event.at)
         elif isinstance(event, Returned):
-            self._say_hello()
+            self.gateway.hello()
             sessions.restarted(self.gateway, event.at)
         elif not isinstance(event, Started):
             raise InvariantViolation(f"a gateway got {type(event).__name__}")
@@ -165,9 +166,7 @@ class GatewayNode:
         if state.newest is not None and state.newest.epoch > model.epoch:
             model = state.newest
         if model.epoch < state.base_epoch:
-            raise InvariantViolation(
-                f"gateway {self.config.number} adopts epoch {model.epoch} after {state.base_epoch}"
-            )
+            raise InvariantViolation(f"gateway {self.config.number}: model {model.epoch} after {state.base_epoch}")
         state.weights = model.weights
         state.base_epoch = model.epoch
         state.newest = None
@@ -343,7 +342,7 @@ class GatewayNode:
         if fenced.incarnation == incarnation:
             self._close("gateway_lost", event.at, fenced.outcomes)
             self.gateway.restart(incarnation + 1)
-            self._say_hello()
+            self.gateway.hello()
             for device in sorted(connected):
                 sessions.device_joined(self.gateway, device, event.at)
 
@@ -385,7 +384,7 @@ class GatewayNode:
 
     def _peer_lost(self, event: PeerLost) -> None:
         if event.peer == CLOUD:
-            self._say_hello()
+            self.gateway.hello()
             sessions.cloud_lost(self.gateway, event.at)
         elif self.state.phase != "over":
             sessions.device_lost(self.gateway, event.peer.number, event.at)
@@ -395,11 +394,7 @@ class GatewayNode:
         if event.peer == CLOUD:
             if sessions.cloud_joined(self.gateway):
                 self._select(event.at)
-            self._say_hello()
+            self.gateway.hello()
         elif self.state.phase != "over":
             sessions.device_joined(self.gateway, event.peer.number, event.at)
             self._select(event.at)
-
-    def _say_hello(self) -> None:
-        """Tell the cloud which incarnation this is: it may have declared it lost during an outage."""
-        self.gateway.emit(Send(CLOUD, m.Hello(self.state.incarnation)))

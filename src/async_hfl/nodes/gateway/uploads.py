@@ -58,7 +58,7 @@ def resend(gateway: Gateway, at: float) -> None:
         if waiting.held:
             # The cloud has the upload. This only makes sure that it has not declared this gateway lost meanwhile.
             waiting.resend_at = at + RESEND_MOST_S
-            gateway.emit(Send(CLOUD, m.Hello(gateway.state.incarnation)))
+            gateway.hello()
         else:
             waiting.resend_at = at + _patience(gateway, waiting.attempts)
             gateway.emit(Send(CLOUD, waiting.message))
