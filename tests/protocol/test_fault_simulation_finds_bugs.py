@@ -57,8 +57,8 @@ BREAKAGES = {
     "forget the clock of a period": (
         "periods",
         "nodes/gateway/node.py",
-        "                self.gateway.emit(SetTimer(AGGREGATION_TIMER, due))\n",
-        "                pass\n",
+        "            self.gateway.emit(SetTimer(AGGREGATION_TIMER, self.aggregation.due))\n",
+        "            pass\n",
     ),
     "let a late update into the next round": (
         "rounds",

@@ -124,8 +124,7 @@ class GatewayNode:
         """Carry out the step that a method of the aggregation rule has returned."""
         if step is Next.SELECT:
             self._select(at, asked=True)
-            return
-        if step is Next.UPLOAD:
+        elif step is Next.UPLOAD:
             self._upload(at)
         elif step is Next.RELAY and held is not None:
             self.gateway.landed(held.number, held.in_flight.slot)
@@ -136,7 +135,8 @@ class GatewayNode:
                 f"aggregation rule {type(self.aggregation).__name__}: {method} returned {step!r}; it must return "
                 f"{'a Next' if held is not None else 'Next.NOTHING, Next.SELECT or Next.UPLOAD'}"
             )
-        self._arm_aggregation_timer()
+        if self.aggregation.due != self.state.aggregation_timer_at:
+            self._arm_aggregation_timer()
 
     def _select(self, at: float, *, asked: bool = False) -> None:
         """Select and trigger idle devices, if that is allowed now. `asked`: the rule has asked for it."""
@@ -151,14 +151,13 @@ class GatewayNode:
                 gateway.emit(SetTimer("idle", state.idle_upload_at))
         if triggered or asked:
             rule.selected(gateway, triggered, at)
-            self._arm_aggregation_timer()
+            if rule.due != state.aggregation_timer_at:
+                self._arm_aggregation_timer()
 
     def _arm_aggregation_timer(self) -> None:
-        due, state = self.aggregation.due, self.gateway.state
-        if due != state.aggregation_timer_at:
-            state.aggregation_timer_at = due
-            if due < NEVER:
-                self.gateway.emit(SetTimer(AGGREGATION_TIMER, due))
+        self.state.aggregation_timer_at = self.aggregation.due
+        if self.aggregation.due < NEVER:
+            self.gateway.emit(SetTimer(AGGREGATION_TIMER, self.aggregation.due))
 
     def _begin_cycle(self, model: m.GlobalModel | m.Answer, at: float) -> None:
         """Adopt this model, or a newer one that was broadcast, and begin the next cycle."""
@@ -197,12 +196,13 @@ class GatewayNode:
     def _update(self, event: Received, update: m.Update) -> None:
         gateway, state, at, job = self.gateway, self.gateway.state, event.at, update.job
         device_table = state.device_table
-        device_timeouts.heard(gateway, event.sender.number, at)
+        sender = device_table.slot_of.get(event.sender.number)
+        if sender is not None and not device_table.feasible[sender]:
+            device_timeouts.heard(gateway, event.sender.number, at)
         in_flight = jobs.land(gateway, job.number, at) if job.incarnation == state.incarnation else None
         if in_flight is None:  # the job has an end (it was discarded, say), but the device may be idle again
-            sender_slot = device_table.slot_of.get(event.sender.number)
-            if sender_slot is not None and job.incarnation == state.incarnation:
-                gateway.landed(job.number, sender_slot)
+            if sender is not None and job.incarnation == state.incarnation:
+                gateway.landed(job.number, sender)
             self._select(at)
             return
         slot = in_flight.slot

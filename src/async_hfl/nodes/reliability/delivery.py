@@ -146,19 +146,19 @@ class ReliableNode:
         if isinstance(event, TimerFired) and event.key == RESEND:
             return self._resend(event.at)
         again: list[Transmit] = []
-        if self._sessions:
+        if self._sessions and isinstance(event, PeerJoined | PeerLost | Returned):
             again = self._session_changed(event)
         return [*again, *self._wrap(self.node.handle(event), event.at)]
 
-    def _session_changed(self, event: Event) -> list[Transmit]:
+    def _session_changed(self, event: PeerJoined | PeerLost | Returned) -> list[Transmit]:
         state = self.state
-        if isinstance(event, PeerLost):
-            state.present.discard(event.peer)
-        elif isinstance(event, Returned):
-            state.present.clear()
-        elif isinstance(event, PeerJoined):
+        if isinstance(event, PeerJoined):
             state.present.add(event.peer)
             return self._all_to({event.peer})
+        if isinstance(event, PeerLost):
+            state.present.discard(event.peer)
+        else:
+            state.present.clear()
         return []
 
     def unacknowledged(self) -> list[Transmit]:
