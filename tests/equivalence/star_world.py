@@ -21,7 +21,7 @@ from async_hfl.nodes.cloud.aggregation.rule import CloudAggregation
 from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.nodes.config import CloudConfig, GatewayConfig
 from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.gateway.aggregation.protocol import GatewayAggregation
+from async_hfl.nodes.gateway.aggregation.rule import GatewayAggregation
 from async_hfl.nodes.gateway.node import GatewayNode
 from async_hfl.simulation.accounting.byte_counts import Spent
 from async_hfl.simulation.simulator import Simulator
@@ -157,7 +157,7 @@ def run_star(
         staleness=StalenessDiscount(),
         max_staleness=None,
         in_flight="carry",
-        carry_staleness="both",
+        staleness_clock="both",
         patience_floor=60.0,
         patience_factor=5.0,
         cycle_patience=600.0,

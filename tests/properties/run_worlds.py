@@ -208,7 +208,7 @@ def _rules(plan: Plan, bandwidth: float, learner: StubLearner) -> tuple[GatewayC
         staleness=StalenessDiscount(),
         max_staleness=plan.max_staleness,
         in_flight=plan.in_flight,  # type: ignore[arg-type]
-        carry_staleness="both",
+        staleness_clock="both",
         patience_floor=1.0 if plan.impatient else 60.0,
         patience_factor=0.5 if plan.impatient else 5.0,
         cycle_patience=600.0,

@@ -1,7 +1,7 @@
-"""Real nodes, and a courier that delivers the letters the test names, when the test says so.
+"""A stage with real nodes, on which a test delivers each message when it chooses.
 
 One cloud, two gateways, three devices, a model of two numbers. Nothing happens by itself: every `Send` waits in `post`
-until it is delivered, every timer until it is fired, every training until the test gives its result.
+until the test delivers it, every timer until the test fires it, every training until the test gives its result.
 Unless a test says otherwise: s(x) = 1 / (x + 1), alpha 0.6, beta 0.8, Z 2, no warm-up; links d0-{g0, g1}, d1-{g0, g1},
 d2-{g1}, each 100 s a round; a model of 1000 bytes, so R = 10 bytes/s.
 """
@@ -53,7 +53,7 @@ from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.nodes.config import CloudConfig, GatewayConfig
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway.aggregation.mix import MixOnArrival
-from async_hfl.nodes.gateway.aggregation.protocol import GatewayAggregation
+from async_hfl.nodes.gateway.aggregation.rule import GatewayAggregation
 from async_hfl.nodes.gateway.node import GatewayNode
 
 Message = TypeVar("Message")
@@ -70,7 +70,7 @@ GATEWAY_RULES = GatewayConfig(
     staleness=StalenessDiscount("polynomial", 1.0),
     max_staleness=None,
     in_flight="carry",
-    carry_staleness="both",
+    staleness_clock="both",
     patience_floor=60.0,
     patience_factor=5.0,
     cycle_patience=600.0,
@@ -165,14 +165,14 @@ class Stage:
             }
 
         self.make = make
-        """Such nodes once more, as they were in the beginning."""
+        """Makes the same nodes again, in their initial state."""
         self.nodes = make()
         self.log: list[tuple[str, Event, list[Effect]]] = []
-        """Everything that happened to anybody, and what came of it."""
+        """Every event that a node has handled, with its effects."""
         self.at = 0.0
         self.post: list[Letter] = []
         self.sent: list[Any] = []
-        """Every message that was ever posted."""
+        """Every message that was ever sent."""
         self.records: list[Record] = []
         self.timers: dict[tuple[str, str], float] = {}
         self.solves: list[Solve] = []
@@ -193,7 +193,7 @@ class Stage:
     # Events ------------------------------------------------------------------------------------------------------
 
     def happens(self, name: str, event: Event) -> list[Effect]:
-        """The one place where a node is given an event; its effects wait here for the test to act on them."""
+        """Let a node handle an event, and keep its effects for the test to act on. No other method does that."""
         assert event.at >= self.at, "the test goes back in time"
         self.at = event.at
         effects = self.nodes[name].handle(event)
@@ -223,7 +223,7 @@ class Stage:
             self.stopped[name] = effect.reason
 
     def deliver(self, to: str, kind: type[Message], at: float, *, keep: bool = False, newest: bool = False) -> Message:
-        """The oldest letter of that kind in the post (or the newest); `keep`: it will come again."""
+        """Deliver the oldest message of that kind (or the newest). `keep`: leave a copy, to be delivered again."""
         waiting = [letter for letter in self.post if letter.to == address(to) and type(letter.message) is kind]
         assert waiting, f"no {kind.__name__} to {to} in the post"
         letter = waiting[-1 if newest else 0]
@@ -236,11 +236,11 @@ class Stage:
         return [letter.message for letter in self.post if letter.to == address(to) and type(letter.message) is kind]
 
     def lose(self, to: str, kind: type) -> None:
-        """What of this kind is under way never arrives."""
+        """Drop the messages of this kind that wait for this node."""
         self.post = [letter for letter in self.post if letter.to != address(to) or type(letter.message) is not kind]
 
     def fire(self, name: str, key: str) -> None:
-        """The timer goes off when it should."""
+        """Fire a timer at the time that it is set to."""
         at = self.timers.pop((name, key))
         self.happens(name, TimerFired(at, key))
 
@@ -258,10 +258,10 @@ class Stage:
     def returned(self, who: str, at: float) -> None:
         self.happens(who, Returned(at))
 
-    # Longer pieces -----------------------------------------------------------------------------------------------
+    # Sequences of events -----------------------------------------------------------------------------------------
 
     def begin(self, *gateway_of: int, at: float = 0.0) -> None:
-        """Association solved and known, both gateways have the first global model."""
+        """Solve the association and deliver it to both gateways, with the first global model."""
         self.happens("cloud", Started(at))
         self.solved(*gateway_of, at=at)
         for name in ("g0", "g1"):
@@ -270,7 +270,7 @@ class Stage:
             self.deliver(name, m.GlobalModel, at)
 
     def trains(self, device: str, result: Sequence[float], at: float, **facts: Any) -> None:
-        """The device gets its job and finishes it: its update is in the post."""
+        """Deliver a job to the device and finish it: its update waits in the post."""
         if device not in self.training:
             self.deliver(device, m.Train, at)
         job = self.training.pop(device).job
@@ -278,24 +278,24 @@ class Stage:
         self.happens(device, Trained(at, job, TrainingResult(vector(*result), **{**defaults, **facts})))
 
     def returns(self, device: str, result: Sequence[float], at: float, **facts: Any) -> None:
-        """... and the update reaches the gateway that asked for it."""
+        """Let the device train, and deliver its update to the gateway that sent the job."""
         self.trains(device, result, at, **facts)
         letter = next(x for x in self.post if x.sender == address(device) and type(x.message) is m.Update)
         self.post.remove(letter)
         self.happens(str(letter.to), Received(at, letter.sender, letter.message, 0.0))
 
     def exchanges(self, gateway: str, at: float) -> None:
-        """Its upload reaches the cloud, and the answer comes back."""
+        """Deliver the gateway's upload to the cloud, and the answer to the gateway."""
         self.deliver("cloud", m.Upload, at)
         self.deliver(gateway, m.Answer, at)
 
-    # What is to be seen ------------------------------------------------------------------------------------------
+    # Observations ----------------------------------------------------------------------------------------------
 
     def model(self, gateway: str) -> Weights | None:
         return self.gateways[address(gateway).number].state.weights
 
     def in_flight(self, gateway: str) -> dict[int, int]:
-        """job number -> device."""
+        """Return the device of each job in flight, by job number."""
         state = self.gateways[address(gateway).number].state
         return {
             number: int(state.device_table.devices[in_flight.slot])

@@ -155,7 +155,7 @@ def test_fresh_held_and_carried_over_two_cycles(method: str) -> None:
 
 
 def test_carry_staleness_of_the_gateway_alone_leaves_out_the_base() -> None:
-    stage = Stage(gateway={"carry_staleness": "gateway"})
+    stage = Stage(gateway={"staleness_clock": "gateway"})
     stage.begin(0, 0, 1)
     stage.returns("d0", (1, 2), at=100)
     stage.returns("d0", (1, 2), at=200)
@@ -244,7 +244,7 @@ def test_beyond_the_bound_an_update_is_dropped_and_the_device_goes_on(method: st
     assert_close(stage.model("g0"), before)
     assert ends(stage)[-1] == ("g0.1.4", "stale", 3, 0.0)
     assert stage.gateways[0].state.gateway_epoch == epoch == 4
-    assert stage.gateways[0].aggregation.state.mixed == 4
+    assert stage.gateways[0].state.updates == 4
     # Idle again, and triggered at once from the model of now.
     (train,) = stage.waiting("d1", m.Train)
     assert (train.job, train.gateway_epoch) == (JobId(0, 1, 7), 4)
@@ -344,7 +344,7 @@ def test_a_held_update_waits_for_the_cycle_after_next_when_the_next_is_full() ->
     assert ends(stage)[-1] == ("g0.1.3", "aggregated", 4, 0.16)
     # Nobody is idle, yet the cycle is full: uploaded again, with nothing held any more.
     assert len(stage.waiting("cloud", m.Upload)) == 1
-    assert stage.gateways[0].aggregation.state.held == []
+    assert stage.gateways[0].state.held_updates() == []
 
 
 @pytest.mark.parametrize("bad", [(np.nan, 1.0), (np.inf, 0.0), (0.0, -np.inf), (np.inf, -np.inf)])

@@ -35,7 +35,7 @@ from async_hfl.core.topology import no_links
 from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
 from async_hfl.nodes.cloud.aggregation.mix import MixUploads
 from async_hfl.nodes.cloud.node import CloudNode
-from async_hfl.nodes.config import MembershipRules
+from async_hfl.nodes.config import GatewayDeployment, MembershipRules
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway.aggregation.mix import MixOnArrival
 from async_hfl.nodes.gateway.node import GatewayNode
@@ -388,7 +388,7 @@ def test_a_person_may_end_the_run() -> None:
 
 
 def new_gateway(**config: Any) -> GatewayNode:
-    made = replace(GATEWAY_RULES, **{"cloud_patience": 60.0, **config})
+    made = replace(GATEWAY_RULES, deployment=GatewayDeployment(cloud_patience=60.0), **config)
     gateway = GatewayNode(made, UtilityKnapsack(), MixOnArrival(), 5)
     known = tuple(m.DeviceKnowledge(device, 100.0, False, 10, np.nan, np.nan) for device in (0, 1))
     leases = tuple(m.Lease(device, 1, 1) for device in (0, 1))
@@ -427,11 +427,11 @@ def test_after_a_restart_devices_have_some_time_to_come_back() -> None:
         gateway.handle(PeerJoined(2.0, device_address(device)))
     effects = gateway.handle(Returned(50.0))
     assert sent(effects, m.Hello) == [(0, m.Hello(5))]
-    assert SetTimer("presence", 65.0) in effects
+    assert SetTimer("reconnect", 65.0) in effects
     gateway.handle(PeerJoined(52.0, device_address(1)))
-    effects = gateway.handle(TimerFired(65.0, "presence"))
+    effects = gateway.handle(TimerFired(65.0, "reconnect"))
     assert [report.lost for _, report in sent(effects, m.Report)] == [(0,)]
-    assert gateway.state.present == {1}
+    assert gateway.state.connected == {1}
 
 
 def test_without_the_cloud_nothing_new_is_triggered_after_a_while() -> None:

@@ -1,4 +1,4 @@
-"""Corners in which a run would stand still, or count something twice."""
+"""Cases in which a run might stall, or count something twice."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from async_hfl.nodes.cloud.aggregation.rule import NOTHING, CloudAggregation, Ne
 from async_hfl.nodes.cloud.context import Cloud
 
 
-def test_a_late_update_of_discarded_work_wakes_its_gateway() -> None:
-    """d1 is given up, its job discarded with the upload, d0 dies: d1's late word is all there is to go on with."""
+def test_a_late_update_of_a_discarded_job_makes_its_device_available() -> None:
+    """d1 times out and its job is discarded with the upload; d0 dies. The run goes on when d1's late update arrives."""
     stage = Stage(gateway={"epochs": 1, "in_flight": "discard"})
     stage.begin(0, 0, 1)
-    stage.trains("d1", (1.0, 1.0), at=90)  # finished, and its update is slow on the way
-    stage.fire("g0", "patience")  # at 500 s: both are given up
+    stage.trains("d1", (1.0, 1.0), at=90)  # finished, but the transfer of its update is slow
+    stage.fire("g0", "patience")  # at 500 s: both have timed out
     g0 = stage.gateways[0]
     assert g0.state.active == 0
-    stage.returns("d0", (1.0, 1.0), at=510)  # heard again, mixed, uploaded; d1's open job is discarded
+    stage.returns("d0", (1.0, 1.0), at=510)  # feasible again, mixed, uploaded; d1's open job is discarded
     stage.exchanges("g0", at=520)
     stage.fire("g0", "patience")  # d0 stays silent from now on
     assert (g0.state.phase, g0.state.active) == ("open", 0)
     stage.deliver("g0", m.Update, at=5000)
-    assert g0.state.active == 1, "d1 is there and idle, so it must be triggered"
+    assert g0.state.active == 1, "d1 is reachable and idle, so it must be triggered"
 
 
 class HoldUploads(CloudAggregation):
@@ -41,7 +41,7 @@ class HoldUploads(CloudAggregation):
         return NOTHING
 
 
-def test_an_upload_that_is_being_held_is_not_handed_over_again() -> None:
+def test_an_upload_that_is_held_is_not_passed_on_again() -> None:
     stage = Stage()
     stage.begin(0, 0, 1)
     rule = HoldUploads()

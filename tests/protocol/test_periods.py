@@ -1,4 +1,4 @@
-"""Semi-asynchronous periods at a gateway, by hand: periods of 100 s, Z is 2 of them, s(age) = 1 / (age + 1)."""
+"""Semi-asynchronous periods at a gateway, computed by hand: periods of 100 s, Z = 2 periods, s(age) = 1 / (age + 1)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def ends(stage: Stage) -> list[tuple[str, str, float, int, float]]:
     return [(str(j.job), j.reason, j.at, j.staleness, round(j.weight, 6)) for j in stage.jobs()]
 
 
-def test_two_periods_and_one_that_comes_after_the_upload() -> None:
+def test_two_periods_and_an_update_that_arrives_after_the_upload() -> None:
     stage = periods()
     g0 = stage.gateways[0].state
     stage.returns("d0", (1, 2), at=40, samples=30)
     stage.returns("d1", (4, 0), at=60, samples=10)
-    # Inside a period nothing is aggregated and nobody new is asked.
+    # Inside a period nothing is aggregated and no device is triggered.
     assert_close(stage.model("g0"), (0, 0))
     assert (stage.in_flight("g0"), stage.jobs()) == ({}, [])
     stage.fire("g0", "aggregation")
@@ -43,19 +43,19 @@ def test_two_periods_and_one_that_comes_after_the_upload() -> None:
     (upload,) = stage.waiting("cloud", m.Upload)
     assert (upload.updates, upload.samples, g0.phase) == (3, 50, "uploading")
 
-    # d1 was sent in the second period. It is held, then used in the first period of the next cycle: one period old.
+    # d1's job was sent in the second period. Its update is kept for the first period of the next cycle: age 1.
     stage.returns("d1", (3.75, 5.5), at=250, samples=20)
     stage.exchanges("g0", at=260)
     # Epoch 1: 0.3 (2.75, 1.5).
     assert_close(stage.model("g0"), (0.825, 0.45))
     assert (g0.gateway_epoch, stage.timers["g0", "aggregation"]) == (2, 360)
     stage.fire("g0", "aggregation")
-    # Its change was (2, 4), it is alone, s = 1/2.
+    # Its change was (2, 4), it is the only update, s = 1/2.
     assert_close(stage.model("g0"), (1.825, 2.45))
     assert ends(stage)[-1] == ("g0.1.4", "aggregated", 360, 1, 0.5)
 
 
-def test_late_and_fresh_ones_share_by_samples_before_age_counts() -> None:
+def test_shares_are_by_samples_and_then_discounted_by_age() -> None:
     stage = periods(epochs=5)
     stage.returns("d0", (3, 0), at=50, samples=10)
     stage.fire("g0", "aggregation")
@@ -68,7 +68,7 @@ def test_late_and_fresh_ones_share_by_samples_before_age_counts() -> None:
     assert ends(stage)[-2:] == [("g0.1.3", "aggregated", 200, 0, 0.25), ("g0.1.2", "aggregated", 200, 1, 0.375)]
 
 
-def test_an_empty_period_changes_nothing_and_an_empty_cycle_is_reported_all_the_same() -> None:
+def test_an_empty_period_changes_nothing_and_an_empty_cycle_is_uploaded() -> None:
     stage = periods()
     stage.fire("g0", "aggregation")
     assert_close(stage.model("g0"), (0, 0))
@@ -78,7 +78,7 @@ def test_an_empty_period_changes_nothing_and_an_empty_cycle_is_reported_all_the_
     assert (upload.updates, upload.samples) == (0, 0)
 
 
-def test_beyond_the_bound_of_staleness_an_update_is_dropped() -> None:
+def test_an_update_beyond_the_staleness_bound_is_dropped() -> None:
     stage = periods(epochs=9, max_staleness=1)
     for _ in range(2):
         stage.fire("g0", "aggregation")
@@ -88,12 +88,12 @@ def test_beyond_the_bound_of_staleness_an_update_is_dropped() -> None:
     assert_close(stage.model("g0"), (0, 0))
 
 
-def test_the_clock_stands_still_while_there_is_nothing_to_wait_for() -> None:
+def test_the_clock_is_stopped_while_there_is_nothing_to_wait_for() -> None:
     stage = periods(1, 1, 1)
     g0 = stage.gateways[0]
-    assert (g0.aggregation.due(), ("g0", "aggregation") in stage.timers) == (NEVER, False)
-    # It gets a device: the first period begins with its first job.
+    assert (g0.aggregation.due, ("g0", "aggregation") in stage.timers) == (NEVER, False)
+    # A device is assigned: the first period begins with its first job.
     lease = m.Lease(0, 9, 2)
     known = m.DeviceKnowledge(0, 100.0, False, 10, float("nan"), float("nan"))
     stage.happens("g0", Received(500.0, CLOUD, m.Assignment(1, 2, (0,), (lease,), (known,))))
-    assert (stage.in_flight("g0"), g0.aggregation.due()) == ({1: 0}, 600)
+    assert (stage.in_flight("g0"), g0.aggregation.due) == ({1: 0}, 600)

@@ -1,4 +1,4 @@
-"""A node is its events: replayed, interrupted and recovered, it does and remembers the same, effect for effect."""
+"""A node that is replayed, interrupted or recovered has the same effects and state as one that never stopped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GRADIENTS: dict[str, Any] = {"gradient": "update"}
 
 
 def comparable(value: Any) -> Any:
-    """Arrays by their bytes, floats by their digits (NaN included)."""
+    """Return a value that can be compared: arrays as bytes, floats as digits (NaN included)."""
     if isinstance(value, np.ndarray):
         return str(value.dtype), value.shape, value.tobytes()
     if isinstance(value, float):
@@ -52,11 +52,11 @@ def mixing_story() -> Stage:
     stage.deliver("g0", m.Assignment, at=220)
     stage.deliver("g1", m.Assignment, at=221)
     stage.evaluated(0.2, at=230)
-    stage.returns("d0", (0, 0), at=240)  # finishes with g0, which lets go of it
+    stage.returns("d0", (0, 0), at=240)  # finishes with g0, which releases it
     stage.deliver("cloud", m.LeaseReleased, at=250)
     stage.deliver("g1", m.LeaseGranted, at=260)
-    stage.fire("g1", "patience")  # the first deadline, 500, is of a job that is over
-    stage.fire("g1", "patience")  # d2 is given up, five times the 110 s it took before
+    stage.fire("g1", "patience")  # the first deadline, 500, belongs to a job that has ended
+    stage.fire("g1", "patience")  # d2 times out, after five times the 110 s it took before
     stage.deliver("cloud", m.Report, at=670)
     stage.fire("g1", "probe")
     stage.deliver("d2", m.Train, at=730)
@@ -131,11 +131,11 @@ STORIES = {"mixing": mixing_story, "relaying": relaying_story, "rounds": rounds_
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_the_same_events_have_the_same_effects_wherever_a_node_was_interrupted(story: str) -> None:
+def test_the_same_events_have_the_same_effects_after_any_interruption(story: str) -> None:
     stage = STORIES[story]()
     nodes = stage.make()
     for name, event, effects in stage.log:
-        # Through a snapshot before every single event, and the event itself as it would come from a log.
+        # Restore from a snapshot before every event, and read the event as if from a log.
         data = nodes[name].snapshot()
         nodes[name] = stage.make()[name]
         nodes[name].restore(data)
@@ -160,7 +160,7 @@ def test_the_same_events_have_the_same_effects_wherever_a_node_was_interrupted(s
     ],
 )
 def test_a_crash_loses_nothing_that_was_logged(story: str, name: str, checkpoint_every: int) -> None:
-    """The machine dies after every single event, before anything of it has left."""
+    """The machine dies after every event, before any of its effects is performed."""
     stage = STORIES[story]()
     disk = MemoryDisk()
     node = DurableNode(lambda: ReliableNode(stage.make()[name], run=5), disk)
@@ -172,13 +172,13 @@ def test_a_crash_loses_nothing_that_was_logged(story: str, name: str, checkpoint
         disk.commit()
         before = comparable(node.node.snapshot())
         recovered = node.recover()
-        # The state is there, and what the event was to bring about is to be done (perhaps again).
+        # The state is restored, and the effects of the event are returned, perhaps again.
         assert comparable(node.node.snapshot()) == before
         assert plainly(every(recovered, Write)) == plainly(every(effects, Write))
         posted = [packet.content.message for packet in every(recovered, Transmit)]
         sent = [send.message for send in every(effects, Send)]
         assert plainly(posted[len(posted) - len(sent) :]) == plainly(sent)
-        # Timers that have not fired and questions that have no answer are as they were.
+        # Timers that have not fired and requests without an answer are restored.
         if isinstance(event, TimerFired):
             timers.pop(event.key)
         elif isinstance(event, Solved):
@@ -195,7 +195,7 @@ def test_a_crash_loses_nothing_that_was_logged(story: str, name: str, checkpoint
         disk.commit()
         if count % checkpoint_every == 0:
             node.checkpoint()
-    # Nothing is left to write, and the node is the one that never crashed.
+    # Nothing is left to write, and the state equals that of a node that never crashed.
     assert every(node.recover(), Write) == []
     assert comparable(node.node.node.snapshot()) == comparable(stage.nodes[name].snapshot())
 

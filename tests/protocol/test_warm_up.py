@@ -1,4 +1,4 @@
-"""Warm-up: everybody trains once, beside the bandwidth, and nothing of it is mixed."""
+"""Warm-up: every device trains once, outside the bandwidth limit, and nothing of it is mixed."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def over(stage: Stage) -> bool:
     return bool(ended)
 
 
-def test_each_device_trains_once_through_its_nearest_gateway_beside_the_bandwidth() -> None:
+def test_each_device_trains_once_through_its_nearest_gateway_outside_the_bandwidth() -> None:
     stage = warming(gateway={"bandwidth": 1.0})
     assert stage.in_flight("g0") == {1: 0}
     assert stage.in_flight("g1") == {1: 1, 2: 2}
     assert [gateway.state.load for gateway in stage.gateways] == [0.0, 0.0]
 
 
-def test_it_ends_at_the_quorum_and_what_was_learnt_comes_with_the_association() -> None:
+def test_warm_up_ends_at_the_quorum_and_its_knowledge_comes_with_the_association() -> None:
     update = {"gradient": "update"}
     stage = warming(gateway=update, **update)
     stage.returns("d1", (1, -2), at=51, loss=0.7, squared_loss=0.6, samples=12)
@@ -50,7 +50,7 @@ def test_it_ends_at_the_quorum_and_what_was_learnt_comes_with_the_association() 
     assert over(stage)
     assert [(j.device, j.reason, j.weight) for j in stage.jobs()] == [(1, "warmup", 0.0), (0, "warmup", 0.0)]
 
-    # d1 goes to the other gateway; g0 is told what is known: the latency is the prior of that link, not what g1 saw.
+    # d1 moves to g0, which is told what is known; the latency is the prior of that link, not the one g1 measured.
     stage.solved(0, 0, 1, at=111)
     assignment = stage.deliver("g0", m.Assignment, at=112)
     assert [lease.device for lease in assignment.leases] == [0, 1]
@@ -61,7 +61,7 @@ def test_it_ends_at_the_quorum_and_what_was_learnt_comes_with_the_association() 
     # gradient = "update": (w_received - w_final) / (0.1 x 5 steps) = -(1, -2) / 0.5.
     assert_close(known.gradient, (-2.0, 4.0))
 
-    # Nothing is mixed: the first model is the initial one, and bandwidth binds from now on.
+    # Nothing is mixed: the first model is the initial one, and the bandwidth limit is in force.
     model = stage.deliver("g0", m.GlobalModel, at=113)
     assert (model.epoch, stage.gateways[0].state.gateway_epoch) == (0, 0)
     assert_close(stage.model("g0"), (0.0, 0.0))
@@ -77,7 +77,7 @@ def test_a_late_answer_still_counts_as_knowledge() -> None:
     assert over(stage)
     stage.solved(0, 1, 1, at=62)
     assignment = stage.deliver("g1", m.Assignment, at=63)
-    # g1 still holds the right to d2 from the warm-up, so it needs no new one.
+    # g1 still holds the lease of d2 from the warm-up, so it needs no new one.
     assert ([lease.device for lease in assignment.leases], assignment.devices) == ([1], (1, 2))
     stage.deliver("g1", m.GlobalModel, at=64)
     assert stage.in_flight("g1") == {2: 2, 3: 1}
@@ -97,7 +97,7 @@ def test_a_warm_up_device_that_moved_is_released_when_it_answers() -> None:
     for device, at in (("d0", 51), ("d2", 61)):
         stage.returns(device, (1, 1), at=at)
         stage.deliver("cloud", m.LeaseReleased, at=at)
-    stage.solved(0, 0, 1, at=62)  # d1 is still at work for g1
+    stage.solved(0, 0, 1, at=62)  # d1 still trains for g1
     stage.deliver("g0", m.Assignment, at=63)
     stage.deliver("g0", m.GlobalModel, at=63)
     stage.deliver("g1", m.Assignment, at=63)
@@ -108,7 +108,7 @@ def test_a_warm_up_device_that_moved_is_released_when_it_answers() -> None:
     assert stage.in_flight("g0") == {2: 0, 3: 1}
 
 
-def test_patience_holds_the_end_back() -> None:
+def test_warm_up_lasts_at_least_for_its_patience() -> None:
     stage = warming(warmup_patience=80.0)
     for device, at in (("d0", 51), ("d1", 61)):
         stage.returns(device, (1, 1), at=at)
@@ -119,7 +119,7 @@ def test_patience_holds_the_end_back() -> None:
     assert over(stage)
 
 
-def test_none_outstanding_ends_it_before_the_patience() -> None:
+def test_warm_up_ends_before_the_patience_if_nothing_is_outstanding() -> None:
     stage = warming(warmup_patience=80.0)
     for device, at in (("d0", 51), ("d1", 61), ("d2", 71)):
         stage.returns(device, (1, 1), at=at)
@@ -127,7 +127,7 @@ def test_none_outstanding_ends_it_before_the_patience() -> None:
     assert over(stage)
 
 
-def test_those_given_up_do_not_count_towards_the_quorum() -> None:
+def test_devices_that_timed_out_do_not_count_towards_the_quorum() -> None:
     stage = warming(gateway={"patience_factor": 1.0})
     stage.returns("d0", (1, 1), at=51)
     stage.deliver("cloud", m.LeaseReleased, at=52)
@@ -139,7 +139,7 @@ def test_those_given_up_do_not_count_towards_the_quorum() -> None:
     stage.deliver("cloud", m.Report, at=82)
     assert over(stage)
     assert stage.cloud.state.warmup.outstanding == {1}
-    # Its late answer is welcome as knowledge.
+    # Its late answer is used as knowledge.
     stage.returns("d2", (1, 1), at=300, loss=0.9)
     assert (stage.jobs()[-1].device, stage.jobs()[-1].reason) == (2, "warmup")
     stage.deliver("cloud", m.Report, at=301)
@@ -147,7 +147,7 @@ def test_those_given_up_do_not_count_towards_the_quorum() -> None:
     assert stage.cloud.state.association.loss[2] == 0.9
 
 
-def test_an_outage_in_warm_up_counts_as_given_up() -> None:
+def test_an_outage_in_warm_up_counts_as_a_timeout() -> None:
     stage = warming(warmup_quorum=1.0)
     for device, at in (("d0", 51), ("d1", 52)):
         stage.returns(device, (1, 1), at=at)
@@ -160,7 +160,7 @@ def test_an_outage_in_warm_up_counts_as_given_up() -> None:
     assert stage.jobs()[-1].reason == "device_lost"
 
 
-def test_the_limit_ends_it_with_one_answer_and_not_without() -> None:
+def test_the_limit_ends_warm_up_only_if_there_is_an_answer() -> None:
     stage = warming(warmup_quorum=1.0, warmup_limit=200.0)
     stage.fire("cloud", "warmup_limit")
     assert not over(stage)
@@ -180,7 +180,7 @@ def test_a_gateway_lost_in_warm_up_takes_its_devices_out_of_the_count() -> None:
     assert list(zip(problem.link_device.tolist(), problem.link_gateway.tolist(), strict=True)) == [(0, 0), (1, 0)]
 
 
-def test_without_gradients_the_cloud_poses_the_problem_with_what_it_measured() -> None:
+def test_without_gradients_the_problem_contains_measured_latencies() -> None:
     stage = warming()
     for device, at in (("d0", 51), ("d1", 61)):
         stage.returns(device, (1, 1), at=at)
@@ -194,8 +194,8 @@ def test_without_gradients_the_cloud_poses_the_problem_with_what_it_measured() -
 
 
 @pytest.mark.parametrize("useful", [0, 1])
-def test_the_first_selection_goes_by_what_warm_up_taught(useful: int) -> None:
-    """One of two fits. Gradients are -2 x the result: small (0.2, 0) and large (2, 2), so N = 2, mean (1.1, 1):
+def test_the_first_selection_uses_the_gradients_of_the_warm_up(useful: int) -> None:
+    """One device of two fits. Gradients are -2 x the result: small (0.2, 0) and large (2, 2), so N = 2, mean (1.1, 1):
     u = 0.04 - 0.22 = -0.18 and 8 - 4.2 = 3.8; the latter is chosen, though latencies are the same."""
     update = {"gradient": "update"}
     stage = Stage(gateway={**update, "bandwidth": 15.0}, cloud={"warmup": True, "warmup_quorum": 0.6, **update})

@@ -1,4 +1,4 @@
-"""What a selection policy is told, and the floor under participation that no policy can pass."""
+"""The problem that a selection policy is given, and the floor under participation that overrules it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEEN: list[SelectionProblem] = []
 
 
 class Curious:
-    """Takes everybody, and remembers how often it was asked."""
+    """A policy that chooses every candidate and counts its calls."""
 
     needs: frozenset[Need] = frozenset({"gradients", "peers"})
 
@@ -30,7 +30,7 @@ class Incurious(Curious):
 
 
 class Favourite:
-    """d0 and nobody else, if it can be had."""
+    """A policy that chooses d0 and no other device."""
 
     needs: frozenset[Need] = frozenset()
 
@@ -47,7 +47,7 @@ def of_gateway(number: int) -> list[SelectionProblem]:
     return [problem for problem in SEEN if problem.gateway == number]
 
 
-def test_everything_that_is_known_of_candidates_and_peers() -> None:
+def test_a_problem_contains_what_is_known_about_candidates_and_peers() -> None:
     stage = Stage(gateway={"gradient": "update"}, cloud={"gradient": "update"}, selection=Curious)
     stage.begin(0, 0, 1)
     (first,) = of_gateway(0)
@@ -64,19 +64,19 @@ def test_everything_that_is_known_of_candidates_and_peers() -> None:
     assert (second.loss.tolist(), second.squared_loss.tolist(), second.samples.tolist()) == ([0.7], [0.6], [12])
     assert second.round_latency.tolist() == [120.0]
     assert second.last_seen is not None
-    assert second.last_seen.tolist() == [1], "its update came in while round 1 was being made"
+    assert second.last_seen.tolist() == [1], "its update arrived while round 1 was being made"
     # -(0.5, -1) / (0.1 x 5 steps).
     assert second.gradients is not None
     np.testing.assert_allclose(second.gradients, [[-1.0, 2.0]], rtol=1e-6)
     assert second.gradient_known is not None
     assert second.gradient_known.tolist() == [True]
-    # d1 is busy: a peer of which only the latency is known.
+    # d1 is busy: a peer with nothing but a known latency.
     assert second.peers is not None
     assert second.peers.round_latency.tolist() == [100.0]
     assert np.isnan(second.peers.loss).all()
     assert second.peers.gradients is not None
     assert second.peers.gradients.shape == (0, 2)
-    # ... until it is heard; then it is d0 that is busy.
+    # ... until its update arrives; then d0 is busy.
     stage.returns("d1", (0, 0), at=130)
     stage.exchanges("g0", at=140)
     third = of_gateway(0)[2]
@@ -86,7 +86,7 @@ def test_everything_that_is_known_of_candidates_and_peers() -> None:
     np.testing.assert_allclose(third.peers.gradients, [[-1.0, 2.0]], rtol=1e-6)
 
 
-def test_a_policy_that_needs_nothing_is_not_given_what_costs() -> None:
+def test_a_policy_without_needs_is_not_given_expensive_columns() -> None:
     stage = Stage(gateway={"gradient": "update"}, selection=Incurious)
     stage.begin(0, 0, 1)
     (first,) = of_gateway(0)
@@ -94,8 +94,8 @@ def test_a_policy_that_needs_nothing_is_not_given_what_costs() -> None:
     assert first.learning_utility.tolist() == [1.0, 1.0]
 
 
-def test_a_floor_under_participation_overrules_a_policy_with_a_favourite() -> None:
-    """Room for one at a time. d0 and d1 take 100 s; with a quarter of its time each, 300 s of waiting make one due."""
+def test_a_floor_under_participation_overrules_the_policy() -> None:
+    """One job fits at a time. d0 and d1 take 100 s; with a quarter of its time each, a device is due after 300 s."""
     stage = Stage(gateway={"bandwidth": 10.0, "min_participation": 0.25, "epochs": 99}, selection=Favourite)
     stage.begin(0, 0, 1)
     asked = []
@@ -103,12 +103,12 @@ def test_a_floor_under_participation_overrules_a_policy_with_a_favourite() -> No
         (device,) = stage.in_flight("g0").values()
         asked.append(device)
         stage.returns(f"d{device}", (0, 0), at=at)
-    # d1 is due at 300, and 300 s after it was back at 400; d0 has every other turn.
+    # d1 is due at 300, and again 300 s after its update at 400; d0 has all other turns.
     assert asked == [0, 0, 0, 1, 0, 0, 0, 1]
 
 
-def test_what_is_due_and_does_not_fit_is_not_passed_by_others() -> None:
-    """d1 (100 s) takes 10 bytes/s, d0 (125 s) takes 8; there are 17. While d0 is out d1 has to wait, and d0 with it."""
+def test_no_device_is_triggered_before_one_that_is_due_and_does_not_fit() -> None:
+    """d1 (100 s) takes 10 bytes/s, d0 (125 s) takes 8, of 17. While d0 is in flight, d1 has to wait."""
     stage = Stage(gateway={"bandwidth": 17.0, "min_participation": 0.5, "epochs": 99}, latency=(125.0, *[100.0] * 4))
     stage.begin(0, -1, 1)
     assert stage.in_flight("g0") == {1: 0}
@@ -117,6 +117,6 @@ def test_what_is_due_and_does_not_fit_is_not_passed_by_others() -> None:
     # d1 has waited since the run began, more than one round of its own: due, but 9 bytes/s are free.
     assert stage.in_flight("g0") == {1: 0}
     stage.returns("d0", (0, 0), at=125)
-    # Now it goes first; d0 is not due.
+    # Now d1 is first; d0 is not due.
     assert stage.in_flight("g0") == {2: 1}
     assert [record.devices for record in stage.of(SelectionRecord) if record.gateway == 0] == [(0,), (), (1,)]

@@ -26,7 +26,7 @@ from async_hfl.nodes.gateway.aggregation.periods import Periods
 from async_hfl.nodes.gateway.aggregation.relay import Relay
 from async_hfl.nodes.gateway.aggregation.rounds import Rounds
 from async_hfl.nodes.gateway.node import GatewayNode
-from async_hfl.nodes.gateway.sessions import PRESENCE_TIMER
+from async_hfl.nodes.gateway.sessions import RECONNECT_TIMER
 from async_hfl.nodes.gateway.state import AGGREGATION_TIMER, NEVER, InFlightJob
 from async_hfl.nodes.reliability.delivery import RESEND, Packet, ReliableNode, Transmit
 
@@ -158,7 +158,7 @@ class Invariants:
             load <= state.bandwidth * (1 + _SLACK) or len(paying) == 1,
             f"{name}: load {load} beyond its bandwidth {state.bandwidth} with {len(paying)} in flight",
         )
-        held = list(gateway.aggregation.held())
+        held = state.held_updates()
         owner = (config.number, state.incarnation)
         open_jobs = state.next_job - 1 - self.witness.ended.get(owner, 0)
         _demand(
@@ -212,7 +212,7 @@ class Invariants:
         if state.outstanding:
             resend = min(u.resend_at for u in state.outstanding.values())
             _demand(timers.get("reply", NEVER) <= resend, f"{name}: an upload would never be resent")
-        due = gateway.aggregation.due()
+        due = gateway.aggregation.due
         _demand(timers.get(AGGREGATION_TIMER, NEVER) <= due, f"{name}: its period or round would never end")
         if state.idle_upload_at < NEVER:
             _demand("idle" in timers, f"{name}: an early upload would never happen")
@@ -220,14 +220,19 @@ class Invariants:
             state.phase != "open"
             or state.active > 0
             or bool(state.outstanding)  # a relay selects when the answer comes
-            or (due < NEVER and not gateway.aggregation.dispatches(gateway))  # ... and periods when the next begins
+            or (
+                due < NEVER and not gateway.aggregation.may_select(gateway.gateway)
+            )  # ... and periods when the next begins
             or state.cut_off  # by the cloud: it triggers nothing new
             or not state.device_table.candidate.any(),
             f"{name}: nothing is in flight, somebody could be triggered, and nobody is",
         )
-        _demand(not state.awaited or PRESENCE_TIMER in timers, f"{name}: waits for devices for ever")
+        _demand(not state.reconnecting or RECONNECT_TIMER in timers, f"{name}: waits for devices for ever")
         waiting = (
-            state.phase == "open" and not state.cut_off and state.active == 0 and gateway.aggregation.waits(gateway)
+            state.phase == "open"
+            and not state.cut_off
+            and state.active == 0
+            and gateway.aggregation.may_upload_early(gateway.gateway)
         )
         if waiting and not state.device_table.candidate.any():
             _demand("idle" in timers, f"{name}: has updates, nobody to trigger, and waits for ever")
@@ -309,7 +314,7 @@ class Invariants:
             assert train is not None
             if isinstance(node.aggregation, MixOnArrival):
                 staleness = record.gateway_epoch - train.gateway_epoch
-                if node.config.carry_staleness == "both":
+                if node.config.staleness_clock == "both":
                     staleness += node.state.base_epoch - train.base_epoch
                 self._weighed(record, staleness, node.config.mixing_weight, node.config.staleness)
             elif isinstance(node.aggregation, (Periods, Rounds)):

@@ -1,4 +1,4 @@
-"""The numbers a node lives by, resolved: no "auto", no shares, no units left to guess."""
+"""Configuration of cloud and gateways, as plain numbers: every "auto", share and unit is resolved before."""
 
 from __future__ import annotations
 
@@ -12,55 +12,73 @@ from async_hfl.core.maths.targets import Target
 from async_hfl.core.maths.utility import UtilityScale
 
 GradientKind = Literal["none", "last", "update"]
-PROBE_FIRST_S = 60.0
-PROBE_MOST_S = 3600.0
+"""none: no policy uses gradients, so none are kept or sent. last: devices send their last gradient. update: the gateway
+computes the mean step from the weights."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayDeployment:
+    """The part of a gateway's configuration that matters where nodes are processes: sessions break, disks are lost."""
+
+    cloud_patience: float = float("inf")
+    """Seconds without a session to the cloud after which no device is triggered."""
+    reconnect_patience: float = 15.0
+    """Seconds that devices have to reconnect after a restart of the gateway."""
+    track_losses: bool = False
+    """Tell cloud and devices which updates have landed, so that lost ones are known by name (see update_ledger)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayConfig:
     number: int
-    bandwidth: float
-    """B_j, bytes per second."""
-    epochs: int
-    """Z: updates mixed (or periods, or rounds) before an upload."""
-    mixing_weight: float
-    """beta."""
-    drag: float
-    staleness: StalenessDiscount
-    max_staleness: int | None
-    """None: max(200, 100 x associated devices)."""
-    in_flight: Literal["carry", "discard"]
-    carry_staleness: Literal["both", "gateway"]
-    patience_floor: float
-    patience_factor: float
-    cycle_patience: float
-    reply_patience: float
     model_bytes: int
-    latency_exponent: float
-    """kappa."""
-    utility_scale: UtilityScale
-    utility_floor: float
-    gradient: GradientKind
-    """none: no decider wants gradients, so none are kept or sent."""
-    gradient_size: int
-    learning_rate: float
-    seed: int
-    share_gradients: bool = True
-    """The cloud wants them too, for the association; without that they stay here."""
+    """M: size of a model, for the rate R_ij = M / tau_ij that a job takes."""
+    bandwidth: float = float("inf")
+    """B_j, bytes per second."""
+    seed: int = 0
+    """Seed of the selection policy."""
+
+    epochs: int = 20
+    """Z: updates mixed (or periods, or rounds) before an upload."""
+    mixing_weight: float = 0.9
+    """beta."""
+    drag: float = 1.0
+    staleness: StalenessDiscount = field(default_factory=StalenessDiscount)
+    staleness_clock: Literal["both", "gateway"] = "both"
+    """Epochs that count towards the staleness of an update: of gateway and cloud, or of the gateway alone."""
+    max_staleness: int | None = None
+    """None: max(200, 100 x associated devices)."""
+    in_flight: Literal["carry", "discard"] = "carry"
+    """Jobs in flight at an upload are carried over into the next cycle, or discarded."""
     period: float = 100.0
-    """P of semi-asynchronous periods, seconds."""
+    """P, the length of a semi-asynchronous period, in seconds."""
     round_patience: float = 3.0
-    """A synchronous round closes after this many times what its slowest was expected to take."""
+    """A synchronous round closes after this many times the round latency of its slowest device."""
+
+    patience_floor: float = 60.0
+    patience_factor: float = 5.0
+    """A device times out after the larger of the floor (seconds) and the factor times its round latency."""
+    cycle_patience: float = 600.0
+    """Seconds without any device to trigger after which an incomplete cycle is uploaded."""
+    reply_patience: float = 120.0
+    """Seconds without an answer after which an upload is sent again."""
+
+    latency_exponent: float = 1.0
+    """kappa."""
+    utility_scale: UtilityScale = "minmax"
+    utility_floor: float = 0.1
     min_participation: float = 0.0
-    """The least share of its time that a device is to take part; 0: whatever the policy wants."""
+    """The least share of its time that a device is to take part; 0: left to the policy."""
+    gradient: GradientKind = "none"
+    gradient_size: int = 0
+    learning_rate: float = 0.01
+    """gamma of the devices, for gradients computed from the weights."""
+    share_gradients: bool = True
+    """Send gradients to the cloud, whose association policy uses them."""
     sketch: CountSketch | None = None
-    """What gradients are compressed with, where nothing need be learnt for it."""
-    cloud_patience: float = float("inf")
-    """Seconds without a session to the cloud after which nothing new is triggered."""
-    presence_patience: float = 15.0
-    """Seconds after a restart within which the devices must be back that were there before."""
-    accounts: bool = False
-    """Tell cloud and devices which updates are over, so that losses are known by name (see accounts.py)."""
+    """The projection of the gradients, if they are compressed by one that need not be fitted."""
+
+    deployment: GatewayDeployment = GatewayDeployment()
 
     def gradient_table(self, slots: int) -> GradientTable:
         return _table(slots, self.gradient_size, self.sketch, kept=True)

@@ -1,11 +1,11 @@
-"""A device: one job at a time, a newer one supersedes it.
+"""A device: it trains one job at a time, and a newer job supersedes it.
 
-    idle --Train--> training --Trained--> idle (result sent)
+    idle --Train--> training --Trained--> idle (the update is sent)
     training --Train (newer)--> training (the old job is dropped as superseded)
-    training --Returned--> idle (the outage killed the job: dropped as device_lost)
+    training --Returned--> idle (the job died in the outage: dropped as device_lost)
 
-Newer = a higher association version, or the same and a higher number from the same gateway, or, between gateways,
-the one that arrives later. What is older is declined, so its gateway can end the job.
+A job is newer if it has a higher association version, or the same version and a higher number from the same gateway;
+between gateways the later arrival is newer. An older job is declined, so that its gateway can end it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.core.identifiers import Address, JobId, gateway_address
+from async_hfl.core.identifiers import GATEWAY_TIER, Address, JobId
 from async_hfl.core.maths.projection import CountSketch, PcaProjection
 from async_hfl.core.protocol.effects import Effect, Evaluate, Send, StartTraining, StopTraining
 from async_hfl.core.protocol.events import (
@@ -36,15 +36,14 @@ from async_hfl.core.protocol.messages import (
     DropReason,
     EvaluateRequest,
     EvaluateResult,
-    Gradient,
     JobDropped,
     Probe,
     SettledAck,
     Train,
+    Unsettled,
     Update,
 )
 from async_hfl.core.serialization import Plain, from_plain, plain, to_plain
-from async_hfl.nodes.update_ledger import still_unsettled, to_report
 
 
 @plain
@@ -54,35 +53,28 @@ class DeviceState:
     download_s: float = 0.0
     version: int = 0
     latest: JobId | None = None
-    """The job accepted last."""
+    """The job that was accepted last."""
     earlier: tuple[JobId, ...] = ()
-    """The newest job accepted from each other gateway; no dict, since devices are many and know few gateways."""
+    """The newest job accepted from each other gateway. A tuple takes less memory than a dict: there are many devices,
+    and each knows few gateways."""
     gateway: int = -1
-    """The gateway that spoke last: where a returning device says that it is back."""
+    """The gateway that sent the last message: it is told when the device is back after an outage."""
     projection: PcaProjection | CountSketch | None = None
-    """What the gradient is compressed with before it is sent."""
+    """The projection that compresses gradients before they are sent."""
     accepted: int = 0
-    """Jobs begun."""
-    assessing: tuple[tuple[int, int], ...] = ()
-    """Evaluations asked for: the cloud epoch of the model, and the gateway that asked."""
+    """Number of jobs begun."""
+    evaluating: tuple[tuple[int, int], ...] = ()
+    """Evaluations requested: the cloud epoch of the model, and the gateway that asked."""
     warmup: bool = False
     """The job is a warm-up job."""
     unsettled: tuple[JobId, ...] = ()
-    """Updates acknowledged and not known to be decided on at the cloud, where accounts are kept."""
-
-    def newest_of(self, gateway: int) -> JobId | None:
-        """The newest job accepted from that gateway."""
-        if self.latest is not None and self.latest.gateway == gateway:
-            return self.latest
-        return next((job for job in self.earlier if job.gateway == gateway), None)
-
-    def accept(self, job: JobId) -> None:
-        if self.latest is not None and self.latest.gateway != job.gateway:
-            self.earlier = (self.latest, *(seen for seen in self.earlier if seen.gateway != job.gateway))
-        self.latest = job
+    """Updates that were acknowledged and that the cloud, as far as known here, has not decided on. They are reported
+    when the device works for another gateway, or another incarnation of the same, so that losses are known by name."""
 
 
 class DeviceNode:
+    """One device; there may be a million of them in a simulation."""
+
     __slots__ = ("state",)
 
     def __init__(self, sketch: CountSketch | None = None) -> None:
@@ -106,7 +98,7 @@ class DeviceNode:
                 self.state.unsettled = tuple(job for job in self.state.unsettled if job not in message.jobs)
                 return []
             if type(message) is EvaluateRequest:
-                self.state.assessing += ((message.epoch, event.sender.number),)
+                self.state.evaluating += ((message.epoch, event.sender.number),)
                 return [Evaluate(message.epoch, message.weights)]
             raise InvariantViolation(f"a device was sent {type(message).__name__}")
         if type(event) is Trained:
@@ -122,7 +114,7 @@ class DeviceNode:
         if type(event) is Returned:
             return self._returned()
         if type(event) in (Started, PeerJoined, PeerLost, Progressed):
-            return []  # delivery keeps what is meant for a gateway that is away
+            return []  # messages to a gateway without a session wait in the delivery layer
         raise InvariantViolation(f"a device got {type(event).__name__}")
 
     def _train(self, event: Received, train: Train) -> list[Effect]:
@@ -130,23 +122,32 @@ class DeviceNode:
         if train.basis is not None:
             state.projection = PcaProjection(train.basis)
         if train.settled:
-            state.unsettled = still_unsettled(state.unsettled, train)
-        newest = state.newest_of(job.gateway)
+            # The gateway names jobs of its own incarnation that the cloud has decided on.
+            state.unsettled = tuple(
+                known for known in state.unsettled if known[:2] != job[:2] or known.number not in train.settled
+            )
+        newest = state.latest
+        if newest is not None and newest.gateway != job.gateway:
+            newest = next((seen for seen in state.earlier if seen.gateway == job.gateway), None)
         if newest is not None and newest.incarnation == job.incarnation and newest.number >= job.number:
-            # A repeat of the newest was handled when it first came; anything older must still find its end.
+            # A repeat of the newest job was handled when it first came; any older one still needs an end.
             return [] if newest == job else [self._dropped(event.sender, job, "superseded")]
         if train.version < state.version:
             return [self._dropped(event.sender, job, "superseded")]
         effects: list[Effect] = []
         if state.job is not None:
             effects.append(StopTraining(state.job))
-            effects.append(self._dropped(gateway_address(state.job.gateway), state.job, "superseded"))
+            effects.append(self._dropped(Address(GATEWAY_TIER, state.job.gateway), state.job, "superseded"))
         state.job = job
-        state.accept(job)
+        if state.latest is not None and state.latest.gateway != job.gateway:
+            state.earlier = (state.latest, *(seen for seen in state.earlier if seen.gateway != job.gateway))
+        state.latest = job
         state.version = train.version
         state.warmup = train.warmup
         if state.unsettled:
-            effects.extend(to_report(state.unsettled, train, event.sender))
+            elsewhere = tuple(known for known in state.unsettled if known[:2] != job[:2])
+            if elsewhere:
+                effects.append(Send(event.sender, Unsettled(None, elsewhere)))
         state.gateway = job.gateway
         state.download_s = event.transfer_s
         effects.append(StartTraining(job, train.weights, state.accepted))
@@ -159,9 +160,10 @@ class DeviceNode:
             return []
         state.job = None
         gradient, projection = result.gradient, state.projection
-        compressed = False
+        compressed = gradient is not None and projection is not None
         if gradient is not None and projection is not None:
-            gradient, compressed = _projected(gradient, projection), True
+            with np.errstate(over="ignore", invalid="ignore"):  # a gradient that is not finite is dropped later
+                gradient = projection.project(gradient)
         update = Update(
             event.job,
             result.weights,
@@ -175,37 +177,33 @@ class DeviceNode:
             compressed,
             state.warmup,
         )
-        return [Send(gateway_address(event.job.gateway), update)]
+        return [Send(Address(GATEWAY_TIER, event.job.gateway), update)]
 
     def _broke(self, event: TrainingBroke) -> list[Effect]:
         job = self.state.job
         if event.job != job:
             return []
         self.state.job = None
-        return [self._dropped(gateway_address(job.gateway), job, "device_lost")]
+        return [self._dropped(Address(GATEWAY_TIER, job.gateway), job, "device_lost")]
 
     def _evaluated(self, event: Evaluated) -> list[Effect]:
-        """Through the gateway that asked; NaN where there is nothing to judge by."""
+        """Send the result through the gateway that asked; NaN if the device has no test samples."""
         state, found = self.state, event.evaluation
-        asked = [gateway for epoch, gateway in state.assessing if epoch == event.epoch]
-        state.assessing = tuple(one for one in state.assessing if one[0] != event.epoch)
+        asked = [gateway for epoch, gateway in state.evaluating if epoch == event.epoch]
+        state.evaluating = tuple(one for one in state.evaluating if one[0] != event.epoch)
         return [
-            Send(gateway_address(gateway), EvaluateResult(event.epoch, found.metric, found.loss)) for gateway in asked
+            Send(Address(GATEWAY_TIER, gateway), EvaluateResult(event.epoch, found.metric, found.loss))
+            for gateway in asked
         ]
 
     def _returned(self) -> list[Effect]:
         state = self.state
         if state.job is not None:
             job, state.job = state.job, None
-            return [StopTraining(job), self._dropped(gateway_address(job.gateway), job, "device_lost")]
+            return [StopTraining(job), self._dropped(Address(GATEWAY_TIER, job.gateway), job, "device_lost")]
         if state.gateway >= 0:
-            return [Send(gateway_address(state.gateway), Alive())]
+            return [Send(Address(GATEWAY_TIER, state.gateway), Alive())]
         return []
 
     def _dropped(self, to: Address, job: JobId, reason: DropReason) -> Send:
         return Send(to, JobDropped(job, reason, self.state.version))
-
-
-def _projected(gradient: Gradient, projection: PcaProjection | CountSketch) -> Gradient:
-    with np.errstate(over="ignore", invalid="ignore"):  # absurd gradients: what is not finite is not kept by anybody
-        return projection.project(gradient)

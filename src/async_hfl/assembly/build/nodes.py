@@ -20,11 +20,11 @@ from async_hfl.nodes.cloud.aggregation.average import AverageUploads
 from async_hfl.nodes.cloud.aggregation.mix import MixUploads
 from async_hfl.nodes.cloud.aggregation.rule import CloudAggregation
 from async_hfl.nodes.cloud.node import CloudNode
-from async_hfl.nodes.config import CloudConfig, GatewayConfig, GradientKind, MembershipRules
+from async_hfl.nodes.config import CloudConfig, GatewayConfig, GatewayDeployment, GradientKind, MembershipRules
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway.aggregation.mix import MixOnArrival
 from async_hfl.nodes.gateway.aggregation.periods import Periods
-from async_hfl.nodes.gateway.aggregation.protocol import GatewayAggregation
+from async_hfl.nodes.gateway.aggregation.rule import GatewayAggregation
 from async_hfl.nodes.gateway.aggregation.relay import Relay
 from async_hfl.nodes.gateway.aggregation.rounds import Rounds
 from async_hfl.nodes.gateway.node import GatewayNode
@@ -122,7 +122,7 @@ def gateway_node(
         staleness=_staleness(settings),
         max_staleness=None if gateway.max_staleness == "auto" else gateway.max_staleness,
         in_flight=gateway.in_flight,
-        carry_staleness=gateway.carry_staleness,
+        staleness_clock=gateway.carry_staleness,
         patience_floor=gateway.patience_floor,
         patience_factor=gateway.patience_factor,
         cycle_patience=gateway.cycle_patience,
@@ -138,8 +138,7 @@ def gateway_node(
         learning_rate=facts.learning_rate,
         seed=stream_seed(seed, "selection", number),
         sketch=method.sketch,
-        cloud_patience=cloud_patience,
-        accounts=accounts,
+        deployment=GatewayDeployment(cloud_patience=cloud_patience, track_losses=accounts),
     )
     return GatewayNode(config, method.selection, GATEWAY_AGGREGATION[gateway.aggregation](), incarnation)
 

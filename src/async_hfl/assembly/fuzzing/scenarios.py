@@ -24,7 +24,7 @@ from async_hfl.faults.fault_simulator import FaultSimulator
 from async_hfl.faults.hosts import Host, Outcome
 from async_hfl.learning.tasks.stub_learner import StubLearner
 from async_hfl.nodes.cloud.node import CloudNode
-from async_hfl.nodes.config import CloudConfig, GatewayConfig, GradientKind, MembershipRules
+from async_hfl.nodes.config import CloudConfig, GatewayConfig, GatewayDeployment, GradientKind, MembershipRules
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway.node import GatewayNode
 from async_hfl.nodes.reliability.delivery import Node, ReliableNode
@@ -185,7 +185,7 @@ def _rules(
         staleness=staleness,
         max_staleness=3 if tight else None,
         in_flight="discard" if rng.random() < 0.15 else "carry",
-        carry_staleness="both" if rng.random() < 0.8 else "gateway",
+        staleness_clock="both" if rng.random() < 0.8 else "gateway",
         patience_floor=float(rng.choice([20.0, 60.0])),
         patience_factor=float(rng.choice([1.5, 5.0])),
         cycle_patience=100.0,
@@ -203,8 +203,9 @@ def _rules(
         round_patience=float(rng.choice([1.0, 3.0, np.inf])),
         min_participation=float(rng.choice([0.0, 0.3])),
         sketch=sketch,
-        cloud_patience=60.0 if sessions and rng.random() < 0.5 else np.inf,
-        accounts=True,
+        deployment=GatewayDeployment(
+            cloud_patience=60.0 if sessions and rng.random() < 0.5 else np.inf, track_losses=True
+        ),
     )
     evaluate_every = 5 if method.gateway == "relay" else 1
     cloud = CloudConfig(

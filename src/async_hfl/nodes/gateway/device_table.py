@@ -1,7 +1,7 @@
-"""What a gateway knows of its devices, a column per fact and a slot per device.
+"""A gateway's table of devices, with one column per fact and one slot (row) per device.
 
-Columns, so that one selection over a hundred candidates is a handful of numpy calls. A slot stays with its device for
-the whole run; whether the device may be triggered follows from four facts: associated, granted, idle, link feasible.
+Columns are arrays, so that one selection over a hundred candidates is a handful of numpy calls. A device keeps its slot
+for the whole run. It is a candidate for selection if it is associated, leased, idle, and its link is feasible.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COLUMNS = (
     ("candidate", np.bool_, False),
     ("probe_at", np.float64, np.inf),
     ("probe_wait", np.float64, 0.0),
-    ("given_up", np.int8, 0),
+    ("timeouts", np.int8, 0),
     ("last_seen", np.int64, -1),
     ("has_basis", np.bool_, False),
 )
@@ -55,34 +55,34 @@ class DeviceTable:
     idle_since: Floats = field(default_factory=lambda: np.zeros(0))
     last_selected: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     job: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Number of the job the device is busy with here, -1 when idle (an overdue job does not count)."""
+    """Number of the job that the device is busy with here, -1 if it is idle (an overdue job does not count)."""
     associated: Bools = field(default_factory=lambda: np.zeros(0, bool))
     lease: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Number of the right held, 0 for none: then the device is idle or busy elsewhere."""
+    """Number of the lease held, 0 for none: another gateway may have it."""
     lease_version: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     feasible: Bools = field(default_factory=lambda: np.zeros(0, bool))
     candidate: Bools = field(default_factory=lambda: np.zeros(0, bool))
     probe_at: Floats = field(default_factory=lambda: np.zeros(0))
-    """When to ask a given-up device whether it is back; infinite for the others."""
+    """Time of the next probe of a device that timed out; infinite for the others."""
     probe_wait: Floats = field(default_factory=lambda: np.zeros(0))
-    given_up: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
-    """Times in a row that the device was given up: each doubles the patience, or one that is merely slower than it
-    said would be given up, asked again and superseded for ever."""
+    timeouts: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
+    """Consecutive timeouts of the device. Each doubles the patience; otherwise a device that is slower than expected
+    would time out, get a new job and drop the old one for ever."""
     last_seen: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Round (the gateway epoch then being made, from 1) in which the newest update came in, -1 if none ever did."""
+    """Round (the gateway epoch being made then, from 1) in which the newest update arrived, -1 if there is none."""
     has_basis: Bools = field(default_factory=lambda: np.zeros(0, bool))
-    """The device was sent what it compresses its gradients with."""
-    learnt: dict[int, None] = field(default_factory=dict)
-    """Slots with news for the cloud, in the order they came."""
+    """The device was sent the basis for projecting its gradients."""
+    unreported: dict[int, None] = field(default_factory=dict)
+    """Slots with knowledge that the cloud has not been told yet, in the order of the updates."""
     gradients: GradientTable | None = None
     projection: PcaProjection | CountSketch | None = None
-    """What gradients are compressed with, once it is known."""
+    """The projection that compresses gradients, once it is known."""
     share_gradients: bool = True
-    """Is a gradient part of what the cloud is told?"""
+    """True if the cloud is told gradients, too."""
     associated_count: int = 0
 
     def add(self, devices: list[int]) -> None:
-        """Give new devices a slot."""
+        """Give each new device a slot."""
         new = [device for device in dict.fromkeys(devices) if device not in self.slot_of]
         if not new:
             return
@@ -95,13 +95,13 @@ class DeviceTable:
             self.gradients.grow(len(self.devices))
 
     def refresh(self, slot: int) -> None:
-        """Derive `candidate` after one of its facts changed."""
+        """Compute `candidate` again after one of the four facts has changed."""
         self.candidate[slot] = (
             self.associated[slot] and self.lease[slot] > 0 and self.job[slot] < 0 and self.feasible[slot]
         )
 
     def associate(self, devices: tuple[int, ...]) -> list[int]:
-        """These and no others are associated from now on; returns the slots that left."""
+        """Associate these devices and no others; return the slots of those that left."""
         self.add(list(devices))
         now = np.zeros(len(self.devices), bool)
         now[[self.slot_of[device] for device in devices]] = True
@@ -116,7 +116,7 @@ class DeviceTable:
         return left
 
     def take(self, lease: Lease, knowledge: DeviceKnowledge) -> int:
-        """Note a right and what came with it; knowledge of our own is newer than what the cloud passes on."""
+        """Store a lease and the knowledge that came with it. A latency measured here is newer than the cloud's."""
         self.add([lease.device])
         slot = self.slot_of[lease.device]
         self.lease[slot] = lease.number
@@ -134,12 +134,12 @@ class DeviceTable:
         return slot
 
     def learn(self, slot: int, gradient: Gradient, compressed: bool) -> None:
-        """Keep its newest gradient, if anybody here looks at gradients."""
+        """Store the newest gradient of a device, if gradients are used at all."""
         if self.gradients is not None:
             self.gradients.offer(slot, gradient, compressed, self.projection)
 
     def project_with(self, projection: PcaProjection) -> None:
-        """The basis is known now: gradients are kept compressed."""
+        """Compress gradients from now on: the basis is known."""
         if self.projection is None and self.gradients is not None:
             self.projection = projection
             self.gradients.compress(projection.size, projection)
@@ -164,8 +164,8 @@ class DeviceTable:
             bool(self.has_basis[slot]),
         )
 
-    def news(self) -> tuple[DeviceKnowledge, ...]:
-        """What was learnt since the last time this was asked."""
-        found = tuple(self.knowledge(slot) for slot in self.learnt)
-        self.learnt.clear()
+    def take_unreported(self) -> tuple[DeviceKnowledge, ...]:
+        """Return the knowledge that the cloud has not been told yet, and count it as told."""
+        found = tuple(self.knowledge(slot) for slot in self.unreported)
+        self.unreported.clear()
         return found

@@ -1,26 +1,23 @@
-"""Rights to devices, the gateway's side: take what the cloud grants, give back what has moved.
+"""Leases of devices, the gateway's side: take the leases that the cloud grants, release those of devices that moved.
 
-A device that is associated elsewhere but busy here finishes here; its right goes back the moment it is idle. A right
-that overtook its assignment waits for it.
+Only the gateway that holds a device's lease may trigger it. A device that is busy here when it is associated with
+another gateway finishes its job; its lease is released as soon as it is idle. A lease that arrives before the
+assignment that it belongs to is kept until that assignment is there.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from async_hfl.core.identifiers import CLOUD
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Send
-
-if TYPE_CHECKING:
-    from async_hfl.nodes.gateway.node import GatewayNode
+from async_hfl.nodes.gateway.context import Gateway
 
 
-def take(node: GatewayNode, leases: tuple[m.Lease, ...], knowledge: tuple[m.DeviceKnowledge, ...]) -> list[int]:
-    """Note new rights; returns their slots."""
-    device_table = node.state.device_table
+def take(gateway: Gateway, leases: tuple[m.Lease, ...], knowledge: tuple[m.DeviceKnowledge, ...]) -> list[int]:
+    """Store new leases and return their slots."""
+    device_table = gateway.state.device_table
     device_table.add([lease.device for lease in leases])
     return [
         device_table.take(lease, known)
@@ -29,36 +26,47 @@ def take(node: GatewayNode, leases: tuple[m.Lease, ...], knowledge: tuple[m.Devi
     ]
 
 
-def release_if_moved(node: GatewayNode, slot: int, *, warmup: bool = False) -> bool:
-    """Give back the right to an idle device that is not associated here (any more)."""
-    device_table = node.state.device_table
+def release_if_moved(gateway: Gateway, slot: int, *, warmup: bool = False) -> bool:
+    """Release the lease of an idle device that is associated with another gateway; return True if that was done."""
+    device_table = gateway.state.device_table
     if (
         device_table.lease[slot] == 0
         or device_table.associated[slot]
         or device_table.job[slot] >= 0
-        or device_table.lease_version[slot] > node.state.version
+        or device_table.lease_version[slot] > gateway.state.version
     ):
         return False
-    let_go(node, slot, warmup=warmup)
+    release(gateway, slot, warmup=warmup)
     return True
 
 
-def release_all_moved(node: GatewayNode) -> None:
-    device_table = node.state.device_table
+def release_all_moved(gateway: Gateway) -> None:
+    device_table = gateway.state.device_table
     for slot in np.flatnonzero((device_table.lease > 0) & ~device_table.associated):
-        release_if_moved(node, int(slot))
+        release_if_moved(gateway, int(slot))
 
 
-def let_go(node: GatewayNode, slot: int, *, warmup: bool = False) -> None:
-    device_table = node.state.device_table
+def release(gateway: Gateway, slot: int, *, warmup: bool = False) -> None:
+    device_table = gateway.state.device_table
     if device_table.lease[slot] == 0:
         return
     lease = m.Lease(
         int(device_table.devices[slot]), int(device_table.lease[slot]), int(device_table.lease_version[slot])
     )
-    node.emit(Send(CLOUD, m.LeaseReleased(lease, device_table.knowledge(slot), warmup)))
-    device_table.learnt.pop(slot, None)
+    gateway.emit(Send(CLOUD, m.LeaseReleased(lease, device_table.knowledge(slot), warmup)))
+    device_table.unreported.pop(slot, None)
     device_table.lease[slot] = 0
     if device_table.gradients is not None and not device_table.associated[slot]:
-        device_table.gradients.forget(slot)  # it comes back with what the cloud knows, or with its next update
+        # If the device comes back, its gradient comes with the lease or with the next update.
+        device_table.gradients.forget(slot)
     device_table.refresh(slot)
+
+
+def revoke(gateway: Gateway, leases: tuple[m.Lease, ...]) -> None:
+    """Drop leases that the cloud has granted to other gateways."""
+    device_table = gateway.state.device_table
+    for lease in leases:
+        slot = device_table.slot_of.get(lease.device)
+        if slot is not None and 0 < device_table.lease[slot] <= lease.number:
+            device_table.lease[slot] = 0
+            device_table.refresh(slot)

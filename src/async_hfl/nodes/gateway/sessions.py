@@ -1,85 +1,76 @@
-"""Who can be spoken to, where there are sessions: this is how a gateway observes J_t, and its own way to the cloud.
+"""Sessions with devices and with the cloud, in a shell that has sessions.
 
-A session that breaks makes a link infeasible at once; the job on it stays, since a link outage only delays it. After a
-restart of the gateway its devices have some time to come back before they are held for gone. A gateway without the
-cloud goes on with what it may do alone, and triggers nothing new after `cloud_patience`.
+A gateway observes J_t through its sessions: when one breaks, the link is infeasible at once. The job on it stays open,
+since a link outage only delays it. After a restart of the gateway its devices have some time to reconnect before their
+links count as infeasible. A gateway without a session to the cloud goes on with the devices that it has, and triggers
+none after `cloud_patience`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from async_hfl.core.protocol.effects import SetTimer, Write
 from async_hfl.core.protocol.records import LifecycleRecord
-from async_hfl.nodes.gateway.selection_step import dispatch
+from async_hfl.nodes.gateway.context import Gateway
 from async_hfl.nodes.gateway.state import NEVER
 
-if TYPE_CHECKING:
-    from async_hfl.nodes.gateway.node import GatewayNode
-
-PRESENCE_TIMER = "presence"
+RECONNECT_TIMER = "reconnect"
 CLOUD_TIMER = "cloud"
 
 
-def device_joined(node: GatewayNode, device: int, at: float) -> None:
-    state, device_table = node.state, node.state.device_table
-    state.present.add(device)
-    state.awaited.discard(device)
+def device_joined(gateway: Gateway, device: int, at: float) -> None:
+    state, device_table = gateway.state, gateway.state.device_table
+    state.connected.add(device)
+    state.reconnecting.discard(device)
     slot = device_table.slot_of.get(device)
     if slot is not None:
         device_table.feasible[slot] = True
         device_table.probe_at[slot] = NEVER
         device_table.refresh(slot)
-    node.report(heard=(device,))
-    node.emit(Write(LifecycleRecord(at, "device_heard", f"d{device}", f"by g{node.config.number}")))
-    dispatch(node, at)
+    gateway.report(heard=(device,))
+    gateway.emit(Write(LifecycleRecord(at, "device_heard", f"d{device}", f"by g{gateway.config.number}")))
 
 
-def device_lost(node: GatewayNode, device: int, at: float) -> None:
-    state, device_table = node.state, node.state.device_table
-    state.present.discard(device)
-    state.awaited.discard(device)
+def device_lost(gateway: Gateway, device: int, at: float) -> None:
+    state, device_table = gateway.state, gateway.state.device_table
+    state.connected.discard(device)
+    state.reconnecting.discard(device)
     slot = device_table.slot_of.get(device)
     if slot is not None:
         device_table.feasible[slot] = False
         device_table.refresh(slot)
-    node.report(lost=(device,))
-    node.emit(Write(LifecycleRecord(at, "device_given_up", f"d{device}", f"by g{node.config.number}: no session")))
-    dispatch(node, at)
+    gateway.report(lost=(device,))
+    who = f"by g{gateway.config.number}: no session"
+    gateway.emit(Write(LifecycleRecord(at, "device_given_up", f"d{device}", who)))
 
 
-def sessions_gone(node: GatewayNode, at: float) -> None:
-    """After a restart of our own."""
-    state = node.state
-    state.awaited |= state.present
-    state.present.clear()
-    if state.awaited and state.phase != "over":
-        node.emit(SetTimer(PRESENCE_TIMER, at + node.config.presence_patience))
-    cloud_lost(node, at)
+def restarted(gateway: Gateway, at: float) -> None:
+    """Wait for the devices to reconnect: this gateway has restarted, and all its sessions are gone."""
+    state = gateway.state
+    state.reconnecting |= state.connected
+    state.connected.clear()
+    if state.reconnecting and state.phase != "over":
+        gateway.emit(SetTimer(RECONNECT_TIMER, at + gateway.config.deployment.reconnect_patience))
+    cloud_lost(gateway, at)
 
 
-def give_up_awaited(node: GatewayNode, at: float) -> None:
-    for device in sorted(node.state.awaited):
-        device_lost(node, device, at)
-
-
-def cloud_lost(node: GatewayNode, at: float) -> None:
-    state = node.state
-    if state.cut_off or state.cut_off_at < NEVER or node.config.cloud_patience == NEVER:
+def cloud_lost(gateway: Gateway, at: float) -> None:
+    state, patience = gateway.state, gateway.config.deployment.cloud_patience
+    if state.cut_off or state.cut_off_at < NEVER or patience == NEVER:
         return
-    state.cut_off_at = at + node.config.cloud_patience
-    node.emit(SetTimer(CLOUD_TIMER, state.cut_off_at))
+    state.cut_off_at = at + patience
+    gateway.emit(SetTimer(CLOUD_TIMER, state.cut_off_at))
 
 
-def cloud_joined(node: GatewayNode, at: float) -> None:
-    state = node.state
-    state.cut_off_at, was = NEVER, state.cut_off
+def cloud_joined(gateway: Gateway) -> bool:
+    """Return True if devices may be triggered again that could not be without the cloud."""
+    state = gateway.state
+    state.cut_off_at, was_cut_off = NEVER, state.cut_off
     state.cut_off = False
-    if was and state.phase != "over":
-        dispatch(node, at)
+    return was_cut_off
 
 
-def cloud_stayed_away(node: GatewayNode, at: float) -> None:
-    if at >= node.state.cut_off_at:
-        node.state.cut_off_at = NEVER
-        node.state.cut_off = True
+def cloud_timed_out(gateway: Gateway, at: float) -> None:
+    """Stop triggering devices, unless the cloud's session is back."""
+    if at >= gateway.state.cut_off_at:
+        gateway.state.cut_off_at = NEVER
+        gateway.state.cut_off = True

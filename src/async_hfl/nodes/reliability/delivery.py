@@ -1,12 +1,12 @@
-"""At-least-once delivery made exactly-once, without touching a socket.
+"""Exactly-once delivery over a network that loses, repeats and reorders messages, without touching a socket.
 
-Wraps a node for a network that loses, repeats and reorders: every message gets a number and is resent with back-off
-until its receipt comes; a receiver acknowledges everything and passes on each number once. A message of another run is
-refused. What is unacknowledged is part of the node's state, so it survives a crash.
+`ReliableNode` wraps a node. Every message gets a number and is resent with back-off until its receipt arrives. A
+receiver acknowledges every packet and passes each number on once. Packets of another run are ignored. Unacknowledged
+messages are part of the node's state, so they survive a crash.
 
-A model may be under way for minutes. A shell that watches its transfers says when one is over (`TransferOver`), and
-patience counts from there; without such a shell it counts from the sending. A shell that holds sessions says who is
-there (`PeerJoined`, `PeerLost`): what is meant for somebody away waits, and leaves the moment that peer is back.
+The transfer of a model may take minutes. A shell that watches its transfers reports their end (`TransferOver`), and the
+resend timeout counts from there; in other shells it counts from the sending. A shell with sessions reports them
+(`PeerJoined`, `PeerLost`): messages to a peer without a session wait, and are sent as soon as there is one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Receipt:
 @plain
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Something came over the network."""
+    """A packet or receipt has arrived over the network."""
 
     at: float
     sender: Address
@@ -59,7 +59,7 @@ class Arrived:
 @plain
 @dataclass(frozen=True, slots=True)
 class Transmit:
-    """Put something on the network; it may be lost, repeated or overtaken."""
+    """Send a packet or receipt over the network, which may lose, repeat or reorder it."""
 
     to: Address
     content: Packet | Receipt
@@ -68,7 +68,7 @@ class Transmit:
 @plain
 @dataclass(frozen=True, slots=True)
 class TransferOver:
-    """A packet has arrived, or its transfer broke off: from now on silence means something."""
+    """The transfer of a packet is complete or has broken off: the resend timeout counts from now on."""
 
     at: float
     to: Address
@@ -78,6 +78,8 @@ class TransferOver:
 @plain
 @dataclass(slots=True)
 class Parcel:
+    """A message that is not acknowledged yet."""
+
     to: Address
     message: Message
     attempts: int
@@ -90,17 +92,19 @@ class DeliveryState:
     run: int
     incarnation: int
     sent: dict[Address, int] = field(default_factory=dict)
-    """The last number used towards each peer: each peer sees them without gaps, so it need not remember them all."""
+    """The last number used for each peer. Each peer sees numbers without gaps, so that it can store them as a range."""
     unacknowledged: dict[tuple[Address, int], Parcel] = field(default_factory=dict)
     seen: dict[tuple[Address, int], NumberSet] = field(default_factory=dict)
-    """By peer and its incarnation: numbers that were passed on. Without gaps it is one range, and also where we lost
-    our disk and a peer goes on from a number that we have not seen."""
+    """By peer and its incarnation: numbers that were passed on. Without gaps this is one range, also if this node has
+    lost its disk and the peer goes on from a number that is unknown here."""
     resend_at: float = _NEVER
     present: set[Address] = field(default_factory=set)
-    """Peers with a session, where there are sessions."""
+    """Peers with a session, in a shell with sessions."""
 
 
 class Node(Protocol):
+    """A cloud, gateway or device node."""
+
     def handle(self, event: Event) -> list[Effect]: ...
 
     def snapshot(self) -> Plain: ...
@@ -119,8 +123,8 @@ class ReliableNode:
         sessions: bool = False,
         confirms: bool = False,
     ) -> None:
-        """`watched`: the shell says when a transfer is over. `sessions`: it says who is there, too. `confirms`: the
-        node is told what was acknowledged."""
+        """Wrap a node. `watched`: the shell reports the end of each transfer. `sessions`: it reports sessions, too.
+        `confirms`: the node is told about acknowledgements."""
         self.node = node
         self.state = DeliveryState(run, incarnation)
         self._watched = watched
@@ -142,24 +146,24 @@ class ReliableNode:
         if isinstance(event, TimerFired) and event.key == RESEND:
             return self._resend(event.at)
         again: list[Transmit] = []
-        if self._sessions:
+        if self._sessions and isinstance(event, PeerJoined | PeerLost | Returned):
             again = self._session_changed(event)
         return [*again, *self._wrap(self.node.handle(event), event.at)]
 
-    def _session_changed(self, event: Event) -> list[Transmit]:
+    def _session_changed(self, event: PeerJoined | PeerLost | Returned) -> list[Transmit]:
         state = self.state
-        if isinstance(event, PeerLost):
-            state.present.discard(event.peer)
-        elif isinstance(event, Returned):
-            state.present.clear()
-        elif isinstance(event, PeerJoined):
+        if isinstance(event, PeerJoined):
             state.present.add(event.peer)
             return self._all_to({event.peer})
+        if isinstance(event, PeerLost):
+            state.present.discard(event.peer)
+        else:
+            state.present.clear()
         return []
 
     def unacknowledged(self) -> list[Transmit]:
-        """Everything that may not have left before a crash. Where there are sessions they are gone, too: nothing can
-        leave before one is up again."""
+        """Return every message that may not have been sent before a crash. With sessions there is none to return: they
+        are gone after a crash, and messages are sent when a session is up again."""
         return [] if self._sessions else self._all_to(None)
 
     def _all_to(self, peers: set[Address] | None) -> list[Transmit]:
@@ -172,7 +176,7 @@ class ReliableNode:
         return found
 
     def send_again(self) -> list[Transmit]:
-        """After an outage: nothing of what is unacknowledged is under way any more."""
+        """Return every unacknowledged message after an outage, which has ended all transfers."""
         if self._watched:
             for parcel in self.state.unacknowledged.values():
                 parcel.resend_at = _NEVER
@@ -181,7 +185,7 @@ class ReliableNode:
     def _arrived(self, event: Arrived) -> list[Effect | Transmit]:
         state, content = self.state, event.content
         if content.run != state.run:
-            return []  # a node of another run: nothing it says concerns us
+            return []  # from a node of another run
         if isinstance(content, Receipt):
             if content.incarnation != state.incarnation:
                 return []
@@ -211,7 +215,7 @@ class ReliableNode:
             if self._sessions and effect.to not in state.present:
                 parcel.resend_at = _NEVER
                 continue
-            wrapped.append(self._transmit(number, parcel))
+            wrapped.append(Transmit(effect.to, Packet(state.run, state.incarnation, number, effect.message)))
             if parcel.resend_at < state.resend_at:
                 state.resend_at = parcel.resend_at
                 wrapped.append(SetTimer(RESEND, parcel.resend_at))
@@ -247,5 +251,5 @@ class ReliableNode:
 
 
 def _patience(parcel: Parcel) -> float:
-    # A peer may be gone for months: after ten doublings nothing changes, after a thousand the power would overflow.
+    # Ten doublings exceed the limit. After a thousand, for a peer that is gone for months, the power would overflow.
     return min(RESEND_FIRST_S * 2.0 ** min(parcel.attempts - 1, 10), RESEND_MOST_S)

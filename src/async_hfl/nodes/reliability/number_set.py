@@ -1,4 +1,4 @@
-"""Sets of numbers that are given out in rising order: kept as ranges, so a million of them with few gaps are few."""
+"""A set of numbers stored as ranges, so that a million consecutive numbers take no more space than one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from async_hfl.core.serialization import plain
 class NumberSet:
     firsts: list[int] = field(default_factory=list)
     lasts: list[int] = field(default_factory=list)
-    """Ranges with both ends inside, rising, never touching each other."""
+    """The first and last numbers of the ranges, both included, in rising order; no two ranges are adjacent."""
 
     def add(self, number: int) -> bool:
-        """Was it new?"""
+        """Add a number; return True if it was new."""
         place = bisect_right(self.firsts, number)
         if place and number <= self.lasts[place - 1]:
             return False

@@ -1,8 +1,8 @@
-"""The recovery contract of every shell, for any store.
+"""Recovery of a node after a crash: the contract of every shell, for any store.
 
-An input event is durable before any effect of it leaves. Restart = restore the snapshot, handle the logged events with
-effects suppressed, send again what is unacknowledged, ask again what was asked and not answered, re-arm the timers,
-write the records that had not been written. A crash loses only messages in flight.
+An input event is durable before any of its effects is performed. A restart restores the snapshot, handles the logged
+events with effects suppressed, resends unacknowledged messages, repeats unanswered requests, re-arms the timers, and
+writes the records that had not been written. A crash loses only messages in flight.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ Request = Solve | Evaluate
 
 
 class Disk(Protocol):
-    """What survives: whatever came before the last `commit`. A crash tears off the rest."""
+    """A store that survives a crash, up to the last `commit`. The last record after that may be torn."""
 
     def append(self, event: Plain) -> None: ...
 
     def wrote(self, records: int) -> None:
-        """That many records since the last snapshot are in the journal."""
+        """Note that this many records since the last snapshot are in the journal."""
         ...
 
     def commit(self) -> None:
-        """Durable when it returns. No effect of an event leaves before."""
+        """Make everything durable before returning. Effects of an event are performed only after this."""
         ...
 
     def replace(self, snapshot: Plain) -> None:
-        """A new snapshot, durable when this returns; the log and the count of records begin anew."""
+        """Replace the snapshot, durably; the log and the count of records start again."""
         ...
 
     def read(self) -> tuple[Plain, list[Plain], int]:
-        """Snapshot (or None), the events since, and how many of their records were written."""
+        """Return the snapshot (or None), the events since, and how many of their records were written."""
         ...
 
 
 class DurableNode:
-    """A reliable node on a disk."""
+    """A reliable node with a disk."""
 
     def __init__(self, make: Callable[[], ReliableNode], disk: Disk) -> None:
         self._make = make
@@ -59,13 +59,13 @@ class DurableNode:
         return effects
 
     def written(self, records: int) -> None:
-        """The shell has put that many more records into the journal."""
+        """Note that the shell has written this many more records into the journal."""
         if records:
             self._records += records
             self.disk.wrote(self._records)
 
     def checkpoint(self) -> None:
-        """Only between events whose records are written."""
+        """Store a snapshot. Only allowed between events, when the records of the last one are written."""
         self.disk.replace(
             {
                 "node": self.node.snapshot(),
@@ -77,7 +77,7 @@ class DurableNode:
         self._records = 0
 
     def recover(self) -> list[Effect | Transmit]:
-        """After a crash: the state as it was, and the effects that must (perhaps again) be performed."""
+        """Restore the state after a crash, and return the effects that must be performed, perhaps again."""
         snapshot, log, written = self.disk.read()
         self.node = self._make()
         self.timers, self.requests, self.stop = {}, {}, None

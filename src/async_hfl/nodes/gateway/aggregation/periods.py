@@ -1,150 +1,89 @@
 """Semi-asynchronous periods at a gateway: FedBuff (Nguyen et al. 2022) with a clock in place of a buffer size.
 
-At the end of each period of P seconds, over what arrived in it,
+At the end of each period of P seconds, over the updates that arrived in it,
 
     w <- w + sum_i n_i s(age_i) (w_i - w_sent_i) / sum_i n_i,
 
-n_i the samples of device i, age_i in periods: 0 in the period that the job was sent in. Late updates are used when
-they come, also across uploads; an empty period changes nothing. Devices are selected when a period begins. After Z
-periods the gateway uploads and waits; the clock stands still meanwhile, and while there is nothing to wait for.
+with n_i the samples of device i and age_i in periods: 0 in the period in which the job was sent. Late updates are used
+when they arrive, also after an upload; a period without updates changes nothing. Devices are selected when a period
+begins. After Z periods the gateway uploads. The clock stops while the gateway waits for the answer, and while there is
+nothing to wait for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.maths.aggregation import add_changes, shares
-from async_hfl.core.protocol import messages as m
-from async_hfl.core.protocol.effects import SetTimer
-from async_hfl.core.protocol.records import JobEnd
-from async_hfl.core.serialization import Plain, from_plain, plain, to_plain
-from async_hfl.nodes import update_ledger
-from async_hfl.nodes.gateway.aggregation import cycle
-from async_hfl.nodes.gateway.aggregation.protocol import HeldUpdate
-from async_hfl.nodes.gateway.node import GatewayNode
-from async_hfl.nodes.gateway.selection_step import dispatch
-from async_hfl.nodes.gateway.state import AGGREGATION_TIMER, NEVER, InFlightJob
+from async_hfl.core.serialization import plain
+from async_hfl.nodes.gateway.aggregation.rule import NEVER, Gateway, GatewayAggregation, HeldUpdate, Next
 
 
 @plain
 @dataclass(slots=True)
 class PeriodsState:
     periods: int = 0
-    """Closed in this cycle; the gateway epoch counts them over the run."""
-    ends_at: float = NEVER
-    """When the period under way is over; infinite while the clock stands still."""
-    arrived: list[HeldUpdate] = field(default_factory=list)
-    """In this period, or while the gateway waited for the cloud."""
-    updates: int = 0
-    samples: int = 0
-    """In the gateway's model since the cycle began."""
+    """Periods completed in this cycle; the gateway epoch counts them over the whole run."""
 
 
-class Periods:
-    def __init__(self) -> None:
-        self.state = PeriodsState()
+class Periods(GatewayAggregation):
+    """`due` is the end of the current period, NEVER while the clock is stopped."""
 
-    def snapshot(self) -> Plain:
-        return to_plain(self.state)
+    state_type = PeriodsState
+    state: PeriodsState
 
-    def restore(self, data: Plain) -> None:
-        self.state = from_plain(data)
+    def adopted(self, gateway: Gateway, at: float) -> None:
+        self.state.periods = 0
 
-    def dispatches(self, node: GatewayNode) -> bool:
-        return self.state.ends_at == NEVER  # when a period begins: later ones would begin from the same, older model
+    def received(self, gateway: Gateway, held: HeldUpdate, at: float) -> Next:
+        gateway.state.buffer.append(held)
+        return Next.SELECT
 
-    def dispatched(self, node: GatewayNode, jobs: tuple[int, ...], at: float) -> None:
-        self._wind(node, at)
+    def may_select(self, gateway: Gateway) -> bool:
+        return self.due == NEVER  # later in a period devices would start from the same model, which is older then
 
-    def received(self, node: GatewayNode, number: int, in_flight: InFlightJob, update: m.Update, at: float) -> None:
-        self.state.arrived.append(HeldUpdate(number, in_flight, update))
-        dispatch(node, at)
-        self._wind(node, at)
+    def may_adopt(self, gateway: Gateway) -> bool:
+        return self.due == NEVER
 
-    def ended(self, node: GatewayNode, numbers: tuple[int, ...], at: float) -> None:
-        return
+    def may_upload_early(self, gateway: Gateway) -> bool:
+        return False  # the clock runs while the model contains updates, so the cycle ends without new ones
 
-    def began(self, node: GatewayNode, model: m.GlobalModel, at: float) -> None:
-        self._adopt(node, model, at)
+    def selected(self, gateway: Gateway, jobs: tuple[int, ...], at: float) -> None:
+        """Start the clock if there is something to wait for."""
+        state = gateway.state
+        if self.due == NEVER and state.phase == "open" and (state.buffer or state.updates or state.active):
+            self.due = at + gateway.config.period
 
-    def answered(self, node: GatewayNode, answer: m.Answer, at: float) -> None:
-        self._adopt(node, answer, at)
-
-    def offered(self, node: GatewayNode, at: float) -> None:
-        if node.state.phase == "open" and self.state.ends_at == NEVER and node.state.newest is not None:
-            self._adopt(node, node.state.newest, at)
-
-    def due(self) -> float:
-        return self.state.ends_at
-
-    def timer(self, node: GatewayNode, at: float) -> None:
-        self.state.ends_at = NEVER
-        self._aggregate(node, at)
+    def timer(self, gateway: Gateway, at: float) -> Next:
+        """End the period."""
+        self._aggregate(gateway, at)
         self.state.periods += 1
-        node.state.gateway_epoch += 1
-        if self.state.periods >= node.config.epochs:
-            cycle.upload(node, self.state.updates, self.state.samples, at)
-        else:
-            dispatch(node, at)
-            self._wind(node, at)
+        gateway.state.gateway_epoch += 1
+        return Next.UPLOAD if self.state.periods >= gateway.config.epochs else Next.SELECT
 
-    def waits(self, node: GatewayNode) -> bool:
-        return False  # the clock goes on while anything was mixed, so a cycle with updates comes to its end by itself
-
-    def idle(self, node: GatewayNode, at: float) -> None:
-        return
-
-    def held(self) -> Iterable[HeldUpdate]:
-        return self.state.arrived
-
-    def over(self, node: GatewayNode, reason: JobEnd, at: float, decided: Mapping[int, m.Outcome]) -> None:
-        for held in self.state.arrived:
-            node.end_job(held.number, held.in_flight, reason, at, held.update)
-        cycle.abandon(node, self.state.updates, reason, at)
-        self.state = PeriodsState()
-
-    def _adopt(self, node: GatewayNode, model: m.GlobalModel | m.Answer, at: float) -> None:
-        cycle.adopt(node, model)
-        self.state.periods = self.state.updates = self.state.samples = 0
-        dispatch(node, at)
-        self._wind(node, at)
-
-    def _wind(self, node: GatewayNode, at: float) -> None:
-        """Let the clock run while there is something to wait for."""
-        state = self.state
-        if node.state.phase != "open" or state.ends_at < NEVER:
-            return
-        if state.arrived or state.updates or node.state.active:
-            state.ends_at = at + node.config.period
-            node.emit(SetTimer(AGGREGATION_TIMER, state.ends_at))
-
-    def _aggregate(self, node: GatewayNode, at: float) -> None:
-        state, config = node.state, node.config
+    @staticmethod
+    def _aggregate(gateway: Gateway, at: float) -> None:
+        state, config = gateway.state, gateway.config
+        arrived, state.buffer = state.buffer, []
         fresh: list[tuple[HeldUpdate, int]] = []
-        for held in self.state.arrived:
+        for held in arrived:
             age = state.gateway_epoch - held.in_flight.gateway_epoch
             if age < 0:
                 raise InvariantViolation(f"job {held.number} of gateway {config.number} is {age} periods old")
-            update_ledger.landed(node, held.number, held.in_flight.slot)
-            if age > node.max_staleness():
-                node.end_job(held.number, held.in_flight, "stale", at, held.update, age)
+            if age > gateway.max_staleness:
+                gateway.drop_stale(held, at, staleness=age)
             else:
                 fresh.append((held, age))
-        self.state.arrived = []
         if not fresh:
             return
         parts = shares([held.update.samples for held, _ in fresh])
         weights = [part * config.staleness(age) for part, (_, age) in zip(parts, fresh, strict=True)]
-        assert state.weights is not None
-        state.weights = add_changes(
-            state.weights,
+        gateway.weights = add_changes(
+            gateway.weights,
             [held.update.weights for held, _ in fresh],
             [held.in_flight.sent for held, _ in fresh],
             weights,
         )
         for weight, (held, age) in zip(weights, fresh, strict=True):
-            node.end_job(held.number, held.in_flight, "aggregated", at, held.update, age, weight)
-        self.state.updates += len(fresh)
-        self.state.samples += sum(held.update.samples for held, _ in fresh)
+            gateway.aggregated(held, at, staleness=age, weight=weight)

@@ -1,148 +1,85 @@
-"""Synchronous rounds at a gateway (FedAvg, McMahan et al. 2017, with a time-out).
+"""Synchronous rounds at a gateway (FedAvg, McMahan et al. 2017, with a timeout).
 
-    select --> wait for all who were selected --> w <- sum n_i w_i / sum n_i --> select ...   Z rounds, then upload
+    select --> wait for all selected devices --> w <- sum n_i w_i / sum n_i --> select ...   Z rounds, then upload
 
-A round closes when everybody selected has returned (or will not: dropped, refused, given up), or when it has lasted
-`round_patience` times what its slowest was expected to take. Who comes later ends as `round_closed`; its bandwidth and
-the device are taken until then. A round that nobody returned in does not count; one that nobody can be selected for
-waits until somebody can.
+A round closes when every selected device has sent its update or will not (dropped, invalid, timed out), or after
+`round_patience` times the round latency of its slowest device. Updates that arrive later end as `round_closed`; until
+then their devices are busy and take bandwidth. A round without any update does not count. If no device can be selected,
+the next round begins as soon as one can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from async_hfl.core.maths.aggregation import average, shares
-from async_hfl.core.protocol import messages as m
-from async_hfl.core.protocol.effects import SetTimer
-from async_hfl.core.protocol.records import JobEnd
-from async_hfl.core.serialization import Plain, from_plain, plain, to_plain
-from async_hfl.nodes import update_ledger
-from async_hfl.nodes.gateway.aggregation import cycle
-from async_hfl.nodes.gateway.aggregation.protocol import HeldUpdate
-from async_hfl.nodes.gateway.node import GatewayNode
-from async_hfl.nodes.gateway.selection_step import dispatch
-from async_hfl.nodes.gateway.state import AGGREGATION_TIMER, NEVER, InFlightJob
+from async_hfl.core.serialization import plain
+from async_hfl.nodes.gateway.aggregation.rule import NEVER, Gateway, GatewayAggregation, HeldUpdate, Next
 
 
 @plain
 @dataclass(slots=True)
 class RoundsState:
     rounds: int = 0
-    """Closed in this cycle; the gateway epoch counts them over the run."""
+    """Rounds completed in this cycle; the gateway epoch counts them over the whole run."""
     members: set[int] = field(default_factory=set)
-    """Jobs of the round under way: whoever comes while it is open counts, also if it was given up before."""
+    """Jobs of the current round. An update of any of them counts while the round is open, also after a timeout."""
     awaited: set[int] = field(default_factory=set)
-    """Those that the round waits for."""
-    closes_at: float = NEVER
-    arrived: list[HeldUpdate] = field(default_factory=list)
-    updates: int = 0
-    samples: int = 0
-    """In the gateway's model since the cycle began."""
+    """Those of them that the round still waits for."""
 
 
-class Rounds:
-    def __init__(self) -> None:
-        self.state = RoundsState()
+class Rounds(GatewayAggregation):
+    """`due` is the latest time at which the current round closes."""
 
-    def snapshot(self) -> Plain:
-        return to_plain(self.state)
+    state_type = RoundsState
+    state: RoundsState
 
-    def restore(self, data: Plain) -> None:
-        self.state = from_plain(data)
+    def adopted(self, gateway: Gateway, at: float) -> None:
+        self.state.rounds = 0
 
-    def dispatches(self, node: GatewayNode) -> bool:
-        return not self._under_way()
+    def may_select(self, gateway: Gateway) -> bool:
+        return not (self.state.awaited or gateway.state.buffer)
 
-    def dispatched(self, node: GatewayNode, jobs: tuple[int, ...], at: float) -> None:
-        state, in_flight_jobs, device_table = self.state, node.state.in_flight_jobs, node.state.device_table
-        state.awaited = set(jobs)
-        state.members = set(jobs)
-        slowest = max(float(device_table.round_latency[in_flight_jobs[number].slot]) for number in jobs)
-        state.closes_at = at + node.config.round_patience * slowest
-        if state.closes_at < NEVER:
-            node.emit(SetTimer(AGGREGATION_TIMER, state.closes_at))
+    def may_adopt(self, gateway: Gateway) -> bool:
+        return self.may_select(gateway)
 
-    def received(self, node: GatewayNode, number: int, in_flight: InFlightJob, update: m.Update, at: float) -> None:
-        if number not in self.state.members:
-            update_ledger.landed(node, number, in_flight.slot)
-            node.end_job(number, in_flight, "round_closed", at, update)
-            dispatch(node, at)  # its bandwidth is free: a round that could not begin may begin now
+    def selected(self, gateway: Gateway, jobs: tuple[int, ...], at: float) -> None:
+        if not jobs:
             return
-        self.state.awaited.discard(number)
-        self.state.arrived.append(HeldUpdate(number, in_flight, update))
-        if not self.state.awaited:
-            self._close(node, at)
+        in_flight_jobs, device_table = gateway.state.in_flight_jobs, gateway.state.device_table
+        self.state.awaited = set(jobs)
+        self.state.members = set(jobs)
+        slowest = max(float(device_table.round_latency[in_flight_jobs[number].slot]) for number in jobs)
+        self.due = at + gateway.config.round_patience * slowest
 
-    def ended(self, node: GatewayNode, numbers: tuple[int, ...], at: float) -> None:
-        concerned = self.state.awaited.intersection(numbers)
+    def accepts(self, gateway: Gateway, job: int) -> bool:
+        return job in self.state.members
+
+    def received(self, gateway: Gateway, held: HeldUpdate, at: float) -> Next:
+        self.state.awaited.discard(held.number)
+        gateway.state.buffer.append(held)
+        return Next.NOTHING if self.state.awaited else self._close(gateway, at)
+
+    def failed(self, gateway: Gateway, jobs: tuple[int, ...], at: float) -> Next:
+        concerned = self.state.awaited.intersection(jobs)
         self.state.awaited -= concerned
-        if concerned and not self.state.awaited:
-            self._close(node, at)
+        return self._close(gateway, at) if concerned and not self.state.awaited else Next.NOTHING
 
-    def began(self, node: GatewayNode, model: m.GlobalModel, at: float) -> None:
-        self._adopt(node, model, at)
+    def timer(self, gateway: Gateway, at: float) -> Next:
+        self.state.awaited.clear()
+        return self._close(gateway, at)
 
-    def answered(self, node: GatewayNode, answer: m.Answer, at: float) -> None:
-        self._adopt(node, answer, at)
-
-    def offered(self, node: GatewayNode, at: float) -> None:
-        untouched = not self._under_way() and not self.state.updates
-        if node.state.phase == "open" and untouched and node.state.newest is not None:
-            self._adopt(node, node.state.newest, at)
-
-    def due(self) -> float:
-        return self.state.closes_at
-
-    def timer(self, node: GatewayNode, at: float) -> None:
-        self.state.awaited.clear()  # whoever comes now is late
-        self._close(node, at)
-
-    def waits(self, node: GatewayNode) -> bool:
-        return self.state.updates > 0
-
-    def idle(self, node: GatewayNode, at: float) -> None:
-        self._upload(node, at, early=True)
-
-    def held(self) -> Iterable[HeldUpdate]:
-        return self.state.arrived
-
-    def over(self, node: GatewayNode, reason: JobEnd, at: float, decided: Mapping[int, m.Outcome]) -> None:
-        for held in self.state.arrived:
-            node.end_job(held.number, held.in_flight, reason, at, held.update)
-        cycle.abandon(node, self.state.updates, reason, at)
-        self.state = RoundsState()
-
-    def _under_way(self) -> bool:
-        return bool(self.state.awaited or self.state.arrived)
-
-    def _adopt(self, node: GatewayNode, model: m.GlobalModel | m.Answer, at: float) -> None:
-        cycle.adopt(node, model)
-        self.state.rounds = self.state.updates = self.state.samples = 0
-        dispatch(node, at)
-
-    def _close(self, node: GatewayNode, at: float) -> None:
-        state, arrived = self.state, self.state.arrived
-        state.closes_at = NEVER
+    def _close(self, gateway: Gateway, at: float) -> Next:
+        state = self.state
+        arrived, gateway.state.buffer = gateway.state.buffer, []
+        self.due = NEVER
         state.members = set()
-        state.arrived = []
         if arrived:
-            samples = [held.update.samples for held in arrived]
-            weights = shares(samples)
-            node.state.weights = average([held.update.weights for held in arrived], weights)
-            node.state.gateway_epoch += 1
+            weights = shares([held.update.samples for held in arrived])
+            gateway.weights = average([held.update.weights for held in arrived], weights)
+            gateway.state.gateway_epoch += 1
             for held, weight in zip(arrived, weights, strict=True):
-                # Staleness as everywhere: the epoch being made minus the one that it started from.
-                update_ledger.landed(node, held.number, held.in_flight.slot)
-                node.end_job(held.number, held.in_flight, "aggregated", at, held.update, 1, weight)
+                # Staleness as everywhere: the epoch being made minus the one that the device started from.
+                gateway.aggregated(held, at, staleness=1, weight=weight)
             state.rounds += 1
-            state.updates += len(arrived)
-            state.samples += sum(samples)
-        if state.rounds >= node.config.epochs:
-            self._upload(node, at)
-        else:
-            dispatch(node, at)
-
-    def _upload(self, node: GatewayNode, at: float, *, early: bool = False) -> None:
-        cycle.upload(node, self.state.updates, self.state.samples, at, early=early)
+        return Next.UPLOAD if state.rounds >= gateway.config.epochs else Next.SELECT

@@ -8,6 +8,7 @@ from async_hfl.core.identifiers import CLOUD, JobId
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.events import Acknowledged, Received, Started
 from async_hfl.core.protocol.records import LateRecord, LostRecord
+from async_hfl.nodes.config import GatewayDeployment
 from async_hfl.nodes.reliability.number_set import NumberSet
 
 
@@ -28,7 +29,7 @@ def unsettled(stage: Stage, device: str) -> list[str]:
 
 def begun() -> Stage:
     """d0 and d1 work for g0, d2 for g1."""
-    stage = Stage(gateway={"accounts": True}, cloud={"association_period": 1})
+    stage = Stage(gateway={"deployment": GatewayDeployment(track_losses=True)}, cloud={"association_period": 1})
     stage.begin(0, 0, 1)
     return stage
 
@@ -123,7 +124,9 @@ def test_an_update_after_the_end_is_listed_once() -> None:
 
 
 def test_warm_up_answers_are_nobodys_loss() -> None:
-    stage = Stage(gateway={"accounts": True}, cloud={"warmup": True, "warmup_quorum": 1.0})
+    stage = Stage(
+        gateway={"deployment": GatewayDeployment(track_losses=True)}, cloud={"warmup": True, "warmup_quorum": 1.0}
+    )
     stage.happens("cloud", Started(0.0))
     stage.deliver("g0", m.WarmUp, at=0)
     stage.returns("d0", (1, 2), at=10)

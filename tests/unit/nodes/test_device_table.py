@@ -1,4 +1,4 @@
-"""What a gateway knows of its devices."""
+"""A gateway's table of devices."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from async_hfl.nodes.gateway.device_table import DeviceTable
 PRIOR = DeviceKnowledge(7, 50.0, False, 10, float("nan"), float("nan"))
 
 
-def test_a_candidate_is_associated_granted_idle_and_reachable() -> None:
-    for associated, granted, idle, feasible in product([False, True], repeat=4):
+def test_a_candidate_is_associated_leased_idle_and_reachable() -> None:
+    for associated, leased, idle, feasible in product([False, True], repeat=4):
         device_table = DeviceTable()
         device_table.add([7])
         device_table.associated[0] = associated
-        device_table.lease[0] = 3 if granted else 0
+        device_table.lease[0] = 3 if leased else 0
         device_table.job[0] = -1 if idle else 12
         device_table.feasible[0] = feasible
         device_table.refresh(0)
-        assert device_table.candidate[0] == (associated and granted and idle and feasible)
+        assert device_table.candidate[0] == (associated and leased and idle and feasible)
 
 
 def test_a_slot_stays_with_its_device() -> None:
@@ -39,7 +39,7 @@ def test_a_slot_stays_with_its_device() -> None:
     assert device_table.associate(()) == [0, 1]
 
 
-def test_own_measurements_are_newer_than_what_the_cloud_passes_on() -> None:
+def test_a_measured_latency_is_not_replaced_by_the_clouds() -> None:
     device_table = DeviceTable()
     slot = device_table.take(Lease(7, 1, 1), PRIOR)
     assert (device_table.round_latency[slot], device_table.measured[slot]) == (50.0, False)
@@ -55,7 +55,7 @@ def test_own_measurements_are_newer_than_what_the_cloud_passes_on() -> None:
     assert (device_table.samples[slot], device_table.loss[slot], device_table.squared_loss[slot]) == (20, 0.5, 0.3)
 
 
-def test_utility_counts_the_associated_only() -> None:
+def test_utility_is_computed_over_associated_devices_only() -> None:
     device_table = DeviceTable(gradients=GradientTable.empty(0, 2))
     for device, gradient in ((7, [1, 0]), (3, [0, 1]), (5, [8, 8])):
         known = DeviceKnowledge(device, 50.0, True, 1, 0.5, 0.3, np.array(gradient, np.float32))
@@ -70,18 +70,18 @@ def test_utility_counts_the_associated_only() -> None:
     assert (device_table.gradients.count, device_table.gradients.total().tolist()) == (1, [1, 0])
 
 
-def test_news_are_told_once() -> None:
+def test_new_knowledge_is_reported_once() -> None:
     device_table = DeviceTable()
     slot = device_table.take(Lease(7, 1, 1), PRIOR)
-    assert device_table.news() == ()
+    assert device_table.take_unreported() == ()
     device_table.measure(slot, 80.0)
-    device_table.learnt[slot] = None
-    (news,) = device_table.news()
-    assert (news.device, news.round_latency, news.measured, news.gradient) == (7, 80.0, True, None)
-    assert device_table.news() == ()
+    device_table.unreported[slot] = None
+    (known,) = device_table.take_unreported()
+    assert (known.device, known.round_latency, known.measured, known.gradient) == (7, 80.0, True, None)
+    assert device_table.take_unreported() == ()
 
 
-def test_knowledge_does_not_change_behind_its_readers_back() -> None:
+def test_knowledge_that_was_read_does_not_change() -> None:
     device_table = DeviceTable(gradients=GradientTable.empty(0, 1))
     known = DeviceKnowledge(7, 50.0, True, 1, 0.5, 0.3, np.array([2], np.float32))
     slot = device_table.take(Lease(7, 1, 1), known)
@@ -92,7 +92,7 @@ def test_knowledge_does_not_change_behind_its_readers_back() -> None:
     assert told.gradient.tolist() == [2]
 
 
-def test_a_roster_travels_as_plain_data() -> None:
+def test_a_device_table_can_be_serialised() -> None:
     device_table = DeviceTable(gradients=GradientTable.empty(0, 2))
     device_table.take(Lease(7, 1, 1), PRIOR)
     device_table.associate((7, 9))

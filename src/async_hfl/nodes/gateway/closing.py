@@ -1,0 +1,79 @@
+"""The ends that a gateway writes when the run is over, or when the cloud has declared its incarnation lost.
+
+Where losses are tracked, the gateway also lists the updates that it has acknowledged and that no upload which the cloud
+has decided on names. They came too late, but are not lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+from async_hfl.core.identifiers import JobId, UploadId
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.effects import Write
+from async_hfl.core.protocol.events import Received
+from async_hfl.core.protocol.records import JobEnd, LateRecord, UploadEnd, UploadRecord
+from async_hfl.nodes.gateway.context import Gateway
+from async_hfl.nodes.gateway.jobs import land
+from async_hfl.nodes.gateway.state import GatewayState, HeldUpdate
+
+
+def end_all(gateway: Gateway, reason: JobEnd, at: float, decided: Mapping[int, m.Outcome]) -> None:
+    """End every job and upload that is open. `decided` holds the outcomes of the uploads, by number, that the cloud has
+    decided on; their answers may not have arrived."""
+    state, number = gateway.state, gateway.config.number
+    if reason == "run_ended" and gateway.config.deployment.track_losses:
+        for job, slot in _late_updates(state, decided):
+            device = int(state.device_table.devices[slot])
+            gateway.emit(Write(LateRecord(at, JobId(number, state.incarnation, job), device)))
+    for held in (*state.buffer, *state.pending):
+        gateway.end_job(held.number, held.in_flight, reason, at, held.update)
+    for upload_number, outstanding in state.outstanding.items():
+        relayed = outstanding.relayed
+        if relayed is not None and upload_number in decided:
+            end_relayed(gateway, relayed, decided[upload_number], at)
+        elif relayed is not None:
+            gateway.end_job(relayed.number, relayed.in_flight, reason, at, relayed.update)
+    end: UploadEnd = "lost" if reason == "gateway_lost" else "run_ended"
+    if state.updates and state.phase == "open":
+        # The jobs ended as aggregated; the model that contains their updates ends here, without an upload.
+        upload = UploadId(number, state.incarnation, state.next_upload)
+        gateway.emit(Write(UploadRecord(at, upload, end, state.base_epoch, 0, 0.0, state.updates, False)))
+    for job, in_flight in list(state.in_flight_jobs.items()):
+        land(gateway, job, at)
+        gateway.end_job(job, in_flight, reason, at)
+    for upload_number, outstanding in state.outstanding.items():
+        sent = outstanding.message
+        if upload_number not in decided:
+            record = UploadRecord(at, sent.upload, end, sent.base_epoch, 0, 0.0, sent.updates, sent.early)
+            gateway.emit(Write(record))
+    state.buffer, state.pending, state.updates, state.samples = [], [], 0, 0
+    state.outstanding.clear()
+
+
+def _late_updates(state: GatewayState, decided: Container[int]) -> list[tuple[int, int]]:
+    """Return (job number, slot) of each acknowledged update that no decided upload names."""
+    late = {held.number: held.in_flight.slot for held in state.held_updates()}
+    late.update(state.landed)
+    for number, outstanding in state.outstanding.items():
+        late.update(outstanding.landed)
+        if number in decided:
+            for job, _ in outstanding.landed:
+                del late[job]
+    for job in late:
+        state.ever_landed.add(job)
+    return sorted(late.items())
+
+
+def end_relayed(gateway: Gateway, held: HeldUpdate, outcome: m.Outcome, at: float) -> None:
+    """End the job of an update that was passed on to the cloud, by what the cloud has decided."""
+    reason: JobEnd = "aggregated" if outcome.accepted else "stale"
+    gateway.end_job(held.number, held.in_flight, reason, at, held.update, outcome.staleness, outcome.weight)
+
+
+def update_after_end(gateway: Gateway, event: Received, update: m.Update) -> None:
+    """Record an update that arrives when the run is over: its job has ended, but it was acknowledged."""
+    state = gateway.state
+    own = gateway.config.deployment.track_losses and update.job.incarnation == state.incarnation
+    if own and not update.warmup and state.ever_landed.add(update.job.number):
+        gateway.emit(Write(LateRecord(event.at, update.job, event.sender.number)))

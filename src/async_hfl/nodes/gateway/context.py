@@ -1,0 +1,124 @@
+"""The context that the parts of a gateway and its aggregation rule share: config, state, and the effects of an event.
+
+`GatewayNode` handles an event by calling parts (leases, timeouts, sessions, uploads, selection) and the rule with this
+object. They read and change the state and emit effects; they never call the node or each other's entry points. The
+decision about what happens next is the node's.
+"""
+
+from __future__ import annotations
+
+from async_hfl.core.errors import InvariantViolation
+from async_hfl.core.identifiers import CLOUD, JobId
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.effects import Effect, Send, Write
+from async_hfl.core.protocol.records import JobEnd, JobRecord
+from async_hfl.core.weights import Weights
+from async_hfl.nodes.config import GatewayConfig
+from async_hfl.nodes.gateway.device_table import DeviceTable
+from async_hfl.nodes.gateway.state import GatewayState, HeldUpdate, InFlightJob
+
+
+class Gateway:
+    def __init__(self, config: GatewayConfig, incarnation: int) -> None:
+        self.config = config
+        self.effects: list[Effect] = []
+        """The effects of the event being handled, in order."""
+        self.emit = self.effects.append
+        self.state: GatewayState
+        self.restart(incarnation)
+
+    def restart(self, incarnation: int) -> None:
+        """Forget everything and begin as another incarnation."""
+        config = self.config
+        device_table = DeviceTable(share_gradients=config.share_gradients, projection=config.sketch)
+        if config.gradient != "none":
+            device_table.gradients = config.gradient_table(0)
+        self.state = GatewayState(incarnation, device_table=device_table, bandwidth=config.bandwidth)
+
+    # For aggregation rules ---------------------------------------------------------------------------------------
+
+    @property
+    def weights(self) -> Weights:
+        """The gateway's model."""
+        if self.state.weights is None:
+            raise InvariantViolation(f"gateway {self.config.number} is used before it has a model")
+        return self.state.weights
+
+    @weights.setter
+    def weights(self, weights: Weights) -> None:
+        self.state.weights = weights
+
+    @property
+    def max_staleness(self) -> int:
+        """The staleness beyond which an update is dropped."""
+        limit = self.config.max_staleness
+        return max(200, 100 * self.state.device_table.associated_count) if limit is None else limit
+
+    def aggregated(self, held: HeldUpdate, at: float, *, staleness: int, weight: float) -> None:
+        """Record that the gateway's model now contains this update; the next upload counts it."""
+        self.state.updates += 1
+        self.state.samples += held.update.samples
+        self.end_job(held.number, held.in_flight, "aggregated", at, held.update, staleness, weight)
+
+    def drop_stale(self, held: HeldUpdate, at: float, *, staleness: int) -> None:
+        """Record that this update was too stale to be used."""
+        self.end_job(held.number, held.in_flight, "stale", at, held.update, staleness)
+
+    # For the parts of a gateway ----------------------------------------------------------------------------------
+
+    def end_job(
+        self,
+        number: int,
+        in_flight: InFlightJob,
+        reason: JobEnd,
+        at: float,
+        update: m.Update | None = None,
+        staleness: int = 0,
+        weight: float = 0.0,
+    ) -> None:
+        """Write the one end of a job that is no longer in flight; if it brought an update, that has landed."""
+        state, slot = self.state, in_flight.slot
+        download_s, training_s, loss = 0.0, 0.0, None
+        if update is not None:
+            download_s, training_s, loss = update.download_s, update.training_s, update.loss
+            if self.config.deployment.track_losses and reason != "warmup":
+                self.landed(number, slot)
+        self.emit(
+            Write(
+                JobRecord(
+                    at,
+                    JobId(self.config.number, state.incarnation, number),
+                    int(state.device_table.devices[slot]),
+                    reason,
+                    in_flight.sent_at,
+                    download_s,
+                    training_s,
+                    staleness,
+                    weight,
+                    state.gateway_epoch,
+                    loss,
+                )
+            )
+        )
+
+    def landed(self, number: int, slot: int) -> None:
+        """Let the next upload name this job, if losses are tracked: the gateway is finished with its update, which was
+        aggregated, relayed, or dropped with a reason on record. A device that lost its disk may do a job again; that is
+        not counted twice."""
+        if self.config.deployment.track_losses and self.state.ever_landed.add(number):
+            self.state.landed.append((number, slot))
+
+    def hello(self) -> None:
+        """Tell the cloud which incarnation this is: it may have declared it lost during an outage."""
+        self.emit(Send(CLOUD, m.Hello(self.state.incarnation)))
+
+    def report(
+        self,
+        answered_warmup: tuple[m.DeviceKnowledge, ...] = (),
+        lost: tuple[int, ...] = (),
+        heard: tuple[int, ...] = (),
+    ) -> None:
+        """Tell the cloud about warm-up results, and about links that broke or work again."""
+        state = self.state
+        self.emit(Send(CLOUD, m.Report(state.incarnation, state.next_report, answered_warmup, lost, heard)))
+        state.next_report += 1

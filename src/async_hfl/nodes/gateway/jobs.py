@@ -1,0 +1,104 @@
+"""Jobs of a gateway: sent to a device, taken off the table when they end, and what an update tells about its device."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from async_hfl.core.errors import InvariantViolation
+from async_hfl.core.identifiers import DEVICE_TIER, Address, JobId
+from async_hfl.core.maths.latency import patience
+from async_hfl.core.maths.projection import PcaProjection
+from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.effects import Send, SetTimer
+from async_hfl.core.weights import is_finite, mean_step
+from async_hfl.nodes.gateway import leases
+from async_hfl.nodes.gateway.context import Gateway
+from async_hfl.nodes.gateway.state import NEVER, InFlightJob
+
+
+def trigger(gateway: Gateway, slot: int, rate: float, at: float, warm_up: m.WarmUp | None = None) -> None:
+    """Send a job to a device. A warm-up job starts from the initial model and takes no bandwidth."""
+    state, config, device_table = gateway.state, gateway.config, gateway.state.device_table
+    weights, base = (state.weights, state.base_epoch) if warm_up is None else (warm_up.weights, 0)
+    if weights is None:
+        raise InvariantViolation(f"gateway {config.number} triggers a device before it has a model")
+    number = state.next_job
+    state.next_job += 1
+    wait = patience(float(device_table.round_latency[slot]), config.patience_floor, config.patience_factor)
+    deadline = at + wait * 2.0 ** int(device_table.timeouts[slot])
+    state.in_flight_jobs[number] = InFlightJob(
+        slot, at, state.gateway_epoch, base, rate, weights, deadline, False, warm_up is not None
+    )
+    state.active += 1
+    state.load += rate
+    state.idle_upload_at = NEVER
+    device_table.job[slot] = number
+    device_table.last_selected[slot] = state.gateway_epoch
+    device_table.candidate[slot] = False
+    basis = None  # for a device that projects its gradient and has not been sent the basis yet
+    if config.gradient == "last" and not device_table.has_basis[slot]:
+        projection = device_table.projection
+        if isinstance(projection, PcaProjection):
+            basis = projection.components
+            device_table.has_basis[slot] = True
+    train = m.Train(
+        JobId(config.number, state.incarnation, number),
+        weights,
+        state.gateway_epoch,
+        base,
+        state.version,
+        basis,
+        warm_up is not None,
+        tuple(state.settled.pop(slot, ())),
+    )
+    gateway.emit(Send(Address(DEVICE_TIER, int(device_table.devices[slot])), train))
+    if deadline < state.deadline:
+        state.deadline = deadline
+        gateway.emit(SetTimer("patience", deadline))
+
+
+def land(gateway: Gateway, number: int, at: float) -> InFlightJob | None:
+    """Remove a job from those in flight, so that its bandwidth and its device are free; None if it is not there."""
+    state, device_table = gateway.state, gateway.state.device_table
+    in_flight = state.in_flight_jobs.pop(number, None)
+    if in_flight is None:
+        return None
+    slot = in_flight.slot
+    if not in_flight.overdue:
+        state.active -= 1
+        state.load = state.load - in_flight.rate if state.active else 0.0
+    if device_table.job[slot] == number:
+        device_table.job[slot] = -1
+        device_table.idle_since[slot] = at
+        device_table.refresh(slot)
+    return in_flight
+
+
+def discard_all(gateway: Gateway, at: float) -> None:
+    """End every job in flight, except warm-up jobs, although its device may still be training."""
+    for number, in_flight in list(gateway.state.in_flight_jobs.items()):
+        if not in_flight.warmup:
+            land(gateway, number, at)
+            gateway.end_job(number, in_flight, "round_closed", at)
+            leases.release_if_moved(gateway, in_flight.slot)
+
+
+def learn(gateway: Gateway, slot: int, in_flight: InFlightJob, update: m.Update) -> None:
+    """Store what an update says about its device."""
+    device_table = gateway.state.device_table
+    device_table.timeouts[slot] = 0
+    device_table.samples[slot] = update.samples
+    device_table.loss[slot] = update.loss
+    device_table.squared_loss[slot] = update.squared_loss
+    device_table.last_seen[slot] = gateway.state.gateway_epoch + 1
+    if device_table.gradients is None:
+        return
+    gradient = update.gradient
+    if gradient is None:
+        # gradient = "update": the mean step, computed from the weights, takes no bytes on the device link
+        config = gateway.config
+        divisor = np.float32(config.learning_rate * update.steps)
+        gradient = mean_step(in_flight.sent, update.weights, config.gradient_size, divisor)
+    # The table rejects gradients with NaN itself, except before it has changed over to compressed ones.
+    if not update.compressed or is_finite(gradient):
+        device_table.gradients.offer(slot, gradient, update.compressed, device_table.projection)

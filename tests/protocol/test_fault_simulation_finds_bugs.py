@@ -1,0 +1,200 @@
+"""The fault simulation finds bugs: each test breaks the protocol in one way, and the simulation must notice."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import async_hfl
+
+SOURCE = Path(async_hfl.__file__).parent
+SEEDS = 25
+FIRST = {"keep the upload of a lost gateway": 40, "forget that a transfer broke off": 15}
+"""The first seed to run for bugs that do not show with lower seeds."""
+BREAKAGES = {
+    "count an upload twice": (
+        "mix",
+        "nodes/cloud/uploads.py",
+        "    if known is not None:\n        _answer(cloud, upload, known)\n        return False\n",
+        "",
+    ),
+    "forget a release": (
+        "mix",
+        "nodes/gateway/leases.py",
+        "    gateway.emit(Send(CLOUD, m.LeaseReleased(lease, device_table.knowledge(slot), warmup)))\n",
+        "",
+    ),
+    "lose a timer": (
+        "mix",
+        "nodes/reliability/recovery.py",
+        "        timers = [SetTimer(key, at) for key, at in self.timers.items()]\n",
+        "        timers: list[SetTimer] = []\n        self.timers = {}\n",
+    ),
+    "restart staleness": (
+        "mix",
+        "nodes/gateway/node.py",
+        "        state.base_epoch = model.epoch\n",
+        "        state.base_epoch = model.epoch\n        state.gateway_epoch = 0\n",
+    ),
+    "drop an update that arrived during an upload": (
+        "mix",
+        "nodes/gateway/node.py",
+        "            held = state.pending.pop(0)\n            step = rule.received(gateway, held, at)\n",
+        "            held = state.pending.pop(0)\n            step = Next.SELECT\n",
+    ),
+    "count an update twice in a period": (
+        "periods",
+        "nodes/gateway/aggregation/periods.py",
+        "            gateway.weights,\n",
+        "            add_changes(\n"
+        "                gateway.weights, [fresh[0][0].update.weights], [fresh[0][0].in_flight.sent], weights[:1]\n"
+        "            ),\n",
+    ),
+    "forget the clock of a period": (
+        "periods",
+        "nodes/gateway/node.py",
+        "            self.gateway.emit(SetTimer(AGGREGATION_TIMER, self.aggregation.due))\n",
+        "            pass\n",
+    ),
+    "let a late update into the next round": (
+        "rounds",
+        "nodes/gateway/aggregation/rounds.py",
+        "        return job in self.state.members\n",
+        "        return True\n",
+    ),
+    "close a round without one of its updates": (
+        "rounds",
+        "nodes/gateway/aggregation/rounds.py",
+        "            gateway.weights = average([held.update.weights for held in arrived], weights)\n",
+        "            gateway.weights = average([held.update.weights for held in arrived[1:] or arrived], "
+        "weights[1:] or weights)\n",
+    ),
+    "average without one gateway": (
+        "rounds",
+        "nodes/cloud/aggregation/average.py",
+        "        if not held or not awaited <= held.keys() or cloud.is_last_epoch():\n",
+        "        if not held or len(awaited - held.keys()) > 1 or cloud.is_last_epoch():\n",
+    ),
+    "keep the upload of a lost gateway": (
+        "rounds",
+        "nodes/cloud/aggregation/average.py",
+        "        self.state.held.pop(gateway, None)\n",
+        "",
+    ),
+    "let effects leave before the event is durable": (  # a torn record
+        "mix",
+        "faults/fault_simulator.py",
+        '        if doom == "torn":\n',
+        '        if doom == "torn":\n            self._perform(index, effects)\n',
+    ),
+    "pass a message on twice": (  # an acknowledgement lost after the commit
+        "mix",
+        "nodes/reliability/delivery.py",
+        "        if not seen.add(content.number):\n            return [receipt]\n",
+        "        seen.add(content.number)\n",
+    ),
+    "do not acknowledge a repeated packet": (
+        "mix",
+        "nodes/reliability/delivery.py",
+        "        if not seen.add(content.number):\n            return [receipt]\n",
+        "        if not seen.add(content.number):\n            return []\n",
+    ),
+    "forget that a transfer broke off": (  # resumed transfers
+        "mix",
+        "nodes/reliability/delivery.py",
+        "        parcel.resend_at = event.at + _patience(parcel)\n"
+        "        if parcel.resend_at >= self.state.resend_at:\n",
+        "        if parcel.resend_at >= self.state.resend_at:\n",
+    ),
+    "send something else under the same number": (
+        "mix",
+        "nodes/reliability/delivery.py",
+        "self.state.incarnation, number, parcel.message))\n",
+        "self.state.incarnation, number - (parcel.attempts > 1), parcel.message))\n",
+    ),
+    "come back without a disk under the old incarnation": (
+        "mix",
+        "faults/hosts.py",
+        "        self._incarnation += 1_000_000\n",
+        "",
+    ),
+    "forget what a lost gateway had acknowledged": (  # a lost disk
+        "mix",
+        "nodes/cloud/update_ledger.py",
+        "        cloud.emit(Write(LostRecord(at, JobId(gateway, incarnation, number), device)))\n",
+        "        pass\n",
+    ),
+    "forget which jobs an upload held": (
+        "mix",
+        "nodes/cloud/update_ledger.py",
+        "    for number in upload.jobs:\n        ledger.decided.add(number)\n        ledger.claims.pop(number, None)\n",
+        "",
+    ),
+    "fence a gateway that comes back late with its disk": (
+        "mix",
+        "nodes/cloud/membership.py",
+        "    update_ledger.declare_lost(cloud, gateway, cloud.state.members[gateway].incarnation, at)\n",
+        "    update_ledger.declare_lost(cloud, gateway, cloud.state.members[gateway].incarnation, at)\n"
+        "    cloud.state.members[gateway].suspended = False\n"
+        "    cloud.state.members[gateway].fenced.add(cloud.state.members[gateway].incarnation)\n",
+    ),
+    "take a gateway back without correcting the list": (
+        "mix",
+        "nodes/cloud/membership.py",
+        "    state.suspended.pop(gateway, None)\n    update_ledger.withdraw_loss(cloud, gateway, member.incarnation, at)\n",
+        "    state.suspended.pop(gateway, None)\n    cloud.state.ledgers.pop((gateway, member.incarnation), None)\n",
+    ),
+    "count the uploads of a gateway twice that was declared lost and comes back": (
+        "mix",
+        "nodes/cloud/membership.py",
+        "    state.suspended.pop(gateway, None)\n    update_ledger.withdraw_loss(cloud, gateway, member.incarnation, at)\n",
+        "    state.suspended.pop(gateway, None)\n    update_ledger.withdraw_loss(cloud, gateway, member.incarnation, at)\n"
+        "    member.outcomes.clear()\n    member.answered_below = 0\n",
+    ),
+    "do not list updates that came too late for the end of the run": (
+        "mix",
+        "nodes/gateway/closing.py",
+        "            gateway.emit(Write(LateRecord(at, JobId(number, state.incarnation, job), device)))\n",
+        "            pass\n",
+    ),
+    "send nothing when a link is back": (  # a link outage with a live device
+        "mix",
+        "nodes/reliability/delivery.py",
+        "            return self._all_to({event.peer})\n",
+        "",
+    ),
+    "forget devices that were connected before a restart": (
+        "mix",
+        "nodes/gateway/sessions.py",
+        "        gateway.emit(SetTimer(RECONNECT_TIMER, at + gateway.config.deployment.reconnect_patience))\n",
+        "        pass\n",
+    ),
+}
+PROGRAM = """
+from async_hfl.assembly.fuzzing.scenarios import fuzz
+from async_hfl.core.errors import InvariantViolation
+for seed in range({first}, {first} + {seeds}):
+    try:
+        fuzz(seed, {gateway!r})
+    except InvariantViolation as violation:
+        raise SystemExit(f"caught at seed {{seed}}: {{violation}}")
+"""
+
+
+@pytest.mark.parametrize("name", BREAKAGES)
+def test_a_broken_protocol_is_caught(name: str, tmp_path: Path) -> None:
+    gateway, file, whole, broken = BREAKAGES[name]
+    shutil.copytree(SOURCE, tmp_path / "async_hfl", ignore=shutil.ignore_patterns("__pycache__"))
+    path = tmp_path / "async_hfl" / file
+    text = path.read_text()
+    assert text.count(whole) == 1, f"{file} has changed: break it anew"
+    path.write_text(text.replace(whole, broken))
+    program = PROGRAM.format(first=FIRST.get(name, 0), seeds=SEEDS, gateway=gateway)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert "caught at seed" in done.stderr, done.stderr[-500:]
