@@ -145,14 +145,14 @@ BREAKAGES = {
     "take a gateway back without correcting the list": (
         "mix",
         "nodes/cloud/membership.py",
-        "    state.suspended.pop(gateway, None)\n    update_ledger.withdraw_loss(cloud, gateway, member.incarnation, at)\n",
-        "    state.suspended.pop(gateway, None)\n    cloud.state.ledgers.pop((gateway, member.incarnation), None)\n",
+        "    update_ledger.withdraw_loss(cloud, gateway, member.incarnation, at)\n",
+        "    cloud.state.ledgers.pop((gateway, member.incarnation), None)\n",
     ),
     "count the uploads of a gateway twice that was declared lost and comes back": (
         "mix",
         "nodes/cloud/membership.py",
-        "    state.suspended.pop(gateway, None)\n    update_ledger.withdraw_loss(cloud, gateway, member.incarnation, at)\n",
-        "    state.suspended.pop(gateway, None)\n    update_ledger.withdraw_loss(cloud, gateway, member.incarnation, at)\n"
+        "    update_ledger.withdraw_loss(cloud, gateway, member.incarnation, at)\n",
+        "    update_ledger.withdraw_loss(cloud, gateway, member.incarnation, at)\n"
         "    member.outcomes.clear()\n    member.answered_below = 0\n",
     ),
     "do not list updates that came too late for the end of the run": (
