@@ -1,4 +1,4 @@
-"""The association problem as the cloud poses it, and the rights that follow from an answer."""
+"""The association problem that the cloud poses, and the leases that follow from its solution."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_all_gradients_equal_have_no_scale_to_divide_by() -> None:
     np.testing.assert_array_equal(made.problem(directory, members(), {}, 1, 0).learning_utility, np.zeros(3))
 
 
-def test_the_problem_is_what_is_known() -> None:
+def test_the_problem_contains_what_is_known() -> None:
     made = registry()
     directory = directory_of(made)
     made.absorb(directory, learnt(1, None, latency=30.0), 0)
@@ -122,7 +122,7 @@ def test_links_lost_or_to_a_lost_gateway_are_left_out() -> None:
     gone = members()
     gone[1].live = False
     assert made.problem(directory, gone, {}, 2, 0).link_device.tolist() == [1]
-    # A gateway that joins anew finds out by itself.
+    # A gateway that joins again starts with usable links.
     made.joined(directory, 0)
     assert made.problem(directory, gone, {}, 3, 0).link_device.tolist() == [0, 1]
 
@@ -131,16 +131,16 @@ def answer(*gateway_of: int) -> Association:
     return Association(np.array(gateway_of), 1.0, 1.0)
 
 
-def test_rights_are_given_once_and_move_by_release() -> None:
+def test_leases_are_granted_once_and_move_when_released() -> None:
     made = registry()
     directory, all_live = directory_of(made), members()
     moved, messages = made.apply(directory, all_live, answer(0, 1, 1))
     assert moved == [(0, 0), (1, 1), (2, 1)]
     assert {gateway: [g.device for g in message.leases] for gateway, message in messages.items()} == {0: [0], 1: [1, 2]}
-    # Nothing moves: nobody is told, but the version grows.
+    # Nothing moves: no gateway is told, but the version grows.
     assert made.apply(directory, all_live, answer(0, 1, 1)) == ([], {})
     assert directory.version == 2
-    # Device 1 moves: both hear of it, and the right stays where it is.
+    # Device 1 moves: both gateways are told, and the lease stays until it is released.
     moved, messages = made.apply(directory, all_live, answer(0, 0, 1))
     assert moved == [(1, 0)]
     assert {gateway: (message.devices, message.leases) for gateway, message in messages.items()} == {
@@ -148,23 +148,23 @@ def test_rights_are_given_once_and_move_by_release() -> None:
         1: ((2,), ()),
     }
     assert directory.holder.tolist() == [0, 1, 1]
-    right = next(g for g in made.warm_up(directory_of(made), 1, [1])[0])  # number 1, as the one given above
-    granted = made.released(directory, all_live, right, 1)
+    lease = next(g for g in made.warm_up(directory_of(made), 1, [1])[0])  # number 1, like the one granted above
+    granted = made.released(directory, all_live, lease, 1)
     assert granted is not None
     assert (granted.lease.device, granted.lease.number, granted.lease.version) == (1, 2, 3)
     assert directory.holder.tolist() == [0, 0, 1]
-    # Once given back it cannot be given back again.
-    assert made.released(directory, all_live, right, 1) is None
+    # A lease that was released cannot be released again.
+    assert made.released(directory, all_live, lease, 1) is None
 
 
-def test_a_right_nobody_may_have_waits_for_the_next_association() -> None:
+def test_a_lease_that_no_gateway_can_hold_waits_for_the_next_association() -> None:
     made = registry()
     directory, some_live = directory_of(made), members()
     made.apply(directory, some_live, answer(0, 1, 1))
     some_live[0].live = False
     assert made.lose(directory, 0) == [0]
     assert directory.holder.tolist() == [-1, 1, 1]
-    # The solver had not heard of the loss: nothing is sent to a gateway that is gone.
+    # The solver did not know of the loss: nothing is sent to a lost gateway.
     _, messages = made.apply(directory, some_live, answer(0, 1, 1))
     assert messages == {}
     _, messages = made.apply(directory, some_live, answer(1, 1, 1))
