@@ -61,28 +61,16 @@ R = TypeVar("R", bound=Record)
 LINKS = ((0, 0), (0, 1), (1, 0), (1, 1), (2, 1))
 ROUND_S = 100.0
 
-GATEWAY_RULES = GatewayConfig(
+GATEWAY_CONFIG = GatewayConfig(
     number=0,
+    model_bytes=1000,
     bandwidth=1000.0,
+    seed=7,
     epochs=2,
     mixing_weight=0.8,
-    drag=1.0,
     staleness=StalenessDiscount("polynomial", 1.0),
-    max_staleness=None,
-    in_flight="carry",
-    staleness_clock="both",
-    patience_floor=60.0,
-    patience_factor=5.0,
-    cycle_patience=600.0,
-    reply_patience=120.0,
-    model_bytes=1000,
-    latency_exponent=1.0,
-    utility_scale="minmax",
-    utility_floor=0.1,
-    gradient="none",
     gradient_size=2,
     learning_rate=0.1,
-    seed=7,
 )
 CLOUD_RULES = CloudConfig(
     gateways=2,
@@ -151,7 +139,7 @@ class Stage:
         device, number = np.array(LINKS).T
         links = feasible_links(3, 2, device, number, np.array(latency))
         cloud_rules = replace(CLOUD_RULES, **(cloud or {}))
-        gateway_rules = replace(GATEWAY_RULES, **(gateway or {}))
+        gateway_config = replace(GATEWAY_CONFIG, **(gateway or {}))
         start = vector(0.0, 0.0) if weights is None else weights
         at_cloud = AverageUploads if averages else MixUploads
 
@@ -159,7 +147,8 @@ class Stage:
             return {
                 "cloud": CloudNode(cloud_rules, links, np.full(3, 10), start, at_cloud(), revisits=True),
                 **{
-                    f"g{j}": GatewayNode(replace(gateway_rules, number=j), selection(), aggregation()) for j in range(2)
+                    f"g{j}": GatewayNode(replace(gateway_config, number=j), selection(), aggregation())
+                    for j in range(2)
                 },
                 **{f"d{i}": DeviceNode() for i in range(3)},
             }

@@ -1,4 +1,4 @@
-"""Every weight after every event, worked out by hand. `paper` is drag 1, `plus` drag 0.5.
+"""Every model after every event, computed by hand. `paper` is drag 1, `plus` drag 0.5.
 
 With b = 0.8 / (staleness + 1) at a gateway and a = 0.6 / (staleness + 1) at the cloud:
     paper   w <- (1 - b) w + b w_i
@@ -26,7 +26,7 @@ def drag(method: str) -> float:
 
 
 def ends(stage: Stage) -> list[tuple[str, str, int, float]]:
-    """job, reason, staleness, weight of every job that ended."""
+    """Return job, reason, staleness and weight of every job that ended."""
     return [(str(j.job), j.reason, j.staleness, pytest.approx(j.weight)) for j in stage.jobs()]
 
 
@@ -35,7 +35,7 @@ def test_fresh_held_and_carried_over_two_cycles(method: str) -> None:
     stage = Stage(gateway={"drag": drag(method)})
     stage.begin(0, 0, 1)
     g0, g1 = stage.gateways
-    # Everybody starts from (0, 0): jobs g0.1 (d0), g0.2 (d1), g1.1 (d2), all with zeta 0 and base 0.
+    # Every device starts from (0, 0): jobs g0.1 (d0), g0.2 (d1), g1.1 (d2), all with zeta 0 and base 0.
     assert stage.in_flight("g0") == {1: 0, 2: 1}
     assert stage.in_flight("g1") == {1: 2}
 
@@ -60,13 +60,13 @@ def test_fresh_held_and_carried_over_two_cycles(method: str) -> None:
     stage.returns("d1", (2, 0), at=120)
     expect("g0", (12.4 / 15, 8.8 / 15), (13.2 / 15, 10.4 / 15))
 
-    # Z = 2 is reached: it uploads and triggers nobody.
+    # Z = 2 is reached: the gateway uploads and triggers no device.
     (upload,) = stage.waiting("cloud", m.Upload)
     assert (upload.upload, upload.base_epoch, upload.updates, upload.samples) == (UploadId(0, 1, 1), 0, 2, 20)
     assert stage.in_flight("g0") == {3: 0}
     assert g0.state.load == pytest.approx(10.0)
 
-    # Held: the model stays, the bandwidth is free, the job has not ended.
+    # Kept for the next cycle: the model stays, the bandwidth is free, the job has not ended.
     stage.returns("d0", (1.4, 0.8), at=200)
     expect("g0", (12.4 / 15, 8.8 / 15), (13.2 / 15, 10.4 / 15))
     assert g0.state.load == 0.0
@@ -82,7 +82,7 @@ def test_fresh_held_and_carried_over_two_cycles(method: str) -> None:
     #   plus    (0.264, 0.208) + 0.2 (1, 0) + 0.1 (0.136, 0.592)                 w_sent = (0.4, 0.8)
     stage.deliver("g0", m.Answer, at=220)
     expect("g0", (0.4784, 0.3008), (0.4776, 0.2672))
-    assert stage.in_flight("g0") == {4: 0, 5: 1}  # dispatched once, after mixing; zeta 3, base 1
+    assert stage.in_flight("g0") == {4: 0, 5: 1}  # one selection, after mixing; zeta 3, base 1
     assert g0.state.in_flight_jobs[4].sent is g0.state.in_flight_jobs[5].sent  # one snapshot per distinct model
     for train in (*stage.waiting("d0", m.Train), *stage.waiting("d1", m.Train)):
         assert (train.gateway_epoch, train.base_epoch) == (3, 1)
@@ -110,7 +110,7 @@ def test_fresh_held_and_carried_over_two_cycles(method: str) -> None:
     expect("g0", (0.528128, 0.332736), (0.538272, 0.349184))
     assert stage.in_flight("g0") == {5: 1, 6: 0}
 
-    # Cycle 3 is d0's alone: b = 0.4 twice.                                      0.6 w + 0.4 (0, 1), 0.6 w + 0.4 (1, 0)
+    # Cycle 3 has d0 alone: b = 0.4 twice.                                        0.6 w + 0.4 (0, 1), 0.6 w + 0.4 (1, 0)
     stage.returns("d0", (0, 1), at=400)
     expect("g0", (0.3168768, 0.5996416), (0.3229632, 0.6095104))
     stage.returns("d0", (1, 0), at=500)
@@ -154,7 +154,7 @@ def test_fresh_held_and_carried_over_two_cycles(method: str) -> None:
     assert g0.state.in_flight_jobs[9].sent is stage.model("g0")
 
 
-def test_carry_staleness_of_the_gateway_alone_leaves_out_the_base() -> None:
+def test_the_staleness_clock_of_the_gateway_leaves_out_cloud_epochs() -> None:
     stage = Stage(gateway={"staleness_clock": "gateway"})
     stage.begin(0, 0, 1)
     stage.returns("d0", (1, 2), at=100)
@@ -183,7 +183,7 @@ def test_a_device_in_flight_finishes_with_the_gateway_that_triggered_it(method: 
     to_g1 = stage.deliver("g1", m.Assignment, at=230)
     assert (to_g0.version, to_g0.devices, to_g0.leases) == (2, (1,), ())
     assert (to_g1.version, to_g1.devices, to_g1.leases) == (2, (0, 2), ())
-    # Busy elsewhere: g0 keeps the right, g1 triggers d2 alone.
+    # d0 is busy: g0 keeps the lease, g1 triggers d2 alone.
     assert stage.waiting("cloud", m.LeaseReleased) == []
     assert stage.in_flight("g1") == {3: 2}
 
@@ -198,7 +198,7 @@ def test_a_device_in_flight_finishes_with_the_gateway_that_triggered_it(method: 
     assert (stage.jobs()[-1].job, stage.jobs()[-1].staleness) == (JobId(0, 1, 1), 2)
     assert 0 not in stage.in_flight("g0").values()
 
-    # The right goes back at once, with what was learnt: through the cloud to g1, which only then triggers d0.
+    # The lease is released at once, with what was learnt: through the cloud to g1, which only then triggers d0.
     (released,) = stage.waiting("cloud", m.LeaseReleased)
     assert (released.lease.device, released.knowledge.loss, released.warmup) == (0, 0.75, False)
     assert released.knowledge.round_latency == 250.0
@@ -219,7 +219,7 @@ def test_a_device_in_flight_finishes_with_the_gateway_that_triggered_it(method: 
 
 
 @METHODS
-def test_beyond_the_bound_an_update_is_dropped_and_the_device_goes_on(method: str) -> None:
+def test_an_update_beyond_the_staleness_bound_is_dropped_and_its_device_triggered_again(method: str) -> None:
     stage = Stage(gateway={"drag": drag(method), "epochs": 10, "max_staleness": 2})
     stage.begin(0, 0, 1)
     stage.returns("d0", (1, 1), at=100)  # 0.4 (1, 1)
@@ -245,13 +245,13 @@ def test_beyond_the_bound_an_update_is_dropped_and_the_device_goes_on(method: st
     assert ends(stage)[-1] == ("g0.1.4", "stale", 3, 0.0)
     assert stage.gateways[0].state.gateway_epoch == epoch == 4
     assert stage.gateways[0].state.updates == 4
-    # Idle again, and triggered at once from the model of now.
+    # The device is idle, and triggered at once from the present model.
     (train,) = stage.waiting("d1", m.Train)
     assert (train.job, train.gateway_epoch) == (JobId(0, 1, 7), 4)
 
 
 @METHODS
-def test_the_cloud_drops_an_upload_beyond_its_bound_and_answers_it_all_the_same(method: str) -> None:
+def test_the_cloud_drops_an_upload_beyond_its_bound_and_answers_it(method: str) -> None:
     stage = Stage(gateway={"drag": drag(method), "epochs": 1}, cloud={"max_staleness": 1})
     stage.begin(0, 0, 1)
     stage.returns("d2", (1, 2), at=100)  # g1: 0.4 (1, 2)
@@ -269,14 +269,14 @@ def test_the_cloud_drops_an_upload_beyond_its_bound_and_answers_it_all_the_same(
         ("u1.1.1", "mixed", 1),
         ("u0.1.1", "dropped", 2),
     ]
-    # The other flight of g0 was carried: d1 from (0, 0), zeta 0 base 0, now z 2 base 1: staleness 3, b = 0.2.
+    # The other job of g0 was carried over: d1 from (0, 0), zeta 0 base 0, now z 2 base 1: staleness 3, b = 0.2.
     #   paper   0.8 (0.12, 0.24) + 0.2 (1, 1);   plus   w + 0.2 (1, 1) - 0.1 w = 0.9 w + 0.2
     stage.returns("d1", (1, 1), at=150)
     assert_close(stage.model("g0"), (0.296, 0.392) if method == PAPER else (0.308, 0.416))
 
 
 @METHODS
-def test_an_upload_that_comes_twice_is_mixed_once_and_answered_twice(method: str) -> None:
+def test_an_upload_that_arrives_twice_is_mixed_once_and_answered_twice(method: str) -> None:
     stage = Stage(gateway={"drag": drag(method), "epochs": 1})
     stage.begin(0, 0, 1)
     stage.returns("d0", (1, 2), at=100)  # 0.4 (1, 2)
@@ -304,7 +304,7 @@ def test_an_upload_that_comes_twice_is_mixed_once_and_answered_twice(method: str
     assert second.upload == first.upload == again.upload
     assert_close(second.weights, (0.176, 0.192))
 
-    # The second overtakes the first, which then finds nobody waiting for it.
+    # The second answer overtakes the first, which is ignored then.
     stage.deliver("g0", m.Answer, at=260, newest=True)
     assert_close(stage.model("g0"), (0.176, 0.192))
     stage.deliver("g0", m.Answer, at=270)
@@ -318,8 +318,8 @@ def test_an_upload_that_comes_twice_is_mixed_once_and_answered_twice(method: str
     assert_close(stage.model("g0"), (0.30784, 0.32128) if method == PAPER else (0.32192, 0.33664))
 
 
-def test_a_held_update_waits_for_the_cycle_after_next_when_the_next_is_full() -> None:
-    """At most Z held updates are mixed on adoption; the gateway dispatches all the same, then uploads."""
+def test_an_update_waits_for_the_cycle_after_next_if_the_next_is_full() -> None:
+    """At most Z kept updates are mixed on adoption; the gateway still selects devices, then uploads."""
     stage = Stage(gateway={"epochs": 1}, weights=vector(1.0, 1.0))
     stage.begin(0, 0, 1)
     stage.returns("d0", (2, 2), at=100)  # 0.6 (1, 1) + 0.4 (2, 2) = 1.4; uploaded
@@ -330,7 +330,7 @@ def test_a_held_update_waits_for_the_cycle_after_next_when_the_next_is_full() ->
     assert stage.in_flight("g0") == {3: 0, 4: 1}
     (upload,) = stage.waiting("cloud", m.Upload)
     assert (upload.upload.number, upload.base_epoch) == (2, 1)
-    # Both come back before the answer: two are held, the first of them makes the next cycle, the second the one after.
+    # Both updates arrive before the answer and are kept: the first makes the next cycle, the second the one after.
     stage.returns("d1", (0, 0), at=200)
     stage.returns("d0", (0, 0), at=210)
     stage.exchanges("g0", at=220)
@@ -342,7 +342,7 @@ def test_a_held_update_waits_for_the_cycle_after_next_when_the_next_is_full() ->
     # Epoch 3: 0.7 x 1.2328 + 0.3 x 1.2328 x 11/15 = 1.2328 x 0.92. d0's: z 4, zeta 2, two bases: staleness 4, 0.84 w.
     assert_close(stage.model("g0"), np.full(2, 1.2328 * 0.92 * 0.84))
     assert ends(stage)[-1] == ("g0.1.3", "aggregated", 4, 0.16)
-    # Nobody is idle, yet the cycle is full: uploaded again, with nothing held any more.
+    # No device is idle, but the cycle is full: the gateway uploads again, and no update is kept any more.
     assert len(stage.waiting("cloud", m.Upload)) == 1
     assert stage.gateways[0].state.held_updates() == []
 
@@ -356,12 +356,12 @@ def test_an_update_that_is_not_finite_ends_refused(bad: tuple[Any, Any]) -> None
     assert_close(stage.model("g0"), (0.4, 0.8))
     assert ends(stage)[-1] == ("g0.1.2", "refused", 0, 0.0)
     assert stage.gateways[0].state.gateway_epoch == 1
-    # The device is idle again, and asked again.
+    # The device is idle, and triggered again.
     assert stage.in_flight("g0") == {3: 0, 4: 1}
 
 
 def test_a_large_finite_update_is_not_refused() -> None:
-    """Its square overflows float32; it is finite all the same."""
+    """Its square overflows float32, but the update is finite."""
     stage = Stage()
     stage.begin(0, 0, 1)
     stage.returns("d0", (3e19, 0.0), at=100)

@@ -1,4 +1,4 @@
-"""The cloud's average of all who reported, by hand. Rounds of one: d0 and d1 belong to g0, d2 to g1."""
+"""The cloud's average of all uploads, computed by hand. Z = 1 round: d0 and d1 belong to g0, d2 to g1."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ends(stage: Stage) -> list[tuple[str, str, int, float]]:
     return [(str(u.upload), u.reason, u.staleness, pytest.approx(u.weight)) for u in stage.uploads()]
 
 
-def test_the_average_is_by_samples_and_comes_when_the_last_has_reported() -> None:
+def test_the_average_is_by_samples_and_made_when_the_last_gateway_has_reported() -> None:
     stage = averaging()
     g0_reports(stage, at=100)
     # The first is told to wait; there is no answer and no epoch yet.
@@ -56,11 +56,11 @@ def test_an_upload_that_is_held_is_not_sent_again() -> None:
     stage = averaging()
     g0_reports(stage, at=100)
     stage.deliver("g0", m.UploadHeld, at=110)
-    stage.fire("g0", "reply")  # set for 220 when it was sent: only set anew
+    stage.fire("g0", "reply")  # set for 220 when it was sent: only set again
     assert stage.waiting("cloud", m.Upload) == []
     assert stage.timers["g0", "reply"] == 110 + 3600
     stage.fire("g0", "reply")
-    # A word, so that a gateway that was declared lost learns of it; not the model once more.
+    # A hello, so that a gateway that was declared lost is told; not the model again.
     assert (stage.waiting("cloud", m.Upload), len(stage.waiting("cloud", m.Hello))) == ([], 1)
     stage.deliver("cloud", m.Hello, at=3720)
     assert stage.waiting("g0", m.Fenced) == []
@@ -87,7 +87,7 @@ def test_a_gateway_lost_before_it_reported_is_left_out() -> None:
     assert len(stage.waiting("g0", m.Answer)) == 1
 
 
-def test_a_gateway_lost_after_it_reported_is_left_out_and_says_so_itself() -> None:
+def test_a_gateway_lost_after_it_reported_is_left_out_and_records_it() -> None:
     stage = averaging()
     stage.returns("d2", (5, -3), at=90, samples=10)
     stage.deliver("cloud", m.Upload, at=95)
@@ -100,11 +100,11 @@ def test_a_gateway_lost_after_it_reported_is_left_out_and_says_so_itself() -> No
     assert ends(stage) == [("u0.1.1", "mixed", 1, 1.0), ("u1.1.1", "lost", 0, 0.0)]
 
 
-def test_a_gateway_whose_devices_are_all_out_of_reach_is_not_waited_for() -> None:
+def test_the_cloud_does_not_wait_for_a_gateway_without_reachable_devices() -> None:
     stage = averaging()
     g0_reports(stage, at=100)
     stage.fire("g1", "aggregation")
-    stage.fire("g1", "patience")  # d2 is given up
+    stage.fire("g1", "patience")  # d2 times out
     assert stage.cloud.state.epoch == 0
     stage.deliver("cloud", m.Report, at=510)
     assert_close(stage.cloud.state.weights, (1, 1))
@@ -115,7 +115,7 @@ def test_a_gateway_whose_devices_are_all_out_of_reach_is_not_waited_for() -> Non
     stage.deliver("cloud", m.Report, at=530)
     model = stage.deliver("g1", m.GlobalModel, at=540)
     assert model.epoch == 1
-    # ... but it has begun a round from the old one, and nobody changes the model inside a cycle.
+    # ... but it has begun a round from the old one, and a model does not change inside a cycle.
     assert stage.gateways[1].state.base_epoch == 0
     stage.returns("d2", (7, 7), at=600, samples=10)
     stage.deliver("cloud", m.Upload, at=610)
@@ -127,7 +127,7 @@ def test_a_gateway_whose_devices_are_all_out_of_reach_is_not_waited_for() -> Non
     assert_close(stage.model("g1"), (1, 1))
 
 
-def test_a_gateway_that_had_nobody_begins_with_the_newest_model() -> None:
+def test_a_gateway_without_devices_begins_with_the_newest_model() -> None:
     stage = averaging(0, 0, -1, cloud={"association_period": 1})
     g0_reports(stage, at=100)  # alone: g1 has no device
     assert stage.cloud.state.epoch == 1
@@ -135,7 +135,7 @@ def test_a_gateway_that_had_nobody_begins_with_the_newest_model() -> None:
     assert len(stage.waiting("g1", m.GlobalModel)) == 0
     stage.solved(0, 0, 1, at=120)
     assert stage.deliver("g1", m.GlobalModel, at=130).epoch == 1
-    assert stage.gateways[1].state.base_epoch == 1  # nothing was under way: taken up at once
+    assert stage.gateways[1].state.base_epoch == 1  # no round was open: adopted at once
     stage.deliver("g1", m.Assignment, at=140)
     assert_close(stage.waiting("d2", m.Train)[-1].weights, (1, 1))
     # From now on the cloud waits for both.
@@ -149,7 +149,7 @@ def test_a_gateway_that_had_nobody_begins_with_the_newest_model() -> None:
     assert_close(stage.cloud.state.weights, (1.5, 1.5))
 
 
-def test_what_is_held_when_the_run_ends_ends_with_it() -> None:
+def test_uploads_that_are_held_end_with_the_run() -> None:
     stage = averaging(cloud={"epochs": 1})
     g0_reports(stage, at=100)
     stage.returns("d2", (5, -3), at=200, samples=10)
@@ -170,7 +170,7 @@ def test_what_is_held_when_the_run_ends_ends_with_it() -> None:
 
 
 def test_an_unknown_upload_is_not_held() -> None:
-    """Word about an upload of another incarnation, or one that was answered, changes nothing."""
+    """An UploadHeld for another incarnation, or for an upload that was answered, changes nothing."""
     stage = averaging()
     before = stage.gateways[0].snapshot()
     for upload in (UploadId(0, 1, 7), UploadId(0, 2, 1)):

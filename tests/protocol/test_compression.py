@@ -1,4 +1,4 @@
-"""Compressed gradients on the wire: who gets the basis, who projects, and what it weighs."""
+"""Compressed gradients in messages: distribution of the basis, projection, and sizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEAREST = (100.0, 300.0, 90.0, 300.0, 80.0)
 
 
 def warmed_up(kind: str, **cloud: Any) -> Stage:
-    """After a warm-up with gradients along (1, 1), (2, 2) and (-1, -1): one direction explains them all."""
+    """Run a warm-up with gradients along (1, 1), (2, 2) and (-1, -1), which have one principal component."""
     config = {"gradient": kind}
     stage = Stage(
         gateway=config,
@@ -33,7 +33,7 @@ def warmed_up(kind: str, **cloud: Any) -> Stage:
     for name in ("g0", "g1"):
         stage.deliver(name, m.WarmUp, at=1)
     for device, length in (("d0", 1), ("d1", 2), ("d2", -1)):
-        # update: (w_received - w_final) / (0.1 x 5 steps); last: what the device says.
+        # update: (w_received - w_final) / (0.1 x 5 steps); last: as sent by the device.
         weights = (-0.5 * length, -0.5 * length) if kind == "update" else (0, 0)
         gradient = vector(length, length) if kind == "last" else None
         stage.returns(device, weights, at=50, gradient=gradient)
@@ -71,7 +71,7 @@ def test_a_device_that_sends_gradients_is_given_the_basis_with_its_next_job_and_
     stage.deliver("g0", m.GlobalModel, at=71)
     (first,) = stage.waiting("d0", m.Train)
     assert traffic(first, 1000) == (1000, 0, 8, 96)
-    # Whole gradients went up in the warm-up, projected ones do now: 3 (1, 1) is 3 sqrt 2 long.
+    # In the warm-up devices sent whole gradients, now projected ones: 3 (1, 1) has length 3 sqrt 2.
     stage.trains("d0", (0, 0), at=100, gradient=vector(3, 3))
     (update,) = stage.waiting("g0", m.Update)
     assert (update.compressed, traffic(update, 1000).gradient) == (True, 4)
@@ -82,7 +82,7 @@ def test_a_device_that_sends_gradients_is_given_the_basis_with_its_next_job_and_
     device_table = stage.gateways[0].state.device_table
     assert device_table.gradients is not None
     np.testing.assert_allclose(device_table.gradients.gradient(device_table.slot_of[0]), [3 * 2**0.5], rtol=1e-6)
-    # The cloud hears of it, so that another gateway need not send it again.
+    # The cloud is told, so that another gateway need not send the basis again.
     stage.returns("d1", (0, 0), at=110, gradient=vector(1, 0))
     stage.deliver("cloud", m.Upload, at=120)
     assert stage.cloud.state.association.has_basis.tolist() == [True, True, False]
@@ -106,13 +106,13 @@ def test_knowledge_that_overtakes_the_basis_is_not_lost() -> None:
     device_table = stage.gateways[0].state.device_table
     assert device_table.gradients is not None
     assert (device_table.gradients.size, device_table.gradients.known.tolist()) == (1, [True, True])
-    # A whole gradient that comes before the basis cannot be compared with them; the old one stays.
+    # A whole gradient that arrives before the basis cannot be compared with projected ones; the old one stays.
     stage.deliver("g0", m.GlobalModel, at=71)
     assert device_table.gradients.known.tolist() == [True, True]
     assert isinstance(device_table.projection, PcaProjection)
 
 
-def test_a_late_answer_to_the_warm_up_is_projected_by_whoever_has_the_basis() -> None:
+def test_a_late_warm_up_gradient_is_projected_by_the_gateway() -> None:
     stage = warmed_up("last")
     late = m.DeviceKnowledge(2, 80.0, True, 10, 0.5, 0.3, vector(0.0, 2.0))
     stage.happens("cloud", Received(65.0, gateway_address(1), m.Report(1, 99, (late,))))
@@ -156,7 +156,7 @@ def test_a_device_with_a_sketch_sends_its_gradient_compressed_from_the_first_job
     assert other.state.projection == sketch
 
 
-def test_no_gradient_nothing_to_compress() -> None:
+def test_without_gradients_nothing_is_compressed() -> None:
     stage = Stage(gateway={"sketch": CountSketch(5, 1)})
     stage.begin(0, 0, 1)
     stage.trains("d0", (1, 1), at=100)

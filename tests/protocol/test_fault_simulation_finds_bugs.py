@@ -191,7 +191,7 @@ def test_a_broken_protocol_is_caught(name: str, tmp_path: Path) -> None:
     shutil.copytree(SOURCE, tmp_path / "async_hfl", ignore=shutil.ignore_patterns("__pycache__"))
     path = tmp_path / "async_hfl" / file
     text = path.read_text()
-    assert text.count(whole) == 1, f"{file} has changed: break it anew"
+    assert text.count(whole) == 1, f"{file} has changed: update this breakage"
     path.write_text(text.replace(whole, broken))
     program = PROGRAM.format(first=FIRST.get(name, 0), seeds=SEEDS, gateway=gateway)
     done = subprocess.run(

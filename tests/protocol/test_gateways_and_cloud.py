@@ -1,4 +1,4 @@
-"""Answers, broadcasts, gateways lost and found, and the end of a run."""
+"""Answers, broadcasts, lost gateways that come back, and the end of a run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_an_answer_to_another_upload_is_ignored() -> None:
     assert_close(stage.model("g0"), (0.12, 0.24))
 
 
-def test_a_late_copy_of_an_upload_that_was_answered_long_ago_is_left_alone() -> None:
+def test_a_late_copy_of_an_upload_that_was_answered_long_ago_is_ignored() -> None:
     stage = Stage(gateway={"epochs": 1})
     stage.begin(0, 0, 1)
     stage.returns("d0", (1, 1), at=100)
@@ -80,7 +80,7 @@ def test_a_broadcast_is_stored_and_adopted_when_the_next_cycle_begins() -> None:
     stage.returns("d2", (1, 1), at=200)
     stage.deliver("cloud", m.Upload, at=210)
     assert_close(stage.cloud.state.weights, (0.192, 0.192))
-    # Inside its cycle g0 only stores it.
+    # During its cycle g0 only stores it.
     stage.deliver("g0", m.GlobalModel, at=220)
     assert_close(stage.model("g0"), (0.0, 0.0))
     assert (g0.base_epoch, g0.phase) == (0, "open")
@@ -94,7 +94,7 @@ def test_a_broadcast_is_stored_and_adopted_when_the_next_cycle_begins() -> None:
     stage.deliver("cloud", m.Upload, at=250)
     second = (0.1536 + 0.88 / 15, 0.1536)
     assert_close(stage.cloud.state.weights, second)
-    # Before g0 hears of it, g1 makes epoch 3: it adopted its own answer, epoch 1 (the newest it had).
+    # Before g0 receives it, g1 makes epoch 3: it adopted its own answer, epoch 1 (the newest it had).
     stage.deliver("g1", m.Answer, at=255)
     assert stage.gateways[1].state.base_epoch == 1
     # From (0.192, 0.192): 0.6 w + 0.4 (0, 0) twice = 0.36 w; base 1: staleness 2, a = 0.2: 0.8 second + 0.2 x 0.06912.
@@ -110,7 +110,7 @@ def test_a_broadcast_is_stored_and_adopted_when_the_next_cycle_begins() -> None:
     answer = stage.deliver("g0", m.Answer, at=430)
     assert answer.epoch == 2
     assert (g0.phase, g0.base_epoch) == ("open", 3)
-    # Mixed on adoption: nothing was held, so it is the global model as it stands.
+    # No update was kept, so g0 has the global model unchanged.
     assert_close(stage.model("g0"), third)
     assert {train.base_epoch for train in stage.waiting("d1", m.Train)} == {3}
 
@@ -130,7 +130,7 @@ def test_an_older_broadcast_never_replaces_a_newer_model() -> None:
 
 
 def test_a_broadcast_costs_each_gateway_one_model_an_epoch() -> None:
-    """Delivery is to the uploader or to all: the uploader must not be sent (and charged for) the same model twice."""
+    """A model goes to the uploader or to all gateways: the uploader must not be sent the same model twice."""
     stage = Stage(cloud={"delivery": "broadcast"}, gateway={"epochs": 1})
     stage.begin(0, 0, 1)
     stage.returns("d2", (1, 1), at=100)
@@ -139,23 +139,23 @@ def test_a_broadcast_costs_each_gateway_one_model_an_epoch() -> None:
     assert Counter(models) == {gateway_address(0): 1, gateway_address(1): 1}
 
 
-# Gateways lost and found -----------------------------------------------------------------------------------------
+# Lost gateways -------------------------------------------------------------------------------------------------
 
 
-def test_a_gateway_declared_lost_is_fenced_and_begins_anew() -> None:
+def test_a_gateway_declared_lost_is_fenced_and_begins_again() -> None:
     stage = Stage()
     stage.begin(0, 0, 1)
     stage.returns("d0", (1, 1), at=100)
     stage.returns("d0", (1, 1), at=200)  # uploads; d1 still in flight
     stage.peer_lost("cloud", "g0", at=210)
     assert life(stage) == [("gateway_lost", "g0")]
-    # Its devices go to g1, with the rights: the cloud released them itself.
+    # Its devices move to g1, with their leases, which the cloud has revoked.
     stage.solved(1, 1, 1, at=211)
     assignment = stage.deliver("g1", m.Assignment, at=212)
     assert (assignment.devices, [lease.device for lease in assignment.leases]) == ((0, 1, 2), [0, 1])
     assert stage.in_flight("g1") == {1: 2, 2: 0, 3: 1}
 
-    # g0 knows nothing of it: its upload is not mixed, it is told to begin anew.
+    # g0 does not know it: its upload is not mixed, and it is told to begin again.
     weights = stage.cloud.state.weights
     stage.deliver("cloud", m.Upload, at=220)
     assert stage.cloud.state.weights is weights
@@ -169,20 +169,20 @@ def test_a_gateway_declared_lost_is_fenced_and_begins_anew() -> None:
     assert [(str(u.upload), u.reason, u.updates) for u in stage.uploads()] == [("u0.1.1", "lost", 2)]
     assert (stage.gateways[0].state.incarnation, stage.gateways[0].state.phase) == (2, "waiting")
 
-    # The result of a job of the former incarnation is nobody's.
+    # An update of the former incarnation's job is ignored.
     stage.deliver("d1", m.Train, at=231)
     stage.trains("d1", (5, 5), at=232)
     stage.deliver("g0", m.Update, at=233)
     assert len(stage.jobs()) == 3
 
-    # It joins as another: told its devices (none as yet), and asked for in a new association.
+    # It joins as a new incarnation, without devices, and is part of the next association.
     stage.deliver("cloud", m.Hello, at=240)
     assert life(stage)[-1] == ("gateway_joined", "g0")
     assert stage.deliver("g0", m.Assignment, at=241).devices == ()
     stage.solved(0, 1, 1, at=242)
     assert stage.deliver("g0", m.GlobalModel, at=243).epoch == 0
     stage.deliver("g0", m.Assignment, at=244)
-    # d0 is at work for g1: released there when it returns.
+    # d0 trains for g1, which releases it when its update arrives.
     assert stage.in_flight("g0") == {}
     stage.deliver("g1", m.Assignment, at=245)
     stage.deliver("d0", m.Train, at=246)
@@ -192,26 +192,26 @@ def test_a_gateway_declared_lost_is_fenced_and_begins_anew() -> None:
     assert [str(train.job) for train in stage.waiting("d0", m.Train)] == ["g0.2.1"]
 
 
-def test_what_a_gateway_gives_back_after_it_was_declared_lost_is_void() -> None:
+def test_a_lease_released_by_a_gateway_declared_lost_is_void() -> None:
     stage = Stage(cloud={"association_period": 1}, gateway={"epochs": 1})
     stage.begin(0, 0, 1)
     stage.returns("d2", (1, 1), at=100)
     stage.exchanges("g1", at=110)
     stage.solved(1, 0, 1, at=120)
     stage.deliver("g0", m.Assignment, at=130)
-    stage.returns("d0", (1, 1), at=140)  # g0 gives d0 back, but slowly
+    stage.returns("d0", (1, 1), at=140)  # g0 releases d0, but the message is slow
     stage.peer_lost("cloud", "g0", at=150)
     stage.solved(1, 1, 1, at=160)
     while stage.waiting("g1", m.Assignment):
         stage.deliver("g1", m.Assignment, at=170)
     assert sorted(stage.in_flight("g1").values()) == [0, 1, 2]
-    # The cloud had taken the right back itself and given it to g1: there is nothing left to hand on.
+    # The cloud has already granted the lease to g1.
     stage.deliver("cloud", m.LeaseReleased, at=180)
     assert stage.waiting("g1", m.LeaseGranted) == []
     assert stage.cloud.state.association.holder.tolist() == [1, 1, 1]
 
 
-def test_a_gateway_back_in_time_goes_on_as_if_nothing_had_happened() -> None:
+def test_a_gateway_that_is_back_in_time_goes_on_unchanged() -> None:
     stage = Stage()
     stage.begin(0, 0, 1)
     stage.returned("g0", at=50)
@@ -221,20 +221,20 @@ def test_a_gateway_back_in_time_goes_on_as_if_nothing_had_happened() -> None:
     assert stage.in_flight("g0") == {1: 0, 2: 1}
 
 
-def test_a_gateway_back_without_its_disk_is_another() -> None:
-    """Its rights are taken back though nobody had noticed that it was gone."""
+def test_a_gateway_without_its_disk_is_a_new_incarnation() -> None:
+    """Its leases are void, although it was never declared lost."""
     stage = Stage()
     stage.begin(0, 0, 1)
     stage.happens("cloud", Received(50.0, gateway_address(0), m.Hello(9)))
     assert life(stage) == [("gateway_lost", "g0"), ("gateway_joined", "g0")]
     assert stage.cloud.state.members[0].incarnation == 9
     (assignment,) = stage.waiting("g0", m.Assignment)
-    # Still its devices, with new rights: the old ones are void.
+    # It keeps its devices, with new leases: the old ones are void.
     assert assignment.devices == (0, 1)
     assert [(lease.device, lease.number) for lease in assignment.leases] == [(0, 3), (1, 3)]
 
 
-def test_mixed_and_not_uploaded_is_lost_with_its_gateway() -> None:
+def test_updates_that_were_mixed_and_not_uploaded_are_lost_with_their_gateway() -> None:
     stage = Stage()
     stage.begin(0, 0, 1)
     stage.returns("d0", (1, 1), at=100)
@@ -246,11 +246,11 @@ def test_mixed_and_not_uploaded_is_lost_with_its_gateway() -> None:
     assert Counter(j.reason for j in stage.jobs()) == {"aggregated": 1, "gateway_lost": 2}
 
 
-def test_a_greeting_from_two_incarnations_ago_does_not_dethrone_the_live_one() -> None:
+def test_a_hello_of_an_older_incarnation_does_not_replace_the_live_one() -> None:
     """Messages overtake each other: incarnation 1 was fenced before 2, which was fenced before 3."""
     stage = Stage()
     stage.begin(0, 0, 1)
-    stage.peer_lost("g0", "cloud", at=10)  # Hello(1), under way for a long time
+    stage.peer_lost("g0", "cloud", at=10)  # Hello(1), delayed for a long time
     hello = stage.waiting("cloud", m.Hello)[0]
     stage.lose("cloud", m.Hello)
     for at in (20.0, 120.0):
@@ -266,8 +266,8 @@ def test_a_greeting_from_two_incarnations_ago_does_not_dethrone_the_live_one() -
     assert life(stage) == before
 
 
-def test_a_right_given_to_a_former_incarnation_is_void_in_the_next() -> None:
-    """One gateway at a time holds the right to a device, however late a grant arrives."""
+def test_a_lease_granted_to_a_former_incarnation_is_void_in_the_next() -> None:
+    """One gateway at a time holds the lease of a device, however late a grant arrives."""
     stage = Stage(cloud={"association_period": 1}, gateway={"epochs": 1})
     stage.begin(1, 0, 1)
     stage.returns("d0", (1, 1), at=100)
@@ -279,13 +279,13 @@ def test_a_right_given_to_a_former_incarnation_is_void_in_the_next() -> None:
     late = stage.waiting("g0", m.LeaseGranted)[0]
     stage.lose("g0", m.LeaseGranted)
     stage.lose("g0", m.Assignment)
-    # g0 is declared lost; d0 goes back to g1, which triggers it.
+    # g0 is declared lost; d0 moves back to g1, which triggers it.
     stage.peer_lost("cloud", "g0", at=220)
     stage.solved(1, 1, 1, at=221)
     stage.deliver("g1", m.Assignment, at=222)
     stage.exchanges("g1", at=223)
     assert 0 in stage.in_flight("g1").values()
-    # g0 begins anew and is given d0, as soon as g1 is done with it.
+    # g0 begins again and is granted d0 as soon as g1 releases it.
     stage.peer_lost("g0", "cloud", at=230)
     stage.deliver("cloud", m.Hello, at=231)
     stage.deliver("g0", m.Fenced, at=232)
@@ -296,7 +296,7 @@ def test_a_right_given_to_a_former_incarnation_is_void_in_the_next() -> None:
         stage.deliver("g0", m.Assignment, at=241)
     stage.deliver("g0", m.GlobalModel, at=242)
     assert stage.in_flight("g0") == {}
-    # Now the grant that the former incarnation was sent.
+    # Now the lease arrives that was granted to the former incarnation.
     stage.happens("g0", Received(250.0, CLOUD, late))
     assert stage.in_flight("g0") == {}
 
@@ -324,7 +324,7 @@ def test_a_cloud_that_lost_its_state_refuses_a_gateway_that_is_ahead_of_it() -> 
 # The end ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_end_gives_everything_open_its_reason() -> None:
+def test_everything_open_ends_with_the_run() -> None:
     stage = Stage(cloud={"epochs": 1})
     stage.begin(0, 1, 1)
     stage.returns("d0", (1, 1), at=100)  # g0: one mixed, not uploaded; d0 in flight again
@@ -349,7 +349,7 @@ def test_the_end_gives_everything_open_its_reason() -> None:
         ("u1.1.2", "run_ended", 2),
     ]
     assert all(gateway.state.in_flight_jobs == {} for gateway in stage.gateways)
-    # What comes later changes nothing; a gateway that missed the end is told again.
+    # Later messages change nothing; a gateway that missed the end is told again.
     records = len(stage.records)
     stage.trains("d0", (1, 1), at=190)
     stage.deliver("g0", m.Update, at=191)
@@ -359,7 +359,7 @@ def test_the_end_gives_everything_open_its_reason() -> None:
 
 
 def test_an_upload_that_the_cloud_mixed_has_no_second_end() -> None:
-    """The last answer carries a model and is overtaken by the finish, in every run; nothing may count twice."""
+    """In every run the finish overtakes the last answer, which carries a model; nothing may count twice."""
     stage = Stage(cloud={"epochs": 1}, gateway={"epochs": 1})
     stage.begin(0, 0, 1)
     stage.returns("d2", (1, 1), at=100)
@@ -382,7 +382,7 @@ def test_the_run_ends_when_the_mean_of_three_evaluations_passes() -> None:
     assert [e.epoch for e in stage.of(EpochRecord)] == [1, 2, 3, 4]
     assert [e.target_reached for e in stage.of(EpochRecord)] == [False, False, False, True]
     assert life(stage) == [("target_reached", "cloud"), ("finished", "cloud")]
-    # They count at the time their model was made, however long the evaluation took.
+    # They count at the time when their model was made, however long the evaluation took.
     assert (stage.cloud.state.progress.first_crossing_at, stage.cloud.state.progress.reached_at) == (101.0, 401.0)
 
 
@@ -398,8 +398,8 @@ def test_epochs_after_the_target() -> None:
     assert stage.stopped == {"cloud": ""}
 
 
-def test_an_evaluation_counts_the_updates_of_the_model_it_is_of() -> None:
-    """Evaluating takes its time; another upload may be mixed before the answer is there."""
+def test_an_evaluation_record_counts_the_updates_of_its_model() -> None:
+    """An evaluation takes time; another upload may be mixed before its result is known."""
     stage = Stage()
     stage.begin(0, 0, 1)
     for at in (100, 200):
@@ -421,7 +421,7 @@ def test_a_relay_passes_each_update_on_and_sends_the_newest_model() -> None:
     stage.begin(0, 0, 1)
     stage.returns("d0", (1, 0), at=100)
     stage.returns("d1", (0, 1), at=110)
-    # Both are under way to the cloud: their devices are idle, nothing was mixed, nobody is triggered yet.
+    # Both uploads are in transfer: the devices are idle, nothing was mixed, no device is triggered yet.
     first, second = stage.waiting("cloud", m.Upload)
     assert (first.upload.number, second.upload.number, second.answered_below) == (1, 2, 1)
     assert (stage.in_flight("g0"), stage.gateways[0].state.load) == ({}, 0.0)
@@ -453,7 +453,7 @@ def test_a_relay_passes_each_update_on_and_sends_the_newest_model() -> None:
     assert stage.waiting("d2", m.Train)[0].base_epoch == 2
 
 
-def test_what_a_relay_has_under_way_ends_with_the_run() -> None:
+def test_relayed_updates_without_an_answer_end_with_the_run() -> None:
     stage = Stage(aggregation=Relay)
     stage.begin(0, 0, 1)
     stage.returns("d0", (1, 0), at=100)

@@ -1,4 +1,4 @@
-"""Which acknowledged updates are in the global model, and which are lost, is known by name."""
+"""The update ledger: which acknowledged updates are in the global model, and which are lost, is known by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from async_hfl.nodes.reliability.number_set import NumberSet
 
 
 def acknowledged(stage: Stage, device: str, gateway: str, at: float) -> None:
-    """The device hears that its last update is there."""
+    """Tell the device that its last update was acknowledged."""
     update = next(message for message in reversed(stage.sent) if type(message) is m.Update)
     stage.happens(device, Acknowledged(at, address(gateway), update))
 
@@ -34,7 +34,7 @@ def begun() -> Stage:
     return stage
 
 
-def test_an_upload_says_which_jobs_it_holds_and_the_next_job_tells_the_device() -> None:
+def test_an_upload_names_its_jobs_and_the_next_job_tells_the_device() -> None:
     stage = begun()
     returns(stage, "d0", "g0", 100)
     returns(stage, "d1", "g0", 110)
@@ -49,7 +49,7 @@ def test_an_upload_says_which_jobs_it_holds_and_the_next_job_tells_the_device() 
     assert unsettled(stage, "d1") == []
 
 
-def test_what_a_lost_gateway_had_acknowledged_since_its_last_upload_is_listed_once() -> None:
+def test_updates_that_a_lost_gateway_had_acknowledged_since_its_last_upload_are_listed_once() -> None:
     stage = begun()
     returns(stage, "d0", "g0", 100)
     returns(stage, "d1", "g0", 110)
@@ -57,10 +57,10 @@ def test_what_a_lost_gateway_had_acknowledged_since_its_last_upload_is_listed_on
     stage.exchanges("g0", at=120)
     returns(stage, "d0", "g0", 130)  # mixed, never uploaded
     stage.peer_lost("cloud", "g0", at=140)
-    assert stage.of(LostRecord) == []  # nobody has said yet that there is anything to lose
+    assert stage.of(LostRecord) == []  # no device has reported an update yet
     while stage.solves:
         stage.solved(1, 1, 1, at=150)
-    stage.lose("d0", m.Train)  # what g0 sent last
+    stage.lose("d0", m.Train)  # the last job of g0
     while stage.waiting("g1", m.Assignment):
         stage.deliver("g1", m.Assignment, at=160)
     stage.deliver("d0", m.Train, at=180)
@@ -76,7 +76,7 @@ def test_what_a_lost_gateway_had_acknowledged_since_its_last_upload_is_listed_on
     assert unsettled(stage, "d0") == []
 
 
-def test_a_claim_on_a_gateway_that_lives_is_settled_by_its_upload_or_lost_with_it() -> None:
+def test_a_reported_update_of_a_live_gateway_is_settled_by_its_upload_or_lost_with_it() -> None:
     for lives in (True, False):
         stage = begun()
         returns(stage, "d0", "g0", 100)
@@ -90,12 +90,12 @@ def test_a_claim_on_a_gateway_that_lives_is_settled_by_its_upload_or_lost_with_i
         assert len(stage.of(LostRecord)) == (0 if lives else 1)
 
 
-def test_what_the_end_of_the_run_overtook_is_listed_by_its_gateway() -> None:
+def test_a_gateway_lists_updates_that_came_too_late_for_the_end_of_the_run() -> None:
     stage = begun()
     returns(stage, "d0", "g0", 100)
     returns(stage, "d1", "g0", 110)  # uploaded with the first, not answered
     stage.deliver("d0", m.Train, at=112)
-    returns(stage, "d0", "g0", 120)  # held until the answer
+    returns(stage, "d0", "g0", 120)  # kept until the answer
     stage.happens("g0", Received(130, CLOUD, m.Finish(7)))
     assert [(str(late.job), late.device) for late in stage.of(LateRecord)] == [
         ("g0.1.1", 0),
@@ -104,7 +104,7 @@ def test_what_the_end_of_the_run_overtook_is_listed_by_its_gateway() -> None:
     ]
 
 
-def test_an_upload_that_was_decided_on_is_not_late_though_its_answer_was_lost() -> None:
+def test_an_upload_that_was_decided_on_is_not_late_if_its_answer_was_lost() -> None:
     stage = begun()
     returns(stage, "d0", "g0", 100)
     returns(stage, "d1", "g0", 110)
@@ -123,7 +123,7 @@ def test_an_update_after_the_end_is_listed_once() -> None:
     assert [str(late.job) for late in stage.of(LateRecord)] == ["g0.1.1"]
 
 
-def test_warm_up_answers_are_nobodys_loss() -> None:
+def test_warm_up_updates_are_never_lost() -> None:
     stage = Stage(
         gateway={"deployment": GatewayDeployment(track_losses=True)}, cloud={"warmup": True, "warmup_quorum": 1.0}
     )
@@ -134,7 +134,7 @@ def test_warm_up_answers_are_nobodys_loss() -> None:
     assert unsettled(stage, "d0") == []
 
 
-def test_a_set_of_numbers_is_its_ranges() -> None:
+def test_a_number_set_stores_ranges() -> None:
     numbers = NumberSet()
     assert [numbers.add(n) for n in (5, 3, 4, 4, 9, 1, 2, 5)] == [True, True, True, False, True, True, True, False]
     assert (numbers.firsts, numbers.lasts) == ([1, 9], [5, 9])

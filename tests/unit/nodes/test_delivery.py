@@ -1,4 +1,4 @@
-"""At least once made exactly once, on a network that loses, repeats and reorders."""
+"""Exactly-once delivery on a network that loses, repeats and reorders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUN = 77
 
 
 class Talker:
-    """A node that counts what it is given and says hello once started."""
+    """A node that keeps its messages and sends a hello once started."""
 
     def __init__(self) -> None:
         self.heard: list[object] = []
@@ -54,7 +54,7 @@ def test_everything_is_acknowledged_and_passed_on_once_in_any_order() -> None:
     assert (seen.firsts, seen.lasts) == ([1], [5])
 
 
-def test_the_node_is_told_sender_and_transfer() -> None:
+def test_the_node_is_given_sender_and_transfer_time() -> None:
     class Listener(Talker):
         def handle(self, event: Event) -> list[Effect]:
             assert isinstance(event, Received)
@@ -66,7 +66,7 @@ def test_the_node_is_told_sender_and_transfer() -> None:
     assert len(listener.heard) == 1
 
 
-def test_a_message_of_another_run_is_refused() -> None:
+def test_a_message_of_another_run_is_ignored() -> None:
     talker = Talker()
     node = ReliableNode(talker, RUN)
     assert arrives(node, 1, run=RUN + 1) == []
@@ -84,7 +84,7 @@ def test_a_new_incarnation_counts_from_one_again() -> None:
     assert len(talker.heard) == 2
 
 
-def test_a_straggler_of_a_former_incarnation_does_not_let_repeats_through() -> None:
+def test_a_late_message_of_a_former_incarnation_does_not_let_repeats_through() -> None:
     talker = Talker()
     node = ReliableNode(talker, RUN)
     arrives(node, 1)
@@ -94,7 +94,7 @@ def test_a_straggler_of_a_former_incarnation_does_not_let_repeats_through() -> N
     assert [report.incarnation for report in talker.heard] == [1, 2]  # type: ignore[attr-defined]
 
 
-def test_what_is_not_acknowledged_is_sent_again_with_back_off() -> None:
+def test_an_unacknowledged_message_is_resent_with_back_off() -> None:
     node = ReliableNode(Talker(), RUN)
     effects = node.handle(Started(10.0))
     assert effects == [
@@ -104,7 +104,7 @@ def test_what_is_not_acknowledged_is_sent_again_with_back_off() -> None:
         Transmit(CLOUD, Packet(RUN, 1, 2, Alive())),
     ]
     assert node.handle(Arrived(11.0, CLOUD, Receipt(RUN, 1, 1))) == []
-    # A receipt for another incarnation's number 2 is none for ours.
+    # A receipt for number 2 of another incarnation does not count.
     node.handle(Arrived(11.0, CLOUD, Receipt(RUN, 9, 2)))
     times, at = [10.0], 15.0
     for _ in range(9):
@@ -119,7 +119,7 @@ def test_what_is_not_acknowledged_is_sent_again_with_back_off() -> None:
     assert node.handle(TimerFired(at, RESEND)) == []
 
 
-def test_what_is_not_acknowledged_survives_a_crash() -> None:
+def test_unacknowledged_messages_survive_a_crash() -> None:
     node = ReliableNode(Talker(), RUN)
     node.handle(Started(0.0))
     arrives(node, 3)
@@ -132,11 +132,11 @@ def test_what_is_not_acknowledged_survives_a_crash() -> None:
     assert len(talker.heard) == 1  # as the snapshot says: it is not passed on again
 
 
-# Where there are sessions --------------------------------------------------------------------------------------------
+# Sessions ----------------------------------------------------------------------------------------------------------
 
 
 class Chatty(Talker):
-    """Says something to its peer whenever anything happens."""
+    """A node that sends its peer a message at every event."""
 
     def handle(self, event: Event) -> list[Effect]:
         return [Send(PEER, Alive())]
@@ -146,7 +146,7 @@ def numbers(effects: list[object]) -> list[int]:
     return [effect.content.number for effect in effects if isinstance(effect, Transmit)]
 
 
-def test_nothing_leaves_before_there_is_a_session_and_all_of_it_then() -> None:
+def test_messages_wait_for_a_session_and_are_sent_with_it() -> None:
     node = ReliableNode(Chatty(), RUN, watched=True, sessions=True)
     assert numbers(list(node.handle(Started(0.0)))) == []
     assert numbers(list(node.handle(TimerFired(1.0, "own")))) == []
@@ -156,7 +156,7 @@ def test_nothing_leaves_before_there_is_a_session_and_all_of_it_then() -> None:
     assert numbers(list(node.handle(PeerJoined(5.0, PEER)))) == [1, 3, 4, 5]
 
 
-def test_patience_begins_when_a_transfer_is_over_and_ends_with_the_session() -> None:
+def test_the_resend_timeout_starts_when_a_transfer_is_over_and_ends_with_the_session() -> None:
     node = ReliableNode(Chatty(), RUN, watched=True, sessions=True)
     node.handle(PeerJoined(0.0, PEER))
     assert node.handle(TransferOver(10.0, PEER, 1)) == [SetTimer(RESEND, 15.0)]

@@ -1,4 +1,4 @@
-"""A device alone: one job at a time, and an answer for every job it was sent."""
+"""A device node alone: one job at a time, and an answer to every job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def dropped(job: JobId, version: int = 1) -> Send:
     return Send(gateway_address(job.gateway), JobDropped(job, "superseded", version))
 
 
-def test_a_job_is_trained_and_its_times_are_told() -> None:
+def test_a_job_is_trained_and_its_times_are_reported() -> None:
     device = DeviceNode()
     assert device.handle(Started(0.0)) == []
     job = JobId(3, 1, 7)
@@ -43,12 +43,12 @@ def test_a_job_is_trained_and_its_times_are_told() -> None:
     assert update.gradient is RESULT.gradient
 
 
-def test_a_newer_job_supersedes() -> None:
+def test_a_newer_job_supersedes_the_current_one() -> None:
     device = DeviceNode()
     old, new = JobId(0, 1, 1), JobId(0, 1, 2)
     train(device, old)
     assert train(device, new) == [StopTraining(old), dropped(old), StartTraining(new, WEIGHTS, 1)]
-    # The old one was finishing just then: nobody waits for it.
+    # The old job finishes after all: its result is ignored.
     assert device.handle(Trained(5.0, old, RESULT)) == []
     assert len(device.handle(Trained(6.0, new, RESULT))) == 1
 
@@ -69,7 +69,7 @@ def test_a_repeat_is_handled_once() -> None:
     assert train(device, job) == []
 
 
-def test_an_older_job_that_was_overtaken_is_declined_so_that_it_finds_its_end() -> None:
+def test_an_older_job_is_declined_so_that_its_gateway_can_end_it() -> None:
     device = DeviceNode()
     train(device, JobId(0, 1, 2))
     assert train(device, JobId(0, 1, 1)) == [dropped(JobId(0, 1, 1))]
@@ -77,7 +77,7 @@ def test_an_older_job_that_was_overtaken_is_declined_so_that_it_finds_its_end() 
     assert train(device, JobId(0, 1, 1)) == [dropped(JobId(0, 1, 1))]
 
 
-def test_an_association_of_the_past_is_not_obeyed() -> None:
+def test_a_job_of_an_older_association_is_declined() -> None:
     device = DeviceNode()
     train(device, JobId(0, 1, 1), version=5)
     late = JobId(1, 1, 1)
@@ -85,7 +85,7 @@ def test_an_association_of_the_past_is_not_obeyed() -> None:
     assert device.state.job == JobId(0, 1, 1)
 
 
-def test_numbers_begin_anew_with_an_incarnation() -> None:
+def test_job_numbers_start_again_with_an_incarnation() -> None:
     device = DeviceNode()
     train(device, JobId(0, 1, 50))
     assert train(device, JobId(0, 2, 1)) == [
@@ -104,17 +104,17 @@ def test_an_outage_kills_the_job() -> None:
         Send(gateway_address(2), JobDropped(job, "device_lost", 3)),
     ]
     assert device.handle(Trained(9.0, job, RESULT)) == []
-    # Once idle it only says that it is there, to the gateway that spoke last.
+    # An idle device only reports that it is alive, to the gateway of its last message.
     assert device.handle(Returned(20.0)) == [Send(gateway_address(2), Alive())]
     assert device.handle(Received(30.0, gateway_address(1), Probe())) == [Send(gateway_address(1), Alive())]
     assert device.handle(Returned(40.0)) == [Send(gateway_address(1), Alive())]
 
 
-def test_a_device_that_nobody_spoke_to_has_nobody_to_greet() -> None:
+def test_a_device_without_a_gateway_sends_nothing_after_an_outage() -> None:
     assert DeviceNode().handle(Returned(1.0)) == []
 
 
-def test_it_goes_on_from_a_snapshot() -> None:
+def test_a_device_goes_on_from_a_snapshot() -> None:
     device, other = DeviceNode(), DeviceNode()
     train(device, JobId(0, 1, 1), at=1.0, version=4, transfer_s=0.5)
     other.restore(device.snapshot())
@@ -124,6 +124,6 @@ def test_it_goes_on_from_a_snapshot() -> None:
     assert other.state.job == JobId(0, 1, 1)
 
 
-def test_what_a_device_is_never_sent() -> None:
+def test_an_unknown_message_is_an_error() -> None:
     with pytest.raises(InvariantViolation, match="Finish"):
         DeviceNode().handle(Received(0.0, gateway_address(0), Finish(1)))
