@@ -263,9 +263,9 @@ def test_a_run_that_is_not_complete(call: Call) -> None:
 MANIFESTS = {
     "not JSON": ("{", "manifest.json: cannot be read (Expecting property name"),
     "not an object": ("[1]", "manifest.json: not a JSON object"),
-    "somebody else's": ('{"name": "my web page"}', "written in format None, this version reads 1"),
-    "of another version": ('{"format": 99}', "written in format 99, this version reads 1"),
-    "cut down": ('{"format": 1, "task": "null"}', "manifest.json: has no 'method', so it was not written by async-hfl"),
+    "somebody else's": ('{"name": "my web page"}', "written in format None; this version reads format 3"),
+    "of another version": ('{"format": 99}', "written in format 99; this version reads format 3"),
+    "cut down": ('{"format": 3, "task": "null"}', "manifest.json: has no 'method', so it was not written by async-hfl"),
 }
 
 

@@ -133,9 +133,18 @@ def test_every_damaged_byte_and_every_cut_is_noticed(tmp_path: Path) -> None:
                 load(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x80", b"PK\x03\x04", b"async-hfl checkpoint 1\n", b"\xff" * 100])
+@pytest.mark.parametrize("content", [b"", b"\x80", b"PK\x03\x04", b"async-hfl checkpoint", b"\xff" * 100])
 def test_something_else(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "checkpoint.msgpack"
     path.write_bytes(content)
-    with pytest.raises(RunDirectoryError, match="not a checkpoint of this version"):
+    with pytest.raises(RunDirectoryError, match="not a checkpoint; delete it to begin the run again"):
+        load(path)
+
+
+@pytest.mark.parametrize("written", [1, 2])
+def test_a_checkpoint_of_an_older_version_names_the_version_that_reads_it(tmp_path: Path, written: int) -> None:
+    path = tmp_path / "checkpoint.msgpack"
+    path.write_bytes(b"async-hfl checkpoint %d\n" % written + b"\x00" * 50)
+    why = rf"by async-hfl 0\.1\.0 \(format {written}\); this version reads format 3: use async-hfl 0\.1\.0 to open it"
+    with pytest.raises(RunDirectoryError, match=why):
         load(path)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from async_hfl.core.errors import RunDirectoryError
+from async_hfl.journal.formats import FORMAT
 from async_hfl.journal.run_directory import EPOCH_COLUMNS, RUN_FILES, EpochsWriter, RunDirectory
 
 
@@ -16,7 +17,7 @@ def test_made_and_opened(tmp_path: Path) -> None:
     made = RunDirectory.create(path, {"task": "null", "name": "é"})
     found = RunDirectory.open(path)
     assert found.path == made.path
-    assert found.read_manifest() == {"format": 1, "task": "null", "name": "é"}
+    assert found.read_manifest() == {"format": FORMAT, "task": "null", "name": "é"}
     assert found.read_summary() is None
     found.write_summary({"digest": "abc"})
     assert found.read_summary() == {"digest": "abc"}
@@ -116,7 +117,18 @@ def test_what_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "manifest.part").write_text("{}")
     with pytest.raises(RunDirectoryError, match="not a run directory"):
         RunDirectory.open(tmp_path)
-    for text, why in (("{", "cannot be read"), ("3", "not a JSON object"), (json.dumps({"format": 2}), "in format 2")):
+    for text, why in (
+        ("{", "cannot be read"),
+        ("3", "not a JSON object"),
+        (json.dumps({"format": 9}), "in format 9; .* use a newer async-hfl"),
+    ):
         (tmp_path / "manifest.json").write_text(text)
         with pytest.raises(RunDirectoryError, match=why):
             RunDirectory.open(tmp_path)
+
+
+def test_a_run_of_an_older_version_names_the_version_that_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "task": "digits"}))
+    why = r"written by async-hfl 0\.1\.0 \(format 1\); this version reads format 3: use async-hfl 0\.1\.0 to open it"
+    with pytest.raises(RunDirectoryError, match=why):
+        RunDirectory.open(tmp_path)

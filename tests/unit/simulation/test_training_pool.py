@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,21 +11,29 @@ import pytest
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import Evaluation, PrefetchPolicy, Results, TrainingJob, TrainingResult
+from async_hfl.core.randomness import stream_seed, training_seed
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.learning.tasks.stub_learner import StubLearner
 from async_hfl.simulation.training_pool import TrainingPool
 
+SEED = 5
 LEARNER = StubLearner(8, 4, gradient=True)
 
 
 def job(number: int) -> TrainingJob:
-    return TrainingJob(JobId(0, 1, number), number % 8, frozen(np.full(4, number, np.float32)), 1000 + number)
+    name = JobId(0, 1, number)
+    seed = training_seed(stream_seed(SEED, "training"), name)
+    return TrainingJob(name, number % 8, frozen(np.full(4, number, np.float32)), seed, number // 8)
+
+
+def expect(pool: TrainingPool, job: TrainingJob) -> None:
+    pool.expect(job.job, job.device, job.weights)
 
 
 def filled(count: int, *, batching: bool) -> TrainingPool:
-    pool = TrainingPool(LEARNER, batching=batching)
+    pool = TrainingPool(LEARNER, SEED, batching=batching)
     for number in range(count):
-        pool.expect(job(number))
+        expect(pool, job(number))
     return pool
 
 
@@ -83,7 +92,7 @@ def test_a_result_that_nobody_announced() -> None:
 def test_a_snapshot_goes_on_with_the_same_results_and_counts(batching: bool, chunk: int) -> None:
     pool = filled(6, batching=batching)
     pool.result(job(1).job)
-    restored = TrainingPool(LEARNER, batching=batching)
+    restored = TrainingPool(LEARNER, SEED, batching=batching)
     restored.restore(list(pool.snapshot(chunk)))
     assert restored.counts == pool.counts
     for number in (5, 0, 2):
@@ -95,11 +104,11 @@ def test_a_snapshot_goes_on_with_the_same_results_and_counts(batching: bool, chu
 def test_a_slow_device_does_not_keep_the_models_of_all_others() -> None:
     """Results of one call share its memory; once few of them wait, those are copied out."""
     learner = StubLearner(8, 5000, gradient=True)
-    pool = TrainingPool(learner, batching=True)
+    pool = TrainingPool(learner, SEED, batching=True)
     start = frozen(np.zeros(5000, np.float32))
-    jobs = [TrainingJob(JobId(0, 1, number), number, start, number) for number in range(8)]
+    jobs = [replace(job(number), weights=start) for number in range(8)]
     for one in jobs:
-        pool.expect(one)
+        expect(pool, one)
     expected = learner.train_many(jobs)
     taken = [pool.result(one.job) for one in jobs[:5]]
     assert all(result.weights.base is not None for result in taken), "the learner gives views; else this tests nothing"
@@ -117,9 +126,9 @@ def test_a_slow_device_does_not_keep_the_models_of_all_others() -> None:
 class Early(StubLearner):
     """Says when a call begins and when it is collected."""
 
-    def __init__(self, ahead: PrefetchPolicy | None) -> None:
+    def __init__(self, prefetch: PrefetchPolicy | None) -> None:
         super().__init__(8, 4, gradient=True)
-        self.ahead = ahead
+        self.prefetch = prefetch
         self.story: list[tuple[str, list[int]]] = []
 
     def begin(self, jobs: Sequence[TrainingJob]) -> Results:
@@ -142,11 +151,11 @@ class Early(StubLearner):
         return answer
 
 
-def ahead_of(ahead: PrefetchPolicy | None, count: int) -> tuple[Early, TrainingPool]:
-    learner = Early(ahead)
-    pool = TrainingPool(learner, batching=True)
+def ahead_of(prefetch: PrefetchPolicy | None, count: int) -> tuple[Early, TrainingPool]:
+    learner = Early(prefetch)
+    pool = TrainingPool(learner, SEED, batching=True)
     for number in range(count):
-        pool.expect(job(number))
+        expect(pool, job(number))
     return learner, pool
 
 
@@ -162,7 +171,7 @@ def test_as_soon_as_enough_jobs_wait_they_begin_and_are_collected_when_one_is_du
     pool.result(job(0).job)
     learner.story.clear()
     for number in range(4, 11):
-        pool.expect(job(number))
+        expect(pool, job(number))
     assert learner.story == [("begin", [4, 5]), ("begin", [6, 7])]  # two calls at most
     pool.forget(job(6).job)
     assert job(6).job not in pool
@@ -182,7 +191,7 @@ def test_a_job_that_waits_and_is_due_takes_all_others_that_wait_along() -> None:
     pool.result(job(0).job)
     learner.story.clear()
     for number in (3, 4, 5, 6, 7):
-        pool.expect(job(number))
+        expect(pool, job(number))
     pool.result(job(7).job)
     assert learner.story == [("begin", [3, 4, 5]), ("begin", [6, 7]), ("collect", [6, 7])]
 
@@ -192,7 +201,7 @@ def test_a_share_of_all_that_is_under_way() -> None:
     pool.result(job(0).job)
     learner.story.clear()
     for number in (4, 5, 6):
-        pool.expect(job(number))
+        expect(pool, job(number))
     assert learner.story == [("begin", [4, 5, 6])]
 
 
@@ -200,7 +209,7 @@ def test_a_learner_that_gains_nothing_by_beginning_early() -> None:
     learner, pool = ahead_of(None, 3)
     pool.result(job(0).job)
     for number in range(3, 8):
-        pool.expect(job(number))
+        expect(pool, job(number))
     assert len(learner.story) == 2
 
 
@@ -208,10 +217,10 @@ def test_a_snapshot_waits_for_what_has_begun() -> None:
     learner, pool = ahead_of(PrefetchPolicy(2, 0.0, 2), 2)
     pool.result(job(0).job)
     for number in (2, 3, 4):
-        pool.expect(job(number))
+        expect(pool, job(number))
     parts = list(pool.snapshot(100))
     assert learner.story[-3:] == [("collect", [2, 3]), ("begin", [4]), ("collect", [4])]
-    restored = TrainingPool(Early(PrefetchPolicy(2, 0.0, 2)), batching=True)
+    restored = TrainingPool(Early(PrefetchPolicy(2, 0.0, 2)), SEED, batching=True)
     restored.restore(parts)
     for number in (1, 2, 3, 4):
         assert restored.result(job(number).job).weights.tolist() == pool.result(job(number).job).weights.tolist()
@@ -223,11 +232,11 @@ def test_a_snapshot_waits_for_what_has_begun() -> None:
 
 def in_turn(count: int) -> tuple[Early, TrainingPool]:
     """Two jobs begin a call, and there are two calls at most. Results of 1, 2 and 3 are left."""
-    learner, pool = ahead_of(PrefetchPolicy(2, 0.0, 2, in_turn=True), 4)
+    learner, pool = ahead_of(PrefetchPolicy(2, 0.0, 2, in_order=True), 4)
     pool.result(job(0).job)
     learner.story.clear()
     for number in range(4, 4 + count):
-        pool.expect(job(number))
+        expect(pool, job(number))
     return learner, pool
 
 
@@ -261,7 +270,7 @@ def test_calls_that_begin_before_its_answer_are_not_done_with_it() -> None:
     learner, pool = in_turn(2)
     answer = pool.begin_evaluation(LEARNER.initial_weights(1))
     for number in (6, 7):
-        pool.expect(job(number))
+        expect(pool, job(number))
     answer()
     assert learner.story == [
         ("begin", [4, 5]),
@@ -276,7 +285,7 @@ def test_two_evaluations_under_way_are_answered_in_either_order() -> None:
     learner, pool = in_turn(2)
     first = pool.begin_evaluation(LEARNER.initial_weights(1))
     for number in (6, 7):
-        pool.expect(job(number))
+        expect(pool, job(number))
     second = pool.begin_evaluation(LEARNER.initial_weights(2))
     assert second() == LEARNER.evaluate(LEARNER.initial_weights(2))
     assert first() == LEARNER.evaluate(LEARNER.initial_weights(1))
@@ -301,25 +310,23 @@ def test_what_was_collected_before_an_evaluation_is_answered_is_not_collected_ag
     assert learner.story == [("begin", [4, 5]), ("evaluate", []), ("collect", [4, 5]), ("answer", [])]
 
 
-@pytest.mark.parametrize("ahead", [PrefetchPolicy(2, 0.0, 2), None])
-def test_who_evaluates_while_calls_are_under_way_just_does_so(ahead: PrefetchPolicy | None) -> None:
-    learner, pool = ahead_of(ahead, 2)
+@pytest.mark.parametrize("prefetch", [PrefetchPolicy(2, 0.0, 2), None])
+def test_who_evaluates_while_calls_are_under_way_just_does_so(prefetch: PrefetchPolicy | None) -> None:
+    learner, pool = ahead_of(prefetch, 2)
     pool.result(job(0).job)
     for number in (2, 3, 4):
-        pool.expect(job(number))
+        expect(pool, job(number))
     before = list(learner.story)
-    assert (before[-1] == ("begin", [2, 3])) == (ahead is not None)
-    assert not pool.evaluates_aside
+    assert (before[-1] == ("begin", [2, 3])) == (prefetch is not None)
     evaluated(pool)
     assert learner.story == before
 
 
 def test_who_trains_one_by_one_just_evaluates() -> None:
-    learner = Early(PrefetchPolicy(4, 0.0, 2, in_turn=True))
-    pool = TrainingPool(learner, batching=False)
+    learner = Early(PrefetchPolicy(4, 0.0, 2, in_order=True))
+    pool = TrainingPool(learner, SEED, batching=False)
     for number in range(3):
-        pool.expect(job(number))
+        expect(pool, job(number))
     pool.result(job(0).job)
     evaluated(pool)
-    assert not pool.evaluates_aside
     assert (learner.story, pool.counts.calls, pool.counts.trained) == ([], 1, 1)

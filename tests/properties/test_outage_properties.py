@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from living_worlds import LivingPlan, Watch, living_plans, living_simulator
+from outage_worlds import OutageScenario, Watch, outage_scenarios, outage_simulator
 from run_worlds import Memory, Plan, final_weights
 
 from async_hfl.core.protocol.records import EpochRecord, LifecycleRecord, SentRecord
@@ -30,30 +30,30 @@ STORM = OutagePlan(
     transfer_loss=0.2,
     slow_factor=4.0,
 )
-MIXED = LivingPlan(RUN, STORM, True, True)
-SYNC = LivingPlan(replace(RUN, family="rounds", averages=True), STORM, True, False)
-SEMI = LivingPlan(replace(RUN, family="periods", averages=True, warmup=False), STORM, False, True)
-RELAYED = LivingPlan(
+MIXED = OutageScenario(RUN, STORM, True, True)
+SYNC = OutageScenario(replace(RUN, family="rounds", averages=True), STORM, True, False)
+SEMI = OutageScenario(replace(RUN, family="periods", averages=True, warmup=False), STORM, False, True)
+RELAYED = OutageScenario(
     replace(RUN, relay=True, utility=False, solve_assignment=False, gradient="none"), STORM, False, False
 )
-CROWDED = LivingPlan(RUN, None, True, True)
+CROWDED = OutageScenario(RUN, None, True, True)
 
 
-def run(plan: LivingPlan) -> tuple[Simulator, Memory]:
-    simulator, journal = living_simulator(plan)
+def run(plan: OutageScenario) -> tuple[Simulator, Memory]:
+    simulator, journal = outage_simulator(plan)
     simulator.start()
     simulator.run()
     return simulator, journal
 
 
-@given(living_plans())
+@given(outage_scenarios())
 @example(MIXED)
 @example(SYNC)
 @example(SEMI)
 @example(RELAYED)
 @FEW
-def test_every_promise_holds_after_every_event_and_the_run_ends(plan: LivingPlan) -> None:
-    simulator, journal = living_simulator(plan)
+def test_every_promise_holds_after_every_event_and_the_run_ends(plan: OutageScenario) -> None:
+    simulator, journal = outage_simulator(plan)
     watch = Watch(simulator)
     simulator.start()
     simulator.run(stop=watch.look)
@@ -84,21 +84,21 @@ def gone(sent: SentRecord, at: float) -> float:
     return size * max(0.0, at - sent.at) / sent.transfer_s
 
 
-@given(living_plans(), st.integers(1, 400))
+@given(outage_scenarios(), st.integers(1, 400))
 @example(MIXED, 150)
 @example(SYNC, 220)
 @example(CROWDED, 90)
 @FEW
-def test_broken_off_anywhere_it_goes_on_as_if_it_never_was(plan: LivingPlan, steps: int) -> None:
+def test_broken_off_anywhere_it_goes_on_as_if_it_never_was(plan: OutageScenario, steps: int) -> None:
     whole, wanted = run(plan)
-    first, before = living_simulator(plan)
+    first, before = outage_simulator(plan)
     first.start()
     left = iter(range(steps))
     first.run(stop=lambda: next(left, None) is None)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "checkpoint"
         checkpoint.save(path, first.snapshot())
-        second, after = living_simulator(plan)
+        second, after = outage_simulator(plan)
         second.restore(checkpoint.load(path))
     second.run()
     assert before.records + after.records == wanted.records

@@ -24,15 +24,15 @@ MODEL_BYTES = 2_000_000
 
 
 @dataclass(frozen=True)
-class LivingPlan:
+class OutageScenario:
     run: Plan
-    life: OutagePlan | None
+    outages: OutagePlan | None
     contended: bool
     noisy: bool
 
 
 @st.composite
-def living_plans(draw: st.DrawFn) -> LivingPlan:
+def outage_scenarios(draw: st.DrawFn) -> OutageScenario:
     run = replace(draw(plans()), impatient=False)
     links = network_of(run).links
     changes = [
@@ -41,7 +41,7 @@ def living_plans(draw: st.DrawFn) -> LivingPlan:
     ]
     if run.gateways > 1 and draw(st.booleans()):
         changes.append(Change(draw(st.floats(0, 600)), "gateway", draw(st.integers(0, run.gateways - 1)), "dies"))
-    life = OutagePlan(
+    outages = OutagePlan(
         run.seed,
         draw(on_off(400.0, 100.0)),
         draw(on_off(500.0, 60.0)),
@@ -52,10 +52,10 @@ def living_plans(draw: st.DrawFn) -> LivingPlan:
         slow_factor=4.0,
     )
     # A device that is down for good must not be the only one.
-    for_good = {c.number for c in life.scheduled if c.thing == "device" and c.turn in ("dies", "down")}
+    for_good = {c.number for c in outages.scheduled if c.thing == "device" and c.turn in ("dies", "down")}
     if len(for_good) == run.devices:
-        life = replace(life, scheduled=())
-    return LivingPlan(run, life, draw(st.booleans()), draw(st.booleans()))
+        outages = replace(outages, scheduled=())
+    return OutageScenario(run, outages, draw(st.booleans()), draw(st.booleans()))
 
 
 TURNS = ("up", "down", "slow")
@@ -73,7 +73,7 @@ def on_off(up: float, down: float) -> st.SearchStrategy[OnOff | None]:
     )
 
 
-def living_simulator(plan: LivingPlan) -> tuple[Simulator, Memory]:
+def outage_simulator(plan: OutageScenario) -> tuple[Simulator, Memory]:
     world = world_of(plan.run)
     air = SharedAir((1.0, 0.95, 0.9), 0.02) if plan.contended else None
     delays = world.delays
@@ -81,7 +81,7 @@ def living_simulator(plan: LivingPlan) -> tuple[Simulator, Memory]:
         links = world.cloud.registry.links
         delays = NoisyDelays.around(delays, links, NoiseSpread(0.3, 0.2, 0.1), plan.run.seed)
     journal = Memory()
-    world = replace(world, model_bytes=MODEL_BYTES, delays=delays, air=air, life=plan.life)
+    world = replace(world, model_bytes=MODEL_BYTES, delays=delays, air=air, outages=plan.outages)
     return Simulator(world, journal), journal
 
 
@@ -102,7 +102,7 @@ class Watch:
 
     def _spy(self, index: int, handle: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def spied(event: Any) -> Any:
-            assert not self.simulator.life or not self.simulator.life.down[index]
+            assert not self.simulator.outages or not self.simulator.outages.down[index]
             self.changed[index] = None
             return handle(event)
 
@@ -118,8 +118,8 @@ class Watch:
         return witnessed
 
     def look(self) -> bool:
-        assert self.simulator.life is not None
-        down = self.simulator.life.down
+        assert self.simulator.outages is not None
+        down = self.simulator.outages.down
         up = [None if down[index] else node for index, node in enumerate(self.nodes)]
         timers = self._timers()
         for index in self.changed:
@@ -139,11 +139,11 @@ class Watch:
 
     def _nothing_forgotten(self, index: int) -> None:
         """What waits for no timer is under way, or has just come to its end."""
-        assert self.simulator.watched_delivery is not None
+        assert self.simulator.transfers is not None
         sender = self.simulator.address(index)
         watched = {
             (transfer.to, transfer.wrapping[-1])
-            for transfer in self.simulator.watched_delivery.transfers._underway.values()
+            for transfer in self.simulator.transfers._in_progress.values()
             if transfer.sender == sender
         }
         for _, _, node, what in self.simulator.queue.heap:

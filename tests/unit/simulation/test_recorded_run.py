@@ -169,7 +169,7 @@ def test_the_summary_counts_what_the_events_tell(tmp_path: Path) -> None:
     assert result["lone_selections"] == sum(fields["lone"] for fields in selections)
     updates = sum(fields["message"] == "Update" for _, fields in made.events("sent"))
     assert result["device_updates"] == updates
-    (ended,) = [fields for _, fields in made.events("life") if fields["what"] == "warmup_ended"]
+    (ended,) = [fields for _, fields in made.events("lifecycle") if fields["what"] == "warmup_ended"]
     assert result["warmup_s"] == ended["at"]
     times = [fields["at"] for _, fields in made.events("epoch")]
     assert times == sorted(times)

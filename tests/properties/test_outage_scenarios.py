@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from living_worlds import MODEL_BYTES, LivingPlan, living_simulator
+from outage_worlds import MODEL_BYTES, OutageScenario, outage_simulator
 from run_worlds import Memory, Plan, network_of
 
 from async_hfl.core.errors import UserError
@@ -20,8 +20,8 @@ QUIET = OutagePlan(1)
 
 
 def run(*scheduled: Change, plan: Plan = RUN, **more: float) -> tuple[Simulator, Memory]:
-    life = replace(QUIET, scheduled=scheduled, **more)  # type: ignore[arg-type]
-    simulator, journal = living_simulator(LivingPlan(plan, life, False, False))
+    outages = replace(QUIET, scheduled=scheduled, **more)  # type: ignore[arg-type]
+    simulator, journal = outage_simulator(OutageScenario(plan, outages, False, False))
     simulator.start()
     simulator.run()
     return simulator, journal
@@ -31,7 +31,7 @@ def jobs(journal: Memory, reason: str) -> list[JobRecord]:
     return [job for job in journal.of(JobRecord) if job.reason == reason]
 
 
-def life(journal: Memory, node: str) -> list[tuple[float, str]]:
+def lifecycle(journal: Memory, node: str) -> list[tuple[float, str]]:
     return [(record.at, record.what) for record in journal.of(LifecycleRecord) if record.node == node]
 
 
@@ -40,7 +40,7 @@ def first_job(journal: Memory, gateway: int = 0) -> JobRecord:
 
 
 def test_where_nothing_fails_delivery_changes_nothing_that_is_learnt() -> None:
-    plain, wanted = living_simulator(LivingPlan(RUN, None, False, False))
+    plain, wanted = outage_simulator(OutageScenario(RUN, None, False, False))
     plain.start()
     plain.run()
     _, found = run()
@@ -61,7 +61,7 @@ def test_a_device_outage_kills_its_job_and_the_device_says_so_on_its_return() ->
     lost = jobs(journal, "device_lost")
     assert [record.job for record in lost] == [job.job]
     assert back < lost[0].at < back + 1.0
-    assert life(journal, f"d{job.device}")[:2] == [(training, "went_down"), (back, "came_back")]
+    assert lifecycle(journal, f"d{job.device}")[:2] == [(training, "went_down"), (back, "came_back")]
 
 
 def test_a_device_that_goes_during_its_upload_sends_it_again_and_both_count() -> None:
@@ -84,7 +84,7 @@ def test_a_link_outage_delays_what_is_sent_over_it() -> None:
     (record,) = [j for j in journal.of(JobRecord) if j.job == job.job]
     assert record.training_s == job.training_s  # the device did not notice
     assert record.at > job.at + 40.0
-    assert life(journal, f"d{job.device}-g{job.job.gateway}") == [
+    assert lifecycle(journal, f"d{job.device}-g{job.job.gateway}") == [
         (during, "went_down"),
         (job.at + 40.0, "came_back"),
     ]
@@ -92,7 +92,7 @@ def test_a_link_outage_delays_what_is_sent_over_it() -> None:
 
 def test_a_gateway_back_before_it_is_missed_goes_on_where_it_was() -> None:
     _, journal = run(Change(60.0, "gateway", 0, "down"), Change(100.0, "gateway", 0, "up"), detection_s=60.0)
-    assert life(journal, "g0") == [(60.0, "went_down"), (100.0, "came_back")]
+    assert lifecycle(journal, "g0") == [(60.0, "went_down"), (100.0, "came_back")]
     assert not jobs(journal, "gateway_lost")
     assert {j.job.incarnation for j in journal.of(JobRecord)} == {1}
     assert any(j.at > 100.0 and j.job.gateway == 0 for j in jobs(journal, "aggregated"))
@@ -100,7 +100,7 @@ def test_a_gateway_back_before_it_is_missed_goes_on_where_it_was() -> None:
 
 def test_a_gateway_missed_too_long_begins_anew_when_it_is_back() -> None:
     _, journal = run(Change(60.0, "gateway", 0, "down"), Change(150.0, "gateway", 0, "up"), detection_s=30.0)
-    told = life(journal, "g0")
+    told = lifecycle(journal, "g0")
     assert told[:3] == [(60.0, "went_down"), (90.0, "gateway_lost"), (150.0, "came_back")]
     assert [what for _, what in told[3:]] == ["gateway_joined"]
     assert jobs(journal, "gateway_lost")
@@ -109,7 +109,7 @@ def test_a_gateway_missed_too_long_begins_anew_when_it_is_back() -> None:
 
 def test_a_gateway_that_dies_leaves_its_jobs_ended_and_its_devices_to_others() -> None:
     simulator, journal = run(Change(60.0, "gateway", 0, "dies"), detection_s=30.0)
-    assert life(journal, "g0") == [(60.0, "died"), (90.0, "gateway_lost")]
+    assert lifecycle(journal, "g0") == [(60.0, "died"), (90.0, "gateway_lost")]
     lost = jobs(journal, "gateway_lost")
     assert lost
     assert {(j.at, j.job.gateway) for j in lost} == {(90.0, 0)}
@@ -144,11 +144,11 @@ def test_stragglers_take_longer_from_that_time_on() -> None:
 
 
 def test_an_evaluation_that_ends_where_nobody_is_any_more_is_forgotten() -> None:
-    life = replace(QUIET, scheduled=(Change(10.0, "device", 0, "down"),))
-    simulator, _ = living_simulator(LivingPlan(RUN, life, False, False))
+    outages = replace(QUIET, scheduled=(Change(10.0, "device", 0, "down"),))
+    simulator, _ = outage_simulator(OutageScenario(RUN, outages, False, False))
     simulator.start()
-    assert simulator.life is not None
-    device, down = simulator._devices_from, simulator.life.down
+    assert simulator.outages is not None
+    device, down = simulator._devices_from, simulator.outages.down
     simulator.run(stop=lambda: bool(down[device]))
     assert down[device]
     simulator._evaluate(device, Evaluate(1, simulator.world.learner.initial_weights(1)))
@@ -160,7 +160,7 @@ def test_an_evaluation_that_ends_where_nobody_is_any_more_is_forgotten() -> None
 
 def test_with_every_gateway_dead_the_run_says_so() -> None:
     dead = [Change(50.0, "gateway", gateway, "dies") for gateway in range(RUN.gateways)]
-    with pytest.raises(UserError, match=r"the run stalled: no new global model since .* under \[life\]"):
+    with pytest.raises(UserError, match=r"the run stalled: no new global model since .* under \[outages\]"):
         run(*dead, Change(10.0, "device", 0, "down"))
 
 

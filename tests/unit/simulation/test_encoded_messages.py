@@ -50,8 +50,8 @@ def simulated(
 
     simulator.run(enough)
     under_way = [getattr(what, "message", None) for *_, what in simulator.queue.heap]
-    if simulator.watched_delivery is not None:
-        under_way += [transfer.message for transfer in simulator.watched_delivery.transfers._underway.values()]
+    if simulator.transfers is not None:
+        under_way += [transfer.message for transfer in simulator.transfers._in_progress.values()]
     found = [message.weights for message in under_way if hasattr(message, "weights")]
     return journal, found, built.world
 

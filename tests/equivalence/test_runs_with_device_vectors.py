@@ -14,7 +14,6 @@ from async_hfl.assembly.runs.replay import replay
 from async_hfl.assembly.settings.loading import compose
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import TrainingResult
-from async_hfl.journal.events_file import EventsWriter
 from async_hfl.simulation.training_pool import TrainingPool
 
 SHORT = ["task.devices=12", "gateway.epochs=5", "cloud.epochs=6", "cloud.epochs_after_target=6"]
@@ -88,22 +87,6 @@ def test_a_run_that_stopped_goes_on_to_the_very_same_end(method: str, ahead: str
     assert len(stopped.epochs) < len(whole.epochs)
     gone_on = async_hfl.resume(stopped.path)
     assert gone_on.summary["digest"] == whole.summary["digest"]
-
-
-def test_the_cloud_is_told_late_of_what_the_card_evaluates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rooms, leave_room = 0, EventsWriter.leave_room
-
-    def left(writer: EventsWriter) -> None:
-        nonlocal rooms
-        rooms += 1
-        leave_room(writer)
-
-    monkeypatch.setattr(EventsWriter, "leave_room", left)
-    made = run(tmp_path, "card", "async-hfl-plus")
-    assert rooms == len(made.epochs) - 1, "all but the last"
-    rooms = 0
-    run(tmp_path, "host", "async-hfl-plus")
-    assert rooms == 0
 
 
 def test_a_run_that_was_cut_off_is_replayed_as_far_as_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
