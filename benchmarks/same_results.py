@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 RENAMED = {
-    "lifecycle": "lifecycle",
+    "life": "lifecycle",
     "Assess": "EvaluateRequest",
     "Assessed": "EvaluateResult",
     "Granted": "LeaseGranted",
