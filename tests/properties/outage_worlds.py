@@ -1,4 +1,4 @@
-"""Small worlds in which things fail, with every promise checked after every event."""
+"""Small random simulations with outages, and a watcher that checks every invariant after every event."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from async_hfl.nodes.reliability.delivery import TransferOver
 from async_hfl.simulation.simulator import Simulator
 
 MODEL_BYTES = 2_000_000
-"""On the wire, so that transfers last long enough to be cut off; in memory models are tiny."""
+"""Size of a model on a link, so that transfers last long enough to be cut off; in memory models are tiny."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def outage_scenarios(draw: st.DrawFn) -> OutageScenario:
         transfer_loss=draw(st.sampled_from([0.0, 0.0, 0.2])),
         slow_factor=4.0,
     )
-    # A device that is down for good must not be the only one.
+    # Not every device may be down for good.
     for_good = {c.number for c in outages.scheduled if c.thing == "device" and c.turn in ("dies", "down")}
     if len(for_good) == run.devices:
         outages = replace(outages, scheduled=())
@@ -86,7 +86,7 @@ def outage_simulator(plan: OutageScenario) -> tuple[Simulator, Memory]:
 
 
 class Watch:
-    """Sees what the loop does to its nodes and what they want done, and checks all of it."""
+    """Observes the events and effects of all nodes of a simulator and checks the invariants."""
 
     def __init__(self, simulator: Simulator) -> None:
         world = simulator.world
@@ -125,20 +125,20 @@ class Watch:
         for index in self.changed:
             self.invariants.check(up, timers, index)
             if up[index] is not None:
-                self._nothing_forgotten(index)
+                self._check_unacknowledged(index)
         self.changed.clear()
         return False
 
     def _timers(self) -> list[dict[str, float]]:
-        """By node: those that will fire, as the heap has them; what is due now is due at whatever time it was meant."""
+        """Return the timers of each node that will fire, by key; those that are due now have the time 0."""
         found: list[dict[str, float]] = [{} for _ in self.nodes]
         for at, sequence, index, what in self.simulator.queue.heap:
             if isinstance(what, TimerFired) and self.simulator._timers.get((index, what.key)) == sequence:
                 found[index][what.key] = at if at > self.simulator.at else 0.0
         return found
 
-    def _nothing_forgotten(self, index: int) -> None:
-        """What waits for no timer is under way, or has just come to its end."""
+    def _check_unacknowledged(self, index: int) -> None:
+        """Every unacknowledged packet has a timer, or its transfer is in progress or has just ended."""
         assert self.simulator.transfers is not None
         sender = self.simulator.address(index)
         watched = {
@@ -150,7 +150,7 @@ class Watch:
             if node == index and isinstance(what, TransferOver):
                 watched.add((what.to, what.number))
         for key, parcel in self.nodes[index].state.unacknowledged.items():
-            assert parcel.resend_at < float("inf") or key in watched, f"{sender} waits for ever with {parcel}"
+            assert parcel.resend_at < float("inf") or key in watched, f"{sender} waits forever with {parcel}"
 
     def at_end(self) -> None:
         self.invariants.at_end(self.nodes)

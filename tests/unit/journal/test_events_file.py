@@ -1,4 +1,4 @@
-"""The event stream: every kind comes back as it went in, and the digests are those of the bytes."""
+"""Events files: round trips of every kind of record, digests, and damaged files."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def write(path: Path, records: list[Record]) -> tuple[str, str]:
 
 
 def as_read(record: Record) -> tuple[str, dict[str, Any]]:
-    """What JSON makes of a record: tuples become lists and nothing else changes."""
+    """Return a record as it is read from JSON: with lists for tuples, otherwise unchanged."""
     return record.KIND, json.loads(json.dumps(asdict(record)))
 
 
-def test_every_kind_is_tried() -> None:
+def test_the_records_here_are_of_every_kind() -> None:
     assert {type(record) for record in RECORDS} == set(RECORD_TYPES)
 
 
@@ -75,7 +75,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert UploadId(*upload["upload"]) == UploadId(3, 1, 2)
 
 
-def test_the_file_explains_itself(tmp_path: Path) -> None:
+def test_the_header_names_the_columns_and_the_format(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     write(path, RECORDS)
     kind, names, written = json.loads(path.read_text().splitlines()[0])
@@ -85,7 +85,7 @@ def test_the_file_explains_itself(tmp_path: Path) -> None:
     assert {kind: (list(order), list(learnt)) for kind, (order, learnt) in names.items()} == columns()
 
 
-def test_a_sent_message_is_written_as_its_record(tmp_path: Path) -> None:
+def test_write_sent_writes_the_same_line_as_write(tmp_path: Path) -> None:
     sent = RECORDS[1]
     assert isinstance(sent, SentRecord)
     writer = EventsWriter(tmp_path / "fast.jsonl")
@@ -96,14 +96,14 @@ def test_a_sent_message_is_written_as_its_record(tmp_path: Path) -> None:
     assert (tmp_path / "fast.jsonl").read_bytes() == (tmp_path / "slow.jsonl").read_bytes()
 
 
-def test_the_digest_is_that_of_the_file(tmp_path: Path) -> None:
+def test_the_digest_is_the_hash_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     digest, order_digest = write(path, RECORDS)
     assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
     assert order_digest != digest
 
 
-def test_the_order_digest_does_not_see_learnt_numbers(tmp_path: Path) -> None:
+def test_the_order_digest_ignores_learnt_fields(tmp_path: Path) -> None:
     job, epoch, association = RECORDS[2], RECORDS[5], RECORDS[6]
     assert isinstance(job, JobRecord)
     assert isinstance(epoch, EpochRecord)
@@ -120,7 +120,7 @@ def test_the_order_digest_does_not_see_learnt_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 4, len(RECORDS)])
-def test_going_on_after_a_cut_gives_the_same_digests(tmp_path: Path, cut: int) -> None:
+def test_a_file_continued_after_truncation_has_the_same_digests(tmp_path: Path, cut: int) -> None:
     wanted = write(tmp_path / "whole", RECORDS)
     path = tmp_path / "broken"
     writer = EventsWriter(path)
@@ -128,7 +128,7 @@ def test_going_on_after_a_cut_gives_the_same_digests(tmp_path: Path, cut: int) -
         writer.write(record)
     length = writer.sync()
     assert length == path.stat().st_size
-    for record in reversed(RECORDS):  # what a killed process wrote after its checkpoint
+    for record in reversed(RECORDS):  # as if a killed process had written them after its checkpoint
         writer.write(record)
     writer.close()
     with path.open("ab") as file:
@@ -138,7 +138,7 @@ def test_going_on_after_a_cut_gives_the_same_digests(tmp_path: Path, cut: int) -
     assert path.read_bytes() == (tmp_path / "whole").read_bytes()
 
 
-def test_many_records_pass_the_buffer(tmp_path: Path) -> None:
+def test_more_records_than_the_buffer_holds(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     many = RECORDS * 700
     digest, _ = write(path, many)
@@ -146,13 +146,13 @@ def test_many_records_pass_the_buffer(tmp_path: Path) -> None:
     assert sum(1 for _ in read_events(path)) == len(many)
 
 
-def test_closing_twice_does_no_harm(tmp_path: Path) -> None:
+def test_closing_twice_is_allowed(tmp_path: Path) -> None:
     writer = EventsWriter(tmp_path / "events.jsonl")
     writer.close()
     writer.close()
 
 
-def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     write(path, RECORDS)
     whole = path.read_bytes()
@@ -173,7 +173,7 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
         b'[["a"],[1]]\n',
     ],
 )
-def test_a_damaged_line_is_named(tmp_path: Path, line: bytes) -> None:
+def test_the_error_names_the_damaged_line(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "events.jsonl"
     write(path, RECORDS)
     path.write_bytes(path.read_bytes() + line + b'["lifecycle",[5.0,"finished","cloud",""]]\n')
@@ -181,14 +181,14 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: bytes) -> None:
         list(read_events(path))
 
 
-def test_a_file_without_its_header_is_damaged(tmp_path: Path) -> None:
+def test_a_file_without_its_header_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'["lifecycle",[5.0,"finished","cloud",""]]\n')
     with pytest.raises(RunDirectoryError, match="line 1: not a journal line"):
         list(read_events(path))
 
 
-def test_truncating_a_file_that_is_too_short(tmp_path: Path) -> None:
+def test_truncating_a_file_that_is_too_short_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     with pytest.raises(RunDirectoryError, match="shorter than its checkpoint says"):
         truncate(path, 3)
