@@ -233,7 +233,7 @@ def test_out_with_a_file_in_the_way(call: Call) -> None:
     for out, why in (("file", "File exists"), ("file/below", "Not a directory")):
         done = call("run", *SMALL, "--out", out)
         assert done.code == 2
-        assert f"{out}: cannot be made ({why}); give another --out" in done.told()
+        assert f"{out}: cannot be created ({why}); give another --out" in done.told()
 
 
 def test_the_demo_removes_nothing_but_a_demo(call: Call) -> None:
@@ -449,7 +449,7 @@ def test_a_run_is_written_by_one_process_at_a_time(call: Call, tmp_path: Path) -
     with RunDirectory(cut).locked():
         done = call("resume", str(cut))
     assert done.code == 2
-    assert "another process is writing this run" in done.told()
+    assert "another process is writing to this run" in done.told()
     assert call("resume", str(cut)).code == 0
 
 
