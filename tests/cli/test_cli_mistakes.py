@@ -233,7 +233,7 @@ def test_out_with_a_file_in_the_way(call: Call) -> None:
     for out, why in (("file", "File exists"), ("file/below", "Not a directory")):
         done = call("run", *SMALL, "--out", out)
         assert done.code == 2
-        assert f"{out}: cannot be made ({why}); give another --out" in done.told()
+        assert f"{out}: cannot be created ({why}); give another --out" in done.told()
 
 
 def test_the_demo_removes_nothing_but_a_demo(call: Call) -> None:
@@ -263,9 +263,9 @@ def test_a_run_that_is_not_complete(call: Call) -> None:
 MANIFESTS = {
     "not JSON": ("{", "manifest.json: cannot be read (Expecting property name"),
     "not an object": ("[1]", "manifest.json: not a JSON object"),
-    "somebody else's": ('{"name": "my web page"}', "written in format None, this version reads 1"),
-    "of another version": ('{"format": 99}', "written in format 99, this version reads 1"),
-    "cut down": ('{"format": 1, "task": "null"}', "manifest.json: has no 'method', so it was not written by async-hfl"),
+    "somebody else's": ('{"name": "my web page"}', "written in format None; this version reads format 3"),
+    "of another version": ('{"format": 99}', "written in format 99; this version reads format 3"),
+    "cut down": ('{"format": 3, "task": "null"}', "manifest.json: has no 'method', so it was not written by async-hfl"),
 }
 
 
@@ -449,7 +449,7 @@ def test_a_run_is_written_by_one_process_at_a_time(call: Call, tmp_path: Path) -
     with RunDirectory(cut).locked():
         done = call("resume", str(cut))
     assert done.code == 2
-    assert "another process is writing this run" in done.told()
+    assert "another process is writing to this run" in done.told()
     assert call("resume", str(cut)).code == 0
 
 

@@ -109,7 +109,7 @@ def test_everything_as_csv(call: Call) -> None:
     counts = call("export", "mine", "--out", "data", "--json").json["written"]
     assert {file.stem for file in Path("data").iterdir()} == set(counts) == TABLES
     events = [json.loads(line) for line in (run / "events.jsonl").read_bytes().splitlines()[1:]]
-    for table, kind in (("jobs", "job"), ("messages", "sent"), ("uploads", "upload"), ("life", "life")):
+    for table, kind in (("jobs", "job"), ("messages", "sent"), ("uploads", "upload"), ("life", "lifecycle")):
         of_kind = [row for row in events if row[0] == kind]
         assert counts[table] == len(of_kind)
         with Path(f"data/{table}.csv").open() as file:

@@ -21,7 +21,7 @@ def test_a_device_is_killed_in_the_middle_of_an_upload(tmp_path: Path) -> None:
             device = stage.numbers("device")["device-1"]
             gateway = await stage.mid_upload("device-1")
             killed = await stage.kill("device-1")
-            noticed = await stage.until_seen(killed, gateway, "life", what="device_given_up", node=f"d{device}")
+            noticed = await stage.until_seen(killed, gateway, "lifecycle", what="device_given_up", node=f"d{device}")
             await stage.node("device-1").start()
             back = await stage.aggregated(noticed, device=device)
             await stage.drain()
@@ -46,7 +46,7 @@ def test_a_device_falls_silent(tmp_path: Path) -> None:
             cut = time.monotonic()
             for link in stage.links_of("device-1"):
                 link.black_hole()
-            noticed = await stage.until_seen(cut, gateway, "life", what="device_given_up", node=f"d{device}")
+            noticed = await stage.until_seen(cut, gateway, "lifecycle", what="device_given_up", node=f"d{device}")
             healed = time.monotonic()
             for link in stage.links_of("device-1"):
                 link.heal()
@@ -73,7 +73,7 @@ def test_a_gateway_is_killed_in_the_middle_of_an_upload_and_started_again(tmp_pa
             noticed = await stage.until_seen(killed, "cloud", "PeerLost")
             await stage.node(gateway).start()
             back = await stage.aggregated(noticed, gateway=gateway)
-            assert not stage.since(killed, "cloud", "life", what="gateway_lost")
+            assert not stage.since(killed, "cloud", "lifecycle", what="gateway_lost")
             await stage.drain()
         found = stage.audit()
         assert_nothing_lost(found)
@@ -158,7 +158,7 @@ def test_a_gateway_is_gone_for_good(tmp_path: Path) -> None:
             gateway = await stage.mid_upload("device-1")
             await stage.until("it has something to lose", lambda: stage.mixed_and_not_uploaded(gateway) >= 2)
             killed = await stage.kill(gateway)
-            noticed = await stage.until_seen(killed, "cloud", "life", what="gateway_lost")
+            noticed = await stage.until_seen(killed, "cloud", "lifecycle", what="gateway_lost")
             (other,) = set(stage.cluster.gateway_names) - {gateway}
             everybody = set(stage.numbers("device").values())
 

@@ -27,11 +27,11 @@ def test_the_cloud_is_killed_in_warm_up(tmp_path: Path) -> None:
         async with scene(tmp_path, devices_per_process=4, running=False) as stage:
             gateway = stage.cluster.gateway_names[0]
             await stage.until_seen(0.0, gateway, "sent", message="Train")
-            assert not stage.since(0.0, "cloud", "life", what="warmup_ended")
+            assert not stage.since(0.0, "cloud", "lifecycle", what="warmup_ended")
             killed = await stage.kill("cloud")
             noticed = await stage.until_seen(killed, gateway, "PeerLost", peer=CLOUD)
             await stage.node("cloud").start()
-            await stage.until_seen(killed, "cloud", "life", what="warmup_ended")
+            await stage.until_seen(killed, "cloud", "lifecycle", what="warmup_ended")
             back = await stage.until_seen(killed, "cloud", "upload", reason="mixed")
             await stage.until("some more", lambda: len(stage.since(killed, "cloud", "upload")) > 2)
             await stage.drain()
@@ -126,7 +126,7 @@ def test_a_gateway_comes_back_without_its_disk(tmp_path: Path) -> None:
             old = tmp_path / "old disk"
             stage.node(gateway).state.rename(old)
             await stage.node(gateway).start()
-            noticed = await stage.until_seen(killed, "cloud", "life", what="gateway_lost")
+            noticed = await stage.until_seen(killed, "cloud", "lifecycle", what="gateway_lost")
             back = await stage.aggregated(noticed, gateway=gateway)
             everybody = set(stage.numbers("device").values())
 
@@ -181,8 +181,8 @@ def test_a_link_of_160_kbit(tmp_path: Path) -> None:
             await stage.drain()
         found = stage.audit()
         assert_nothing_lost(found)
-        assert not stage.since(last, "gateway-1", "life", what="device_given_up")
-        assert not stage.since(last, "gateway-2", "life", what="device_given_up")
+        assert not stage.since(last, "gateway-1", "lifecycle", what="device_given_up")
+        assert not stage.since(last, "gateway-2", "lifecycle", what="device_given_up")
         assert len(others) > 4  # nobody waits for it
         write_row(
             "link_160_kbit",

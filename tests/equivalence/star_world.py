@@ -1,4 +1,4 @@
-"""Stars: gateways in the middle, devices around them, known times; and a learner that anybody can follow."""
+"""Star networks with known delays, and a learner whose results are easy to compute by hand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SIZE, ALPHA = 5, 0.6
 
 
 def trained_from(weights: Any, pull: Any) -> Any:
-    """A device's local training: half-way towards its own optimum."""
+    """Return the result of a device's local training: half-way towards its own optimum."""
     return 0.5 * weights + 0.5 * pull
 
 
@@ -62,7 +62,7 @@ class Towards:
 
 @dataclass
 class Star:
-    """Times of a star: a device's round in three pieces, and the way between gateway and cloud."""
+    """Delays of a star: download, training and upload of each device, and the backhaul."""
 
     download: Vector
     training: Vector
@@ -92,7 +92,7 @@ class Star:
 
 
 class Records(list[Any]):
-    """A journal that keeps records and leaves out what was sent."""
+    """A journal that keeps all records except those of messages."""
 
     def write(self, record: Any) -> None:
         self.append(record)
@@ -116,7 +116,7 @@ def run_star(
     cloud_rules: dict[str, Any] | None = None,
     gateway_rules: dict[str, Any] | None = None,
 ) -> tuple[Simulator, Records]:
-    """`home`: the one gateway of each device; all of them have all the bandwidth that they want."""
+    """Run a star to its end. `home` is the only gateway of each device; bandwidth is unlimited."""
     devices = len(star.training)
     homes = np.zeros(devices, np.int64) if home is None else np.array(home)
     gateways = int(homes.max()) + 1

@@ -1,7 +1,7 @@
 """Rounds and periods with an averaging cloud are hierarchical FedAvg and FedBuff in periods.
 
-The references are written from the papers (McMahan et al. 2017; Nguyen et al. 2022, with a clock for its buffer), know
-nothing of our code, and work in float64.
+The references are written from the papers (McMahan et al. 2017; Nguyen et al. 2022, with a timer for its buffer), share
+no code with the package, and work in float64.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Late:
 def fedbuff_in_periods(
     start: Vector, round_s: Vector, pulls: Vector, period_s: float, periods: int
 ) -> tuple[Vector, list[int]]:
-    """Ages in the order of use, by gateway, beside the model."""
+    """Return the final model and the ages of updates in the order of use, by gateway."""
     weights, at = start, WAY_S
     out: list[list[Late]] = [[], [], []]
     count, ages = 0, []
@@ -114,7 +114,7 @@ def test_rounds_are_hierarchical_fedavg(rounds: int, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(("period_s", "periods"), [(20.0, 5), (35.0, 2), (200.0, 3)])
-def test_periods_are_fedbuff_with_a_clock(period_s: float, periods: int, seed: int) -> None:
+def test_periods_are_fedbuff_with_a_timer(period_s: float, periods: int, seed: int) -> None:
     star, learner, round_s, start = world(seed)
     config = {"epochs": periods, "period": period_s}
     simulator, records = run_star(
@@ -124,13 +124,13 @@ def test_periods_are_fedbuff_with_a_clock(period_s: float, periods: int, seed: i
     np.testing.assert_allclose(simulator.world.cloud.state.weights, weights, rtol=0, atol=1e-6)
     jobs = [record for record in records if type(record) is JobRecord and record.reason == "aggregated"]
     assert sorted(job.staleness for job in jobs) == sorted(ages)
-    # Some are late where a period is short, nobody is where it is long.
+    # Updates are late in short periods and never in long ones.
     assert (max(ages) > 0) == (period_s < 100)
 
 
 def test_the_references_by_hand() -> None:
-    """One number, all from 0 towards 8: one round of everybody is half-way there, whatever the samples, two are three
-    quarters. Periods in which everybody returns are rounds."""
+    """One weight, trained from 0 towards 8: a round of all devices goes half-way, for any samples, and two
+    go three quarters. Periods in which every device returns are rounds."""
     pulls, start = np.full((7, 1), 8.0), np.zeros(1)
     found, times = hierarchical_fedavg(start, np.full(7, 10.0), pulls, 2)
     np.testing.assert_allclose(found, 8 * (1 - 0.25**EPOCHS))

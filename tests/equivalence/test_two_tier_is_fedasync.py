@@ -1,7 +1,7 @@
 """Two-tier (relaying gateways) on a star is FedAsync (Xie, Koyejo, Gupta: "Asynchronous Federated Optimization", 2019).
 
-The reference is written from that paper, knows nothing of our code, and works in float64: a heap of arrival times;
-the server mixes w <- (1 - a) w + a w_i with a = alpha (staleness + 1)^-0.5 and sends the device off again at once.
+The reference is written from that paper, shares no code with the package and works in float64. It has a heap of arrival
+times; the server mixes w <- (1 - a) w + a w_i with a = alpha (staleness + 1)^-0.5 and restarts the device at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from async_hfl.nodes.gateway.aggregation.relay import Relay
 class Reference:
     weights: Vector
     devices: list[int]
-    """Who was mixed, in order."""
+    """Devices whose updates were mixed, in order."""
     staleness: list[int]
     times: list[float]
 
@@ -65,21 +65,21 @@ def test_two_tier_is_fedasync_on_a_star_with_the_same_delays(devices: int, seed:
     rounds = star.download + star.training + star.upload
     start = learner.initial_weights(seed).astype(np.float64)
     expected = fedasync(start, rounds, way_s, learner.pulls, updates=200)
-    # While an answer is on its way back nobody else's update arrives, else the gateway would pass that answer's model
-    # to both; the reference has no gateway.
+    # No other update arrives while an answer is in transit, else the gateway would give that answer's model to both
+    # devices; the reference has no gateway.
     assert way_s == 0 or min(later - earlier for earlier, later in pairwise(expected.times)) > 2 * way_s
 
     uploads = [record for record in records if type(record) is UploadRecord and record.reason == "mixed"]
     assert [record.staleness for record in uploads] == expected.staleness
-    # Our first model takes its way from cloud to gateway as the reference's does.
+    # The first model takes the way from cloud to gateway in both.
     np.testing.assert_allclose([record.at for record in uploads], expected.times, rtol=1e-12, atol=1e-9)
     jobs = [record for record in records if type(record) is JobRecord and record.reason == "aggregated"]
-    # The very last answers are overtaken by the end of the run.
+    # The last answers may arrive after the end of the run.
     assert len(jobs) >= 199
     assert [job.device for job in jobs] == expected.devices[: len(jobs)]
     assert [job.staleness for job in jobs] == expected.staleness[: len(jobs)]
     np.testing.assert_allclose(simulator.world.cloud.state.weights, expected.weights, rtol=0, atol=1e-6)
-    # All devices were always in flight: with several, an update is overtaken by the others' in between.
+    # All devices are always in flight: with several of them, updates become stale.
     assert max(expected.staleness) > (1 if devices > 1 else 0)
 
 

@@ -1,6 +1,6 @@
-"""Small local trainings that both sides run: ours in JAX and an independent one in PyTorch. Needs numpy alone.
+"""Small local trainings for two implementations: the engine in JAX and an independent one in PyTorch. Needs numpy only.
 
-Every number is drawn here from uniform doubles, the part of numpy's generators least likely ever to change.
+All numbers are drawn from uniform doubles, the part of numpy's generators that is least likely to change.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Case:
     samples: int
     input_shape: tuple[int, ...]
     outputs: int
-    """Classes, or values of a regression."""
+    """Number of classes, or of values in a regression."""
     regression: bool = False
     symbols: int = 0
-    """The inputs are numbers of so many symbols; 0: they are floats."""
+    """Number of symbols if the inputs are symbols; 0: the inputs are floats."""
     epochs: int = 2
     batch_size: int = 4
     learning_rate: float = 0.05
@@ -48,7 +48,7 @@ class Case:
 CASES = (
     Case("mlp", 11, (561,), 6, epochs=3),
     Case("cnn", 10, (28, 28, 1), 10),
-    # A ResNet's gradient is far steeper at such weights than after an epoch of training.
+    # At random weights the gradient of a ResNet is much larger than after an epoch of training.
     Case("resnet18-batch", 5, (32, 32, 3), 10, epochs=1, batch_size=3, learning_rate=0.002),
     Case("resnet18-group", 3, (32, 32, 3), 10, epochs=1, batch_size=2, learning_rate=0.002),
     Case("character-lstm", 10, (80,), 80, symbols=80),
@@ -58,24 +58,24 @@ CASES = (
 
 
 def uniform(case: Case, seed: int, what: str, shape: tuple[int, ...]) -> Floats:
-    """In [-1, 1), by name: the order in which things are drawn does not matter."""
+    """Draw numbers in [-1, 1) from a stream with this name, so that the order of drawing does not matter."""
     return 2 * np.random.default_rng([seed, crc32(f"{case.name}/{what}".encode())]).random(shape) - 1
 
 
 def data(case: Case, seed: int) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
-    """Inputs and targets."""
+    """Return inputs and targets."""
     shape = (case.samples, *case.input_shape)
     inputs: npt.NDArray[np.generic] = uniform(case, seed, "inputs", shape)
     if case.symbols:
         inputs = ((inputs + 1) / 2 * case.symbols).astype(np.uint8)  # type: ignore[operator]
     if case.name == "cnn":
-        inputs[:, 14:] = -0.4  # a flat background: all four places of a pooling window are equal there
+        inputs[:, 14:] = -0.4  # a uniform background, where all four values of a pooling window are equal
     targets = uniform(case, seed, "targets", (case.samples, case.outputs) if case.regression else (case.samples,))
     return inputs, targets if case.regression else ((targets + 1) / 2 * case.outputs).astype(np.int32)
 
 
 def start(case: Case, seed: int, name: str, shape: tuple[int, ...]) -> Floats:
-    """First values of an array of our layout."""
+    """Return the initial values of an array of the engine's layout."""
     drawn = uniform(case, seed, f"start/{name}", shape)
     if name.endswith((".scale", ".variance")):
         return 1 + 0.2 * drawn
@@ -85,7 +85,9 @@ def start(case: Case, seed: int, name: str, shape: tuple[int, ...]) -> Floats:
 
 
 def orders(case: Case, seed: int) -> npt.NDArray[np.int32]:
-    """(passes, steps, batch size): an order of its own for each epoch, then the stored one; padded with row 0."""
+    """Return the sample order as (passes, steps, batch size): a random order for each epoch, then the stored order.
+
+    Incomplete batches are padded with row 0."""
     passes = np.zeros((case.epochs + 1, case.steps * case.batch_size), dtype=np.int32)
     for epoch in range(case.epochs):
         passes[epoch, : case.samples] = np.argsort(uniform(case, seed, f"order/{epoch}", (case.samples,)))
@@ -95,17 +97,17 @@ def orders(case: Case, seed: int) -> npt.NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What either side computes, by the names of our layout."""
+    """The results of one implementation, by the names of the engine's layout."""
 
     displacement: Mapping[str, Floats]
-    """Final less first values."""
+    """Final minus initial values."""
     gradient: Mapping[str, Floats]
     sums: Floats
-    """Of loss and squared loss over the last epoch."""
+    """Sums of loss and squared loss over the last epoch."""
 
 
 def digest(case: Case, seed: int, what: str, array: Floats) -> Floats:
-    """A few numbers that no other array is likely to give: its norm, products with unit vectors, some entries."""
+    """Return a few numbers that identify an array: its norm, products with unit vectors, some entries."""
     flat = array.reshape(-1)
     vectors = uniform(case, seed, f"projection/{what}", (PROJECTIONS, flat.size))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -114,7 +116,7 @@ def digest(case: Case, seed: int, what: str, array: Floats) -> Floats:
 
 
 def digests(case: Case, seed: int, outcome: Outcome) -> dict[str, Floats]:
-    """Ready to be kept or compared; sorted by name."""
+    """Return the digests of all arrays, sorted by name."""
     found = {"sums": outcome.sums}
     for kind, arrays in (("displacement", outcome.displacement), ("gradient", outcome.gradient)):
         for name, array in arrays.items():

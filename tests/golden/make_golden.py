@@ -1,4 +1,4 @@
-"""Records what PyTorch computes: `python tests/golden/make_golden.py`, anywhere torch and numpy are installed."""
+"""Records the results of PyTorch: `python tests/golden/make_golden.py`, anywhere torch and numpy are installed."""
 
 from __future__ import annotations
 

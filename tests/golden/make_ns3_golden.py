@@ -1,7 +1,7 @@
-"""Asks ns-3 3.44 for the golden values of the network: `python tests/golden/make_ns3_golden.py [PYTHON_WITH_NS3]`.
+"""Records the golden values of the network from ns-3 3.44: `python tests/golden/make_ns3_golden.py [PYTHON_WITH_NS3]`.
 
 Writes ns3_path_loss_branches.csv (every branch of the propagation model), ns3_frame_success.csv (error rates) and
-ns3_wifi.csv (transfer times; half an hour). The values are ns-3's alone; only the questions are made here.
+ns3_wifi.csv (transfer times; takes half an hour). All values come from ns-3; this script only chooses the cases.
 (ns3_path_loss.csv was recorded earlier, in the same way.)
 """
 
@@ -27,7 +27,7 @@ FREQUENCIES = (100, 150, 199, 200, 450, 900, 925, 1500, 1501, 1800, 2000, 2001, 
 
 
 def outdoor_cases(random: np.random.Generator) -> list[dict[str, Any]]:
-    """Random settings, six pairs each, with thresholds hit exactly now and then."""
+    """Return random settings with six pairs each, some of them exactly at a threshold."""
     cases = []
     for number in range(90):
         roof = float(random.choice([20.0, 20.0, 6.0, 35.5]))
@@ -59,7 +59,7 @@ def outdoor_cases(random: np.random.Generator) -> list[dict[str, Any]]:
 
 
 def indoor_cases(random: np.random.Generator) -> list[dict[str, Any]]:
-    """Two buildings some way apart; pairs within one, between both, and with the street."""
+    """Return cases of two buildings at some distance: pairs within one, between both, and with the street."""
     cases = []
     for number in range(24):
         far = float(random.choice([100.0, 400.0, 900.0, 1500.0]))

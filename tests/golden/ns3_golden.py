@@ -1,4 +1,4 @@
-"""Where the values recorded from ns-3 are, and their columns."""
+"""Files of the values recorded from ns-3, and their columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same local training by the engine's own function, in double precision."""
+"""The same local training by the engine's function, in double precision."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ FORMS: dict[str, dict[str, Callable[[], Model]]] = {
     "character-lstm-2": {"": lambda: character_lstm(layers=2)},
     "series-lstm": {"": series_lstm, "hoisted": lambda: series_lstm(hoisted=True, unroll=4)},
 }
-"""By case: the models, each in every form it can be written in."""
+"""The models of each case, in every form that the engine has of them."""
 
 
 def train(case: Case, seed: int, form: str = "", piece: int | None = None) -> Outcome:
-    """In one go as on a processor, or cut into pieces of so many steps as on an accelerator."""
+    """Train in one call as on a CPU, or in chunks of `piece` steps as on an accelerator."""
     model = FORMS[case.name][form]()
     layout = model.layout
     first = {name: start(case, seed, name, shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
@@ -44,7 +44,7 @@ def train(case: Case, seed: int, form: str = "", piece: int | None = None) -> Ou
     flat = np.concatenate([values.reshape(-1) for values in first.values()])
     with jax.enable_x64(True):
         resident, coefficients = Resident(inputs, targets, None, None, None), np.array(case.coefficients)
-        # In double precision JAX counts in 64 bits too.
+        # In double precision JAX uses 64-bit integers, too.
         rows, samples = orders(case, seed).astype(np.int64), np.int64(case.samples)
         if piece is None:
             trained: Sequence[Any] = jax.jit(job)(resident, coefficients, flat, rows, samples)

@@ -1,7 +1,7 @@
 """Every model's local training, in double precision, against an independent one in PyTorch.
 
-`local_training.npz` holds what PyTorch gave (`make_golden.py`); where torch is installed, `make test-long` compares
-with it anew, on other numbers and array by array.
+`local_training.npz` holds the results of PyTorch (`make_golden.py`). If torch is installed, `make test-long` compares
+with PyTorch directly, too, on other numbers and array by array.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from golden_cases import CASES, FILE, Case, Outcome, digests
 
 TOLERANCE = 1e-9
-"""Of an array's norm."""
+"""Relative to an array's norm."""
 BY_NAME = {case.name: case for case in CASES}
 
 
@@ -24,7 +24,7 @@ def test_as_recorded_from_pytorch(name: str, form: str) -> None:
     check_as_recorded(BY_NAME[name], our_training.train(BY_NAME[name], 1, form))
 
 
-# Of steps: less than a job has, and more. A ResNet takes long to compile.
+# Steps in a chunk: fewer than a job has, and more. A ResNet takes long to compile.
 PIECES = [
     pytest.param(case.name, piece, marks=[pytest.mark.long] if "resnet" in case.name else [])
     for case in CASES
@@ -45,7 +45,7 @@ def check_as_recorded(case: Case, outcome: Outcome) -> None:
     assert list(found) == list(kept)
     for part, values in found.items():
         norm = np.abs(kept[part][0])
-        assert norm > 0, f"{part} never moved: nothing would be compared"
+        assert norm > 0, f"{part} did not change: nothing would be compared"
         np.testing.assert_allclose(values, kept[part], rtol=0, atol=TOLERANCE * norm, err_msg=part)
 
 
@@ -67,7 +67,7 @@ def test_as_pytorch_trains_now(case: Case, seed: int) -> None:
             np.testing.assert_allclose(mine[name].reshape(-1), values.reshape(-1), rtol=0, atol=atol, err_msg=name)
 
 
-def test_the_record_is_small_and_plain() -> None:
+def test_the_recorded_file_is_small_and_needs_no_pickle() -> None:
     assert FILE.stat().st_size < 200_000
     with np.load(FILE, allow_pickle=False) as file:
         assert {name.partition("/")[0] for name in file.files} == set(BY_NAME)

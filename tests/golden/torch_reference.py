@@ -1,6 +1,6 @@
-"""Local training written anew in PyTorch, in double precision: its modules, its gradients, its optimiser.
+"""An independent local training in PyTorch, in double precision, with PyTorch's modules, gradients and optimiser.
 
-Knows our layout only to carry weights over: which of our arrays is which parameter, and how its axes are ordered.
+It knows the engine's layout only to copy weights: which array is which parameter, and the order of the axes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 _AXES = {2: (1, 0), 4: (2, 3, 1, 0)}
-"""Ours from PyTorch's: matrices are (inputs, outputs), filters (height, width, inputs, outputs)."""
+"""Axes of the engine's arrays from PyTorch's: matrices are (inputs, outputs), filters (height, width, inputs,
+outputs)."""
 
 
 class Perceptron(nn.Module):
@@ -131,8 +132,8 @@ def _ours(name: str, theirs: Any) -> Floats:
     return np.ascontiguousarray(array.transpose(_AXES[array.ndim])) if array.ndim in _AXES else array
 
 
-def _carry_over(case: Case, seed: int, name: str, tensor: Any) -> None:
-    """Write our first values of this array into their tensor."""
+def _copy_start(case: Case, seed: int, name: str, tensor: Any) -> None:
+    """Write the initial values of an array into its tensor."""
     swapped = tensor.ndim in _AXES and not name.startswith("embedding")
     axes = _AXES[tensor.ndim] if swapped else tuple(range(tensor.ndim))
     values = start(case, seed, name, tuple(tensor.shape[axis] for axis in axes))
@@ -144,7 +145,7 @@ def train(case: Case, seed: int) -> Outcome:
     module = MODULES[case.name]().double()
     state = {our_name(name): tensor for name, tensor in module.state_dict().items() if "num_batches" not in name}
     for name, tensor in state.items():
-        _carry_over(case, seed, name, tensor)
+        _copy_start(case, seed, name, tensor)
     first = {name: _ours(name, tensor) for name, tensor in state.items()}
     parameters = dict(module.named_parameters())
     received = {name: parameter.detach().clone() for name, parameter in parameters.items()}

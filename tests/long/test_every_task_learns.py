@@ -1,4 +1,4 @@
-"""Every task on its real data in a short federated run: the curve rises."""
+"""A short federated run of every task on its real data improves the metric."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORT = {
     "har": ["cloud.epochs=20"],
     "mnist": ["cloud.epochs=12", "task.devices=60", "task.samples_per_device=600"],
     "fashion-mnist": ["cloud.epochs=12", "task.devices=60", "task.samples_per_device=600"],
-    # The proximal term of these two tasks holds a model so near its start that a short run would show nothing.
+    # The proximal term of these two tasks keeps the model so close to its start that a short run would show nothing.
     "shakespeare": [
         *("cloud.epochs=5", "task.devices=60", "device.epochs=1", "device.batch_size=10"),
         *("device.learning_rate=0.1", "device.proximal_weight=0.0"),
@@ -33,16 +33,16 @@ SHORT = {
     ],
 }
 MOST_FREQUENT = 0.187
-"""Of Shakespeare's characters: what one gets who always says the same. The first epoch is beyond it already."""
+"""Accuracy on Shakespeare of always predicting the most frequent character. The first epoch is already above it."""
 
 
 @pytest.mark.parametrize("task", SHORT)
-def test_the_curve_rises(task: str, tmp_path: Path) -> None:
+def test_a_short_run_improves_the_metric(task: str, tmp_path: Path) -> None:
     run = async_hfl.run(task=task, method="async-hfl-plus", seed=1, overrides=SHORT[task], out=tmp_path / "run")
     metrics = [row["metric"] for row in run.epochs]
     first, last = metrics[0], sum(metrics[-3:]) / 3
     if task == "hpwren":
-        assert last < 0.9 * first, "an error falls"
+        assert last < 0.9 * first, "an error must fall"
     elif task == "cifar10":
         losses = [row["loss"] for row in run.epochs]
         assert metrics[-1] > max(first + 0.03, 0.15), "guessing gives 0.1"

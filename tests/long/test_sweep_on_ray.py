@@ -1,4 +1,4 @@
-"""The same on a local Ray: killed and started again, and with runs that travel because no folder is shared."""
+"""Sweeps on a local Ray cluster: killed and restarted, and with runs that are copied because no folder is shared."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ gateway.epochs = 5
 cloud.epochs = 12
 simulation.checkpoint_epochs = 1
 """
-TRAVELS = """
+COPIED_RUNS = """
 import sys
 from pathlib import Path
-from async_hfl.experiments.folder import SweepFolder
-from async_hfl.experiments.on_ray import RayCrew
-from async_hfl.experiments.plan import read_plan
-from async_hfl.experiments.sweep import sweep
+from async_hfl.experiments.sweeps.folder import SweepFolder
+from async_hfl.experiments.sweeps.ray_workers import RayPool
+from async_hfl.experiments.plans.plan import read_plan
+from async_hfl.experiments.sweeps.sweep import sweep
 
 class Quiet:
     def began(self, *_): pass
@@ -41,7 +41,7 @@ class Quiet:
     def note(self, *_): pass
 
 plan, out, limit = read_plan(Path("plan.toml")), Path("travel"), float(sys.argv[1])
-done = sweep(plan.runs, SweepFolder(out), RayCrew(out, share_folder=False), Quiet(), limit_s=limit)
+done = sweep(plan.runs, SweepFolder(out), RayPool(out, share_folder=False), Quiet(), limit_s=limit)
 print(done.complete, done.stopped, done.left)
 """
 
@@ -68,7 +68,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where / "processes"
 
 
-def test_killed_and_started_again(whole: Path, tmp_path: Path) -> None:
+def test_a_sweep_that_is_killed_and_restarted(whole: Path, tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(PLAN)
     folder = tmp_path / "ray"
     child = subprocess.Popen(
@@ -79,7 +79,7 @@ def test_killed_and_started_again(whole: Path, tmp_path: Path) -> None:
     )
     guard = time.monotonic() + HANG_GUARD_S
     while child.poll() is None and not list(folder.glob("runs/*/summary.json")):
-        assert time.monotonic() < guard, "the sweep does not get on"
+        assert time.monotonic() < guard, "the sweep makes no progress"
         time.sleep(0.01)
     child.kill()
     child.wait()
@@ -92,12 +92,12 @@ def test_killed_and_started_again(whole: Path, tmp_path: Path) -> None:
     assert (folder / "table-1.csv").read_bytes() == (whole / "table-1.csv").read_bytes()
 
 
-def test_runs_travel_where_no_folder_is_shared(whole: Path, tmp_path: Path) -> None:
+def test_runs_are_copied_if_no_folder_is_shared(whole: Path, tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(PLAN)
     script = tmp_path / "travels.py"
-    script.write_text(TRAVELS)
+    script.write_text(COPIED_RUNS)
     for limit in ("1", "500"):
-        # At first a second only: runs come back paused, and are sent out again.
+        # First for one second only: runs come back paused and are sent out again.
         done = subprocess.run(
             [sys.executable, str(script), limit],
             cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""Small random worlds for whole runs, and a journal that is a list."""
+"""Small random worlds for whole runs, and a journal in memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FAMILIES = {"mix": MixOnArrival, "periods": Periods, "rounds": Rounds}
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that a run depends on."""
+    """All parameters of a run."""
 
     seed: int
     devices: int
@@ -58,13 +58,13 @@ class Plan:
     drag: float
     in_flight: str
     impatient: bool
-    """Every device is given up before it can have answered (with one gateway: nobody else may trigger it then)."""
+    """Every device is given up before it can answer. With one gateway only, since another one could select it then."""
     max_staleness: int | None
     batching: bool = True
     family: str = "mix"
-    """What gateways do with updates where they do not relay them."""
+    """How gateways aggregate updates, unless they relay them."""
     averages: bool = False
-    """The cloud averages when all have reported."""
+    """The cloud averages the uploads when all gateways have reported."""
     compression: str = "none"
     min_participation: float = 0.0
 
@@ -91,7 +91,7 @@ def plans(draw: st.DrawFn) -> Plan:
         delivery=draw(st.sampled_from(["reply", "reply", "broadcast"])),
         drag=draw(st.sampled_from([0.0, 0.5, 1.0])),
         in_flight=draw(st.sampled_from(["carry", "carry", "discard"])),
-        # Whoever is given up comes too late for its round: nothing would ever be aggregated.
+        # In rounds, an update of a device that was given up is too late: nothing would ever be aggregated.
         impatient=gateways == 1 and family != "rounds" and draw(st.booleans()),
         max_staleness=draw(st.sampled_from([None, None, 2])),
         family=family,
@@ -103,17 +103,17 @@ def plans(draw: st.DrawFn) -> Plan:
 
 @dataclass
 class Memory:
-    """Implements simulation.simulator.Journal."""
+    """A `Journal` that keeps all records in memory."""
 
     records: list[Record] = field(default_factory=list)
     totals: list[tuple[int, int]] = field(default_factory=list)
-    """(epoch, bytes sent until then)."""
+    """(epoch, bytes sent so far)."""
 
     def write(self, record: Record) -> None:
         self.records.append(record)
 
     def write_sent(self, at: float, sender: object, receiver: object, message: str, about: object, *more: Any) -> None:
-        """Addresses and ids by their names, "g0" or "d3": easier to read in a failing test."""
+        """Keep addresses and ids by their names, "g0" or "d3", which are easier to read in a failing test."""
         record = SentRecord(at, str(sender), str(receiver), message, str(about), *more)  # type: ignore[arg-type]
         self.records.append(record)
 
@@ -132,7 +132,7 @@ def world_of(plan: Plan) -> World:
     network = network_of(plan)
     learner = StubLearner(plan.devices, SIZE, gradient=plan.gradient == "last")
     selection: SelectionPolicy = UtilityKnapsack() if plan.utility else RandomSelection()
-    # Redrawing moves devices all the time, which is what rights and releases are for.
+    # Redrawing the association moves devices all the time, which exercises leases and their release.
     association: AssociationPolicy = BalancedUtility() if plan.solve_assignment else RandomAssociation(True)
     bandwidth = plan.bandwidth_share * demand(network.links, learner.model_bytes)
     gateway, cloud = _rules(plan, bandwidth, learner)
@@ -164,7 +164,7 @@ def world_of(plan: Plan) -> World:
 
 
 class Slower:
-    """A delay model whose devices compute so many times longer than they stated on joining."""
+    """A delay model whose devices compute `times` longer than they announced on joining."""
 
     def __init__(self, delays: DelayModel, times: float) -> None:
         self.delays = delays

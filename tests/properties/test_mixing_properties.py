@@ -1,4 +1,4 @@
-"""What mixing promises for any weights, in float32."""
+"""Properties of mixing for any weights, in float32."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEW = settings(max_examples=150)
 
 
 def slack(*given: Vector) -> npt.NDArray[np.float64]:
-    """A few roundings of the largest number that takes part."""
+    """Return a few rounding errors of the largest number involved."""
     return ROUNDING * np.abs(np.array(given, np.float64)).max(axis=0) + 1e-30
 
 
@@ -44,18 +44,18 @@ def test_a_whole_cycle_with_drag_one_stays_in_the_hull(
     discount, model = StalenessDiscount(), start
     for received, sent, staleness in updates:
         model = mix_with_drag(model, received, sent, 0.9 * discount(staleness), 1.0)
-    everybody = np.array([start, *(received for received, _, _ in updates)])
-    room = len(updates) * slack(*everybody)
-    assert (model >= everybody.min(axis=0) - room).all()
-    assert (model <= everybody.max(axis=0) + room).all()
+    models = np.array([start, *(received for received, _, _ in updates)])
+    room = len(updates) * slack(*models)
+    assert (model >= models.min(axis=0) - room).all()
+    assert (model <= models.max(axis=0) + room).all()
 
 
 @given(vectors, vectors, vectors, shares, shares, st.floats(-1000, 1000, width=32))
 @FEW
-def test_coefficients_sum_to_one_whatever_the_drag(
+def test_coefficients_sum_to_one_for_every_drag(
     current: Vector, received: Vector, sent: Vector, b: float, drag: float, shift: float
 ) -> None:
-    """Everything moved by the same vector moves the result by it."""
+    """Shifting all vectors by the same amount shifts the result by it."""
     moved = [frozen(given + np.float32(shift)) for given in (current, received, sent)]
     mixed = mix_with_drag(current, received, sent, b, drag).astype(np.float64)
     mixed_there = mix_with_drag(*moved, b, drag).astype(np.float64)
@@ -75,8 +75,8 @@ def test_a_device_that_returns_its_model_unchanged_pulls_by_drag_times_weight(
 
 @given(vectors, vectors, shares)
 @FEW
-def test_nothing_overtaken_the_drag_does_not_matter(current: Vector, received: Vector, b: float) -> None:
-    """w_sent is the model as it is: every drag gives the paper's rule."""
+def test_without_staleness_the_drag_has_no_effect(current: Vector, received: Vector, b: float) -> None:
+    """If w_sent is the current model, every drag gives the paper's rule."""
     paper = mix(current, received, b)
     for drag in (0.0, 0.5, 1.0):
         mixed = mix_with_drag(current, received, current, b, drag)

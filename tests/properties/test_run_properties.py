@@ -1,4 +1,4 @@
-"""Promises of a whole run, for any small network, policy and setting."""
+"""Properties of whole runs, for any small network, policy and setting."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(plan: Plan) -> tuple[Simulator, Memory]:
 
 
 def restored(simulator: Simulator, plan: Plan) -> tuple[Simulator, Memory]:
-    """Another one, from a checkpoint of the first."""
+    """Return another simulator, restored from a checkpoint of the first."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "checkpoint"
         checkpoint.save(path, simulator.snapshot())
@@ -62,7 +62,7 @@ def restored(simulator: Simulator, plan: Plan) -> tuple[Simulator, Memory]:
 @FEW
 def test_a_run_ends_and_every_job_ends_exactly_once(plan: Plan) -> None:
     simulator, journal = run(plan)
-    # It went to H evaluations, and says when.
+    # It made H evaluations and recorded their epochs.
     assert simulator.finished_at is not None
     assert [e.epoch for e in journal.of(EpochRecord)] == [
         (3 if plan.relay else 1) * (n + 1) for n in range(plan.epochs)
@@ -74,7 +74,7 @@ def test_a_run_ends_and_every_job_ends_exactly_once(plan: Plan) -> None:
     assert Counter(ended) == Counter(sent)
     assert set(Counter(ended).values()) <= {1}
     assert not any(gateway.state.in_flight_jobs for gateway in simulator.world.gateways)
-    # What was mixed at a gateway is in exactly one of its uploads, and the cloud counts what it mixed.
+    # Every update aggregated at a gateway is in exactly one of its uploads, and the cloud counts those it mixed.
     if not plan.relay:
         uploaded: Counter[int] = Counter()
         for record in {u.upload: u for u in journal.of(UploadRecord)}.values():
@@ -88,8 +88,9 @@ def test_a_run_ends_and_every_job_ends_exactly_once(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("times", [4, 12])
-def test_devices_slower_than_they_said_finish_their_jobs_all_the_same(times: int) -> None:
-    """Twelve times is beyond the patience of five: given up, probed, alive, and not to be begun again for ever."""
+def test_devices_that_are_slower_than_announced_finish_their_jobs(times: int) -> None:
+    """Twelve times is beyond the timeout of five: devices are given up, probed and found alive, and must not be started
+    over and over again."""
     world = world_of(SLOW)
     simulator, events = Simulator(replace(world, delays=Slower(world.delays, times)), Memory()), count()
     simulator.start()
@@ -105,10 +106,10 @@ def test_devices_slower_than_they_said_finish_their_jobs_all_the_same(times: int
 @example(SEMI)
 @FEW
 def test_load_stays_within_the_bandwidth(plan: Plan) -> None:
-    """Rebuilt from the journal alone: what was sent when, when it came back or was given up, what warm-up was.
+    """The load is computed from the journal alone: sends, arrivals, jobs given up, and the warm-up.
 
-    A job loads its gateway with M / tau; tau is at most what the round really took, so the load below is no more than
-    the gateway's own account.
+    A job loads its gateway with M / tau; tau is at most the real duration of the round, so the load below is at most
+    the load that the gateway itself accounts for.
     """
     simulator, journal = run(plan)
     bandwidth, size = simulator.world.gateways[0].config.bandwidth, simulator.world.model_bytes
@@ -125,7 +126,7 @@ def test_load_stays_within_the_bandwidth(plan: Plan) -> None:
     changes: dict[str, list[tuple[float, int, str, float, bool]]] = defaultdict(list)
     for train in sent:
         if train.message != "Train" or train.about in warmup or train.about not in arrival:
-            continue  # without an arrival nothing tells its latency; leaving it out only lowers the load
+            continue  # without an arrival its latency is unknown; leaving it out only lowers the load
         end = min(
             [
                 arrival[train.about],
@@ -153,7 +154,7 @@ def test_load_stays_within_the_bandwidth(plan: Plan) -> None:
 @example(HARD)
 @example(IMPATIENT)
 @FEW
-def test_the_gateways_own_account_of_its_load_is_right_after_every_event(plan: Plan) -> None:
+def test_a_gateways_load_is_right_after_every_event(plan: Plan) -> None:
     simulator, journal = simulator_of(plan)
     lone: set[tuple[int, int, float]] = set()
     read = 0
@@ -187,7 +188,7 @@ def test_the_gateways_own_account_of_its_load_is_right_after_every_event(plan: P
 
 @given(plans())
 @FEW
-def test_association_keeps_to_feasible_links(plan: Plan) -> None:
+def test_associations_use_feasible_links_only(plan: Plan) -> None:
     simulator, journal = run(plan)
     pairs = feasible_pairs(plan)
     gateway_of: dict[int, int] = {}
@@ -206,7 +207,7 @@ def test_association_keeps_to_feasible_links(plan: Plan) -> None:
 
 @given(plans())
 @FEW
-def test_every_byte_is_in_the_ledger(plan: Plan) -> None:
+def test_every_byte_is_counted(plan: Plan) -> None:
     simulator, journal = run(plan)
     sent = journal.of(SentRecord)
     assert simulator.byte_counts.total == sum(r.model + r.gradient + r.basis + r.control for r in sent)
@@ -222,7 +223,7 @@ def test_every_byte_is_in_the_ledger(plan: Plan) -> None:
         assert table["gateway-cloud"]["down"][kind] == backhaul_down
         assert table["device-gateway"]["up"][kind] == link_up
         assert table["device-gateway"]["down"][kind] == link_down
-    # No model travels in a message that has none: each is a whole one.
+    # Every message carries a whole model or none.
     assert {r.model for r in sent} <= {0, simulator.world.model_bytes}
     assert [total for _, total in journal.totals] == sorted(total for _, total in journal.totals)
 
@@ -239,7 +240,7 @@ def test_the_same_seed_is_the_same_run_and_batching_changes_nothing(plan: Plan) 
     alone, one_by_one = run(replace(plan, batching=False))
     assert one_by_one.records == journal.records
     assert final_weights(alone) == final_weights(simulator)
-    # One by one, nothing is trained that was not wanted; in batches, each job once at most.
+    # One by one, only jobs whose results are used are trained; in batches, each job at most once.
     assert alone.pool.counts.wasted == 0
     assert simulator.pool.counts.used == alone.pool.counts.used == alone.pool.counts.trained
     assert simulator.pool.counts.calls <= alone.pool.counts.calls
@@ -256,7 +257,7 @@ def test_another_seed_is_another_run() -> None:
 @example(IMPATIENT, 0.3)
 @example(RELAYED, 0.99)
 @FEW
-def test_broken_off_and_restored_it_is_the_same_run(plan: Plan, share: float) -> None:
+def test_a_restored_run_is_the_same_run(plan: Plan, share: float) -> None:
     whole, journal = run(plan)
     cut = int(share * len(journal.records))
 
@@ -270,13 +271,13 @@ def test_broken_off_and_restored_it_is_the_same_run(plan: Plan, share: float) ->
     assert final_weights(second) == final_weights(whole)
     assert (second.updates, second.byte_counts.total) == (whole.updates, whole.byte_counts.total)
     assert second.byte_counts.summary() == whole.byte_counts.summary()
-    # The simulator that was snapshotted is not disturbed by it.
+    # The snapshot does not disturb the simulator that it was taken from.
     first.run()
     assert before.records == journal.records
 
 
 @pytest.mark.parametrize("plan", [HARD, RELAYED])
-def test_broken_off_before_an_evaluation_is_answered_it_is_the_same_run(plan: Plan) -> None:
+def test_a_run_restored_during_an_evaluation_is_the_same_run(plan: Plan) -> None:
     _, journal = run(plan)
     first, before = simulator_of(plan)
     first.start()
@@ -300,8 +301,8 @@ def test_events_of_the_same_time_keep_their_order_over_a_checkpoint() -> None:
     assert [queue.pop()[2] for _ in range(len(queue))] == [1, 3, 0, 2]
 
 
-def test_a_run_restored_after_the_cloud_has_finished_still_knows_when() -> None:
-    """The checkpoint of the last epoch is taken when the cloud has stopped and the gateways have not."""
+def test_a_run_restored_after_the_cloud_has_finished_keeps_its_end_time() -> None:
+    """The checkpoint of the last epoch is saved after the cloud has stopped and before the gateways have."""
     whole, _ = run(RELAYED)
     first, _ = simulator_of(RELAYED)
     first.start()

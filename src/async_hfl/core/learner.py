@@ -1,7 +1,7 @@
-"""What the rest of the system knows of learning: jobs in, results out.
+"""The interface between the system and machine learning: training jobs in, results out.
 
-A job's result depends only on (start weights, the device's data, its seed), so a learner may train jobs late and in
-any grouping. Implementations live in `learning`; shells are handed one.
+A job's result depends only on its start weights, the device's data and the job's seed. A learner may therefore train
+jobs later than they were announced, and in any grouping. Implementations are in `learning`; shells are given one.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from async_hfl.core.weights import Layout, Weights
 @plain
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """One local training: `device.epochs` passes over the device's data from `weights`."""
+    """One local training: `device.epochs` passes over the device's data, starting from `weights`."""
 
     job: JobId
     device: int
     weights: Weights
     seed: int
-    """64 bits; decides the order of mini-batches and nothing else."""
+    """64 bits. Determines the order of the mini-batches and nothing else."""
     generation: int = 0
-    """How many jobs the device was given before: decides which samples it holds, where they change over time."""
+    """Number of jobs given to the device before. Determines its samples if its data changes over time."""
 
 
 @plain
@@ -46,7 +46,7 @@ class TrainingResult:
     squared_loss: float
     """Mean squared loss per sample over the last epoch."""
     gradient: Vector | None = None
-    """Gradient of the regularised local loss at the final weights, where asked for."""
+    """Gradient of the regularised local loss at the final weights, if the method needs it."""
 
 
 @plain
@@ -58,19 +58,19 @@ class Evaluation:
 
 
 class Learner(Protocol):
-    """A task made trainable."""
+    """A task with everything that is needed to train and evaluate its model."""
 
     @property
     def layout(self) -> Layout: ...
 
     @property
     def gradient_size(self) -> int:
-        """Numbers of a gradient: the leading part of a model that is trained, which may be all of it."""
+        """Length of a gradient: the number of trained weights, which come first in the weight vector."""
         ...
 
     @property
     def model_bytes(self) -> int:
-        """M: what one model weighs on a link."""
+        """M: bytes of one model on a link."""
         ...
 
     @property
@@ -81,59 +81,62 @@ class Learner(Protocol):
 
     @property
     def samples(self) -> npt.NDArray[np.int64]:
-        """Training samples of each device."""
+        """Number of training samples of each device."""
         ...
 
     def initial_weights(self, seed: int) -> Weights: ...
 
     def compile(self) -> None:
-        """Get everything ready that is not training, so that a clock started now measures training."""
+        """Prepare everything that is not training, so that a clock started afterwards measures training alone."""
         ...
 
     def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
-        """Results in the order of the jobs; each as if it were trained alone."""
+        """Return the results in the order of the jobs, each as if it had been trained alone."""
         ...
 
     def evaluate(self, weights: Weights) -> Evaluation: ...
 
     def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
-        """On samples of each device's own; None for one that has none to be judged on. Empty: there is no data."""
+        """Evaluate on each device's own samples; None for a device without any. An empty list: there is no data."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PrefetchPolicy:
-    """When jobs may begin before a result of theirs is due. By counts, never by the clock: so runs repeat."""
+    """Conditions for training jobs before one of their results is due.
 
-    jobs: int
-    """At least so many wait, and ..."""
-    share: float
-    """... so large a part of all jobs whose results have not been taken."""
-    calls: int
-    """Most calls under way at a time."""
-    in_turn: bool = False
-    """Calls and evaluations are done one after another, as they were begun."""
+    They count jobs and calls and never look at the clock, so that a run can be repeated.
+    """
+
+    min_jobs: int
+    """At least this many jobs are waiting, and ..."""
+    min_share: float
+    """... they are at least this share of all jobs whose results have not been taken."""
+    max_calls: int
+    """The most calls in progress at a time."""
+    in_order: bool = False
+    """The learner completes calls and evaluations one after another, in the order in which they began."""
 
 
 Results: TypeAlias = Callable[[], list[TrainingResult]]
-"""Waits for results, in the order of the jobs; to be called once."""
+"""Waits for the results and returns them in the order of the jobs; to be called once."""
 
 
 @runtime_checkable
 class AsyncLearner(Protocol):
-    """A learner that trains while its caller does something else."""
+    """A learner that trains and evaluates while its caller does something else."""
 
     @property
-    def ahead(self) -> PrefetchPolicy | None:
-        """None: there is nothing to be gained by that."""
+    def prefetch(self) -> PrefetchPolicy | None:
+        """None: training early gains nothing."""
         ...
 
     def begin(self, jobs: Sequence[TrainingJob]) -> Results:
-        """As `train_many`, but it returns at once."""
+        """Begin `train_many` and return at once."""
         ...
 
     def begin_evaluation(self, weights: Weights) -> Callable[[], Evaluation]:
-        """As `evaluate`, but it returns at once."""
+        """Begin `evaluate` and return at once; the function returned waits for the answer and is called once."""
         ...
 
 
@@ -143,5 +146,5 @@ class Accelerated(Protocol):
 
     @property
     def on_accelerator(self) -> bool:
-        """Vectors stay there, too."""
+        """True if vectors stay on the accelerator, too."""
         ...

@@ -12,6 +12,8 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.identifiers import JobId
+
 UInt64s = npt.NDArray[np.uint64]
 
 _MASK = (1 << 64) - 1
@@ -34,6 +36,11 @@ def scramble(value: int) -> int:
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
     return value ^ (value >> 31)
+
+
+def training_seed(seed: int, job: JobId) -> int:
+    """Return the seed of one training job. `seed` is the seed of the run's stream "training"."""
+    return scramble(seed ^ (job.gateway << 44) ^ (job.incarnation << 32) ^ job.number)
 
 
 def scramble_many(values: UInt64s) -> UInt64s:

@@ -1,8 +1,8 @@
-"""Checkpoints: named parts of plain data with arrays, in one file of checked MessagePack blocks. No pickle.
+"""Checkpoint files: named parts of plain data and arrays, as MessagePack blocks with checksums. No pickle.
 
-Parts are written one by one, so a network of 100,000 devices never stands in memory twice. An array that stands in
-many places (a model that was sent to twenty devices) is stored once and comes back as one. A file is written beside its
-place, synced and renamed, so a kill at any moment leaves the old one or the new one.
+Parts are written one by one, so that a network of 100,000 devices is never in memory twice. An array that is referred
+to in many places (a model that was sent to twenty devices) is stored once and shared again after loading. A file is
+written under a temporary name, synced and renamed, so a kill at any moment leaves the old file or the new one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import numpy as np
 
 from async_hfl.core.errors import RunDirectoryError
 from async_hfl.core.serialization import Plain
+from async_hfl.journal.formats import FORMAT, foreign_format
 
 _ARRAY = 1
-_MAGIC = b"async-hfl checkpoint 2\n"
+_MAGIC = b"async-hfl checkpoint %d\n"
+_HEADER = _MAGIC % FORMAT
 _LENGTH = 8
 _WORTH_SHARING = 4096
-"""Bytes; below, remembering that an array was written costs more than writing it again."""
+"""Bytes of an array. Smaller arrays are cheaper to write again than to look up."""
 _CHECKSUM = 4
 Array = np.ndarray[Any, Any]
 
@@ -31,7 +33,7 @@ Array = np.ndarray[Any, Any]
 def save(path: Path, parts: Iterable[tuple[str, Plain]]) -> None:
     beside = path.with_suffix(".part")
     with beside.open("wb") as file:
-        file.write(_MAGIC)
+        file.write(_HEADER)
         writer = _Writer(file)
         for name, tree in parts:
             writer.part(name, tree)
@@ -47,12 +49,15 @@ def save(path: Path, parts: Iterable[tuple[str, Plain]]) -> None:
 
 
 def load(path: Path) -> dict[str, list[Plain]]:
-    """The trees of each part name, in the order they were saved."""
+    """Return the trees of each part name, in the order they were saved."""
     data = memoryview(path.read_bytes())
-    if bytes(data[: len(_MAGIC)]) != _MAGIC:
-        raise RunDirectoryError(f"{path}: not a checkpoint of this version; delete it to begin the run again")
+    if bytes(data[: len(_HEADER)]) != _HEADER:
+        for former in range(1, FORMAT):
+            if bytes(data[: len(_HEADER)]) == _MAGIC % former:
+                raise RunDirectoryError(f"{foreign_format(path, former)}, or delete it to begin the run again")
+        raise RunDirectoryError(f"{path}: not a checkpoint; delete it to begin the run again")
     try:
-        return _read(data[len(_MAGIC) :])
+        return _read(data[len(_HEADER) :])
     except (msgspec.DecodeError, ValueError, TypeError, IndexError, KeyError) as error:
         raise RunDirectoryError(f"{path}: damaged ({error}); delete it to begin the run again") from error
 
@@ -65,7 +70,7 @@ class _Writer:
         self.arrays = 0
 
     def part(self, name: str, tree: Plain) -> None:
-        # The arrays of a part are written while it is encoded, so they stand before it in the file.
+        # The arrays of a part are written while it is encoded, so they precede it in the file.
         self.block(["part", name, self._encoder.encode(tree)])
 
     def block(self, content: list[Any]) -> None:
@@ -77,7 +82,7 @@ class _Writer:
 
     def close(self) -> None:
         self.block(["end", self.arrays])
-        self._shared.clear()  # the encoder and its hook refer to each other: let go of the arrays now
+        self._shared.clear()  # the encoder and its hook are a cycle: release the arrays now
 
     def _array(self, value: Any) -> Any:
         if not isinstance(value, np.ndarray):
@@ -87,8 +92,8 @@ class _Writer:
             known = (self.arrays, value)
             self.arrays += 1
             if not value.flags.writeable and value.nbytes >= _WORTH_SHARING:
-                self._shared[id(value)] = known  # keeps it alive, so that its id stays its own
-            # A view of the array's own memory: large tables are not copied on their way to the file.
+                self._shared[id(value)] = known  # keeps the array alive, so that its id is not reused
+            # A view of the array's memory: a large table is not copied on its way to the file.
             self.block(["array", str(value.dtype), list(value.shape), value.flags.writeable])
             self._checked(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
         return msgspec.msgpack.Ext(_ARRAY, known[0].to_bytes(4, "little"))

@@ -1,8 +1,8 @@
-"""The event stream of a run: one JSON line a record, `[kind, [fields], [learnt fields]]`.
+"""The events file of a run: one JSON line per record, `[kind, [fields], [learnt fields]]`.
 
-The first line names the columns of every kind, so the file explains itself. Numbers are written in the shortest form
-that reads back as the very same double, so the SHA-256 of the file is a digest of the run to the bit; the order digest
-leaves the learnt fields out. No wall-clock time ever enters.
+The first line, `["columns", {kind: names}, format]`, names the columns of every kind. Numbers are written in the
+shortest form that reads back as the same double, so the SHA-256 of the file is a digest of the run to the bit. The
+order digest leaves out the learnt fields. The file contains no wall-clock time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -21,6 +20,7 @@ import msgspec
 
 from async_hfl.core.errors import RunDirectoryError
 from async_hfl.core.protocol.records import RECORD_TYPES, Record
+from async_hfl.journal.formats import FORMAT, foreign_format
 
 _FLUSH_AT = 256
 _BUFFER = 8192
@@ -41,7 +41,7 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def columns() -> Columns:
-    """kind -> (order columns, learnt columns)."""
+    """Return the columns of every kind: (order columns, learnt columns)."""
     found: Columns = {}
     for cls in RECORD_TYPES:
         names = [f.name for f in dataclasses.fields(cls)]
@@ -65,12 +65,12 @@ def _shapes() -> dict[type, _Shape]:
 
 
 def header_line() -> bytes:
-    """The first line of every events file."""
-    return msgspec.json.encode(["columns", columns()]) + b"\n"
+    """Return the first line of every events file."""
+    return msgspec.json.encode(["columns", columns(), FORMAT]) + b"\n"
 
 
 def record_line(record: Record) -> bytes:
-    """One line of an events file, for who keeps records elsewhere first."""
+    """Return a record as a line of an events file."""
     shape = _shapes()[type(record)]
     learnt = b"" if shape.learnt is None else b"," + msgspec.json.encode(shape.learnt(record))
     return shape.head + msgspec.json.encode(shape.order(record)) + learnt + b"]\n"
@@ -78,12 +78,11 @@ def record_line(record: Record) -> bytes:
 
 class EventsWriter:
     def __init__(self, path: Path) -> None:
-        """Begin a new file, or go on at the end of one that `truncate` cut."""
+        """Begin a new file, or continue one that `truncate` has cut to a checkpoint."""
         self.path = path
         self._encode = msgspec.json.Encoder().encode
         self._lines: list[bytes] = []
         self._order_lines: list[bytes] = []
-        self._room = False
         self._digest = hashlib.sha256()
         self._order_digest = hashlib.sha256()
         self._shapes = _shapes()
@@ -97,52 +96,29 @@ class EventsWriter:
             self._file = path.open("wb", buffering=_BUFFER)
             header = header_line()
             self._lines.append(header)
-            self._order_lines.append(header)
+            self._order_lines.append(_order_part(header, str(path)))
 
     def write(self, record: Record) -> None:
         shape = self._shapes[type(record)]
-        order = self._encode(shape.order(record))
+        line = shape.head + self._encode(shape.order(record))
+        order_line = line + b"]\n"
+        self._order_lines.append(order_line)
         if shape.learnt is None:
-            self.write_row(shape.head, order)
+            self._lines.append(order_line)
         else:
-            line = shape.head + order
             self._lines.append(line + b"," + self._encode(shape.learnt(record)) + b"]\n")
-            self._order_lines.append(line + b"]\n")
-            if len(self._lines) >= _FLUSH_AT and not self._room:
-                self.flush()
-
-    def write_row(self, head: bytes, order: bytes) -> None:
-        line = head + order + b"]\n"
-        self._lines.append(line)
-        self._order_lines.append(line)
-        if len(self._lines) >= _FLUSH_AT and not self._room:
+        if len(self._lines) >= _FLUSH_AT:
             self.flush()
 
     def write_sent(self, *fields: Any) -> None:
-        """A SentRecord from its fields in order, without making the object: this is the hottest line of a run."""
+        """Write a SentRecord from its fields in order, without creating the object: most records are of this kind."""
         line = self._encode(("sent", fields)) + b"\n"
         self._lines.append(line)
         self._order_lines.append(line)
-        if len(self._lines) >= _FLUSH_AT and not self._room:
+        if len(self._lines) >= _FLUSH_AT:
             self.flush()
 
-    def leave_room(self) -> None:
-        """For what belongs here and is not known yet; what follows is held in memory until then."""
-        self.flush()
-        self._room = True
-
-    @contextmanager
-    def in_room(self) -> Iterator[None]:
-        """What is written within goes where room was left. If that fails, what followed is not written either."""
-        assert self._room
-        later, later_order = self._lines, self._order_lines
-        self._room, self._lines, self._order_lines = False, [], []
-        yield
-        self._lines += later
-        self._order_lines += later_order
-
     def flush(self) -> None:
-        assert not self._room, "what follows the room cannot be written yet"
         if self._lines:
             data = b"".join(self._lines)
             self._digest.update(data)
@@ -153,7 +129,7 @@ class EventsWriter:
         self._file.flush()
 
     def sync(self) -> int:
-        """Make durable what was written; returns the length of the file."""
+        """Flush the file to disk and return its length."""
         self.flush()
         os.fsync(self._file.fileno())
         return self._file.tell()
@@ -163,37 +139,36 @@ class EventsWriter:
         return self._digest.hexdigest(), self._order_digest.hexdigest()
 
     def close(self) -> None:
-        """Where the writer was cut off, the file has what came before; never a gap."""
         if not self._file.closed:
-            if self._room:
-                self._room, self._lines, self._order_lines = False, [], []
             self.flush()
             self._file.close()
 
 
 def _order_part(line: bytes, where: str) -> bytes:
-    """The line without its learnt fields, byte for byte as the writer hashed it."""
+    """Return the line without its learnt fields, as it is hashed into the order digest."""
     try:
         parts = msgspec.json.decode(line, type=list[msgspec.Raw])
     except msgspec.DecodeError as error:
-        raise RunDirectoryError(f"{where}: not a journal line ({error}); the file was damaged") from error
+        raise RunDirectoryError(f"{where}: not a journal line ({error}); the file is damaged") from error
     if len(parts) < 3:
         return line
     return b"[" + bytes(parts[0]) + b"," + bytes(parts[1]) + b"]\n"
 
 
 def truncate(path: Path, length: int) -> None:
-    """Forget what was written after a checkpoint."""
+    """Cut a file to the length that it had at a checkpoint."""
     if not path.is_file() or path.stat().st_size < length:
         raise RunDirectoryError(
-            f"{path}: shorter than its checkpoint says, so it was damaged; delete the checkpoint to begin the run again"
+            f"{path}: shorter than its checkpoint says, so it is damaged; delete the checkpoint to begin the run again"
         )
     with path.open("r+b") as file:
         file.truncate(length)
 
 
 def read_events(path: Path, *kinds: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(kind, fields) of every record of these kinds (all, if none is named). A torn last line is left out."""
+    """Yield (kind, fields) of every record of the given kinds; of all records if none is given.
+
+    An incomplete last line is left out."""
     names: Columns = {}
     heads = tuple(b'["%s",' % kind.encode() for kind in ("columns", *kinds)) if kinds else (b"",)
     with path.open("rb") as file:
@@ -201,10 +176,12 @@ def read_events(path: Path, *kinds: str) -> Iterator[tuple[str, dict[str, Any]]]
             if not line.endswith(b"\n"):
                 return
             if not line.startswith(heads) and line.startswith(b'["'):
-                continue  # of another kind: not worth decoding, most lines are of kind "sent"
+                continue  # of another kind; most lines are of kind "sent", and decoding them takes long
             try:
                 kind, row, *more = msgspec.json.decode(line, type=list[Any])
                 if kind == "columns":
+                    if more != [FORMAT]:
+                        raise RunDirectoryError(foreign_format(path, more[0] if more else 1))
                     names = row
                     continue
                 if kinds and kind not in kinds:

@@ -1,4 +1,4 @@
-"""Models as safetensors files: named arrays, no code."""
+"""Model files in the safetensors format: named arrays and no code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def save_model(path: Path, layout: Layout, weights: Weights) -> None:
 
 
 def load_model(path: Path, layout: Layout) -> Weights:
-    """Names, shapes and finiteness are checked against the task's model."""
+    """Load a model; its names and shapes must be those of the layout, and its numbers finite."""
     try:
         arrays = load_file(path)
     except FileNotFoundError as error:

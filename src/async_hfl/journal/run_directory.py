@@ -1,13 +1,13 @@
-"""A run on disk.
+"""The directory of a run and the files in it.
 
-manifest.json       what was asked for: settings as resolved, seed, versions
+manifest.json       the resolved settings, the seed and the versions of packages
 epochs.csv          one row per evaluated cloud epoch
 events.jsonl        the event stream (events_file.py)
-checkpoint.msgpack  the newest checkpoint; killed at any moment, a run goes on from here
-model.safetensors   the newest global model that was checkpointed, the final one in the end
-devices.csv         what each device has spent: seconds computing, sending, receiving, and joules
-timings.json        what this machine took, decision by decision; no two runs have the same
-summary.json        the result; its presence means that the run is complete
+checkpoint.msgpack  the last checkpoint, from which a run that was killed is resumed
+model.safetensors   the global model of the last checkpoint, and finally of the end of the run
+devices.csv         seconds of computing, sending and receiving, and energy, of each device
+timings.json        wall-clock times of the decisions on this machine; differs from run to run
+summary.json        the result; it exists only if the run is complete
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import Any
 import msgspec
 
 from async_hfl.core.errors import RunDirectoryError
+from async_hfl.journal.formats import FORMAT, foreign_format
 
-FORMAT = 1
 _BUFFER = 8192
 EPOCH_COLUMNS = ("at", "epoch", "updates", "metric", "loss", "target_reached", "bytes_total", "bytes_models_up")
 _NAMES = (
@@ -40,7 +40,7 @@ _NAMES = (
 )
 DEVICE_COLUMNS = ("device", "compute_s", "transmit_s", "receive_s", "energy_j")
 RUN_FILES = frozenset(_NAMES) | {f"{name.partition('.')[0]}.part" for name in _NAMES}
-"""Every name that a run may leave in its directory, files half written included."""
+"""All file names that a run may leave in its directory, unfinished files included."""
 _INTEGERS = {"epoch", "updates", "target_reached", "bytes_total", "bytes_models_up"}
 
 
@@ -67,7 +67,7 @@ class RunDirectory:
             path.mkdir(parents=True, exist_ok=True)
             _write_json(run.manifest, {"format": FORMAT, **manifest})
         except OSError as error:
-            raise RunDirectoryError(f"{path}: cannot be made ({error.strerror}); give another --out") from error
+            raise RunDirectoryError(f"{path}: cannot be created ({error.strerror}); give another --out") from error
         return run
 
     @staticmethod
@@ -77,18 +77,18 @@ class RunDirectory:
             raise RunDirectoryError(f"{path}: not a run directory (no manifest.json); `async-hfl run` makes one")
         found = run.read_manifest().get("format")
         if found != FORMAT:
-            raise RunDirectoryError(f"{path}: written in format {found}, this version reads {FORMAT}")
+            raise RunDirectoryError(foreign_format(path, found))
         return run
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One writer at a time: two would ruin the run."""
+        """Hold the lock of the directory: two processes that write to it would destroy the run."""
         handle = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
         except BlockingIOError as error:
-            raise RunDirectoryError(f"{self.path}: another process is writing this run; wait for it to end") from error
+            raise RunDirectoryError(f"{self.path}: another process is writing to this run; wait for its end") from error
         finally:
             os.close(handle)
 
@@ -96,7 +96,7 @@ class RunDirectory:
         return _read_json(self.manifest)
 
     def amend_manifest(self, **facts: Any) -> None:
-        """What is known only later."""
+        """Add facts that became known after the run began."""
         _write_json(self.manifest, {**self.read_manifest(), **facts})
 
     def read_summary(self) -> dict[str, Any] | None:
@@ -112,7 +112,7 @@ class RunDirectory:
         _write_json(self.timings, timings)
 
     def read_devices(self) -> list[dict[str, float]]:
-        """Rows of devices.csv; none where it is not there (yet)."""
+        """Return the rows of devices.csv; none if the file does not exist (yet)."""
         if not self.devices.is_file():
             return []
         try:
@@ -122,14 +122,14 @@ class RunDirectory:
             raise RunDirectoryError(f"{self.devices}: not rows of numbers ({error})") from error
 
     def write_devices(self, rows: Iterable[Sequence[float]]) -> None:
-        """Numbers after the device's own, as DEVICE_COLUMNS names them."""
+        """Write one row per device: the columns of DEVICE_COLUMNS after the device's number."""
         with self.devices.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(DEVICE_COLUMNS)
             writer.writerows([device, *map(repr, row)] for device, row in enumerate(rows))
 
     def read_epochs(self) -> Iterator[dict[str, float]]:
-        """Rows of epochs.csv; a torn last line is left out."""
+        """Yield the rows of epochs.csv; an incomplete last line is left out."""
         if not self.epochs.is_file():
             return
         with self.epochs.open(newline="") as file:
@@ -142,7 +142,7 @@ class RunDirectory:
 
 
 class EpochsWriter:
-    """epochs.csv, flushed row by row so that a page or a person can follow a run."""
+    """Writes epochs.csv and flushes it after every row, so that a run can be followed."""
 
     def __init__(self, path: Path) -> None:
         begun = path.exists() and path.stat().st_size > 0
@@ -165,7 +165,7 @@ class EpochsWriter:
 
 
 def _write_json(path: Path, data: dict[str, Any]) -> None:
-    """Strict JSON: what is not a number becomes null, where Python's own writer would put NaN."""
+    """Write strict JSON: NaN becomes null, where Python's json module would write NaN."""
     beside = path.with_suffix(".part")
     with beside.open("wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")

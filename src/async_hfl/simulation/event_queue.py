@@ -1,4 +1,4 @@
-"""Events in order of (time, sequence): two at the same time come out in the order they went in, on every machine."""
+"""The event queue, ordered by (time, sequence): events of the same time keep their order, on every machine."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from heapq import heapify, heappop, heappush
 from async_hfl.core.serialization import Plain, from_plain, to_plain
 
 Entry = tuple[float, int, int, object]
-"""at, sequence, node index, what happens."""
+"""(time, sequence, node index, event)."""
 SHELL = -1
-"""In place of a node: what happens to the world, not to one of its nodes."""
+"""The node index of events for the simulation itself."""
 
 
 class EventQueue:
@@ -30,7 +30,7 @@ class EventQueue:
         return len(self.heap)
 
     def snapshot(self, chunk: int) -> Iterator[Plain]:
-        """Parts of at most `chunk` entries, at least one part."""
+        """Yield parts of at most `chunk` entries, at least one part."""
         for start in range(0, max(len(self.heap), 1), chunk):
             entries = [[at, n, node, to_plain(what)] for at, n, node, what in self.heap[start : start + chunk]]
             yield {"sequence": self.sequence, "entries": entries}

@@ -1,12 +1,12 @@
-"""Outages in a simulated run: who is down, and how the nodes come to know it.
+"""Outages in a simulated run: which nodes and links are down, and the events by which nodes learn of it.
 
-They learn it as they would in a deployment, and from nothing else:
+Nodes learn of an outage as they would in a deployment, and in no other way:
 
-    a device goes down      its transfers break off, its training is lost; when it is back it gets Returned and says so
-    a link goes down        its transfers break off; whoever sent them tries again until it is back
-    a gateway goes down     its transfers break off; a cloud that misses it for `detection_s` holds it for lost
-                            (PeerLost); when it is back it has its state, as from a disk, and gets Returned
-    a gateway dies          the same, for good; once it is held for lost, its open jobs end from the state it left
+    a device goes down      its transfers break off and its training is lost; when it is back it gets Returned
+    a link goes down        its transfers break off; their senders retry until it is back
+    a gateway goes down     its transfers break off; after `detection_s` the cloud declares it lost (PeerLost); when it
+                            is back it has kept its state, as from a disk, and gets Returned
+    a gateway dies          the same, for good; once it is declared lost, its open jobs are ended from its last state
 
 A timer that would have fired during an outage fires when the node is back.
 """
@@ -34,31 +34,33 @@ from async_hfl.simulation.event_queue import SHELL, EventQueue
 from async_hfl.simulation.transfers.transfers import Transfer, Transfers
 
 _RANDOM, _SCHEDULED, _DEAD = 1, 2, 4
-"""Causes of an outage, as bits: up again is who has none."""
-Happening = Literal["went_down", "came_back", "died", "slowed"]
+"""Causes of an outage, as bits. A node without any cause is up."""
+OutageChange = Literal["went_down", "came_back", "died", "slowed"]
 
 
 @plain
 @dataclass(frozen=True, slots=True)
-class Missed:
-    """The cloud has missed a gateway for long, unless it has been back meanwhile."""
+class DetectionDue:
+    """Event: the cloud declares a gateway lost, unless the gateway has been back since that outage."""
 
     gateway: int
     outage: int
 
 
 class Shell(Protocol):
-    """What outages need of the loop."""
+    """The part of the simulator that outages use."""
 
     @property
     def at(self) -> float: ...
+
+    def index(self, address: Address) -> int: ...
 
     def perform(self, index: int, effects: Sequence[Any]) -> None: ...
 
     def deliver(self, index: int, event: Any) -> None: ...
 
-    def gone(self, index: int) -> None:
-        """That gateway will never stop by itself: do not wait for it."""
+    def mark_stopped(self, index: int) -> None:
+        """Do not wait for this gateway to stop: it is dead."""
         ...
 
 
@@ -76,14 +78,14 @@ class Outages:
         self.plan, self.shell, self.queue, self.transfers, self.times = plan, shell, queue, transfers, times
         self.nodes, self.links = nodes, links
         self.down = bytearray(len(nodes))
-        """By node; not 0: the causes of its outage."""
+        """The causes of each node's outage; 0: the node is up."""
         self.slow: set[int] = set()
-        self._devices_from = 1 + links.gateways
         self._links_down: dict[tuple[int, int], int] = {}
-        """(device, gateway) -> causes."""
+        """(device, gateway) -> causes of the outage."""
         self._outages = [0] * links.gateways
+        """Number of outages so far, by gateway."""
         self._dead: dict[int, None] = {}
-        """Gateways that died and whose jobs are still open."""
+        """Gateways that died and whose jobs have not been ended yet."""
         self._missed_timers: dict[int, list[SetTimer]] = {}
 
     def begin(self) -> None:
@@ -93,15 +95,13 @@ class Outages:
             self.queue.push(change.at, SHELL, change)
 
     def connected(self, one: Address, other: Address) -> bool:
-        if self.down[self.index(one)] or self.down[self.index(other)]:
+        index = self.shell.index
+        if self.down[index(one)] or self.down[index(other)]:
             return False
         if not self._links_down:
             return True
         lower, upper = (one, other) if one.tier == DEVICE_TIER else (other, one)
         return (lower.number, upper.number) not in self._links_down or upper.tier == CLOUD_TIER
-
-    def index(self, address: Address) -> int:
-        return address.number + (0, 1, self._devices_from)[address.tier]
 
     def compute_factor(self, device: int) -> float:
         return self.plan.slow_factor if device in self.slow else 1.0
@@ -109,9 +109,9 @@ class Outages:
     def timer_missed(self, index: int, fired: TimerFired) -> None:
         self._missed_timers.setdefault(index, []).append(SetTimer(fired.key, fired.at))
 
-    def happen(self, what: Change | Missed) -> None:
-        if isinstance(what, Missed):
-            self._missed(what)
+    def handle(self, what: Change | DetectionDue) -> None:
+        if isinstance(what, DetectionDue):
+            self._declare_lost(what)
             return
         if what.draw >= FIRST_DRAW:
             following = self.plan.after(what)
@@ -125,10 +125,10 @@ class Outages:
             self._node(what)
 
     def end(self) -> None:
-        """The run is over: nothing arrives any more, and jobs of the dead end too."""
+        """Cut off all transfers and end the open jobs of dead gateways, because the run is over."""
         self.transfers.cut_all(self.shell.at)
         for gateway in list(self._dead):
-            self._bury(gateway)
+            self._end_jobs(gateway)
 
     # Outages -----------------------------------------------------------------------------------------------------
 
@@ -144,12 +144,12 @@ class Outages:
         if bool(before) != bool(after):
             self._write("went_down" if after else "came_back", f"d{device}-g{gateway}")
         if after and not before:
-            self._tell(self.transfers.cut(self.shell.at, device_address(device), gateway_address(gateway)))
+            self._cut(device_address(device), gateway_address(gateway))
 
     def _node(self, change: Change) -> None:
         gateway = change.thing == "gateway"
         address = gateway_address(change.number) if gateway else device_address(change.number)
-        index = self.index(address)
+        index = self.shell.index(address)
         before = self.down[index]
         self.down[index] = after = _causes(before, change)
         dies = bool(after & _DEAD and not before & _DEAD)
@@ -159,44 +159,45 @@ class Outages:
         if not after:
             self._back(index)
             return
-        self._tell(self.transfers.cut(self.shell.at, address))
+        self._cut(address)
         if not gateway:
             self.times.stopped(change.number, self.shell.at)
             return
         self._outages[change.number] += 1
-        missed = Missed(change.number, self._outages[change.number])
-        self.queue.push(self.shell.at + self.plan.detection_s, SHELL, missed)
+        detection = DetectionDue(change.number, self._outages[change.number])
+        self.queue.push(self.shell.at + self.plan.detection_s, SHELL, detection)
         if dies:
             self._dead[change.number] = None
-            self.shell.gone(index)
+            self.shell.mark_stopped(index)
 
     def _back(self, index: int) -> None:
         self.shell.perform(index, self.nodes[index].send_again())
         self.shell.perform(index, self._missed_timers.pop(index, ()))
         self.shell.deliver(index, Returned(self.shell.at))
 
-    def _tell(self, transfers: Sequence[Transfer]) -> None:
-        for transfer in transfers:
+    def _cut(self, one: Address, other: Address | None = None) -> None:
+        for transfer in self.transfers.cut(self.shell.at, one, other):
             self.broken(transfer)
 
     def broken(self, transfer: Transfer) -> None:
-        """Its sender notices, if it is up."""
-        sender = self.index(transfer.sender)
+        """Tell the sender that a transfer broke off, if the sender is up."""
+        sender = self.shell.index(transfer.sender)
         if not self.down[sender]:
             self.shell.deliver(sender, TransferOver(self.shell.at, transfer.to, transfer.wrapping[-1]))
 
-    # Gateways that are missed ------------------------------------------------------------------------------------
+    # Lost gateways -----------------------------------------------------------------------------------------------
 
-    def _missed(self, missed: Missed) -> None:
-        gateway = missed.gateway
-        if not self.down[1 + gateway] or self._outages[gateway] != missed.outage:
+    def _declare_lost(self, due: DetectionDue) -> None:
+        gateway = due.gateway
+        if not self.down[1 + gateway] or self._outages[gateway] != due.outage:
             return
         self.shell.deliver(0, PeerLost(self.shell.at, gateway_address(gateway)))
         if gateway in self._dead:
-            self._bury(gateway)
+            self._end_jobs(gateway)
 
-    def _bury(self, gateway: int) -> None:
-        """What it would do if it heard that it was held for lost: end its jobs. Nothing of it reaches anybody."""
+    def _end_jobs(self, gateway: int) -> None:
+        """End the open jobs of a dead gateway, by what it would do if it learnt that it was declared lost. None of the
+        messages it would send leave it."""
         del self._dead[gateway]
         cloud, dead = self.nodes[0].node, self.nodes[1 + gateway].node
         assert isinstance(cloud, CloudNode)
@@ -206,7 +207,7 @@ class Outages:
         effects = dead.handle(Received(self.shell.at, CLOUD, Fenced(incarnation, decided)))
         self.shell.perform(1 + gateway, [effect for effect in effects if isinstance(effect, (Write, StopTraining))])
 
-    def _write(self, what: Happening, node: str) -> None:
+    def _write(self, what: OutageChange, node: str) -> None:
         self.shell.perform(0, [Write(LifecycleRecord(self.shell.at, what, node))])
 
     # Checkpoints -------------------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""A simulated run written to a run directory: journal on, checkpoints, resumable after a kill at any moment."""
+"""A simulated run that is recorded in a run directory: its journal, its checkpoints, its result.
+
+A run that was killed at any moment can be resumed from its last checkpoint, and ends as if it had not been killed.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,16 @@ from async_hfl.simulation.simulator import Simulator
 from async_hfl.simulation.world import World
 
 EPOCHS, UPDATES_PER_DEVICE = 10, 10
-"""Between checkpoints, unless told otherwise. A checkpoint writes every device down, so that it waits for some updates
-of each keeps its cost at O(1) per update at any scale."""
+"""Least distance between checkpoints, unless a setting gives another. A checkpoint holds every device; waiting for some
+updates of each keeps its cost at O(1) per update at any scale."""
 
 
 @contextmanager
-def _seldom_collected() -> Iterator[None]:
-    """A run makes millions of small values and hardly a cycle: looking for cycles after every 700 of them, through
-    every device of the network, would cost more than the events themselves."""
+def _rare_garbage_collection() -> Iterator[None]:
+    """Run the garbage collector less often.
+
+    A run creates millions of small objects and hardly any cycle. The default, a search for cycles after every 700 new
+    objects and through every device of the network, would take longer than the events themselves."""
     thresholds = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(200_000, 20, 20)
@@ -46,7 +51,7 @@ def _seldom_collected() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a person watching a run wants to see."""
+    """The state of a run after a cloud epoch, for display."""
 
     at: float
     epoch: int
@@ -59,8 +64,8 @@ class Progress:
     bytes_models_up: int
 
 
-class Session:
-    """Implements simulation.simulator.Journal on a run directory."""
+class RecordedRun:
+    """A simulator and the run directory that it is recorded in. Implements `Journal` for the simulator."""
 
     def __init__(
         self,
@@ -70,7 +75,9 @@ class Session:
         checkpoint_epochs: int | None = None,
         checkpoint_updates: int = UPDATES_PER_DEVICE,
     ) -> None:
-        """`checkpoint_epochs` None: every ten, but no sooner than after `checkpoint_updates` of each device."""
+        """Begin a run, or resume it if the directory has a checkpoint.
+
+        `checkpoint_epochs`: epochs between checkpoints; None: ten, and `checkpoint_updates` of each device."""
         self.world = world
         self.directory = directory
         self.checkpoint_epochs = checkpoint_epochs
@@ -81,28 +88,26 @@ class Session:
         known = ""
         if self._resumed:
             saved = checkpoint.load(directory.checkpoint)
-            (session,) = saved["session"]
-            truncate(directory.events, session["events_bytes"])
-            truncate(directory.epochs, session["epochs_bytes"])
-            known = session["digest"]
-            self.tally = from_plain(session["tally"])
+            (recorded,) = saved["recorded_run"]
+            truncate(directory.events, recorded["events_bytes"])
+            truncate(directory.epochs, recorded["epochs_bytes"])
+            known = recorded["digest"]
+            self.tally = from_plain(recorded["tally"])
             if world.decision_times is not None:
-                world.decision_times.restore(session["decision_times"])
+                world.decision_times.restore(recorded["decision_times"])
         else:
-            # Killed before its first checkpoint: begin again.
+            # New, or killed before its first checkpoint: begin at the beginning.
             directory.events.unlink(missing_ok=True)
             directory.epochs.unlink(missing_ok=True)
         self.events = EventsWriter(directory.events)
         self.epochs = EpochsWriter(directory.epochs)
         self.write_sent: Callable[..., None] = self.events.write_sent
-        self.in_room = self.events.in_room
         self.simulator = Simulator(world, self)
         if self._resumed:
             if self.events.digests()[0] != known:
                 self.close()
-                raise RunDirectoryError(f"{directory.events}: changed since its checkpoint; the run cannot go on")
+                raise RunDirectoryError(f"{directory.events}: changed since its checkpoint; the run cannot be resumed")
             self.simulator.restore(saved)
-        self._due = False
         self._pausing = False
         self._pause: Callable[[], bool] | None = None
         self._on_epoch: Callable[[Progress], None] | None = None
@@ -118,15 +123,12 @@ class Session:
     def write(self, record: Record) -> None:
         self.events.write(record)
         self.tally.note(record, self.simulator.spent)
-        if self.tally.refused_in_a_row and isinstance(record, JobRecord):
-            self._check_refused()
-
-    def _check_refused(self) -> None:
-        """One device may diverge; when all of them do, going on is of no use to anybody."""
-        if self.tally.refused_in_a_row >= max(100, 5 * len(self.world.devices)):
+        refused = self.tally.refused_in_a_row
+        # One device may diverge; if all of them do, there is no use in going on.
+        if refused and isinstance(record, JobRecord) and refused >= max(100, 5 * len(self.world.devices)):
             raise UserError(
-                f"training diverges: the last {self.tally.refused_in_a_row} device updates held NaN or infinite "
-                "weights; lower device.learning_rate"
+                f"training diverges: the last {refused} device updates held NaN or infinite weights; "
+                "lower device.learning_rate"
             )
 
     def epoch(self, record: EpochRecord, spent: Spent, updates: int) -> None:
@@ -144,8 +146,13 @@ class Session:
             )
         )
         tally.note_epoch(record, spent)
-        if self._is_far(record.epoch, updates):
-            self._due = True
+        epochs, since = record.epoch - tally.checkpoint_epoch, updates - tally.checkpoint_updates
+        if self.checkpoint_epochs is not None:
+            due = epochs >= self.checkpoint_epochs
+        else:
+            due = epochs >= EPOCHS and since >= self.checkpoint_updates * len(self.world.devices)
+        if due:
+            self.request_checkpoint()
         if self._on_epoch is not None:
             seconds = max(time.perf_counter() - self._began, 1e-9)
             speed = (updates - self._began_updates) / seconds
@@ -166,31 +173,25 @@ class Session:
             self._pausing = True
             self.request_checkpoint()
 
-    def leave_room(self, epoch: int) -> bool:
-        if self._due or self._is_far(epoch, self.simulator.updates):
-            return False  # a checkpoint comes with this epoch
-        self.events.leave_room()
-        return True
-
     # Running -----------------------------------------------------------------------------------------------------
 
     def run(
         self, on_epoch: Callable[[Progress], None] | None = None, pause: Callable[[], bool] | None = None
     ) -> dict[str, Any] | None:
-        """To the end; returns the result as the summary file holds it, less what only the caller knows.
+        """Run to the end and return the result as it stands in the summary file, except for what the caller adds.
 
-        `pause` is asked after every evaluation; where it says yes, a checkpoint is saved and the answer is None.
+        `pause` is called after every evaluation; if it returns true, a checkpoint is saved and None returned.
         """
         self._on_epoch, self._pause = on_epoch, pause
         self._began, self._began_updates = time.perf_counter(), self.simulator.updates
         wall_before = self.tally.wall_s
         if not self._resumed:
             self.simulator.start()
-        with _seldom_collected():
+        with _rare_garbage_collection():
             while True:
-                self.simulator.run(stop=self._is_due)
+                self.simulator.run()
                 self.tally.wall_s = wall_before + time.perf_counter() - self._began
-                if not self._due:
+                if not self.simulator.pause:
                     break
                 self._save()
                 if self._pausing:
@@ -212,7 +213,7 @@ class Session:
         }
 
     def _energy(self) -> dict[str, Any]:
-        """The table of devices goes into a file of its own: there may be 100,000 of them."""
+        """Write the table of devices to its file, since there may be 100,000 of them, and return the totals."""
         if self.world.fleet is None:
             return {}
         times = self.simulator.times
@@ -221,31 +222,21 @@ class Session:
         self.directory.write_devices(row.tolist() for row in table)
         return {"energy": short}
 
-    def _is_far(self, epoch: int, updates: int) -> bool:
-        """Is the last checkpoint that long ago?"""
-        epochs, updates = epoch - self.tally.checkpoint_epoch, updates - self.tally.checkpoint_updates
-        if self.checkpoint_epochs is not None:
-            return epochs >= self.checkpoint_epochs
-        return epochs >= EPOCHS and updates >= self.checkpoint_updates * len(self.world.devices)
-
     def request_checkpoint(self) -> None:
-        """Save one before the next event, whatever the settings say."""
-        self._due = True
-
-    def _is_due(self) -> bool:
-        return self._due
+        """Save a checkpoint before the next event."""
+        self.simulator.pause = True
 
     def _save(self) -> None:
-        self._due = False
+        self.simulator.pause = False
         tally = self.tally
         assert tally.last is not None
         tally.checkpoint_epoch, tally.checkpoint_updates = tally.last.epoch, self.simulator.updates
-        session = {
+        recorded = {
             "tally": to_plain(tally),
             "events_bytes": self.events.sync(),
             "digest": self.events.digests()[0],
             "epochs_bytes": self.epochs.sync(),
             "decision_times": None if self.world.decision_times is None else self.world.decision_times.snapshot(),
         }
-        checkpoint.save(self.directory.checkpoint, chain([("session", session)], self.simulator.snapshot()))
+        checkpoint.save(self.directory.checkpoint, chain([("recorded_run", recorded)], self.simulator.snapshot()))
         save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)

@@ -1,19 +1,21 @@
-"""Lazy, batched training over the whole network.
+"""Lazy, batched training for the whole simulated network.
 
-A result depends only on (start weights, data, seed), all known when a device is triggered. So nothing is trained until
-some device's result is due; then every job outstanding anywhere is trained in one call. On CPU each result is the same
-to the bit as if trained alone, so the run is exactly that of one-by-one training.
+A result depends only on the job's start weights, data and seed, which are all known when the job is announced. So no
+job is trained until a result is due; then all jobs that wait anywhere in the network are trained in one call. On CPU
+every result is the same to the bit as if its job had been trained alone, so the run is exactly that of one-by-one
+training.
 
-Where a learner can train while something else is done, a call may begin sooner: as soon as enough jobs wait, while
-there are results left to go on with.
+A learner that works in the background (`AsyncLearner`) may be given a call earlier: as soon as enough jobs wait, while
+the simulation still has results to go on with.
 
-Wasted work (trained, then superseded or cut off by the run's end) is at most what is in flight, and counted.
+The pool also numbers the jobs of each device (their generation) and derives their seeds. Work that is trained and then
+not used (superseded, or cut off by the end of the run) is at most what is in flight; it is counted.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -24,14 +26,17 @@ from async_hfl.core.device_vector import here
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import AsyncLearner, Evaluation, Learner, Results, TrainingJob, TrainingResult
+from async_hfl.core.randomness import stream_seed, training_seed
 from async_hfl.core.serialization import Plain, from_plain, plain, to_plain
 from async_hfl.core.weights import Weights, frozen
 
-_AT_ONCE = 2048
+_MAX_CALL = 2048
+"""Jobs in one call: more than any learner trains at a time, few enough that not all jobs and results of a large network
+exist at once."""
 _LARGE = 1 << 14
-"""Bytes of a model from which it matters how long a result keeps those alive that were trained with it."""
-_FEW = 4
-"""One in so many: the results of a call that are still waiting are then copied out of its memory."""
+"""Bytes of a model from which on it matters how long one result keeps the memory of its whole call alive."""
+_COPY_BELOW = 4
+"""When less than one in so many results of a call is left, those are copied out of the call's memory."""
 
 
 @plain
@@ -44,7 +49,7 @@ class PoolCounts:
 
     @property
     def wasted(self) -> int:
-        """Trained and not used (yet)."""
+        """Results trained and not used (yet)."""
         return self.trained - self.used
 
 
@@ -52,59 +57,45 @@ class PoolCounts:
 class _Call:
     """Jobs whose training has begun."""
 
-    jobs: list[JobId]
+    jobs: Sequence[JobId]
     results: Results
 
 
 @dataclass(slots=True)
-class _Company:
-    """Jobs that were trained in one call."""
+class _SharedMemory:
+    """The memory of one call, of which its results are views."""
 
     size: int
+    """Results that the call returned."""
     left: set[JobId]
-    """Whose results nobody has asked for yet."""
-
-
-def _copied(result: TrainingResult) -> TrainingResult:
-    gradient = result.gradient
-    return replace(
-        result,
-        weights=frozen(here(result.weights).copy()),
-        gradient=None if gradient is None else frozen(here(gradient).copy()),
-    )
-
-
-def _is_large_view(weights: Weights) -> bool:
-    return isinstance(weights, np.ndarray) and weights.base is not None and weights.nbytes >= _LARGE
+    """Jobs whose results have not been taken yet."""
 
 
 class TrainingPool:
-    def __init__(self, learner: Learner, *, batching: bool) -> None:
+    def __init__(self, learner: Learner, seed: int, *, batching: bool) -> None:
         self.learner = learner
         self.batching = batching
         self.counts = PoolCounts()
-        self._early = learner if batching and isinstance(learner, AsyncLearner) else None
-        self._ahead = None if self._early is None else self._early.ahead
+        self._seed = stream_seed(seed, "training")
+        self._async = learner if batching and isinstance(learner, AsyncLearner) else None
+        self._prefetch = None if self._async is None else self._async.prefetch
         self._waiting: dict[JobId, TrainingJob] = {}
         self._calls: list[_Call] = []
-        """Begun and not collected."""
+        """Calls that have begun and have not been collected."""
         self._begun: dict[JobId, _Call] = {}
-        """The jobs in them that have not been forgotten."""
+        """The jobs of those calls, without the ones that were forgotten."""
         self._results: dict[JobId, TrainingResult] = {}
-        self._company: dict[JobId, _Company] = {}
-        self._given = array("i", bytes(4 * len(learner.samples)))
-        """Jobs by device."""
+        self._shared: dict[JobId, _SharedMemory] = {}
+        self._generations = array("i", bytes(4 * len(learner.samples)))
+        """Number of jobs announced so far, by device."""
 
-    def next_generation(self, device: int) -> int:
-        """How many jobs this device was given before; counts this one in."""
-        generation = self._given[device]
-        self._given[device] = generation + 1
-        return generation
-
-    def expect(self, job: TrainingJob) -> None:
-        self._waiting[job.job] = job
-        if self._ahead is not None:
-            self._begin_ahead()
+    def expect(self, job: JobId, device: int, weights: Weights) -> None:
+        """Announce a job, whose result will be asked for unless it is forgotten."""
+        generation = self._generations[device]
+        self._generations[device] = generation + 1
+        self._waiting[job] = TrainingJob(job, device, weights, training_seed(self._seed, job), generation)
+        if self._prefetch is not None:
+            self._begin_early()
 
     def __contains__(self, job: JobId) -> bool:
         return job in self._results or job in self._waiting or job in self._begun
@@ -112,74 +103,64 @@ class TrainingPool:
     def forget(self, job: JobId) -> None:
         self._waiting.pop(job, None)
         self._begun.pop(job, None)
-        self._take(job)
+        if job in self._results:
+            self._take(job)
 
     def result(self, job: JobId) -> TrainingResult:
-        found = self._take(job)
-        if found is None:
-            self._have_trained(job)
+        """Return the result of a job that was announced, and drop it from the pool."""
+        if job not in self._results:
+            if job in self._begun:
+                self._collect(self._begun[job])
+            elif job not in self._waiting:
+                raise InvariantViolation(f"the result of job {job} is due, but the job was never announced")
+            elif self.batching:
+                while self._waiting:
+                    self._collect(self._begin())
+            else:
+                self._collect(self._begin([job]))
             found = self._take(job)
-            assert found is not None
-            if self._ahead is not None:
-                self._begin_ahead()
+            if self._prefetch is not None:
+                self._begin_early()
+        else:
+            found = self._take(job)
         self.counts.used += 1
         return found
 
-    def _have_trained(self, job: JobId) -> None:
-        if job in self._begun:
-            self._collect(self._begun[job])
-        elif job not in self._waiting:
-            raise InvariantViolation(f"the result of job {job} is due, but nobody announced it")
-        elif self.batching:
-            self._flush()
-        else:
-            self._collect(self._begin([job]))
-
-    @property
-    def evaluates_aside(self) -> bool:
-        """Does the learner evaluate while something else is done?"""
-        return self._ahead is not None and self._ahead.in_turn
-
     def begin_evaluation(self, weights: Weights) -> Callable[[], Evaluation]:
-        """What gives the answer, to be called once. Calls that were begun before are done by then."""
-        if self._early is None or not self.evaluates_aside:
+        """Begin to evaluate a model; the function returned waits for the answer and is called once."""
+        if self._async is None or self._prefetch is None or not self._prefetch.in_order:
             return partial(self.learner.evaluate, weights)
-        answer, before = self._early.begin_evaluation(weights), list(self._calls)
+        answer, earlier = self._async.begin_evaluation(weights), list(self._calls)
 
         def evaluated() -> Evaluation:
             evaluation = answer()
-            for call in before:
+            # The learner works in order, so these calls are complete and collecting them does not wait.
+            for call in earlier:
                 if call in self._calls:
                     self._collect(call)
-            self._begin_ahead()
+            self._begin_early()
             return evaluation
 
         return evaluated
 
-    def _begin_ahead(self) -> None:
-        ahead, waiting = self._ahead, len(self._waiting)
-        assert ahead is not None
+    def _begin_early(self) -> None:
+        policy, waiting = self._prefetch, len(self._waiting)
+        assert policy is not None
         if (
-            waiting >= ahead.jobs
-            and self._results  # else somebody is about to wait for this call, and the larger it is the better
-            and len(self._calls) < ahead.calls
-            and waiting >= ahead.share * (waiting + len(self._begun) + len(self._results))
+            waiting >= policy.min_jobs
+            and self._results  # else the next result is in this very call, and the larger it is the better
+            and len(self._calls) < policy.max_calls
+            and waiting >= policy.min_share * (waiting + len(self._begun) + len(self._results))
         ):
-            self._begin_waiting()
+            self._begin()
 
-    def _flush(self) -> None:
-        """Train everything that waits, in the order it was announced."""
-        while self._waiting:
-            self._collect(self._begin_waiting())
-
-    def _begin_waiting(self) -> _Call:
-        # More than any learner takes at a time, and few enough that jobs and results never all exist at once.
-        return self._begin(list(islice(self._waiting, _AT_ONCE)))
-
-    def _begin(self, names: list[JobId]) -> _Call:
+    def _begin(self, names: Sequence[JobId] | None = None) -> _Call:
+        """Begin to train these jobs; None: those that wait, in the order they were announced."""
+        if names is None:
+            names = list(islice(self._waiting, _MAX_CALL))
         jobs = [self._waiting.pop(name) for name in names]
-        # A learner that cannot begin trains when it is collected, which is at once.
-        results = partial(self.learner.train_many, jobs) if self._early is None else self._early.begin(jobs)
+        # A learner that does not work in the background trains when the call is collected, which is at once.
+        results = partial(self.learner.train_many, jobs) if self._async is None else self._async.begin(jobs)
         call = _Call(names, results)
         self._calls.append(call)
         self._begun.update(dict.fromkeys(names, call))
@@ -191,35 +172,40 @@ class TrainingPool:
     def _collect(self, call: _Call) -> None:
         self._calls.remove(call)
         results = call.results()
-        wanted = [name for name in call.jobs if self._begun.pop(name, None) is not None]
-        found = dict(zip(call.jobs, results, strict=True))
-        self._results.update((name, found[name]) for name in wanted)
-        if wanted and _is_large_view(results[0].weights):
-            company = _Company(len(call.jobs), set(wanted))
-            self._company.update(dict.fromkeys(wanted, company))
+        found = {
+            name: result
+            for name, result in zip(call.jobs, results, strict=True)
+            if self._begun.pop(name, None) is not None
+        }
+        self._results.update(found)
+        first = results[0].weights
+        if found and isinstance(first, np.ndarray) and first.base is not None and first.nbytes >= _LARGE:
+            self._shared.update(dict.fromkeys(found, _SharedMemory(len(results), set(found))))
 
-    def _take(self, job: JobId) -> TrainingResult | None:
-        """Results are views of what a call gave. A slow device's must not keep the models of all others in memory."""
-        company = self._company.pop(job, None) if self._company else None
-        if company is not None:
-            company.left.discard(job)
-            if len(company.left) * _FEW <= company.size:
-                for other in company.left:
+    def _take(self, job: JobId) -> TrainingResult:
+        """Remove a result. The few that are then left of its call are copied, so that one slow device does not keep the
+        models of all others in memory."""
+        shared = self._shared.pop(job, None) if self._shared else None
+        if shared is not None:
+            shared.left.discard(job)
+            if len(shared.left) * _COPY_BELOW <= shared.size:
+                for other in shared.left:
                     self._results[other] = _copied(self._results[other])
-                    del self._company[other]
-                company.left.clear()
-        return self._results.pop(job, None)
+                    del self._shared[other]
+                shared.left.clear()
+        return self._results.pop(job)
 
     def snapshot(self, chunk: int) -> Iterator[Plain]:
-        """Trains all first: a checkpoint holds results, so the batches that follow do not depend on where a run broke.
+        """Train all jobs and yield the state in parts of at most `chunk` results, at least one part.
 
-        In parts of at most `chunk` jobs, at least one part."""
+        A checkpoint holds results instead of jobs, so the calls after it are the same in a run that was resumed."""
         if self.batching:
             for call in list(self._calls):
                 self._collect(call)
-            self._flush()
-        given = np.array(self._given)
-        yield {"counts": to_plain(self.counts), "given": given, "waiting": to_plain(self._waiting)}
+            while self._waiting:
+                self._collect(self._begin())
+        generations = np.array(self._generations)
+        yield {"counts": to_plain(self.counts), "generations": generations, "waiting": to_plain(self._waiting)}
         results = iter(self._results.items())
         while part := list(islice(results, chunk)):
             yield {"results": [[to_plain(job), to_plain(result)] for job, result in part]}
@@ -227,5 +213,14 @@ class TrainingPool:
     def restore(self, parts: list[Plain]) -> None:
         first, *rest = parts
         self.counts, self._waiting = from_plain(first["counts"]), from_plain(first["waiting"])
-        self._given = array("i", np.ascontiguousarray(first["given"], np.intc).tobytes())
+        self._generations = array("i", np.ascontiguousarray(first["generations"], np.intc).tobytes())
         self._results = {from_plain(job): from_plain(result) for part in rest for job, result in part["results"]}
+
+
+def _copied(result: TrainingResult) -> TrainingResult:
+    gradient = result.gradient
+    return replace(
+        result,
+        weights=frozen(here(result.weights).copy()),
+        gradient=None if gradient is None else frozen(here(gradient).copy()),
+    )

@@ -1,9 +1,8 @@
-"""What a simulation is made of, and where it is written down."""
+"""The parts that a simulation is built from (`World`), and the interface it is recorded through (`Journal`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,28 +21,22 @@ from async_hfl.simulation.accounting.byte_counts import Spent
 
 
 class Journal(Protocol):
-    """Where a run is written down."""
+    """Receives the records of a run."""
 
     def write(self, record: Record) -> None: ...
 
-    def write_sent(self, *fields: Any) -> None: ...
+    def write_sent(self, *fields: Any) -> None:
+        """Write a SentRecord, given its fields in order."""
+        ...
 
     def epoch(self, record: EpochRecord, spent: Spent, updates: int) -> None:
-        """The row of a cloud epoch: the record with the bytes and the device updates sent until then."""
-        ...
-
-    def leave_room(self, epoch: int) -> bool:
-        """For the row and the records of an epoch that are not known yet; false where they are needed now."""
-        ...
-
-    def in_room(self) -> AbstractContextManager[None]:
-        """What is written within stands where room was left."""
+        """Note a cloud epoch, with the bytes and the device updates sent so far."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Everything a simulation is made of."""
+    """Everything that a simulation is built from."""
 
     cloud: CloudNode
     gateways: Sequence[GatewayNode]
@@ -52,18 +45,20 @@ class World:
     delays: DelayModel
     association: AssociationPolicy
     model_bytes: int
+    """Bytes of a model as it is encoded on the link."""
     seed: int
     batching: bool = True
-    charge_solver: float = 0.0
+    solver_seconds: float = 0.0
+    """Virtual seconds that solving an association takes."""
     air: SharedAir | None = None
-    """None: transfers do not hinder each other."""
-    life: OutagePlan | None = None
+    """None: transfers do not affect each other."""
+    outages: OutagePlan | None = None
     """None: nothing ever fails."""
     fleet: Fleet | None = None
-    """What devices draw while they work; None: nobody asked."""
+    """Power that devices draw while they work; None: energy is not estimated."""
     decision_times: DecisionTimes | None = None
-    """What the policies took; None: nobody asked."""
+    """Measured run times of the policies; None: not measured."""
     encoding: Encoding = AS_IT_IS
-    """How messages travel; `model_bytes` is what a model weighs so."""
+    """Encoding of messages on the link."""
     share: float = 1.0
-    """What gradients weigh so, of their four bytes a number."""
+    """Size of an encoded gradient, relative to its four bytes a number."""

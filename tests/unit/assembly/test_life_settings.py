@@ -31,7 +31,7 @@ def run(path: Path, network: str, *overrides: str, **options: Any) -> api.Run:
 
 
 def test_nothing_fails_unless_told_to() -> None:
-    assert world("uniform").life is None
+    assert world("uniform").outages is None
     assert world("uniform").air is None
     assert world("uniform", "network.contention=true").air is not None
     assert world("nycmesh").air is not None
@@ -52,7 +52,7 @@ def test_everything_that_can_be_said() -> None:
         "life.stragglers=0.25",
         "life.straggler_factor=3",
         "life.straggler_from=50",
-    ).life
+    ).outages
     assert life is not None
     assert life.devices == OnOff(5400.0, 600.0, "log-normal", 0.5)
     assert life.gateways == OnOff(9000.0, 100.0, "log-normal", 0.5)

@@ -60,29 +60,6 @@ def test_the_threshold_itself_passes_and_a_window_of_one_is_the_single_crossing(
     assert progress.reached_at == progress.first_crossing_at == 2.0
 
 
-@given(
-    st.lists(st.floats(0, 1) | st.sampled_from([0.0, 0.85, 0.9, 1.0]), max_size=6),
-    st.floats(0, 1),
-    st.sampled_from([0.5, 0.9, 1.0]),
-    st.booleans(),
-)
-def test_the_target_may_be_reached_with_the_best_value_or_not_at_all(
-    values: list[float], following: float, threshold: float, mirrored: bool
-) -> None:
-    target = Target("accuracy", threshold, best=1.0)
-    if mirrored:
-        values, following = [-value for value in values], -following
-        target = Target("error", -threshold, "at_most", best=-1.0)
-    progress = progress_after(target, *values)
-    if progress.reached_at is None:
-        least = sum(abs(value) for value in values[-2:]) + 1.0
-        assert progress.may_reach(target) == (len(values) >= 2 and least / 3 >= threshold)
-    if not progress.may_reach(target):
-        assert progress_after(target, *values, following).reached_at is None
-    unknown = dataclasses.replace(target, best=None)
-    assert progress.may_reach(unknown) == (len(values) >= 2)
-
-
 # Randomness ------------------------------------------------------------------------------------------------------
 
 

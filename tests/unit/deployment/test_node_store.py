@@ -149,7 +149,9 @@ def test_records_are_kept_for_ever_as_lines_of_an_events_file(tmp_path: Path) ->
         lines = [line for _, line in store.journal_lines()]
         assert [number for number, _ in store.journal_lines(after=3)] == [4, 5]
     (tmp_path / "events").write_bytes(b"".join([header_line(), *lines]))
-    assert [fields["node"] for _, fields in read_events(tmp_path / "events", "life")] == [f"d{k}" for k in range(5)]
+    assert [fields["node"] for _, fields in read_events(tmp_path / "events", "lifecycle")] == [
+        f"d{k}" for k in range(5)
+    ]
 
 
 def test_one_directory_one_process(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def made_up(folder: SweepFolder, run: PlannedRun, times: list[float], metrics: l
     path = folder.run(run.id)
     path.mkdir(parents=True)
     manifest: dict[str, Any] = {
-        "format": 1,
+        "format": 3,
         "task": run.task,
         "method": run.method,
         "seed": run.seed,

@@ -1,4 +1,4 @@
-"""Checkpoints: what goes in comes out, shared arrays shared; what is damaged is never taken for whole."""
+"""Checkpoint files: round trips, shared arrays, and detection of damage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def frozen(*values: float) -> np.ndarray[Any, Any]:
     return array
 
 
-def there_and_back(path: Path, tree: Any) -> Any:
+def round_trip(path: Path, tree: Any) -> Any:
     save(path, [("only", tree)])
     (found,) = load(path)["only"]
     return found
@@ -34,17 +34,17 @@ PLAIN = {
 }
 
 
-def test_plain_data(tmp_path: Path) -> None:
-    found = there_and_back(tmp_path / "c.msgpack", PLAIN)
+def test_round_trip_of_plain_data(tmp_path: Path) -> None:
+    found = round_trip(tmp_path / "c.msgpack", PLAIN)
     assert found == PLAIN
     assert [type(value) for value in found["numbers"]] == [type(value) for value in PLAIN["numbers"]]
     assert str(found["numbers"][4]) == "-0.0"
-    assert np.isnan(there_and_back(tmp_path / "c.msgpack", float("nan")))
+    assert np.isnan(round_trip(tmp_path / "c.msgpack", float("nan")))
 
 
-def test_values_of_every_kind(tmp_path: Path) -> None:
+def test_round_trip_of_registered_values(tmp_path: Path) -> None:
     value = {"tuple": (1, (2, "x")), "set": {3, 1}, 5: "number as key", (1, 2): "tuple as key"}
-    assert from_plain(there_and_back(tmp_path / "c.msgpack", to_plain(value))) == value
+    assert from_plain(round_trip(tmp_path / "c.msgpack", to_plain(value))) == value
 
 
 @pytest.mark.parametrize(
@@ -64,40 +64,40 @@ def test_values_of_every_kind(tmp_path: Path) -> None:
     ids=lambda array: f"{array.dtype}{array.shape}",
 )
 @pytest.mark.parametrize("writeable", [True, False])
-def test_arrays_keep_type_shape_bits_and_whether_they_may_be_written(
+def test_arrays_keep_type_shape_bits_and_write_protection(
     tmp_path: Path, array: np.ndarray[Any, Any], writeable: bool
 ) -> None:
     array = array.copy(order="K")
     array.flags.writeable = writeable
-    found = there_and_back(tmp_path / "c.msgpack", {"a": array})["a"]
+    found = round_trip(tmp_path / "c.msgpack", {"a": array})["a"]
     assert found.dtype == array.dtype
     assert found.shape == array.shape
     assert found.tobytes() == array.tobytes()
     assert found.flags.writeable == writeable
 
 
-def test_a_model_that_many_share_is_stored_once_and_shared_again(tmp_path: Path) -> None:
+def test_a_shared_array_is_stored_once_and_shared_after_loading(tmp_path: Path) -> None:
     path = tmp_path / "c.msgpack"
     model, twin = frozen(*range(10_000)), frozen(*range(10_000))
     save(path, [("devices", [model] * 50), ("devices", [{"start": model}, twin])])
     assert path.stat().st_size < 3 * model.nbytes
     first, second = load(path)["devices"]
     assert all(found is first[0] for found in first)
-    assert second[0]["start"] is first[0], "sharing reaches over parts"
-    assert second[1] is not first[0], "equal is not the same"
+    assert second[0]["start"] is first[0], "sharing extends across parts"
+    assert second[1] is not first[0], "equal arrays are not shared"
     assert second[1].tolist() == twin.tolist()
     assert not first[0].flags.writeable
 
 
-def test_arrays_that_may_be_written_are_never_shared(tmp_path: Path) -> None:
-    """A node changes its own; two that came back as one would change together."""
+def test_writeable_arrays_are_never_shared(tmp_path: Path) -> None:
+    """Nodes modify their arrays in place; two of them must not get the same one."""
     counts = np.zeros(3)
-    found = there_and_back(tmp_path / "c.msgpack", [to_plain(counts), to_plain(counts)])
+    found = round_trip(tmp_path / "c.msgpack", [to_plain(counts), to_plain(counts)])
     found[0][0] = 1.0
     assert found[1][0] == 0.0
 
 
-def test_parts_come_back_by_name_and_in_order(tmp_path: Path) -> None:
+def test_parts_are_loaded_by_name_and_in_order(tmp_path: Path) -> None:
     path = tmp_path / "c.msgpack"
     save(path, ((name, number) for number, name in enumerate("abbab")))
     assert load(path) == {"a": [0, 3], "b": [1, 2, 4]}
@@ -105,7 +105,7 @@ def test_parts_come_back_by_name_and_in_order(tmp_path: Path) -> None:
     assert load(path) == {}
 
 
-def test_the_new_one_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+def test_a_new_checkpoint_replaces_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.msgpack"
     (tmp_path / "checkpoint.part").write_bytes(b"left by a kill" * 1000)
     for value in (1, 2):
@@ -114,7 +114,7 @@ def test_the_new_one_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint.msgpack"]
 
 
-def test_a_failure_while_saving_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_failure_while_saving_leaves_the_old_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.msgpack"
     save(path, [("value", 1)])
     with pytest.raises(TypeError, match="object in a checkpoint"):
@@ -122,7 +122,7 @@ def test_a_failure_while_saving_leaves_the_old_one(tmp_path: Path) -> None:
     assert load(path) == {"value": [1]}
 
 
-def test_every_damaged_byte_and_every_cut_is_noticed(tmp_path: Path) -> None:
+def test_every_damaged_byte_and_every_truncation_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.msgpack"
     save(path, [("session", {"at": 1.5}), ("nodes", [frozen(1.0, 2.0), np.arange(3)])])
     whole = path.read_bytes()
@@ -133,9 +133,18 @@ def test_every_damaged_byte_and_every_cut_is_noticed(tmp_path: Path) -> None:
                 load(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x80", b"PK\x03\x04", b"async-hfl checkpoint 1\n", b"\xff" * 100])
-def test_something_else(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"\x80", b"PK\x03\x04", b"async-hfl checkpoint", b"\xff" * 100])
+def test_a_file_that_is_not_a_checkpoint(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "checkpoint.msgpack"
     path.write_bytes(content)
-    with pytest.raises(RunDirectoryError, match="not a checkpoint of this version"):
+    with pytest.raises(RunDirectoryError, match="not a checkpoint; delete it to begin the run again"):
+        load(path)
+
+
+@pytest.mark.parametrize("written", [1, 2])
+def test_a_checkpoint_of_an_older_version_names_the_version_that_reads_it(tmp_path: Path, written: int) -> None:
+    path = tmp_path / "checkpoint.msgpack"
+    path.write_bytes(b"async-hfl checkpoint %d\n" % written + b"\x00" * 50)
+    why = rf"by async-hfl 0\.1\.0 \(format {written}\); this version reads format 3: use async-hfl 0\.1\.0 to open it"
+    with pytest.raises(RunDirectoryError, match=why):
         load(path)

@@ -1,4 +1,4 @@
-"""The event stream: every kind comes back as it went in, and the digests are those of the bytes."""
+"""Events files: round trips of every kind of record, digests, and damaged files."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from async_hfl.core.protocol.records import (
     UploadRecord,
 )
 from async_hfl.journal.events_file import EventsWriter, columns, read_events, truncate
+from async_hfl.journal.formats import FORMAT
 
 THIRD = 1 / 3
 RECORDS: list[Record] = [
@@ -55,11 +56,11 @@ def write(path: Path, records: list[Record]) -> tuple[str, str]:
 
 
 def as_read(record: Record) -> tuple[str, dict[str, Any]]:
-    """What JSON makes of a record: tuples become lists and nothing else changes."""
+    """Return a record as it is read from JSON: with lists for tuples, otherwise unchanged."""
     return record.KIND, json.loads(json.dumps(asdict(record)))
 
 
-def test_every_kind_is_tried() -> None:
+def test_the_records_here_are_of_every_kind() -> None:
     assert {type(record) for record in RECORDS} == set(RECORD_TYPES)
 
 
@@ -67,24 +68,24 @@ def test_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     write(path, RECORDS)
     assert list(read_events(path)) == [as_read(record) for record in RECORDS]
-    assert list(read_events(path, "epoch", "life")) == [as_read(RECORDS[5]), as_read(RECORDS[7])]
+    assert list(read_events(path, "epoch", "lifecycle")) == [as_read(RECORDS[5]), as_read(RECORDS[7])]
     jobs = [fields for _, fields in read_events(path, "job")]
     assert JobId(*jobs[0]["job"]) == JobId(3, 1, 9)
     ((_, upload),) = read_events(path, "upload")
     assert UploadId(*upload["upload"]) == UploadId(3, 1, 2)
 
 
-def test_the_file_explains_itself(tmp_path: Path) -> None:
+def test_the_header_names_the_columns_and_the_format(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     write(path, RECORDS)
-    kind, names = json.loads(path.read_text().splitlines()[0])
-    assert kind == "columns"
+    kind, names, written = json.loads(path.read_text().splitlines()[0])
+    assert (kind, written) == ("columns", FORMAT)
     assert set(names) == {cls.KIND for cls in RECORD_TYPES}
     assert names["epoch"] == [["at", "epoch", "updates", "target_reached"], ["metric", "loss", "details"]]
     assert {kind: (list(order), list(learnt)) for kind, (order, learnt) in names.items()} == columns()
 
 
-def test_a_sent_message_is_written_as_its_record(tmp_path: Path) -> None:
+def test_write_sent_writes_the_same_line_as_write(tmp_path: Path) -> None:
     sent = RECORDS[1]
     assert isinstance(sent, SentRecord)
     writer = EventsWriter(tmp_path / "fast.jsonl")
@@ -95,55 +96,14 @@ def test_a_sent_message_is_written_as_its_record(tmp_path: Path) -> None:
     assert (tmp_path / "fast.jsonl").read_bytes() == (tmp_path / "slow.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize("more", [0, 1, 1000])
-def test_what_is_written_into_room_that_was_left_stands_where_it_belongs(more: int, tmp_path: Path) -> None:
-    first, late, rest = RECORDS[:5], RECORDS[5:7], [*RECORDS[7:], *RECORDS[:1] * more]
-    path = tmp_path / "room.jsonl"
-    writer = EventsWriter(path)
-    for record in first:
-        writer.write(record)
-    writer.leave_room()
-    for record in rest:
-        writer.write(record)
-    with writer.in_room():
-        for record in late:
-            writer.write(record)
-    writer.write(RECORDS[0])
-    found = writer.digests()
-    writer.close()
-    assert found == write(tmp_path / "in order.jsonl", [*first, *late, *rest, RECORDS[0]])
-    assert path.read_bytes() == (tmp_path / "in order.jsonl").read_bytes()
-
-
-def test_who_is_cut_off_leaves_no_gap(tmp_path: Path) -> None:
-    path = tmp_path / "room.jsonl"
-    for written, in_room in ((3, 0), (4, 1)):
-        path.unlink(missing_ok=True)
-        writer = EventsWriter(path)
-        for record in RECORDS[:3]:
-            writer.write(record)
-        writer.leave_room()
-        for record in RECORDS[5:]:
-            writer.write(record)
-        with pytest.raises(AssertionError):
-            writer.sync()
-        if in_room:
-            room = writer.in_room()
-            room.__enter__()
-            writer.write(RECORDS[3])
-            assert not room.__exit__(ValueError, ValueError(), None)
-        writer.close()
-        assert list(read_events(path)) == [as_read(record) for record in RECORDS[:written]]
-
-
-def test_the_digest_is_that_of_the_file(tmp_path: Path) -> None:
+def test_the_digest_is_the_hash_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     digest, order_digest = write(path, RECORDS)
     assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
     assert order_digest != digest
 
 
-def test_the_order_digest_does_not_see_learnt_numbers(tmp_path: Path) -> None:
+def test_the_order_digest_ignores_learnt_fields(tmp_path: Path) -> None:
     job, epoch, association = RECORDS[2], RECORDS[5], RECORDS[6]
     assert isinstance(job, JobRecord)
     assert isinstance(epoch, EpochRecord)
@@ -160,7 +120,7 @@ def test_the_order_digest_does_not_see_learnt_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 4, len(RECORDS)])
-def test_going_on_after_a_cut_gives_the_same_digests(tmp_path: Path, cut: int) -> None:
+def test_a_file_continued_after_truncation_has_the_same_digests(tmp_path: Path, cut: int) -> None:
     wanted = write(tmp_path / "whole", RECORDS)
     path = tmp_path / "broken"
     writer = EventsWriter(path)
@@ -168,7 +128,7 @@ def test_going_on_after_a_cut_gives_the_same_digests(tmp_path: Path, cut: int) -
         writer.write(record)
     length = writer.sync()
     assert length == path.stat().st_size
-    for record in reversed(RECORDS):  # what a killed process wrote after its checkpoint
+    for record in reversed(RECORDS):  # as if a killed process had written them after its checkpoint
         writer.write(record)
     writer.close()
     with path.open("ab") as file:
@@ -178,7 +138,7 @@ def test_going_on_after_a_cut_gives_the_same_digests(tmp_path: Path, cut: int) -
     assert path.read_bytes() == (tmp_path / "whole").read_bytes()
 
 
-def test_many_records_pass_the_buffer(tmp_path: Path) -> None:
+def test_more_records_than_the_buffer_holds(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     many = RECORDS * 700
     digest, _ = write(path, many)
@@ -186,13 +146,13 @@ def test_many_records_pass_the_buffer(tmp_path: Path) -> None:
     assert sum(1 for _ in read_events(path)) == len(many)
 
 
-def test_closing_twice_does_no_harm(tmp_path: Path) -> None:
+def test_closing_twice_is_allowed(tmp_path: Path) -> None:
     writer = EventsWriter(tmp_path / "events.jsonl")
     writer.close()
     writer.close()
 
 
-def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     write(path, RECORDS)
     whole = path.read_bytes()
@@ -202,24 +162,33 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"nonsense\n", b"3\n", b"[]\n", b'["comet",[1]]\n', b'["life",[1.0]]\n', b'["life",7]\n', b'[["a"],[1]]\n']
+    "line",
+    [
+        b"nonsense\n",
+        b"3\n",
+        b"[]\n",
+        b'["comet",[1]]\n',
+        b'["lifecycle",[1.0]]\n',
+        b'["lifecycle",7]\n',
+        b'[["a"],[1]]\n',
+    ],
 )
-def test_a_damaged_line_is_named(tmp_path: Path, line: bytes) -> None:
+def test_the_error_names_the_damaged_line(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "events.jsonl"
     write(path, RECORDS)
-    path.write_bytes(path.read_bytes() + line + b'["life",[5.0,"finished","cloud",""]]\n')
+    path.write_bytes(path.read_bytes() + line + b'["lifecycle",[5.0,"finished","cloud",""]]\n')
     with pytest.raises(RunDirectoryError, match=rf"events\.jsonl, line {len(RECORDS) + 2}: not a journal line"):
         list(read_events(path))
 
 
-def test_a_file_without_its_header_is_damaged(tmp_path: Path) -> None:
+def test_a_file_without_its_header_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    path.write_bytes(b'["life",[5.0,"finished","cloud",""]]\n')
+    path.write_bytes(b'["lifecycle",[5.0,"finished","cloud",""]]\n')
     with pytest.raises(RunDirectoryError, match="line 1: not a journal line"):
         list(read_events(path))
 
 
-def test_truncating_a_file_that_is_too_short(tmp_path: Path) -> None:
+def test_truncating_a_file_that_is_too_short_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     with pytest.raises(RunDirectoryError, match="shorter than its checkpoint says"):
         truncate(path, 3)
@@ -227,3 +196,13 @@ def test_truncating_a_file_that_is_too_short(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="delete the checkpoint to begin the run again"):
         truncate(path, 3)
     assert path.read_bytes() == b"ab"
+
+
+def test_a_file_of_an_older_version_names_the_version_that_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'["columns",{"life":[["at","what","node","detail"],[]]}]\n["life",[5.0,"finished","cloud",""]]\n')
+    why = (
+        r"events\.jsonl: written by async-hfl 0\.1\.0 \(format 1\); this version reads format 3: use async-hfl 0\.1\.0"
+    )
+    with pytest.raises(RunDirectoryError, match=why):
+        list(read_events(path))

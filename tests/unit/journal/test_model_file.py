@@ -1,4 +1,4 @@
-"""Models as safetensors files."""
+"""Model files in the safetensors format."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int32])
-def test_other_numbers_are_taken_as_float32(tmp_path: Path, dtype: type) -> None:
+def test_other_number_types_are_converted_to_float32(tmp_path: Path, dtype: type) -> None:
     path = tmp_path / "model.safetensors"
     save_file({"w": np.arange(6).reshape(2, 3).astype(dtype), "b": np.arange(6, 9).astype(dtype)}, path)
     found = load_model(path, LAYOUT)
@@ -39,7 +39,7 @@ def test_other_numbers_are_taken_as_float32(tmp_path: Path, dtype: type) -> None
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39, -1e300])
-def test_what_is_no_float32_number_is_refused(tmp_path: Path, bad: float) -> None:
+def test_numbers_outside_float32_are_refused(tmp_path: Path, bad: float) -> None:
     path = tmp_path / "model.safetensors"
     save_file({"w": np.full((2, 3), bad), "b": np.zeros(3)}, path)
     with pytest.raises(DataError, match=r"model\.safetensors: array 'w' holds NaN or infinite values"):
@@ -53,6 +53,6 @@ def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:
         load_model(path, LAYOUT)
 
 
-def test_no_place_to_write(tmp_path: Path) -> None:
+def test_an_error_while_writing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be written"):
         save_model(tmp_path / "none" / "model.safetensors", LAYOUT, WEIGHTS)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 import pytest
 from learning_cases import RECIPE, make_job, uneven_task, with_noise
@@ -9,7 +11,7 @@ from async_hfl.core.learner import Learner
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import frozen
 from async_hfl.learning.engine.recipe import Recipe
-from async_hfl.learning.evaluation.metric_bounds import known_target
+from async_hfl.learning.evaluation.metric_bounds import metric_bounds
 from async_hfl.learning.tasks.catalogue import TaskOptions, build_task
 from async_hfl.learning.tasks.task_learner import TaskLearner
 
@@ -23,7 +25,7 @@ def test_what_the_rest_of_the_system_asks() -> None:
     learner: Learner = digits()
     assert learner.layout.size == 64 * 64 + 64 + 64 * 10 + 10
     assert learner.model_bytes == 4 * learner.layout.size
-    assert learner.target == Target("accuracy", 0.9, "at_least", best=1.0)
+    assert learner.target == Target("accuracy", 0.9, "at_least")
     assert learner.learning_rate == 0.05
     assert learner.samples.shape == (60,)
     assert learner.samples.sum() == 1437
@@ -106,10 +108,7 @@ def test_recipes_that_make_no_sense(wrong: dict[str, float]) -> None:
         Recipe(**{"epochs": 1, "batch_size": 1, "learning_rate": 0.1, **wrong})  # type: ignore[arg-type]
 
 
-def test_of_metrics_of_ours_the_best_value_is_known() -> None:
-    assert known_target("accuracy", 0.9, "at_least").best == 1.0
-    assert known_target("accuracy", 0.1, "at_most").best == 0.0
-    assert known_target("mse", 0.1, "at_most").best == known_target("absolute-error", 0.1, "at_most").best == 0.0
-    assert known_target("squared-error", 9.0, "at_least").best == float("inf")
-    assert known_target("loss", 0.1, "at_most").best is None
-    assert Target("accuracy", 0.9).best is None, "a function of the user's may be called so"
+def test_bounds_of_built_in_metrics() -> None:
+    assert metric_bounds("accuracy") == (0.0, 1.0)
+    assert metric_bounds("mse") == metric_bounds("squared-error") == metric_bounds("absolute-error") == (0.0, inf)
+    assert metric_bounds("loss") == (-inf, inf)

@@ -69,7 +69,7 @@ def test_a_tree_of_parameters_has_names() -> None:
     task = made()
     assert task.model.layout.names == ("layers.0.w", "layers.1.b")
     assert task.model.layout.shapes == ((4, 3), (3,))
-    assert task.target == Target("accuracy", 0.9, "at_least", best=1.0)
+    assert task.target == Target("accuracy", 0.9, "at_least")
     assert task.classes == 3
     assert [len(rows) for rows in task.owned] == [1, 39, 80], "a shard with one sample will do"
     assert (task.model.init(np.random.default_rng(3)) == task.model.init(np.random.default_rng(3))).all()

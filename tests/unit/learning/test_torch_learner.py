@@ -68,7 +68,7 @@ def test_what_the_rest_of_the_system_asks(made: Callable[..., TorchLearner]) -> 
     assert learner.layout.shapes == ((5, 6), (5,), (3, 5), (3,))
     assert learner.gradient_size == learner.layout.size == 53
     assert learner.model_bytes == 4 * 53
-    assert learner.target == Target("accuracy", 0.9, "at_least", best=1.0)
+    assert learner.target == Target("accuracy", 0.9, "at_least")
     assert learner.learning_rate == 0.05
     assert learner.samples.tolist() == list(torch_tasks.SIZES)
     one, again, other = (learner.initial_weights(seed) for seed in (1, 1, 2))
@@ -155,7 +155,7 @@ def test_statistics_travel_and_dropout_repeats(made: Callable[..., TorchLearner]
 
 def test_a_regression_learns(made: Callable[..., TorchLearner]) -> None:
     learner = made(torch_tasks.regression, devices=3, gradient=False, proximal_weight=0.0, weight_decay=0.0)
-    assert learner.target == Target("absolute-error", 0.1, "at_most", best=0.0)
+    assert learner.target == Target("absolute-error", 0.1, "at_most")
     weights = learner.initial_weights(1)
     before = learner.evaluate(weights)
     for number in range(20):

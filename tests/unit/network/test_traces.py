@@ -66,9 +66,9 @@ def test_rows_of_a_journal() -> None:
                 sent([0, 0], [1, 3], 0),
                 ("job", job),
                 ("job", {**job, "download_s": 0.0}),
-                ("life", {"at": 5.0, "what": "device_given_up", "node": "d4", "detail": "by g3"}),
-                ("life", {"at": 6.0, "what": "gateway_lost", "node": "g3", "detail": ""}),
-                ("life", {"at": 7.0, "what": "finished", "node": "cloud", "detail": ""}),
+                ("lifecycle", {"at": 5.0, "what": "device_given_up", "node": "d4", "detail": "by g3"}),
+                ("lifecycle", {"at": 6.0, "what": "gateway_lost", "node": "g3", "detail": ""}),
+                ("lifecycle", {"at": 7.0, "what": "finished", "node": "cloud", "detail": ""}),
             ]
         )
     )

@@ -1,4 +1,4 @@
-"""The order of events is (time, order of pushing), on every machine and after every checkpoint."""
+"""Events are ordered by time, then by insertion, on every machine and after every checkpoint."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def drained(queue: EventQueue) -> list[tuple[float, int, int, object]]:
     return [queue.pop() for _ in range(len(queue))]
 
 
-def test_by_time_then_in_the_order_they_went_in() -> None:
+def test_events_come_out_by_time_then_by_insertion() -> None:
     queue = EventQueue()
     for at, node in ((5.0, 1), (3.0, 2), (5.0, 3), (3.0, 4), (4.0, 5)):
         queue.push(at, node, Started(at))
     assert [(at, node) for at, _, node, _ in drained(queue)] == [(3.0, 2), (3.0, 4), (4.0, 5), (5.0, 1), (5.0, 3)]
 
 
-def test_events_need_no_order_of_their_own() -> None:
+def test_events_need_not_be_comparable() -> None:
     queue = EventQueue()
     queue.push(1.0, 0, object())
     queue.push(1.0, 0, object())
@@ -29,7 +29,7 @@ def test_events_need_no_order_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 1000])
-def test_a_snapshot_goes_on_as_if_nothing_had_happened(chunk: int) -> None:
+def test_a_restored_queue_continues_alike(chunk: int) -> None:
     rng = random.Random(1)
     queue = EventQueue()
     for node in range(50):
@@ -45,7 +45,7 @@ def test_a_snapshot_goes_on_as_if_nothing_had_happened(chunk: int) -> None:
     assert drained(restored) == drained(queue)
 
 
-def test_an_empty_queue_keeps_counting() -> None:
+def test_an_empty_queue_keeps_its_sequence_number() -> None:
     queue = EventQueue()
     queue.push(1.0, 0, Started(1.0))
     queue.pop()

@@ -1,4 +1,4 @@
-"""Transfers that share the air or are cut off, by hand."""
+"""Transfers that share the air or are cut off, with times worked out by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ D0, D1 = device_address(0), device_address(1)
 
 
 class TenSeconds:
-    """For a model, alone; control messages take one."""
+    """Delays of ten seconds for a model and one for a control message."""
 
     def to_device(self, gateway: int, device: int, size_bytes: int) -> float:
         return 10.0 if size_bytes > MODEL else 1.0
@@ -48,7 +48,7 @@ class TenSeconds:
 
 
 class Air:
-    """Two gateways, two devices; remembers what was booked."""
+    """Transfers of two gateways and two devices; keeps what was written to the journal."""
 
     def __init__(self, air: SharedAir | None, loss: float = 0.0, seed: int = 0) -> None:
         self.queue, self.byte_counts, self.times = EventQueue(), ByteCounts(2, 2), DeviceTimes(2)
@@ -72,7 +72,7 @@ class Air:
         self.transfers.start(at, device, gateway, update)
 
     def until(self, end: float = float("inf")) -> list[tuple[float, str]]:
-        """(when, sender) of what arrives before `end`."""
+        """Return (time, sender) of all transfers that arrive before `end`."""
         arrived = []
         while self.queue.heap and self.queue.heap[0][0] < end:
             at, _, _, what = self.queue.pop()
@@ -83,19 +83,19 @@ class Air:
         return arrived
 
 
-def test_two_in_the_same_air_slow_each_other_down_as_long_as_both_are_there() -> None:
+def test_two_transfers_in_the_same_air_share_its_rate() -> None:
     air = Air(SharedAir())
     air.upload(0.0, D0, G0)
     assert air.until(5.0) == []
     air.upload(5.0, D1, G0)
-    # d0 had 5 s alone and needs 10 more at half speed; d1 has done half by then and ends alone.
+    # d0 had 5 s alone and needs 10 more at half the rate; by then d1 has sent half and continues alone.
     assert air.until() == [(15.0, "d0"), (20.0, "d1")]
     assert [fields[5] for fields in air.sent] == [15.0, 15.0]
-    # The radio worked as long as each would have taken alone: waiting for the air is not sending.
+    # The radio was sending for as long as each would have taken alone; waiting for the air is not counted.
     assert list(air.times.transmit_s) == [10.0, 10.0]
 
 
-def test_another_gateway_has_its_own_air_and_latency_takes_none() -> None:
+def test_each_gateway_has_its_own_air_and_latency_does_not_use_it() -> None:
     air = Air(SharedAir(latency=2.0))
     air.upload(0.0, D0, G0)
     air.upload(0.0, D1, G1)
@@ -105,14 +105,14 @@ def test_another_gateway_has_its_own_air_and_latency_takes_none() -> None:
     assert air.until() == [(38.0, "d0"), (38.0, "d1")]  # twice 8 s of air, 2 s of latency
 
 
-def test_collisions_cost_the_air_something() -> None:
+def test_collisions_lower_the_rate() -> None:
     air = Air(SharedAir((1.0, 0.8)))
     air.upload(0.0, D0, G0)
     air.upload(0.0, D1, G0)
     assert air.until() == [(25.0, "d0"), (25.0, "d1")]
 
 
-def test_the_backhaul_and_single_frames_are_not_in_the_air() -> None:
+def test_the_backhaul_and_single_frames_do_not_share_the_air() -> None:
     air = Air(SharedAir())
     air.upload(0.0, D0, G0)
     air.transfers.start(0.0, D1, G0, m.Alive())
@@ -121,7 +121,7 @@ def test_the_backhaul_and_single_frames_are_not_in_the_air() -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_what_is_cut_off_counts_as_far_as_it_went(shared: bool) -> None:
+def test_a_transfer_that_is_cut_off_counts_the_bytes_it_has_sent(shared: bool) -> None:
     air = Air(SharedAir() if shared else None)
     air.upload(0.0, D0, G0)
     air.upload(0.0, D1, G0)
@@ -136,7 +136,7 @@ def test_what_is_cut_off_counts_as_far_as_it_went(shared: bool) -> None:
     assert air.byte_counts.total == MODEL + HEADER_BYTES + int(share * MODEL) + int(share * HEADER_BYTES)
 
 
-def test_what_is_under_way_counts_as_far_as_it_has_gone() -> None:
+def test_transfers_in_progress_count_the_bytes_sent_so_far() -> None:
     air = Air(SharedAir(latency=2.0))
     size = MODEL + HEADER_BYTES
     air.upload(0.0, D0, G0)
@@ -148,11 +148,11 @@ def test_what_is_under_way_counts_as_far_as_it_has_gone() -> None:
     # A model on its way down counts as bytes, but not as a model towards the cloud. Alone it takes 10 s.
     air.transfers.start(6.0, CLOUD, G0, m.GlobalModel(1, frozen(np.zeros(1, np.float32))))
     assert air.transfers.sent_so_far(7.0) == pytest.approx((0.975 * size, 0.875 * MODEL))
-    # d0 has left the air at 12 and arrives at 14: nothing of it is missing, and nothing is booked yet.
+    # d0 has left the air at 12 and arrives at 14: all of it is sent, and it is not counted yet.
     assert air.until(13.0) == []
     assert air.byte_counts.total == 0
     assert air.transfers.sent_so_far(13.0) == pytest.approx(((1.0 + 0.625 + 0.7) * size, 1.625 * MODEL))
-    # What d1 has sent by 15 was 4 + 3 of its 8 s; what has arrived is in the ledger, not here.
+    # What d1 has sent by 15 was 4 + 3 of its 8 s; what has arrived is in the byte counts, not here.
     air.until(14.5)
     air.transfers.cut(14.5, CLOUD)
     assert air.byte_counts.total == size + int(0.85 * MODEL) + int(0.85 * HEADER_BYTES)
@@ -161,7 +161,7 @@ def test_what_is_under_way_counts_as_far_as_it_has_gone() -> None:
     assert air.transfers.sent_so_far(100.0) == (0.0, 0.0)
 
 
-def test_what_will_break_off_counts_no_further_than_that() -> None:
+def test_a_transfer_that_will_break_off_counts_only_the_bytes_until_then() -> None:
     air = Air(None, loss=1.0, seed=3)
     air.upload(0.0, D0, G0)
     air.until()
@@ -174,7 +174,7 @@ def test_what_will_break_off_counts_no_further_than_that() -> None:
     assert air.transfers.sent_so_far(10.0 * half) == pytest.approx(expected, rel=1e-3)
 
 
-def test_a_cut_takes_those_between_two_only() -> None:
+def test_a_cut_between_two_nodes_leaves_other_transfers_alone() -> None:
     air = Air(None)
     air.upload(0.0, D0, G0)
     air.upload(0.0, D0, G1)
@@ -184,7 +184,7 @@ def test_a_cut_takes_those_between_two_only() -> None:
     assert air.transfers.cut(11.0, D0) == []
 
 
-def test_some_break_off_by_chance_somewhere_on_the_way() -> None:
+def test_some_transfers_break_off_at_a_random_point() -> None:
     air = Air(None, loss=0.25, seed=5)
     for number in range(400):
         air.upload(0.0, D0, G0, number)
@@ -194,11 +194,11 @@ def test_some_break_off_by_chance_somewhere_on_the_way() -> None:
     assert len(shares) == 400
     assert len(broken) == pytest.approx(100, abs=25)
     assert broken.mean() == pytest.approx(0.5, abs=0.1)
-    # One that breaks off half-way does so after half of its time.
+    # A transfer that breaks off half-way does so after half of its duration.
     assert all(fields[5] == pytest.approx(10.0 * fields[6] / MODEL, abs=1e-3) for fields in air.sent)
 
 
-def test_a_snapshot_in_the_middle_changes_nothing() -> None:
+def test_a_snapshot_during_transfers_changes_nothing() -> None:
     whole, first, second = Air(SharedAir()), Air(SharedAir()), Air(SharedAir())
     for air in (whole, first):
         air.upload(0.0, D0, G0)

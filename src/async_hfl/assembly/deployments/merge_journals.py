@@ -14,10 +14,9 @@ from async_hfl.assembly.deployments.deployed_nodes import TaskFacts
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.identifiers import Address
 from async_hfl.core.protocol.records import RECORD_TYPES, EpochRecord, LifecycleRecord, Record, SentRecord
-from async_hfl.core.protocol.traffic import Traffic
+from async_hfl.core.protocol.traffic import Traffic, subject
 from async_hfl.core.serialization import from_plain
 from async_hfl.deployment.operations.node_journal import Line, has_log, read_fact, read_lines
-from async_hfl.deployment.shell.shell import about
 from async_hfl.deployment.store.node_identity import IDENTITY, NodeIdentity
 from async_hfl.deployment.store.stored_node import StoredNode
 from async_hfl.journal.events_file import EventsWriter, columns
@@ -64,7 +63,7 @@ class Durations:
                     event = from_plain(stored.decode_without_arrays(logged.body))
                     if isinstance(event, Arrived) and isinstance(event.content, Packet):
                         message = event.content.message
-                        key = (event.sender, receiver, type(message).__name__, about(message))
+                        key = (event.sender, receiver, type(message).__name__, subject(message))
                         self._of[key].append(event.transfer_s)
 
     def of(self, sent: SentRecord) -> SentRecord:

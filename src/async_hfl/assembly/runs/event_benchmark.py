@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from async_hfl.assembly.build.simulation import build
 from async_hfl.assembly.settings.loading import compose
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.simulation.recorded_run import Progress, Session
+from async_hfl.simulation.recorded_run import Progress, RecordedRun
 
 _Z = 20
 _TRACED_UPDATES = 2
@@ -104,7 +104,7 @@ def _most_allocated(size: Size, path: Path) -> int:
     return most
 
 
-def _session(size: Size, path: Path) -> Session:
+def _session(size: Size, path: Path) -> RecordedRun:
     settings = compose(
         task="null",
         method="async-random",
@@ -118,7 +118,7 @@ def _session(size: Size, path: Path) -> Session:
         ],
     ).settings
     directory = RunDirectory.create(path, {"settings": {}})
-    return Session(build(settings, 1).world, directory)
+    return RecordedRun(build(settings, 1).world, directory)
 
 
 def _largest_resident() -> int:

@@ -20,7 +20,7 @@ from async_hfl.core.maths.quantiles import spread
 from async_hfl.core.weights import Weights
 from async_hfl.journal.model_file import load_model
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.simulation.recorded_run import UPDATES_PER_DEVICE, Progress, Session
+from async_hfl.simulation.recorded_run import UPDATES_PER_DEVICE, Progress, RecordedRun
 from async_hfl.simulation.world import World
 
 _MORE_UPDATES = 10
@@ -88,11 +88,11 @@ def begin_again(directory: RunDirectory, share: Share | None = None) -> Prepared
     return PreparedRun(directory, settings, built.world)
 
 
-def session_for(world: World, directory: RunDirectory, settings: Settings) -> Session:
+def session_for(world: World, directory: RunDirectory, settings: Settings) -> RecordedRun:
     """A checkpoint costs as much wherever vectors are, but on an accelerator more updates are made in that time."""
     every, learner = settings.simulation.checkpoint_epochs, world.learner
     fast = isinstance(learner, Accelerated) and learner.on_accelerator
-    return Session(
+    return RecordedRun(
         world,
         directory,
         checkpoint_epochs=None if every == "auto" else every,

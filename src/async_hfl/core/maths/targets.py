@@ -1,13 +1,12 @@
-"""When is a run good enough? A metric, a direction and a threshold.
+"""The target of a run: a metric, a direction and a threshold, and the progress towards it.
 
-Reached = the mean of `window` consecutive evaluations first passes the threshold (a single crossing flatters noisy
-methods). The first single crossing, the paper's rule, is kept beside it.
+A target is reached when the mean of `window` consecutive evaluations first passes the threshold; a single crossing
+would favour methods with a noisy metric. The first single crossing, the paper's rule, is recorded as well.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import Literal
 
 from async_hfl.core.serialization import plain
@@ -21,8 +20,6 @@ class Target:
     threshold: float
     direction: Direction = "at_least"
     window: int = 3
-    best: float | None = None
-    """No model is better than that; None: nobody knows."""
 
     def passes(self, value: float) -> bool:
         return value >= self.threshold if self.direction == "at_least" else value <= self.threshold
@@ -31,9 +28,10 @@ class Target:
 @plain
 @dataclass(frozen=True, slots=True)
 class TargetProgress:
-    """What is known so far; `after` gives the next one."""
+    """Progress after the evaluations so far; `after` returns the progress after one more."""
 
     recent: tuple[float, ...] = ()
+    """The last `window` values of the metric."""
     reached_at: float | None = None
     first_crossing_at: float | None = None
 
@@ -46,8 +44,3 @@ class TargetProgress:
         if reached is None and full and target.passes(sum(recent) / target.window):
             reached = at
         return TargetProgress(recent, reached, crossing)
-
-    def may_reach(self, target: Target) -> bool:
-        """Could it be reached with the next evaluation?"""
-        anything = inf if target.direction == "at_least" else -inf
-        return self.after(target, anything if target.best is None else target.best, 0.0).reached_at is not None

@@ -1,4 +1,8 @@
-"""What a node asks its shell to do. Effects may be repeated after a crash; receivers are idempotent."""
+"""Effects: requests of a node to its shell.
+
+A node returns them from `handle` and does no I/O itself. A shell may repeat effects after a crash; receivers are
+idempotent.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from async_hfl.core.weights import Weights
 @plain
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Deliver, at least once, in any order."""
+    """Deliver a message, at least once and in any order."""
 
     to: Address
     message: Message
@@ -24,7 +28,7 @@ class Send:
 @plain
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Fire once at that time; replaces the node's timer of the same key."""
+    """Fire a timer once at the given time. Replaces the node's timer of the same key."""
 
     key: str
     at: float
@@ -33,18 +37,18 @@ class SetTimer:
 @plain
 @dataclass(frozen=True, slots=True)
 class StartTraining:
-    """Train in the background; answered by Trained."""
+    """Train in the background; answered by Trained or TrainingBroke."""
 
     job: JobId
     weights: Weights
     generation: int = 0
-    """How many jobs the device began before."""
+    """Number of jobs that the device began before."""
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class StopTraining:
-    """The result of this job is no longer wanted."""
+    """Stop a training whose result is no longer needed."""
 
     job: JobId
 
@@ -52,7 +56,7 @@ class StopTraining:
 @plain
 @dataclass(frozen=True, slots=True)
 class Solve:
-    """Solve the association; answered by Solved."""
+    """Solve an association problem; answered by Solved."""
 
     number: int
     problem: AssociationProblem
@@ -70,7 +74,7 @@ class Evaluate:
 @plain
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Append to the journal."""
+    """Append a record to the journal."""
 
     record: Record
 
@@ -78,7 +82,7 @@ class Write:
 @plain
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """This node has nothing left to do: the run is over, or cannot go on (then `reason` tells a person why)."""
+    """Stop this node: the run is over, or it cannot continue and `reason` says why."""
 
     reason: str = ""
 

@@ -1,4 +1,7 @@
-"""What happens to a node. `at` is the only clock a node has: virtual seconds, or seconds since a deployment began."""
+"""Events: the inputs of a node.
+
+`at` is the only clock that a node has: virtual seconds in a simulation, seconds since the start in a deployment.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class Received:
     sender: Address
     message: Message
     transfer_s: float = 0.0
-    """How long the message was under way."""
+    """Seconds that the message was in transit."""
 
 
 @plain
@@ -43,13 +46,13 @@ class Trained:
     job: JobId
     result: TrainingResult
     training_s: float = 0.0
-    """How long it took, as the shell measured it (compiling and waiting left out)."""
+    """Duration as measured by the shell, without compilation and waiting."""
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class TrainingBroke:
-    """There will be no result: training failed, or what trained was ended."""
+    """A training ended without a result: it failed, or the process that trained was ended."""
 
     at: float
     job: JobId
@@ -74,7 +77,7 @@ class Evaluated:
 @plain
 @dataclass(frozen=True, slots=True)
 class PeerLost:
-    """The shell holds a peer for lost (stream broken for good, heartbeats missed, availability model)."""
+    """The shell declares a peer lost: its stream broke for good, heartbeats were missed, or it has an outage."""
 
     at: float
     peer: Address
@@ -83,7 +86,7 @@ class PeerLost:
 @plain
 @dataclass(frozen=True, slots=True)
 class PeerJoined:
-    """A session with a peer is up: it can be spoken to."""
+    """A session with a peer is established; messages can be sent to it."""
 
     at: float
     peer: Address
@@ -92,7 +95,7 @@ class PeerJoined:
 @plain
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """A large transfer with a peer is moving: slow is not silent."""
+    """A large transfer with a peer makes progress, so the peer is alive although slow."""
 
     at: float
     peer: Address
@@ -101,20 +104,20 @@ class Progressed:
 @plain
 @dataclass(frozen=True, slots=True)
 class DeviceJoined:
-    """To the cloud: a device can be reached through a gateway, for the first time or with other facts than before."""
+    """For the cloud: a device can be reached through a gateway, for the first time or with facts that have changed."""
 
     at: float
     device: int
     gateway: int
     samples: int
     expected_latency: float
-    """The prior of the link: seconds for download, compute and upload."""
+    """Prior estimate for this link: seconds for download, computation and upload."""
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class DrainAsked:
-    """To the cloud: a person wants the run to end now."""
+    """For the cloud: an operator wants the run to end now."""
 
     at: float
 
@@ -122,7 +125,7 @@ class DrainAsked:
 @plain
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A peer has a message of ours, durably. Only told to nodes that ask for it."""
+    """A peer has durably received a message of this node. Only nodes that ask for it get this event."""
 
     at: float
     peer: Address
@@ -132,7 +135,7 @@ class Acknowledged:
 @plain
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """This node is back after an outage; what it was computing is gone, its state is not."""
+    """This node is back after an outage. It has kept its state but lost any computation in progress."""
 
     at: float
 

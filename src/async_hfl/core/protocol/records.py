@@ -1,7 +1,7 @@
-"""What a node writes into the journal. Reports read these and nothing else.
+"""Records: the entries that nodes and shells write to the journal, and all that reports read.
 
-`LEARNT` names the fields that come from training (losses, metrics, weights of the solver): they are hashed into the
-run's digest but not into its order digest, which two machines with different floating point can share.
+`LEARNT` names the fields whose values come from training (losses, metrics, objectives of the solver). They are part of
+the digest of a run but not of its order digest, which is the same on two machines with different floating point.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_FIELDS: frozenset[str] = frozenset()
 @plain
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job ended, for the one reason it ends with."""
+    """A job ended. Every job has exactly one such record, with the reason."""
 
     KIND: ClassVar[str] = "job"
     LEARNT: ClassVar[frozenset[str]] = frozenset({"loss"})
@@ -62,17 +62,17 @@ class SelectionRecord:
     candidates: int
     devices: tuple[int, ...]
     bound: bool
-    """The bandwidth limit kept somebody out: what was left of it would not have taken every candidate."""
+    """The bandwidth limit excluded a candidate: what was left of it was not enough for all of them."""
     lone: bool
-    """Nobody fitted and nothing was in flight: the best one was sent alone, beyond the limit."""
+    """No candidate fitted and nothing was in flight: the best one was selected alone, beyond the limit."""
     gap: float | None = None
-    """Of the answer to the bound that its policy proved; None where it proves none."""
+    """Relative gap between the selection and the bound that the policy proved; None if it proves none."""
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class UploadRecord:
-    """An upload reached its end."""
+    """The cloud settled an upload: it was mixed into the global model, or not."""
 
     KIND: ClassVar[str] = "upload"
     LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
@@ -118,17 +118,17 @@ class AssociationRecord:
     objective: float
     bound: float | None
     moved: tuple[tuple[int, int], ...]
-    """(device, gateway) of those that changed; -1 for none."""
+    """(device, new gateway) of each device that moved; gateway -1 for none."""
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class LifecycleRecord:
-    """Something came, went or changed phase: a device given up or heard again, a gateway lost, warm-up over.
+    """A node joined, was lost or came back, or the run changed phase.
 
-    The last four are what really happened, where a shell knows it: nodes only ever see the consequences."""
+    The last four values of `what` are written by a simulation, which knows of outages; nodes only see their effects."""
 
-    KIND: ClassVar[str] = "life"
+    KIND: ClassVar[str] = "lifecycle"
     LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
 
     at: float
@@ -153,7 +153,7 @@ class LifecycleRecord:
 @plain
 @dataclass(frozen=True, slots=True)
 class SentRecord:
-    """A message left a node: the byte ledger, entry by entry (written by the shell, which knows sizes and delays)."""
+    """A message was sent, with its bytes by kind. Written by the shell, which knows sizes and delays."""
 
     KIND: ClassVar[str] = "sent"
     LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
@@ -163,7 +163,7 @@ class SentRecord:
     receiver: Address
     message: str
     about: JobId | UploadId | None
-    """The job or upload that it belongs to, where it has one."""
+    """The job or upload that the message belongs to, if any."""
     transfer_s: float
     model: int
     gradient: int
@@ -174,8 +174,8 @@ class SentRecord:
 @plain
 @dataclass(frozen=True, slots=True)
 class LostRecord:
-    """An update that a gateway had acknowledged is in no model, and its gateway is held for lost with it. A
-    `FoundRecord` takes it back."""
+    """An update that a gateway had acknowledged is in no model, and the gateway was declared lost. A `FoundRecord`
+    revokes this."""
 
     KIND: ClassVar[str] = "lost"
     LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
@@ -188,7 +188,7 @@ class LostRecord:
 @plain
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """An update that was listed as lost is not: its gateway is back with all that it had."""
+    """An update that was recorded as lost is not: its gateway came back with its state intact."""
 
     KIND: ClassVar[str] = "found"
     LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
@@ -201,7 +201,7 @@ class FoundRecord:
 @plain
 @dataclass(frozen=True, slots=True)
 class LateRecord:
-    """An update that a gateway had acknowledged came too late: the run ended before the cloud decided on it."""
+    """An update that a gateway had acknowledged was too late: the run ended before the cloud settled it."""
 
     KIND: ClassVar[str] = "late"
     LEARNT: ClassVar[frozenset[str]] = NO_FIELDS

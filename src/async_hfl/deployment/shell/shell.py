@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from async_hfl.core.errors import InternalError
-from async_hfl.core.identifiers import Address, JobId, UploadId
-from async_hfl.core.protocol import messages as m
+from async_hfl.core.identifiers import Address, JobId
 from async_hfl.core.protocol.effects import Effect, Evaluate, SetTimer, Solve, StartTraining, Stop, StopTraining, Write
 from async_hfl.core.protocol.events import Returned, Started, TimerFired
 from async_hfl.core.protocol.records import Record, SentRecord
-from async_hfl.core.protocol.traffic import traffic
+from async_hfl.core.protocol.traffic import subject, traffic
 from async_hfl.deployment.shell.clock import Clock
 from async_hfl.deployment.shell.inbox import Happening, Inbox
 from async_hfl.deployment.store.node_store import NodeStore
@@ -181,7 +180,7 @@ class Shell:
     def _note_sent(self, to: Address, packet: Packet) -> None:
         message = packet.message
         size = traffic(message, self.model_bytes, self._share)
-        record = SentRecord(self.clock.now(), self.address, to, type(message).__name__, about(message), 0.0, *size)
+        record = SentRecord(self.clock.now(), self.address, to, type(message).__name__, subject(message), 0.0, *size)
         self.store.write(record)
         self._wrote(record)
 
@@ -226,13 +225,6 @@ class Shell:
         if self._lingered or self._stop.reason:
             return True
         return not self._stays() and not any(map(self._waits_for, waiting))
-
-
-def about(message: m.Message) -> JobId | UploadId | None:
-    """What it belongs to."""
-    if isinstance(message, (m.Train, m.Update)):
-        return message.job
-    return message.upload if isinstance(message, (m.Upload, m.Answer)) else None
 
 
 class NoWorkers:

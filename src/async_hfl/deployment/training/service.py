@@ -11,7 +11,7 @@ from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
 from async_hfl.core.protocol.effects import Evaluate, StartTraining
 from async_hfl.core.protocol.events import Evaluated, Trained, TrainingBroke
-from async_hfl.core.randomness import scramble, stream_seed
+from async_hfl.core.randomness import stream_seed, training_seed
 from async_hfl.deployment.shell.inbox import Inbox
 from async_hfl.deployment.shell.shell import NoWorkers
 from async_hfl.deployment.training.child_process import LocalLearner, Ready, Spent, TrainingChild, TrainingFailed
@@ -159,7 +159,7 @@ class DeviceWorkers(NoWorkers):
 
     def train(self, work: StartTraining) -> None:
         job = work.job
-        seed = scramble(self._seed ^ (job.gateway << 44) ^ (job.incarnation << 32) ^ job.number)
+        seed = training_seed(self._seed, job)
         self._service.train(TrainingJob(job, self._place, work.weights, seed, work.generation))
 
     def stop_training(self, job: JobId) -> None:

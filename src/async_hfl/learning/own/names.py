@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import isfinite
 
 from async_hfl.core.maths.targets import Direction, Target
-from async_hfl.learning.evaluation.metric_bounds import known_target
 from async_hfl.learning.own.task_errors import Blame
 
 LOSSES = ("cross-entropy", "squared-error")
@@ -36,4 +35,4 @@ def target_of(
         raise blame.wrong("direction", "a metric of your own needs one: 'at_least' or 'at_most'")
     better: Direction = direction or ("at_least" if metric == "accuracy" else "at_most")
     name, value = named(metric, METRICS, "metric", blame), float(wanted if threshold is None else threshold)
-    return Target(name, value, better) if callable(metric) else known_target(name, value, better)
+    return Target(name, value, better)

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from async_hfl.core.errors import SettingsError
+from async_hfl.core.maths.targets import Target
 from async_hfl.learning.datasets.cifar10 import load_cifar10
 from async_hfl.learning.datasets.digits import load_digits
 from async_hfl.learning.datasets.har import load_har
@@ -15,7 +16,6 @@ from async_hfl.learning.datasets.hpwren import load_hpwren
 from async_hfl.learning.datasets.idx_images import load_fashion_mnist, load_mnist
 from async_hfl.learning.datasets.samples import Dataset
 from async_hfl.learning.datasets.shakespeare import load_shakespeare
-from async_hfl.learning.evaluation.metric_bounds import known_target
 from async_hfl.learning.partition import Rows, partition
 from async_hfl.learning.partition.natural import owners_test_rows
 
@@ -68,7 +68,7 @@ def build_task(name: str, devices: int, seed: int, options: TaskOptions) -> Task
         train=data.train,
         test=data.test,
         owned=owned,
-        target=known_target(objective.metric, options.target, direction),
+        target=Target(objective.metric, options.target, direction),
         refresh=options.refresh,
         seed=seed,
         test_owned=_test_rows(options.partition, data, owned),

@@ -148,7 +148,7 @@ class TaskLearner:
         return self._options.vectors == "card"
 
     @property
-    def ahead(self) -> PrefetchPolicy | None:
+    def prefetch(self) -> PrefetchPolicy | None:
         return self._trainer.ahead
 
     def begin(self, jobs: Sequence[TrainingJob]) -> Results:

@@ -39,7 +39,7 @@ _LIFE = {
 }
 LIFE = tuple(_LIFE.values())
 KINDS = (*TRANSFERS, "training", *LIFE)
-RECORDED = ("sent", "job", "life")
+RECORDED = ("sent", "job", "lifecycle")
 """Kinds of journal records that a trace is made of."""
 
 
@@ -75,7 +75,7 @@ def trace_rows(records: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[Tra
             gateway = int(fields["job"][0]) if not isinstance(fields["job"], str) else _number(fields["job"])
             began = fields["sent_at"] + fields["download_s"]
             yield TraceRow(began, "training", fields["device"], gateway, None, fields["training_s"])
-        elif kind == "life" and fields["what"] in _LIFE:
+        elif kind == "lifecycle" and fields["what"] in _LIFE:
             what, node = _LIFE[fields["what"]], _number(fields["node"])
             if what.startswith("device"):
                 by = fields["detail"].removeprefix("by ")

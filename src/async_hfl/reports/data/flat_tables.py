@@ -196,7 +196,7 @@ class _Events:
                 yield one["at"], one["version"], device, gateway
 
     def life(self) -> Iterator[Row]:
-        for one in self._of("life"):
+        for one in self._of("lifecycle"):
             yield one["at"], one["what"], one["node"], one["detail"]
 
     def messages(self) -> Iterator[Row]:

@@ -14,7 +14,7 @@ from async_hfl.core.arrays import Floats, Ints
 from async_hfl.journal.events_file import read_events
 from async_hfl.journal.run_directory import RunDirectory
 
-JOB_KINDS = ("job", "upload", "selection", "association", "life", "epoch")
+JOB_KINDS = ("job", "upload", "selection", "association", "lifecycle", "epoch")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +79,7 @@ def read_columns(directory: RunDirectory, *, transfers: bool = True) -> Columns:
         tuple(found["upload"]),
         tuple(found["selection"]),
         tuple(found["association"]),
-        tuple(found["life"]),
+        tuple(found["lifecycle"]),
         tuple(found["epoch"]),
         ends_at,
     )

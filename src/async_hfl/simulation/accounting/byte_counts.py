@@ -1,4 +1,4 @@
-"""Bytes sent, by link, direction and kind. Every message counts when sent."""
+"""Bytes sent, by link, direction and kind. A message is counted when it is sent."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _ZEROS = (0,) * _WIDTH
 
 
 class Spent(NamedTuple):
-    """Bytes that have been sent by some moment."""
+    """Bytes sent until some moment."""
 
     total: int
     models_up: int
-    """Models travelling towards the cloud on either tier: what the paper's figures count."""
+    """Bytes of models sent towards the cloud on either tier, which the paper's figures count."""
 
 
 class ByteCounts:
-    """Counters in flat arrays, eight a link: a run of 100,000 devices keeps its books in a few megabytes.
+    """Counters in flat arrays, eight per link: a few megabytes for 100,000 devices.
 
-    Most devices use one link all along, so each has a row for its first; further ones are looked up in a dict."""
+    Most devices use a single link, so each device has a row for its first link; further links are found by a dict."""
 
     def __init__(self, gateways: int, devices: int) -> None:
         self._gateways = gateways
         self._counts = array("q", bytes(8 * _WIDTH * (gateways + devices)))
-        """A row for each gateway's link to the cloud, for each device's first link, then for further links."""
+        """A row for each gateway's link to the cloud, then for each device's first link, then for further links."""
         self._first = array("i", [-1]) * devices
         """The gateway at the other end of a device's first link."""
         self._further: dict[tuple[int, int], int] = {}
@@ -42,11 +42,11 @@ class ByteCounts:
         """As in `Spent`."""
 
     def spent(self) -> Spent:
-        """What has been booked so far."""
+        """Return the bytes counted so far."""
         return Spent(self.total, self.models_up)
 
     def add(self, sender: Address, receiver: Address, traffic: Traffic) -> int:
-        """Book one message; returns its bytes."""
+        """Count one message and return its bytes."""
         sender_tier, sender_number = sender
         receiver_tier, receiver_number = receiver
         up = sender_tier > receiver_tier
@@ -77,7 +77,7 @@ class ByteCounts:
         return size
 
     def _place(self, gateway: int, device: int) -> int:
-        """Where a link is booked that is not the device's first so far."""
+        """Return the row of a link that is not (yet) the device's first."""
         if self._first[device] < 0:
             self._first[device] = gateway
             return (self._gateways + device) * _WIDTH
@@ -88,7 +88,7 @@ class ByteCounts:
         return place
 
     def links(self) -> Iterator[tuple[int, int, list[int]]]:
-        """(gateway, device or -1 for the cloud, bytes down by kind and then up by kind) of every link used."""
+        """Yield (gateway, device or -1 for the cloud, bytes down by kind and then up by kind) of every link used."""
         for gateway in range(self._gateways):
             yield gateway, -1, self._row(gateway * _WIDTH)
         for device, gateway in enumerate(self._first):
@@ -101,7 +101,7 @@ class ByteCounts:
         return self._counts[place : place + _WIDTH].tolist()
 
     def summary(self) -> dict[str, dict[str, dict[str, int]]]:
-        """tier -> direction -> kind -> bytes."""
+        """Return the bytes by tier, direction and kind."""
         table = {tier: {d: dict.fromkeys(KINDS, 0) for d in DIRECTIONS} for tier in ("gateway-cloud", "device-gateway")}
         for _, device, row in self.links():
             side = table["gateway-cloud" if device < 0 else "device-gateway"]

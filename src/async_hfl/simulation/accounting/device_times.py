@@ -1,6 +1,6 @@
-"""Seconds that each device has spent computing, sending and receiving: what its energy is estimated from.
+"""Seconds that each device has spent computing, sending and receiving, and the energy estimated from them.
 
-A training that is stopped, or dies with its device, counts as long as it lasted.
+A training that was stopped, or that ended with an outage of its device, counts for as long as it lasted.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class DeviceTimes:
         self.transmit_s = array("d", bytes(8 * devices))
         self.receive_s = array("d", bytes(8 * devices))
         self._began = array("d", [_IDLE]) * devices
-        """When the training under way began."""
+        """Start of the training in progress."""
 
     def began(self, device: int, at: float) -> None:
         self._began[device] = at
 
     def stopped(self, device: int, at: float) -> None:
-        """Done, or cut short."""
+        """Count the training in progress, which is complete or was stopped."""
         began = self._began[device]
         if began != _IDLE:
             self.compute_s[device] += at - began
@@ -49,7 +49,7 @@ class DeviceTimes:
 
 
 def energy(times: DeviceTimes, fleet: Fleet) -> tuple[Floats, dict[str, Any]]:
-    """Joules of each device for its work, beyond waiting; and the whole in short."""
+    """Return the joules that each device used for its work, idle power not included, and a summary."""
     compute_s, transmit_s, receive_s = times.columns()
     joules = fleet.energy_joules(compute_s, transmit_s, receive_s)
     middle, most_of, most = np.quantile(joules, [0.5, 0.9, 1.0]).tolist()

@@ -1,4 +1,4 @@
-"""What the summary of a run says, counted while it goes on."""
+"""The summary of a run, counted while the run goes on."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from async_hfl.core.serialization import plain
 from async_hfl.simulation.accounting.byte_counts import ByteCounts, Spent
 from async_hfl.simulation.simulator import Simulator
 
-HAPPENINGS = frozenset({"went_down", "came_back", "died", "slowed"})
+OUTAGE_CHANGES = frozenset({"went_down", "came_back", "died", "slowed"})
 
 
 @plain
 @dataclass(slots=True)
 class Tally:
-    """What the summary needs, kept while the run goes on."""
+    """Counts over the records of a run."""
 
     ends: dict[str, int] = field(default_factory=dict)
-    happenings: dict[str, int] = field(default_factory=dict)
-    """Outages and the like that befell the network, by what it was and to whom."""
+    outages: dict[str, int] = field(default_factory=dict)
+    """Outages and similar changes, by the kind of node and of change."""
     selections: int = 0
     bound: int = 0
     lone: int = 0
@@ -39,13 +39,13 @@ class Tally:
     warmup_models_up: int = 0
     refused_in_a_row: int = 0
     cloud_staleness: int = 0
-    """The largest seen among what was mixed: K_c of the convergence theorem."""
+    """The largest staleness of an upload that was mixed: K_c of the convergence theorem."""
     gateway_staleness: int = 0
-    """K_g likewise."""
+    """The largest staleness of an update that was aggregated: K_g."""
     gap: float | None = None
-    """The largest gap that an association was solved to."""
+    """The largest optimality gap of an association."""
     selection_gap: float | None = None
-    """A selection likewise."""
+    """The largest optimality gap of a selection."""
     last: EpochRecord | None = None
     reached: EpochRecord | None = None
     reached_bytes: int = 0
@@ -55,7 +55,7 @@ class Tally:
     wall_s: float = 0.0
 
     def note(self, record: Record, spent: Callable[[], Spent]) -> None:
-        """Count what a node wrote; `spent` tells what was sent until then."""
+        """Count a record; `spent` returns the bytes sent until then."""
         if isinstance(record, JobRecord):
             self.ends[record.reason] = self.ends.get(record.reason, 0) + 1
             if record.reason == "aggregated":
@@ -75,10 +75,10 @@ class Tally:
         elif isinstance(record, AssociationRecord):
             if record.bound is not None:
                 self.gap = max(self.gap or 0.0, relative_gap(record.objective, record.bound))
-        elif isinstance(record, LifecycleRecord) and record.what in HAPPENINGS:
+        elif isinstance(record, LifecycleRecord) and record.what in OUTAGE_CHANGES:
             who = "link" if "-" in record.node else "device" if record.node.startswith("d") else "gateway"
             name = f"{who}_{record.what}"
-            self.happenings[name] = self.happenings.get(name, 0) + 1
+            self.outages[name] = self.outages.get(name, 0) + 1
         elif isinstance(record, LifecycleRecord) and record.what == "warmup_ended":
             self.warmup_s = record.at
             self.warmup_bytes, self.warmup_models_up = spent()
@@ -92,7 +92,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """What the summary says of a run as a whole."""
+    """Facts of a run as a whole, for its summary."""
 
     byte_counts: ByteCounts
     first_crossing_at: float | None
@@ -126,7 +126,7 @@ def whole(simulator: Simulator) -> Whole:
 
 
 def result_of(run: Whole, tally: Tally) -> dict[str, Any]:
-    """The result as the summary file holds it."""
+    """Return the result as it stands in the summary file."""
     last, reached = tally.last, tally.reached
     dropped = sum(tally.ends.get(reason, 0) for reason in ("stale", "refused", "round_closed"))
     return {
@@ -142,7 +142,7 @@ def result_of(run: Whole, tally: Tally) -> dict[str, Any]:
         "virtual_s": run.finished_at,
         "wall_s": tally.wall_s,
         "job_ends": dict(sorted(tally.ends.items())),
-        "life": dict(sorted(tally.happenings.items())),
+        "life": dict(sorted(tally.outages.items())),
         "bandwidth_bound_share": tally.bound / max(tally.selections, 1),
         "lone_selections": tally.lone,
         "largest_association_gap": tally.gap,
@@ -163,7 +163,7 @@ def result_of(run: Whole, tally: Tally) -> dict[str, Any]:
 
 
 def _convergence(run: Whole, tally: Tally) -> dict[str, Any]:
-    """What the theorem asks for (constant s): alpha <= K_c^-1.5 and beta <= K_g^-1.5. L is not checked."""
+    """Check the conditions of the theorem for constant s: alpha <= K_c^-1.5 and beta <= K_g^-1.5. L is not checked."""
     most_c, most_g = tally.cloud_staleness, tally.gateway_staleness
     alpha, beta = run.mixing_weights
     return {

@@ -1,9 +1,10 @@
-"""How much of what is under way has been sent by now, without asking every transfer.
+"""Bytes sent so far by transfers in progress, without a look at each transfer.
 
-While its speed is steady a transfer of b bytes that takes the time L has sent b (t - t0) / L at time t. So the bytes of
-all that go at the same time are a straight line, R t - O with R = sum b / L and O = sum t0 b / L: a start adds to both
-sums, an end takes off the same, and a look costs nothing. Time is whatever makes the speeds steady: seconds, or the
-virtual time of a shared medium. A lane that runs empty begins again at zero, so rounding does not build up.
+At a steady rate, a transfer of b bytes with duration L has sent b (t - t0) / L at time t. The bytes of all transfers
+that run at the same time are therefore a straight line, R t - O with R = sum b / L and O = sum t0 b / L. A start adds
+to both sums, an end subtracts the same, and a reading takes constant time. "Time" is whichever clock makes the rates
+steady: seconds, or the virtual time of a shared medium. A group that becomes empty restarts at zero, so rounding errors
+do not accumulate.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from async_hfl.core.serialization import Plain
 
 
 class Sent(NamedTuple):
-    """Bytes, and those of models towards the cloud among them."""
+    """Bytes sent: in all, and of models towards the cloud."""
 
     total: float
     models_up: float
@@ -23,47 +24,46 @@ class Sent(NamedTuple):
         return Sent(self.total + other.total, self.models_up + other.models_up)
 
 
-class Pace(NamedTuple):
-    """One transfer in a lane."""
+class Rate(NamedTuple):
+    """The rate of one transfer, in bytes per unit of its group's time."""
 
     began: float
     total: float
-    """Bytes per unit of the lane's time."""
     models_up: float
 
 
-class Lane:
-    """Transfers that go at the same time."""
+class TransferGroup:
+    """The sums over all transfers that share a clock."""
 
-    __slots__ = ("count", "offset", "offset_up", "pace", "pace_up")
+    __slots__ = ("count", "offset", "offset_up", "rate", "rate_up")
 
     def __init__(self) -> None:
         self.count = 0
-        self.pace = self.pace_up = self.offset = self.offset_up = 0.0
+        self.rate = self.rate_up = self.offset = self.offset_up = 0.0
 
-    def enter(self, one: Pace) -> None:
+    def enter(self, one: Rate) -> None:
         self.count += 1
         self._add(one, 1.0)
 
-    def leave(self, one: Pace) -> None:
+    def leave(self, one: Rate) -> None:
         self.count -= 1
         if self.count:
             self._add(one, -1.0)
         else:
-            self.pace = self.pace_up = self.offset = self.offset_up = 0.0
+            self.rate = self.rate_up = self.offset = self.offset_up = 0.0
 
-    def _add(self, one: Pace, sign: float) -> None:
+    def _add(self, one: Rate, sign: float) -> None:
         began, total, models_up = one
-        self.pace += sign * total
+        self.rate += sign * total
         self.offset += sign * began * total
-        self.pace_up += sign * models_up
+        self.rate_up += sign * models_up
         self.offset_up += sign * began * models_up
 
     def sent(self, time: float) -> Sent:
-        return Sent(self.pace * time - self.offset, self.pace_up * time - self.offset_up)
+        return Sent(self.rate * time - self.offset, self.rate_up * time - self.offset_up)
 
     def snapshot(self) -> Plain:
-        return [self.count, self.pace, self.pace_up, self.offset, self.offset_up]
+        return [self.count, self.rate, self.rate_up, self.offset, self.offset_up]
 
     def restore(self, data: Plain) -> None:
-        self.count, self.pace, self.pace_up, self.offset, self.offset_up = data
+        self.count, self.rate, self.rate_up, self.offset, self.offset_up = data

@@ -29,7 +29,7 @@ from async_hfl.learning.engine.trainer import EngineOptions, Request
 from async_hfl.learning.evaluation.objectives import Objective
 from async_hfl.learning.models.model import Model, flatten
 
-_AHEAD = PrefetchPolicy(16, 0.0, 3, in_turn=True)
+_AHEAD = PrefetchPolicy(16, 0.0, 3, in_order=True)
 """A call of fewer jobs takes as long."""
 
 

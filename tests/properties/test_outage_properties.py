@@ -1,4 +1,4 @@
-"""Promises that hold whatever goes down, for any small network and method."""
+"""Properties that hold under any outages, for any small network and method."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from living_worlds import LivingPlan, Watch, living_plans, living_simulator
+from outage_worlds import OutageScenario, Watch, outage_scenarios, outage_simulator
 from run_worlds import Memory, Plan, final_weights
 
 from async_hfl.core.protocol.records import EpochRecord, LifecycleRecord, SentRecord
@@ -30,30 +30,30 @@ STORM = OutagePlan(
     transfer_loss=0.2,
     slow_factor=4.0,
 )
-MIXED = LivingPlan(RUN, STORM, True, True)
-SYNC = LivingPlan(replace(RUN, family="rounds", averages=True), STORM, True, False)
-SEMI = LivingPlan(replace(RUN, family="periods", averages=True, warmup=False), STORM, False, True)
-RELAYED = LivingPlan(
+MIXED = OutageScenario(RUN, STORM, True, True)
+SYNC = OutageScenario(replace(RUN, family="rounds", averages=True), STORM, True, False)
+SEMI = OutageScenario(replace(RUN, family="periods", averages=True, warmup=False), STORM, False, True)
+RELAYED = OutageScenario(
     replace(RUN, relay=True, utility=False, solve_assignment=False, gradient="none"), STORM, False, False
 )
-CROWDED = LivingPlan(RUN, None, True, True)
+CROWDED = OutageScenario(RUN, None, True, True)
 
 
-def run(plan: LivingPlan) -> tuple[Simulator, Memory]:
-    simulator, journal = living_simulator(plan)
+def run(plan: OutageScenario) -> tuple[Simulator, Memory]:
+    simulator, journal = outage_simulator(plan)
     simulator.start()
     simulator.run()
     return simulator, journal
 
 
-@given(living_plans())
+@given(outage_scenarios())
 @example(MIXED)
 @example(SYNC)
 @example(SEMI)
 @example(RELAYED)
 @FEW
-def test_every_promise_holds_after_every_event_and_the_run_ends(plan: LivingPlan) -> None:
-    simulator, journal = living_simulator(plan)
+def test_the_invariants_hold_after_every_event_and_the_run_ends(plan: OutageScenario) -> None:
+    simulator, journal = outage_simulator(plan)
     watch = Watch(simulator)
     simulator.start()
     simulator.run(stop=watch.look)
@@ -61,44 +61,44 @@ def test_every_promise_holds_after_every_event_and_the_run_ends(plan: LivingPlan
     assert simulator.finished_at is not None
     assert len(journal.of(EpochRecord)) == plan.run.epochs
     assert [record.what for record in journal.of(LifecycleRecord)].count("finished") == 1
-    # The books and the journal agree to the byte, transfers cut off included.
+    # The byte counts and the journal agree to the byte, transfers cut off included.
     sent = journal.of(SentRecord)
     assert simulator.byte_counts.total == sum(r.model + r.gradient + r.basis + r.control for r in sent)
     assert all(record.transfer_s >= 0 for record in sent)
-    # What a row says was spent by its epoch is what arrived, and of all that was under way the part that had gone.
+    # The bytes in the row of an epoch are those that arrived and the part sent of the transfers in progress.
     spent = [total for _, total in journal.totals]
     for record, total, later in zip(
         journal.of(EpochRecord), spent, [*spent[1:], simulator.byte_counts.total], strict=True
     ):
-        under_way = sum(one.at < record.at < one.at + one.transfer_s for one in sent)
-        slack = 4 * under_way + 1  # what is cut off is rounded down, kind by kind
+        in_progress = sum(one.at < record.at < one.at + one.transfer_s for one in sent)
+        slack = 4 * in_progress + 1  # bytes of transfers cut off are rounded down, kind by kind
         assert later >= total - slack
-        if simulator.world.air is None:  # then each went at an even speed
-            assert total == pytest.approx(sum(gone(one, record.at) for one in sent), abs=slack)
+        if simulator.world.air is None:  # then each has a steady rate
+            assert total == pytest.approx(sum(sent_by(one, record.at) for one in sent), abs=slack)
 
 
-def gone(sent: SentRecord, at: float) -> float:
+def sent_by(sent: SentRecord, at: float) -> float:
     size = sent.model + sent.gradient + sent.basis + sent.control
     if at >= sent.at + sent.transfer_s:
         return size
     return size * max(0.0, at - sent.at) / sent.transfer_s
 
 
-@given(living_plans(), st.integers(1, 400))
+@given(outage_scenarios(), st.integers(1, 400))
 @example(MIXED, 150)
 @example(SYNC, 220)
 @example(CROWDED, 90)
 @FEW
-def test_broken_off_anywhere_it_goes_on_as_if_it_never_was(plan: LivingPlan, steps: int) -> None:
+def test_a_run_restored_from_a_checkpoint_anywhere_continues_alike(plan: OutageScenario, steps: int) -> None:
     whole, wanted = run(plan)
-    first, before = living_simulator(plan)
+    first, before = outage_simulator(plan)
     first.start()
     left = iter(range(steps))
     first.run(stop=lambda: next(left, None) is None)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "checkpoint"
         checkpoint.save(path, first.snapshot())
-        second, after = living_simulator(plan)
+        second, after = outage_simulator(plan)
         second.restore(checkpoint.load(path))
     second.run()
     assert before.records + after.records == wanted.records

@@ -1,4 +1,4 @@
-"""A run on disk: what its files say agrees, and a break anywhere leaves no trace."""
+"""Recorded runs: their files agree with each other, and a resumed run equals an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(out: Path, method: str = "async-hfl", *more: str, **options: Any) -> api
 
 
 def cut_at(epoch: int) -> Any:
-    """A person's hand on the plug: raises when this epoch is reported."""
+    """Return a callback that raises when this epoch is reported."""
 
     def on_epoch(progress: Progress) -> None:
         if progress.epoch >= epoch:
@@ -57,7 +57,7 @@ def without(result: dict[str, Any]) -> dict[str, Any]:
         ("two-tier", 2, 5, [5, 10]),  # each device's update is an epoch: evaluations are counted
     ],
 )
-def test_a_run_has_so_many_cloud_epochs_however_rarely_it_evaluates(
+def test_the_number_of_cloud_epochs_does_not_depend_on_how_often_they_are_evaluated(
     method: str, epochs: int, every: int, rows: list[int], tmp_path: Path
 ) -> None:
     more = (f"cloud.epochs={epochs}", f"cloud.evaluate_every={every}")
@@ -67,7 +67,7 @@ def test_a_run_has_so_many_cloud_epochs_however_rarely_it_evaluates(
 
 
 @pytest.mark.parametrize("method", available("method"))
-def test_cut_off_again_and_again_every_method_ends_as_if_it_never_was(method: str, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_repeatedly_ends_as_an_uninterrupted_one(method: str, tmp_path: Path) -> None:
     more = ("cloud.evaluate_every=5",) if method == "two-tier" else ()
     wanted = run(tmp_path / "whole", method, *more)
     broken = tmp_path / "broken"
@@ -98,7 +98,7 @@ def test_cut_off_again_and_again_every_method_ends_as_if_it_never_was(method: st
         "selection.min_participation=0.3",
     ],
 )
-def test_cut_off_under_other_settings(setting: str, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_ends_alike_under_other_settings(setting: str, tmp_path: Path) -> None:
     wanted = run(tmp_path / "whole", "async-hfl", setting)
     with pytest.raises(PowerCut):
         run(tmp_path / "broken", "async-hfl", setting, on_epoch=cut_at(14))
@@ -107,8 +107,8 @@ def test_cut_off_under_other_settings(setting: str, tmp_path: Path) -> None:
     assert without(api.resume(tmp_path / "broken").summary) == without(wanted.summary)
 
 
-def test_a_checkpoint_taken_after_the_cloud_has_stopped_knows_when(tmp_path: Path) -> None:
-    """Every epoch is a checkpoint here, the last one too: it is taken while gateways still wind up."""
+def test_a_checkpoint_after_the_cloud_has_stopped_holds_its_time(tmp_path: Path) -> None:
+    """Here every epoch has a checkpoint; the last one is saved while gateways are still running."""
     settings = ("task.devices=2", "gateway.epochs=20", "cloud.epochs=6", "simulation.checkpoint_epochs=1")
     whole = run(tmp_path / "run", "async-hfl", *settings)
     wanted = whole.summary
@@ -117,8 +117,8 @@ def test_a_checkpoint_taken_after_the_cloud_has_stopped_knows_when(tmp_path: Pat
 
 
 @pytest.mark.parametrize("every", [3, None])
-def test_checkpoints_keep_their_distance(every: int | None, tmp_path: Path) -> None:
-    """In epochs as asked for; left alone, also in updates, so that a large network does not spend its time on them."""
+def test_the_distance_between_checkpoints(every: int | None, tmp_path: Path) -> None:
+    """Epochs as set; by default also updates, so that a large network does not spend its time on checkpoints."""
     path = tmp_path / "run" / "checkpoint.msgpack"
     seen: list[tuple[Progress, int | None]] = []
 
@@ -138,7 +138,7 @@ def test_checkpoints_keep_their_distance(every: int | None, tmp_path: Path) -> N
             assert later[0] - earlier[0] == every
 
 
-def test_the_bytes_of_the_summary_are_those_of_the_events(tmp_path: Path) -> None:
+def test_the_bytes_in_the_summary_are_the_sum_of_the_events(tmp_path: Path) -> None:
     made = run(tmp_path / "run")
     counted: Counter[tuple[str, str, str]] = Counter()
     for _, sent in made.events("sent"):
@@ -160,7 +160,7 @@ def test_the_bytes_of_the_summary_are_those_of_the_events(tmp_path: Path) -> Non
     assert models_up >= made.epochs[-1]["bytes_models_up"]
 
 
-def test_the_summary_counts_what_the_events_tell(tmp_path: Path) -> None:
+def test_the_summary_agrees_with_the_events(tmp_path: Path) -> None:
     made = run(tmp_path / "run")
     result = made.summary
     assert result["job_ends"] == dict(sorted(Counter(job["reason"] for _, job in made.events("job")).items()))
@@ -169,15 +169,15 @@ def test_the_summary_counts_what_the_events_tell(tmp_path: Path) -> None:
     assert result["lone_selections"] == sum(fields["lone"] for fields in selections)
     updates = sum(fields["message"] == "Update" for _, fields in made.events("sent"))
     assert result["device_updates"] == updates
-    (ended,) = [fields for _, fields in made.events("life") if fields["what"] == "warmup_ended"]
+    (ended,) = [fields for _, fields in made.events("lifecycle") if fields["what"] == "warmup_ended"]
     assert result["warmup_s"] == ended["at"]
     times = [fields["at"] for _, fields in made.events("epoch")]
     assert times == sorted(times)
     assert [row["at"] for row in made.epochs] == times
 
 
-def test_who_declines_devices_is_not_bound_by_the_bandwidth(tmp_path: Path) -> None:
-    """TiFL asks one tier and leaves the others alone; with room for everybody the limit keeps nobody out."""
+def test_a_policy_that_declines_devices_is_not_counted_as_bound_by_the_bandwidth(tmp_path: Path) -> None:
+    """TiFL selects from one tier only; with enough bandwidth for all, the limit excludes no device."""
     free = run(tmp_path / "free", "sync-tifl", "gateway.bandwidth=1e9").summary
     assert free["bandwidth_bound_share"] == 0.0
     tight = run(tmp_path / "tight", "sync-tifl", "gateway.bandwidth='10%'").summary
@@ -195,8 +195,8 @@ def test_batches_are_larger_than_one_and_little_is_wasted(tmp_path: Path) -> Non
     assert lazy["training"]["calls"] < eager["training"]["calls"]
 
 
-def test_time_charged_for_solving_is_spent(tmp_path: Path) -> None:
-    """The first association comes with the end of the warm-up, up to which both runs are the same."""
+def test_solving_takes_the_virtual_time_that_is_set(tmp_path: Path) -> None:
+    """The first association follows the warm-up, until which both runs are the same."""
     free, charged = run(tmp_path / "a"), run(tmp_path / "b", "async-hfl", "simulation.charge_solver=100")
     first = [next(iter(made.events("association")))[1]["at"] for made in (free, charged)]
     assert first[0] == free.summary["warmup_s"] == charged.summary["warmup_s"]

@@ -1,4 +1,4 @@
-"""A simulation rounds and counts models as a deployment with the same settings would send them."""
+"""A simulation rounds models and counts their bytes as a deployment with the same settings would."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZE = 1000
 
 
 class Sizes:
-    """A journal that remembers the model bytes of each message that was sent."""
+    """A journal that keeps the model bytes of all messages sent."""
 
     def __init__(self) -> None:
         self.models: set[int] = set()
@@ -31,7 +31,7 @@ class Sizes:
 def simulated(
     transfer: TransferSection, life: LifeSection | None = None
 ) -> tuple[Sizes, list[np.ndarray[Any, Any]], Any]:
-    """The sizes of all messages, and the models under way in the middle of the run."""
+    """Return the sizes of all messages, and the models in transit in the middle of the run."""
     settings = Settings(
         task=TaskSection(name="null", devices=12, model_size=SIZE),
         network=NetworkSection(name="uniform", gateways=2),
@@ -49,14 +49,14 @@ def simulated(
         return seen[0] > 400
 
     simulator.run(enough)
-    under_way = [getattr(what, "message", None) for *_, what in simulator.queue.heap]
-    if simulator.watched_delivery is not None:
-        under_way += [transfer.message for transfer in simulator.watched_delivery.transfers._underway.values()]
-    found = [message.weights for message in under_way if hasattr(message, "weights")]
+    in_transit = [getattr(what, "message", None) for *_, what in simulator.queue.heap]
+    if simulator.transfers is not None:
+        in_transit += [transfer.message for transfer in simulator.transfers._in_progress.values()]
+    found = [message.weights for message in in_transit if hasattr(message, "weights")]
     return journal, found, built.world
 
 
-def test_models_travel_rounded_and_count_half() -> None:
+def test_models_are_sent_rounded_and_count_half() -> None:
     journal, models, world = simulated(TransferSection(half=True))
     assert world.model_bytes == 2 * SIZE
     assert journal.models == {0, 2 * SIZE}
@@ -67,14 +67,14 @@ def test_models_travel_rounded_and_count_half() -> None:
     assert any(not np.array_equal(to_half(model).astype(np.float32), model) for model in exact)
 
 
-def test_where_things_fail_too() -> None:
+def test_models_are_sent_rounded_under_outages_too() -> None:
     journal, models, _ = simulated(TransferSection(half=True), LifeSection(transfer_loss=0.01))
     assert max(journal.models) == 2 * SIZE
     assert models
     assert all(np.array_equal(to_half(model).astype(np.float32), model) for model in models)
 
 
-def test_compressed_models_count_what_the_first_one_takes() -> None:
+def test_compressed_models_count_the_size_of_the_first_one() -> None:
     journal, _, world = simulated(TransferSection(zstd=True))
     assert world.model_bytes < 4 * SIZE
     assert journal.models == {0, world.model_bytes}

@@ -1,5 +1,5 @@
-"""Whole runs whose vectors stay with the learner are those of numpy, but for rounding; stopped and gone on with, the
-very same."""
+"""Runs whose vectors stay on the device equal runs with numpy except for rounding; a resumed run equals an
+uninterrupted one exactly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from async_hfl.assembly.runs.replay import replay
 from async_hfl.assembly.settings.loading import compose
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import TrainingResult
-from async_hfl.journal.events_file import EventsWriter
 from async_hfl.simulation.training_pool import TrainingPool
 
 SHORT = ["task.devices=12", "gateway.epochs=5", "cloud.epochs=6", "cloud.epochs_after_target=6"]
@@ -32,10 +31,10 @@ def run(folder: Path, vectors: str, method: str, *more: str, **options: Any) -> 
 
 
 @pytest.mark.parametrize("method", ["async-random", "semi-async", "rfl-ha", "sync-random", "two-tier"])
-def test_who_does_not_look_at_vectors_decides_alike(method: str, tmp_path: Path) -> None:
-    here, afar = run(tmp_path, "host", method), run(tmp_path, "card", method)
-    assert here.summary["order_digest"] == afar.summary["order_digest"]
-    for one, other in zip(here.epochs, afar.epochs, strict=True):
+def test_methods_that_ignore_gradients_make_the_same_decisions(method: str, tmp_path: Path) -> None:
+    on_host, on_device = run(tmp_path, "host", method), run(tmp_path, "card", method)
+    assert on_host.summary["order_digest"] == on_device.summary["order_digest"]
+    for one, other in zip(on_host.epochs, on_device.epochs, strict=True):
         assert other["loss"] == pytest.approx(one["loss"], rel=1e-3)
 
 
@@ -43,15 +42,15 @@ def test_who_does_not_look_at_vectors_decides_alike(method: str, tmp_path: Path)
     ("method", "compression"),
     [("async-hfl", "none"), ("async-hfl", "pca"), ("async-hfl-plus", "sketch"), ("sync-divfl", "none")],
 )
-def test_who_does_learns_alike(method: str, compression: str, tmp_path: Path) -> None:
-    """Utilities that differ by rounding may choose another of two equals, so the journals need not be the same."""
+def test_methods_that_use_gradients_learn_alike(method: str, compression: str, tmp_path: Path) -> None:
+    """Utilities that differ by rounding may break a tie differently, so the journals need not be the same."""
     more = [f"utility.compression={compression}"]
-    here, afar = run(tmp_path, "host", method, *more), run(tmp_path, "card", method, *more)
-    assert afar.epochs[0]["loss"] == pytest.approx(here.epochs[0]["loss"], rel=0.05)
-    assert afar.epochs[-1]["loss"] < 0.9 * afar.epochs[0]["loss"]
+    on_host, on_device = run(tmp_path, "host", method, *more), run(tmp_path, "card", method, *more)
+    assert on_device.epochs[0]["loss"] == pytest.approx(on_host.epochs[0]["loss"], rel=0.05)
+    assert on_device.epochs[-1]["loss"] < 0.9 * on_device.epochs[0]["loss"]
 
 
-def test_where_all_would_be_fetched_vectors_do_not_stay() -> None:
+def test_vectors_stay_on_the_host_if_all_would_be_fetched() -> None:
     def chosen(*overrides: str) -> str:
         composed = compose(
             task="digits", method="async-hfl", network=None, preset=None, seed=1, overrides=list(overrides)
@@ -63,18 +62,18 @@ def test_where_all_would_be_fetched_vectors_do_not_stay() -> None:
     assert chosen("transfer.half=true", "engine.vectors=card") == "card"
 
 
-def test_half_precision_on_the_link_rounds_far_vectors_too(tmp_path: Path) -> None:
+def test_half_precision_on_the_link_rounds_device_vectors_too(tmp_path: Path) -> None:
     whole, half = (
         run(tmp_path, "card", "async-random"),
         run(tmp_path / "half", "card", "async-random", "transfer.half=true"),
     )
-    here = run(tmp_path / "half", "host", "async-random", "transfer.half=true")
+    on_host = run(tmp_path / "half", "host", "async-random", "transfer.half=true")
     assert half.epochs[-1]["loss"] != whole.epochs[-1]["loss"]
-    assert half.epochs[-1]["loss"] == pytest.approx(here.epochs[-1]["loss"], rel=1e-2)
+    assert half.epochs[-1]["loss"] == pytest.approx(on_host.epochs[-1]["loss"], rel=1e-2)
 
 
 @pytest.mark.parametrize(("method", "ahead"), [("async-hfl", "on"), ("async-hfl-plus", "off"), ("semi-async", "on")])
-def test_a_run_that_stopped_goes_on_to_the_very_same_end(method: str, ahead: str, tmp_path: Path) -> None:
+def test_a_resumed_run_ends_exactly_alike(method: str, ahead: str, tmp_path: Path) -> None:
     more = ["simulation.checkpoint_epochs=2", f"engine.ahead={ahead}"]
     whole = run(tmp_path / "whole", "card", method, *more)
     asked = 0
@@ -86,30 +85,16 @@ def test_a_run_that_stopped_goes_on_to_the_very_same_end(method: str, ahead: str
 
     stopped = run(tmp_path / "stopped", "card", method, *more, pause=pause)
     assert len(stopped.epochs) < len(whole.epochs)
-    gone_on = async_hfl.resume(stopped.path)
-    assert gone_on.summary["digest"] == whole.summary["digest"]
+    resumed = async_hfl.resume(stopped.path)
+    assert resumed.summary["digest"] == whole.summary["digest"]
 
 
-def test_the_cloud_is_told_late_of_what_the_card_evaluates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rooms, leave_room = 0, EventsWriter.leave_room
-
-    def left(writer: EventsWriter) -> None:
-        nonlocal rooms
-        rooms += 1
-        leave_room(writer)
-
-    monkeypatch.setattr(EventsWriter, "leave_room", left)
-    made = run(tmp_path, "card", "async-hfl-plus")
-    assert rooms == len(made.epochs) - 1, "all but the last"
-    rooms = 0
-    run(tmp_path, "host", "async-hfl-plus")
-    assert rooms == 0
-
-
-def test_a_run_that_was_cut_off_is_replayed_as_far_as_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_was_killed_is_replayed_up_to_its_last_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result, asked = TrainingPool.result, 0
 
-    def cut_off(pool: TrainingPool, job: JobId) -> TrainingResult:
+    def killed(pool: TrainingPool, job: JobId) -> TrainingResult:
         nonlocal asked
         asked += 1
         if asked == 31:
@@ -117,7 +102,7 @@ def test_a_run_that_was_cut_off_is_replayed_as_far_as_it_came(tmp_path: Path, mo
         return result(pool, job)
 
     with monkeypatch.context() as patched:
-        patched.setattr(TrainingPool, "result", cut_off)
+        patched.setattr(TrainingPool, "result", killed)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, "card", "async-hfl")
     found = replay(tmp_path / "card-async-hfl")
@@ -126,7 +111,7 @@ def test_a_run_that_was_cut_off_is_replayed_as_far_as_it_came(tmp_path: Path, mo
 
 
 def test_a_run_is_replayed_with_its_checkpoints(tmp_path: Path) -> None:
-    """A checkpoint changes how jobs are grouped, and so rounds."""
+    """A checkpoint changes how jobs are batched, and so the rounding."""
     made = run(tmp_path, "card", "async-hfl", "simulation.checkpoint_epochs=2", "engine.ahead=on")
     found = replay(made.path)
     assert found.events > 0

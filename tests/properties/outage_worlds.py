@@ -1,4 +1,4 @@
-"""Small worlds in which things fail, with every promise checked after every event."""
+"""Small random simulations with outages, and a watcher that checks every invariant after every event."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from async_hfl.nodes.reliability.delivery import TransferOver
 from async_hfl.simulation.simulator import Simulator
 
 MODEL_BYTES = 2_000_000
-"""On the wire, so that transfers last long enough to be cut off; in memory models are tiny."""
+"""Size of a model on a link, so that transfers last long enough to be cut off; in memory models are tiny."""
 
 
 @dataclass(frozen=True)
-class LivingPlan:
+class OutageScenario:
     run: Plan
-    life: OutagePlan | None
+    outages: OutagePlan | None
     contended: bool
     noisy: bool
 
 
 @st.composite
-def living_plans(draw: st.DrawFn) -> LivingPlan:
+def outage_scenarios(draw: st.DrawFn) -> OutageScenario:
     run = replace(draw(plans()), impatient=False)
     links = network_of(run).links
     changes = [
@@ -41,7 +41,7 @@ def living_plans(draw: st.DrawFn) -> LivingPlan:
     ]
     if run.gateways > 1 and draw(st.booleans()):
         changes.append(Change(draw(st.floats(0, 600)), "gateway", draw(st.integers(0, run.gateways - 1)), "dies"))
-    life = OutagePlan(
+    outages = OutagePlan(
         run.seed,
         draw(on_off(400.0, 100.0)),
         draw(on_off(500.0, 60.0)),
@@ -51,11 +51,11 @@ def living_plans(draw: st.DrawFn) -> LivingPlan:
         transfer_loss=draw(st.sampled_from([0.0, 0.0, 0.2])),
         slow_factor=4.0,
     )
-    # A device that is down for good must not be the only one.
-    for_good = {c.number for c in life.scheduled if c.thing == "device" and c.turn in ("dies", "down")}
+    # Not every device may be down for good.
+    for_good = {c.number for c in outages.scheduled if c.thing == "device" and c.turn in ("dies", "down")}
     if len(for_good) == run.devices:
-        life = replace(life, scheduled=())
-    return LivingPlan(run, life, draw(st.booleans()), draw(st.booleans()))
+        outages = replace(outages, scheduled=())
+    return OutageScenario(run, outages, draw(st.booleans()), draw(st.booleans()))
 
 
 TURNS = ("up", "down", "slow")
@@ -73,7 +73,7 @@ def on_off(up: float, down: float) -> st.SearchStrategy[OnOff | None]:
     )
 
 
-def living_simulator(plan: LivingPlan) -> tuple[Simulator, Memory]:
+def outage_simulator(plan: OutageScenario) -> tuple[Simulator, Memory]:
     world = world_of(plan.run)
     air = SharedAir((1.0, 0.95, 0.9), 0.02) if plan.contended else None
     delays = world.delays
@@ -81,12 +81,12 @@ def living_simulator(plan: LivingPlan) -> tuple[Simulator, Memory]:
         links = world.cloud.links
         delays = NoisyDelays.around(delays, links, NoiseSpread(0.3, 0.2, 0.1), plan.run.seed)
     journal = Memory()
-    world = replace(world, model_bytes=MODEL_BYTES, delays=delays, air=air, life=plan.life)
+    world = replace(world, model_bytes=MODEL_BYTES, delays=delays, air=air, outages=plan.outages)
     return Simulator(world, journal), journal
 
 
 class Watch:
-    """Sees what the loop does to its nodes and what they want done, and checks all of it."""
+    """Observes the events and effects of all nodes of a simulator and checks the invariants."""
 
     def __init__(self, simulator: Simulator) -> None:
         world = simulator.world
@@ -102,7 +102,7 @@ class Watch:
 
     def _spy(self, index: int, handle: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def spied(event: Any) -> Any:
-            assert not self.simulator.life or not self.simulator.life.down[index]
+            assert not self.simulator.outages or not self.simulator.outages.down[index]
             self.changed[index] = None
             return handle(event)
 
@@ -118,39 +118,39 @@ class Watch:
         return witnessed
 
     def look(self) -> bool:
-        assert self.simulator.life is not None
-        down = self.simulator.life.down
+        assert self.simulator.outages is not None
+        down = self.simulator.outages.down
         up = [None if down[index] else node for index, node in enumerate(self.nodes)]
         timers = self._timers()
         for index in self.changed:
             self.invariants.check(up, timers, index)
             if up[index] is not None:
-                self._nothing_forgotten(index)
+                self._check_unacknowledged(index)
         self.changed.clear()
         return False
 
     def _timers(self) -> list[dict[str, float]]:
-        """By node: those that will fire, as the heap has them; what is due now is due at whatever time it was meant."""
+        """Return the timers of each node that will fire, by key; those that are due now have the time 0."""
         found: list[dict[str, float]] = [{} for _ in self.nodes]
         for at, sequence, index, what in self.simulator.queue.heap:
             if isinstance(what, TimerFired) and self.simulator._timers.get((index, what.key)) == sequence:
                 found[index][what.key] = at if at > self.simulator.at else 0.0
         return found
 
-    def _nothing_forgotten(self, index: int) -> None:
-        """What waits for no timer is under way, or has just come to its end."""
-        assert self.simulator.watched_delivery is not None
+    def _check_unacknowledged(self, index: int) -> None:
+        """Every unacknowledged packet has a timer, or its transfer is in progress or has just ended."""
+        assert self.simulator.transfers is not None
         sender = self.simulator.address(index)
         watched = {
             (transfer.to, transfer.wrapping[-1])
-            for transfer in self.simulator.watched_delivery.transfers._underway.values()
+            for transfer in self.simulator.transfers._in_progress.values()
             if transfer.sender == sender
         }
         for _, _, node, what in self.simulator.queue.heap:
             if node == index and isinstance(what, TransferOver):
                 watched.add((what.to, what.number))
         for key, parcel in self.nodes[index].state.unacknowledged.items():
-            assert parcel.resend_at < float("inf") or key in watched, f"{sender} waits for ever with {parcel}"
+            assert parcel.resend_at < float("inf") or key in watched, f"{sender} waits forever with {parcel}"
 
     def at_end(self) -> None:
         self.invariants.at_end(self.nodes)
