@@ -16,8 +16,7 @@ from async_hfl.core.identifiers import JobId, UploadId
 from async_hfl.core.protocol.messages import Update, Upload
 from async_hfl.core.serialization import from_plain
 from async_hfl.core.weights import frozen
-from async_hfl.deployment.shell.wrapping import wrapped
-from async_hfl.deployment.store.node_identity import IDENTITY, NodeIdentity
+from async_hfl.deployment.store.node_identity import IDENTITY, NodeIdentity, reliable
 from async_hfl.deployment.store.schema import DATABASE, open_for_reading
 from async_hfl.deployment.store.stored_node import StoredNode
 from async_hfl.faults.memory_disk import MemoryDisk
@@ -52,7 +51,7 @@ class Audit:
     """Models that left again (where the receiver has them already only the offer travels)."""
 
 
-def card_of(state: Path) -> NodeIdentity:
+def identity_of(state: Path) -> NodeIdentity:
     with StoredNode(state) as stored:
         return NodeIdentity(**stored.get(IDENTITY))
 
@@ -87,9 +86,11 @@ def records(state: Path, *kinds: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def reliable_node(state: Path) -> ReliableNode:
     """The node of a cloud or a device as its disk has it."""
-    card = card_of(state)
-    nothing = frozen(np.zeros(int(card.facts["model_size"]), np.float32))
-    node = wrapped(card, deployed_cloud(card, nothing) if card.role == "cloud" else deployed_device(card))
+    identity = identity_of(state)
+    nothing = frozen(np.zeros(int(identity.facts["model_size"]), np.float32))
+    node = reliable(
+        identity, deployed_cloud(identity, nothing) if identity.role == "cloud" else deployed_device(identity)
+    )
     with StoredNode(state) as stored:
         start = stored.snapshots()[-1]
         node.restore(stored.snapshot(start)["node"])
@@ -100,10 +101,10 @@ def reliable_node(state: Path) -> ReliableNode:
 
 def open_requests(state: Path) -> list[str]:
     """What the cloud has asked its shell for and not heard of, as its disk has it: Solve, Evaluate."""
-    card = card_of(state)
-    nothing = frozen(np.zeros(int(card.facts["model_size"]), np.float32))
+    identity = identity_of(state)
+    nothing = frozen(np.zeros(int(identity.facts["model_size"]), np.float32))
     disk = MemoryDisk()
-    node = DurableNode(lambda: wrapped(card, deployed_cloud(card, nothing)), disk)
+    node = DurableNode(lambda: reliable(identity, deployed_cloud(identity, nothing)), disk)
     with StoredNode(state) as stored:
         start = stored.snapshots()[-1]
         disk.replace(stored.snapshot(start))

@@ -20,7 +20,7 @@ from async_hfl.core.protocol import messages as m
 from async_hfl.deployment.identity.authority import Authority
 from async_hfl.deployment.identity.credentials import Certified
 from async_hfl.deployment.protocol import wire_pb2 as wire
-from async_hfl.deployment.shell.message_validation import Facts, vetting
+from async_hfl.deployment.shell.message_validation import validator
 from async_hfl.deployment.transport import calls, joining
 from async_hfl.deployment.transport.admission import Joining
 from async_hfl.deployment.transport.sending import readable
@@ -90,10 +90,10 @@ def test_garbage_is_refused_and_the_session_goes_on(tmp_path: Path) -> None:
             await peer.join()
             good = b"".join(packet_codec.encode(update(9, 100)))
             for bad in (b"x", b"ahp1", good[:-1], good + b"x", good[:40] + b"\xff" + good[41:], bytes(1000)):
-                await peer.say(wire.Frame(parcel=bad))
+                await peer.say(wire.Frame(packet=bad))
             await peer.say(wire.Frame())
             await peer.say(wire.Frame(held=wire.Held(transfer=77, whole=True)))
-            await peer.say(wire.Frame(parcel=good))
+            await peer.say(wire.Frame(packet=good))
             await until(lambda: bool(server.inbox.arrived_))
             assert same(server.inbox.contents()[0], update(9, 100))
             assert len(server.inbox.arrived_) == 1
@@ -110,11 +110,11 @@ def test_offers_that_cannot_be_are_refused(tmp_path: Path) -> None:
             for bad in (
                 offer(data, sha256=b"short"),
                 offer(data, length=2**62),
-                offer(data, length=QUICK.parcel_bytes + 1),
+                offer(data, length=QUICK.packet_bytes + 1),
             ):
                 await peer.say(bad)
                 assert (await peer.hear("held")).refused
-            await peer.say(offer(data, transfer=2, length=QUICK.parcel_bytes))
+            await peer.say(offer(data, transfer=2, length=QUICK.packet_bytes))
             assert not (await peer.hear("held")).refused
             await peer.say(offer(data, transfer=3))
             assert "under way" in (await peer.hear("held")).refused
@@ -273,7 +273,7 @@ def test_joining_with_nonsense_is_refused(tmp_path: Path) -> None:
                     await peer.say(wire.Frame(hello=hello))
                     assert (await peer.hear("joined")).refusal
             async with rogue(port) as peer:
-                await peer.say(wire.Frame(parcel=b"first"))
+                await peer.say(wire.Frame(packet=b"first"))
                 with pytest.raises(grpc.aio.AioRpcError, match="begins with Hello"):
                     await peer.stream.read()
             assert not numbers.joinings
@@ -321,9 +321,9 @@ KNOWN = m.DeviceKnowledge(3, 1.0, True, 5, 0.5, 0.5)
     ],
 )
 def test_what_nobody_honest_says(sender: Address, receiver: Address, message: m.Message, why: str) -> None:
-    vet = vetting(receiver, Facts(10, frozenset({10, 4})), is_device=lambda number: number < 50)
+    validate = validator(receiver, 10, lambda number: number < 50, frozenset({10, 4}))
     with pytest.raises(PeerError, match=why):
-        vet(sender, packet(message))
+        validate(sender, packet(message))
 
 
 def test_what_honest_nodes_say_passes() -> None:
@@ -338,4 +338,4 @@ def test_what_honest_nodes_say_passes() -> None:
         (CLOUD, GATEWAY, m.GlobalModel(1, MODEL, np.zeros((2, 10), np.float32))),
         (GATEWAY, DEVICE, m.Train(JobId(0, 1, 1), MODEL, 1, 1, 1)),
     ):
-        vetting(receiver, Facts(10, frozenset({10, 4})), is_device=lambda number: number < 50)(sender, packet(message))
+        validator(receiver, 10, lambda number: number < 50, frozenset({10, 4}))(sender, packet(message))

@@ -23,7 +23,7 @@ from async_hfl.encoding import packet_codec
 DEVICE = device_address(0)
 SIZE = 300_000
 LENGTH = 4 * SIZE
-"""Bytes of a model; a parcel is a few hundred more."""
+"""Bytes of a model; a packet is a few hundred more."""
 RATE = 800_000.0
 
 
@@ -159,7 +159,7 @@ def test_whatever_the_cuts_the_whole_arrives_once(pieces: list[bytes], cuts: lis
                     break
                 part.close()
             assert part.matches()
-            assert bytes(part.take()) == whole
+            assert bytes(part.take().data) == whole
             assert moved == len(whole)
             assert not list(Path(folder).iterdir())
 
@@ -185,7 +185,7 @@ def test_a_newer_connection_takes_the_part_over(tmp_path: Path) -> None:
     with pytest.raises(Superseded):
         new.take()
     newest.rehash()
-    assert bytes(newest.take()) == b"abcdefghij"
+    assert bytes(newest.take().data) == b"abcdefghij"
 
 
 def test_a_spool_has_an_end(tmp_path: Path) -> None:

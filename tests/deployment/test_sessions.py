@@ -1,4 +1,4 @@
-"""Two nodes in touch over real sockets: joining, parcels both ways, leaving, coming back."""
+"""Sessions over real sockets: joining, packets both ways, leaving, returning."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from async_hfl.core.identifiers import device_address
 from async_hfl.deployment.cluster.proxy import LinkProxy, Shape
 from async_hfl.deployment.transport.admission import Refusal
 from async_hfl.deployment.transport.pacing import Bucket, Pacing
-from async_hfl.encoding.packet_codec import length_of
-from async_hfl.encoding.rounding import Encoding, message_as_received
+from async_hfl.encoding.packet_codec import encode
+from async_hfl.encoding.rounding import Encoding, Rounding
 from async_hfl.nodes.reliability.delivery import Packet, Receipt
 
 DEVICE = device_address(0)
@@ -44,7 +44,7 @@ def test_a_device_joins_and_both_sides_know(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE], ids=["inline", "chunks"])
-def test_parcels_travel_both_ways(tmp_path: Path, size: int) -> None:
+def test_packets_travel_both_ways(tmp_path: Path, size: int) -> None:
     async def story() -> None:
         async with serving(tmp_path / "s", Numbers()) as (server, _, port), dialling(tmp_path / "d", port) as device:
             await until(lambda: bool(server.inbox.joined and device.inbox.joined))
@@ -164,7 +164,7 @@ def test_what_is_on_its_way_is_not_sent_again(tmp_path: Path) -> None:
             await until(lambda: bool(device.inbox.over))
             assert len(server.inbox.arrived_) == 1
             assert device.inbox.over == [(GATEWAY, 1)]
-            assert device.transport.traffic()[GATEWAY].sent == length_of(packet)
+            assert device.transport.traffic()[GATEWAY].sent == sum(map(len, encode(packet)))
             device.transport.send(GATEWAY, packet)  # its receipt was lost, say
             await until(lambda: len(server.inbox.arrived_) == 2)
 
@@ -300,8 +300,8 @@ def test_rounded_and_compressed_models_arrive_as_the_simulator_would_have_them(t
                 packet = train(number, LARGE)
                 server.transport.send(DEVICE, packet)
                 await until(lambda device=device: len(device.inbox.arrived_) == 1)
-                expected = message_as_received(packet.message, encoding)
+                expected = Rounding(encoding).received(packet.message)
                 assert same(device.inbox.contents()[0], Packet(7, 1, number, expected))
-                assert server.transport.traffic()[DEVICE].sent == length_of(packet, encoding)
+                assert server.transport.traffic()[DEVICE].sent == sum(map(len, encode(packet, encoding)))
 
     asyncio.run(story())

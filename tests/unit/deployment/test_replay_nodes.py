@@ -14,15 +14,15 @@ from async_hfl.core.protocol.events import PeerJoined, Received, Returned, Start
 from async_hfl.core.protocol.messages import Train
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.deployment.operations.replay import TOLERANCE, NodeReplay, replay_node
-from async_hfl.deployment.shell.wrapping import wrapped
-from async_hfl.deployment.store.node_identity import NodeIdentity
-from async_hfl.deployment.store.node_store import MAKERS, NodeStore
+from async_hfl.deployment.store.node_identity import NodeIdentity, reliable
+from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.store.schema import BUILDS
 from async_hfl.deployment.store.stored_node import StoredNode
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.reliability.delivery import Arrived, Packet, Receipt, ReliableNode
 from async_hfl.nodes.reliability.recovery import DurableNode
 
-CARD = NodeIdentity("device", "d0", 77, 0, 5, "{}", "")
+IDENTITY = NodeIdentity("device", "d0", 77, 0, 5, "{}", "")
 PEER = gateway_address(1)
 MODEL_BYTES = 4 * 5000
 
@@ -32,7 +32,7 @@ def weights(seed: int) -> Weights:
 
 
 def make() -> ReliableNode:
-    return wrapped(CARD, DeviceNode())
+    return reliable(IDENTITY, DeviceNode())
 
 
 def live(path: Path, jobs: int, *, budget: int = 10**9, crash_every: int = 3) -> None:
@@ -41,7 +41,7 @@ def live(path: Path, jobs: int, *, budget: int = 10**9, crash_every: int = 3) ->
     while number < jobs:
         with NodeStore.open(path, budget) as store:
             node = DurableNode(make, store)
-            if store.last_event() is None:
+            if number == 0:
                 node.checkpoint()
                 node.handle(Started(0.0))
             else:
@@ -120,7 +120,7 @@ def test_on_another_processor_a_tolerance_holds(tmp_path: Path, factor: float, d
         other.handle(Arrived(1.0, PEER, Packet(77, 9, 1, Train(job, weights(1), 0, 0, 1)), 0.1))
         slightly = TrainingResult(frozen(weights(2) * np.float32(factor)), 10, 5, 0.5 * factor, 0.25)
         store.handled(other.handle(Trained(1.5, job, slightly, 0.4)))
-        store.put(MAKERS, [{"processor": "another"}])
+        store.put(BUILDS, [{"processor": "another"}])
         store.commit()
     found = replayed(tmp_path)
     assert found.tolerance == TOLERANCE

@@ -150,7 +150,7 @@ def test_another_takes_its_place() -> None:
             first = service._child
             assert first is not None
             assert first.pid is not None
-            service._open[0][JobId(0, 1, 9)] = job(9)  # under way when it happens
+            service._open[0][JobId(0, 1, 9)] = (job(9), 0.0)  # under way when it happens
             service._evaluations[0][4] = Evaluate(4, ONES)
             os.kill(first.pid, signal.SIGKILL)
             (broke,) = await asyncio.wait_for(inboxes[0].take(1), HANG_GUARD_S)

@@ -469,7 +469,7 @@ class CloudNode:
         elif event.key == ASSOCIATION_TIMER and event.at >= self.state.solve_at and self.state.phase == "running":
             self.solve()
 
-    def send(self, gateway: int, message: m.CloudMessage) -> None:
+    def send(self, gateway: int, message: m.CloudToGateway) -> None:
         self.emit(Send(gateway_address(gateway), message))
 
     def send_global(self, gateway: int, *, basis: bool = False) -> None:

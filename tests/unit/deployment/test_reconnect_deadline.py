@@ -8,26 +8,26 @@ import math
 import pytest
 
 from async_hfl.core.errors import SettingsError, UnreachableError
-from async_hfl.deployment.processes.reconnect_deadline import GIVE_UP_S, Patience, read_patience
+from async_hfl.deployment.processes.reconnect_deadline import GIVE_UP_S, ReconnectDeadline, parse_duration
 
 HANG_GUARD_S = 30.0
 
 
 def test_times_as_a_person_writes_them() -> None:
-    assert [read_patience(text) for text in ("90s", "1.5m", "24h", "7d")] == [90.0, 90.0, GIVE_UP_S, 7 * 86400.0]
-    assert read_patience("never") == math.inf
+    assert [parse_duration(text) for text in ("90s", "1.5m", "24h", "7d")] == [90.0, 90.0, GIVE_UP_S, 7 * 86400.0]
+    assert parse_duration("never") == math.inf
 
 
 @pytest.mark.parametrize("text", ["", "90", "h", "-3s", "0s", "infs", "nans", "3 weeks"])
 def test_anything_else_is_explained(text: str) -> None:
     with pytest.raises(SettingsError, match="write it as 90s"):
-        read_patience(text)
+        parse_duration(text)
 
 
 def test_it_runs_out_and_says_whom_it_waited_for() -> None:
     async def play() -> None:
-        patience = Patience(0.1, "g1.lab:7200")
-        await asyncio.wait_for(patience.watch(lambda: False), HANG_GUARD_S)
+        deadline = ReconnectDeadline(0.1, "g1.lab:7200")
+        await asyncio.wait_for(deadline.watch(lambda: False), HANG_GUARD_S)
 
     with pytest.raises(UnreachableError, match=r"gave up after 0\.1 s without an answer from g1\.lab:7200"):
         asyncio.run(play())
@@ -42,9 +42,9 @@ def test_it_does_not_run_out_while_somebody_answers() -> None:
             looks += 1
             return looks < 50
 
-        patience = Patience(0.2, "anybody")
+        deadline = ReconnectDeadline(0.2, "anybody")
         with pytest.raises(UnreachableError):
-            await asyncio.wait_for(patience.watch(in_touch), HANG_GUARD_S)
+            await asyncio.wait_for(deadline.watch(in_touch), HANG_GUARD_S)
         return looks
 
     assert asyncio.run(play()) >= 50

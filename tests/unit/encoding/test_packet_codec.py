@@ -18,13 +18,17 @@ from async_hfl.core.errors import PeerError
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.protocol.messages import Message, Train, Update
 from async_hfl.encoding import tensors
-from async_hfl.encoding.packet_codec import decode, encode, length_of
-from async_hfl.encoding.rounding import Encoding, Rounding, array_bytes, as_received, message_as_received, to_half
+from async_hfl.encoding.packet_codec import Content, decode, encode
+from async_hfl.encoding.rounding import Encoding, Rounding, array_bytes, as_received, to_half
 from async_hfl.nodes.reliability.delivery import Packet, Receipt
 
 ENCODINGS = [Encoding(), Encoding(half=True), Encoding(zstd=True), Encoding(half=True, zstd=True)]
 numbers = st.integers(0, 2**63 - 1)
 singles = st.floats(width=32, allow_nan=True, allow_infinity=True)
+
+
+def length_of(content: Content, encoding: Encoding = ENCODINGS[0]) -> int:
+    return sum(map(len, encode(content, encoding)))
 
 
 @st.composite
@@ -82,30 +86,30 @@ def test_every_message_comes_back_as_the_other_side_is_to_have_it(
     assert len(data) == length_of(content, encoding)
     expected = content
     if isinstance(content, Packet):
-        expected = dataclasses.replace(content, message=message_as_received(content.message, encoding))
+        expected = dataclasses.replace(content, message=Rounding(encoding).received(content.message))
     assert equal(decode(data), expected)
 
 
 @settings(max_examples=300)
 @given(content=contents, encoding=st.sampled_from(ENCODINGS), data=st.data())
-def test_damaged_parcels_are_refused_or_read_never_worse(
+def test_damaged_packets_are_refused_or_read_never_worse(
     content: Packet | Receipt, encoding: Encoding, data: st.DataObject
 ) -> None:
     """A digest guards against damage; this guards against whoever computes a digest over nonsense."""
-    parcel = bytearray(b"".join(encode(content, encoding)))
+    packet = bytearray(b"".join(encode(content, encoding)))
     for _ in range(data.draw(st.integers(1, 4))):
-        place = data.draw(st.integers(0, len(parcel) - 1))
+        place = data.draw(st.integers(0, len(packet) - 1))
         how = data.draw(st.sampled_from(["flip", "cut", "insert"]))
         if how == "flip":
-            parcel[place] = data.draw(st.integers(0, 255))
-        elif how == "cut" and len(parcel) > 1:
-            del parcel[place:]
+            packet[place] = data.draw(st.integers(0, 255))
+        elif how == "cut" and len(packet) > 1:
+            del packet[place:]
         else:
-            parcel[place:place] = data.draw(st.binary(max_size=8))
-        if not parcel:
+            packet[place:place] = data.draw(st.binary(max_size=8))
+        if not packet:
             break
     try:
-        found = decode(bytes(parcel))
+        found = decode(bytes(packet))
     except PeerError:
         return
     assert isinstance(found, Packet | Receipt)
