@@ -18,6 +18,7 @@ from async_hfl.core.errors import SettingsError
 from async_hfl.core.identifiers import device_address
 from async_hfl.deployment.cluster.proxy import LinkProxy, Shape
 from async_hfl.deployment.transport.admission import Refusal
+from async_hfl.deployment.transport.limits import HIGHEST_VERSION, PACKAGE
 from async_hfl.deployment.transport.pacing import Bucket, Pacing
 from async_hfl.encoding.packet_codec import encode
 from async_hfl.encoding.rounding import Encoding, Rounding
@@ -199,12 +200,12 @@ def test_a_dialler_says_goodbye(tmp_path: Path) -> None:
             async with dialling(tmp_path / "d", port, goodbye="battery low") as device:
                 await until(lambda: bool(server.inbox.joined and device.inbox.joined))
             await until(lambda: bool(server.inbox.lost))
-            assert server.inbox.lost == [(DEVICE, "it said goodbye: battery low")]
+            assert server.inbox.lost == [(DEVICE, "the peer said goodbye: battery low")]
 
     asyncio.run(story())
 
 
-def test_a_newer_session_takes_the_place_of_the_older(tmp_path: Path) -> None:
+def test_a_newer_session_replaces_the_older(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path / "s", Numbers()) as (server, _, port), dialling(tmp_path / "a", port) as older:
             await until(lambda: bool(older.inbox.joined))
@@ -220,24 +221,39 @@ def test_a_newer_session_takes_the_place_of_the_older(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_versions_that_do_not_meet_are_both_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("versions", "package", "words", "older"),
+    [
+        ((1, 1), "0.0.9", "async-hfl 0.0.9 with protocol 1,", "update the node that joins"),
+        ((3, 4), "9.9", "async-hfl 9.9 with protocol 3 to 4,", "update the node that it joins"),
+    ],
+)
+def test_versions_without_a_common_one_are_both_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    versions: tuple[int, int],
+    package: str,
+    words: str,
+    older: str,
+) -> None:
     from async_hfl.deployment.transport import joining
 
-    def from_the_future(*arguments: Any) -> Any:
+    def of_another_version(*arguments: Any) -> Any:
         made = hello(*arguments)
-        made.lowest_version, made.highest_version, made.package = 3, 4, "9.9"
+        (made.lowest_version, made.highest_version), made.package = versions, package
         return made
 
     hello = joining.hello
-    monkeypatch.setattr(joining, "hello", from_the_future)
+    monkeypatch.setattr(joining, "hello", of_another_version)
 
     async def story() -> None:
         async with serving(tmp_path / "s", Numbers()) as (_, _, port), dialling(tmp_path / "d", port) as device:
             await until(lambda: bool(device.refusals))
             said = device.refusals[0]
             assert said.kind == "refused"
-            assert "9.9 speaks 3 to 4" in said.reason
-            assert "here speaks 1 to 1" in said.reason
+            assert words in said.reason
+            assert f"this node runs async-hfl {PACKAGE} with protocol {HIGHEST_VERSION};" in said.reason
+            assert said.reason.endswith(older)
 
     asyncio.run(story())
 
