@@ -28,7 +28,7 @@ import msgspec
 from async_hfl.core.protocol.records import Record
 from async_hfl.core.serialization import Plain
 from async_hfl.deployment.store.effects_summary import Summarizer
-from async_hfl.deployment.store.encoding import Arrays, Buffer, Encoded, Encoding, MissingPayload, ReceivedFile
+from async_hfl.deployment.store.encoding import Arrays, Buffer, Encoding, MissingPayload, ReceivedFile
 from async_hfl.deployment.store.payloads import Payloads, sync_folder
 from async_hfl.deployment.store.schema import (
     BUILDS,
@@ -104,10 +104,9 @@ class NodeStore:
     # nodes.reliability.recovery.Disk ---------------------------------------------------------------------------------
 
     def append(self, event: Plain) -> None:
-        encoded = self._encode(event)
+        body = self._encode(event, self._number + 1)
         self._number += 1
-        self._events.append([self._number, encoded.body, None])
-        self._payloads.touch(encoded.references, self._number)
+        self._events.append([self._number, body, None])
         if (received := self._payloads.received) is not None:
             received.path.unlink(missing_ok=True)  # still there if its arrays were compressed, or known already
             self._payloads.received = self._encoding.arrays.received = None
@@ -117,8 +116,7 @@ class NodeStore:
 
     def replace(self, snapshot: Plain) -> None:
         """Store a snapshot; durable on return, with everything before it."""
-        encoded = self._encode(snapshot)
-        self._payloads.touch(encoded.references, self._number)
+        body = self._encode(snapshot, self._number)
         self.put(_RECORDS, 0)
         number, former = self._number, self._snapshot
         statements: list[tuple[str, tuple[Any, ...]]] = []
@@ -127,7 +125,7 @@ class NodeStore:
             self._added_at_kept = self._payloads.added
         else:
             statements.append(("DELETE FROM snapshots WHERE number = ?", (former,)))
-        statements.append(("INSERT OR REPLACE INTO snapshots (number, body) VALUES (?, ?)", (number, encoded.body)))
+        statements.append(("INSERT OR REPLACE INTO snapshots (number, body) VALUES (?, ?)", (number, body)))
         self.commit(statements)
         self._snapshot = number
         self._evict()
@@ -237,11 +235,14 @@ class NodeStore:
 
     # -----------------------------------------------------------------------------------------------------------------
 
-    def _encode(self, data: Plain) -> Encoded:
+    def _encode(self, data: Plain, number: int) -> bytes:
+        """Encode an event or snapshot; the payloads that it refers to are needed up to its number."""
         try:
-            return self._encoding.encode(data)
+            encoded = self._encoding.encode(data)
         except OSError as error:
             self._failed(error)
+        self._payloads.touched.update(dict.fromkeys(encoded.references, number))
+        return encoded.body
 
     def _evict(self) -> None:
         victims = self._payloads.choose_victims(self._budget, self._snapshot)

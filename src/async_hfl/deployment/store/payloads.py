@@ -18,7 +18,6 @@ import hashlib
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,7 +44,8 @@ class Payloads:
         self._new_bodies: dict[bytes, bytes] = {}
         self._sizes: dict[bytes, int] = {}
         """Sizes of the payloads that the next commit adds."""
-        self._touched: dict[bytes, int] = {}
+        self.touched: dict[bytes, int] = {}
+        """The new `last` of each payload, written with the next commit."""
         self._known: set[bytes] = {bytes(row[0]) for row in database.execute("SELECT digest FROM payloads")}
         self.bytes: int = database.execute("SELECT coalesce(sum(size), 0) FROM payloads").fetchone()[0]
         self.added = 0
@@ -78,10 +78,6 @@ class Payloads:
         self._new_files[digest] = temporary
         return reference
 
-    def touch(self, digests: Iterable[bytes], number: int) -> None:
-        for digest in digests:
-            self._touched[digest] = number
-
     def load(self, reference: Reference) -> memoryview:
         digest, offset, length = reference
         row = self._database.execute("SELECT body FROM bodies WHERE digest = ?", (digest,)).fetchone()
@@ -112,7 +108,7 @@ class Payloads:
         )
         self._database.executemany("INSERT INTO bodies (digest, body) VALUES (?, ?)", list(self._new_bodies.items()))
         self._database.executemany(
-            "UPDATE payloads SET last = ? WHERE digest = ?", [(last, digest) for digest, last in self._touched.items()]
+            "UPDATE payloads SET last = ? WHERE digest = ?", [(last, digest) for digest, last in self.touched.items()]
         )
 
     def entered(self) -> None:
@@ -121,7 +117,7 @@ class Payloads:
         size = sum(self._sizes.values())
         self.bytes += size
         self.added += size
-        for pending in (self._new_files, self._new_bodies, self._sizes, self._touched):
+        for pending in (self._new_files, self._new_bodies, self._sizes, self.touched):
             pending.clear()
 
     def forget(self) -> None:
@@ -129,7 +125,7 @@ class Payloads:
         for digest, temporary in self._new_files.items():
             temporary.unlink(missing_ok=True)
             self._path(digest).unlink(missing_ok=True)
-        for pending in (self._new_files, self._new_bodies, self._sizes, self._touched):
+        for pending in (self._new_files, self._new_bodies, self._sizes, self.touched):
             pending.clear()
 
     def choose_victims(self, budget: int, below: int) -> list[Victim]:
