@@ -1,4 +1,4 @@
-"""Peers that are broken or hostile, on real sockets: the server stays up, others are served, nothing wrong gets in."""
+"""Broken and hostile peers on real sockets: the server stays up, others are served, invalid data is refused."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def an_honest_device_is_served(folder: Path, server: Any, port: int) -> No
         assert same(server.inbox.contents()[-1], update(1, 50_000))
 
 
-def test_garbage_is_refused_and_the_session_goes_on(tmp_path: Path) -> None:
+def test_garbage_is_refused_and_the_session_continues(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path / "s", Numbers()) as (server, _, port), rogue(port) as peer:
             await peer.join()
@@ -102,7 +102,7 @@ def test_garbage_is_refused_and_the_session_goes_on(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_offers_that_cannot_be_are_refused(tmp_path: Path) -> None:
+def test_impossible_offers_are_refused(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path / "s", Numbers()) as (server, _, port), rogue(port) as peer:
             await peer.join()
@@ -182,7 +182,7 @@ def test_a_stream_that_ends_early_is_not_a_whole_one(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_session_belongs_to_whoever_opened_it(tmp_path: Path) -> None:
+def test_a_session_belongs_to_its_opener(tmp_path: Path) -> None:
     """Another device's certificate, and the right session number: not enough."""
 
     async def story() -> None:
@@ -214,7 +214,7 @@ def test_a_session_belongs_to_whoever_opened_it(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_peer_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
+def test_a_peer_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
     async def story() -> None:
         from dataclasses import replace
 
@@ -320,13 +320,15 @@ KNOWN = m.DeviceKnowledge(3, 1.0, True, 5, 0.5, 0.5)
         (CLOUD, GATEWAY, m.Refused("x" * 5000), "characters"),
     ],
 )
-def test_what_nobody_honest_says(sender: Address, receiver: Address, message: m.Message, why: str) -> None:
+def test_messages_that_no_correct_node_sends_are_refused(
+    sender: Address, receiver: Address, message: m.Message, why: str
+) -> None:
     validate = validator(receiver, 10, lambda number: number < 50, frozenset({10, 4}))
     with pytest.raises(PeerError, match=why):
         validate(sender, packet(message))
 
 
-def test_what_honest_nodes_say_passes() -> None:
+def test_messages_of_correct_nodes_pass() -> None:
     nan, inf = float("nan"), float("inf")
     diverged = np.full(10, np.nan, np.float32)
     for sender, receiver, message in (

@@ -1,4 +1,4 @@
-"""Every process exits: who was not in touch at the end is told, and who can reach nobody gives up. Real processes."""
+"""Every process exits: nodes that were disconnected at the end are informed later, unreachable ones give up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def impatient(cluster: LocalCluster) -> None:
 
 
 def test_a_device_that_was_silent_at_the_end_is_told_and_exits(tmp_path: Path) -> None:
-    """One gateway is gone for good; a device hears nothing as the other says goodbye, and is back a little later."""
+    """One gateway is gone for good; a device is cut off while the other says goodbye, and returns a little later."""
 
     async def play() -> None:
         async with scene(tmp_path, settings=("cloud.gateway_patience=2",)) as stage:

@@ -70,7 +70,7 @@ def test_a_cut_transfer_continues_where_it_stopped(tmp_path: Path, upward: bool)
     asyncio.run(story())
 
 
-def test_a_server_that_was_restarted_goes_on_from_its_spool(tmp_path: Path) -> None:
+def test_a_server_that_was_restarted_continues_from_its_spool(tmp_path: Path) -> None:
     async def story() -> None:
         packet = update(1, SIZE)
         async with AsyncExitStack() as stack:
@@ -98,7 +98,7 @@ def test_a_server_that_was_restarted_goes_on_from_its_spool(tmp_path: Path) -> N
     asyncio.run(story())
 
 
-def test_a_damaged_part_is_thrown_away_and_travels_whole(tmp_path: Path) -> None:
+def test_a_damaged_part_is_deleted_and_sent_again_whole(tmp_path: Path) -> None:
     async def story() -> None:
         packet = update(1, SIZE)
         pieces = packet_codec.encode(packet)
@@ -117,7 +117,7 @@ def test_a_damaged_part_is_thrown_away_and_travels_whole(tmp_path: Path) -> None
     asyncio.run(story())
 
 
-def test_what_is_known_does_not_travel_again(tmp_path: Path) -> None:
+def test_a_known_packet_is_not_sent_again(tmp_path: Path) -> None:
     async def story() -> None:
         known: list[tuple[object, ...]] = []
 
@@ -144,7 +144,7 @@ def test_what_is_known_does_not_travel_again(tmp_path: Path) -> None:
     pieces=st.lists(st.binary(max_size=300), min_size=1, max_size=6),
     cuts=st.lists(st.tuples(st.integers(0, 500), st.integers(1, 97)), max_size=6),
 )
-def test_whatever_the_cuts_the_whole_arrives_once(pieces: list[bytes], cuts: list[tuple[int, int]]) -> None:
+def test_a_packet_arrives_once_whatever_the_cuts(pieces: list[bytes], cuts: list[tuple[int, int]]) -> None:
     """Each cut: a connection that carries so many bytes, in chunks of that size, and breaks."""
 
     async def story() -> None:
@@ -178,7 +178,7 @@ def test_whatever_the_cuts_the_whole_arrives_once(pieces: list[bytes], cuts: lis
     asyncio.run(story())
 
 
-def test_a_newer_connection_takes_the_part_over(tmp_path: Path) -> None:
+def test_a_newer_connection_takes_over_the_part(tmp_path: Path) -> None:
     spool = Spool(tmp_path, 10_000, 1e6)
     old = spool.open(DEVICE, 10, b"x" * 32)
     old.add(b"abc")
@@ -200,7 +200,7 @@ def test_a_newer_connection_takes_the_part_over(tmp_path: Path) -> None:
     assert bytes(newest.take().data) == b"abcdefghij"
 
 
-def test_a_spool_has_an_end(tmp_path: Path) -> None:
+def test_a_spool_is_limited(tmp_path: Path) -> None:
     (tmp_path / "d1-left.part").write_bytes(b"x" * 600)
     spool = Spool(tmp_path, 1000, 1e6)
     kept = spool.open(DEVICE, 300, b"a" * 32)

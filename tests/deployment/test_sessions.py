@@ -134,7 +134,7 @@ def test_a_slow_transfer_is_not_silence(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_loop_that_was_held_up_does_not_blame_its_peers(tmp_path: Path) -> None:
+def test_a_delayed_loop_does_not_lose_its_peers(tmp_path: Path) -> None:
     """A disk that takes seconds for a commit, a machine that slept: nobody listened, so silence means nothing."""
 
     async def story() -> None:
@@ -150,7 +150,7 @@ def test_a_loop_that_was_held_up_does_not_blame_its_peers(tmp_path: Path) -> Non
     asyncio.run(story())
 
 
-def test_what_is_on_its_way_is_not_sent_again(tmp_path: Path) -> None:
+def test_a_packet_in_flight_is_not_sent_again(tmp_path: Path) -> None:
     async def story() -> None:
         pacing = Pacing(Bucket(400_000.0), Bucket(400_000.0))
         async with (
@@ -172,7 +172,7 @@ def test_what_is_on_its_way_is_not_sent_again(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_refusals_are_told_and_obeyed(tmp_path: Path) -> None:
+def test_refusals_are_delivered_and_obeyed(tmp_path: Path) -> None:
     async def story() -> None:
         numbers = Numbers()
         numbers.refusal = Refusal("not_yet", "wait for the others")
@@ -258,7 +258,7 @@ def test_versions_without_a_common_one_are_both_named(
     asyncio.run(story())
 
 
-def test_a_server_that_comes_late_is_found(tmp_path: Path) -> None:
+def test_a_server_that_starts_late_is_found(tmp_path: Path) -> None:
     async def story() -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -272,7 +272,7 @@ def test_a_server_that_comes_late_is_found(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path / "s", Numbers()) as (_, _, port):
             with pytest.raises(SettingsError, match="is the port taken"):
@@ -305,7 +305,7 @@ def test_bandwidth_is_shared_and_can_change(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_rounded_and_compressed_models_arrive_as_the_simulator_would_have_them(tmp_path: Path) -> None:
+def test_rounded_and_compressed_models_arrive_as_in_the_simulator(tmp_path: Path) -> None:
     async def story() -> None:
         for number, encoding in enumerate((Encoding(half=True), Encoding(zstd=True), Encoding(half=True, zstd=True))):
             async with (

@@ -1,4 +1,4 @@
-"""The state directory: what was committed is there, whole and once, whatever happens to the process or its disk."""
+"""The state directory: what was committed survives any failure of the process or its disk, complete and once."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_another_format_is_refused_with_the_version_that_reads_it(tmp_path: Path
         StoredNode(tmp_path)
 
 
-def test_only_history_is_thrown_away_and_the_oldest_first(tmp_path: Path) -> None:
+def test_only_history_is_evicted_and_the_oldest_first(tmp_path: Path) -> None:
     held = model(1)
     with NodeStore.open(tmp_path, budget=3 * MODEL_BYTES) as store:
         store.append({"update": held})
@@ -458,7 +458,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path, size: int) ->
     assert done.stdout == "fine\n", done.stderr
 
 
-def test_a_process_that_must_end_does(tmp_path: Path) -> None:
+def test_any_other_failure_ends_the_process(tmp_path: Path) -> None:
     class Ended(Exception):
         pass
 

@@ -1,4 +1,4 @@
-"""Nobody dials for ever."""
+"""The deadline after which a process without contact gives up."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from async_hfl.deployment.processes.reconnect_deadline import GIVE_UP_S, Reconne
 HANG_GUARD_S = 30.0
 
 
-def test_times_as_a_person_writes_them() -> None:
+def test_durations() -> None:
     assert [parse_duration(text) for text in ("90s", "1.5m", "24h", "7d")] == [90.0, 90.0, GIVE_UP_S, 7 * 86400.0]
     assert parse_duration("never") == math.inf
 
 
 @pytest.mark.parametrize("text", ["", "90", "h", "-3s", "0s", "infs", "nans", "3 weeks"])
-def test_anything_else_is_explained(text: str) -> None:
+def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="write it as 90s"):
         parse_duration(text)
 
 
-def test_it_runs_out_and_says_whom_it_waited_for() -> None:
+def test_it_expires_and_names_the_targets() -> None:
     async def play() -> None:
         deadline = ReconnectDeadline(0.1, "g1.lab:7200")
         await asyncio.wait_for(deadline.watch(lambda: False), HANG_GUARD_S)
@@ -33,7 +33,7 @@ def test_it_runs_out_and_says_whom_it_waited_for() -> None:
         asyncio.run(play())
 
 
-def test_it_does_not_run_out_while_somebody_answers() -> None:
+def test_it_does_not_expire_while_there_are_answers() -> None:
     async def play() -> int:
         looks = 0
 

@@ -1,4 +1,4 @@
-"""A node's log replays: over crashes, from where its models are still there; and what differs is seen."""
+"""Replay of a node's log: across crashes, from where its models are still stored; differences are found."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make() -> ReliableNode:
 
 
 def live(path: Path, jobs: int, *, budget: int = 10**9, crash_every: int = 3) -> None:
-    """A device that does some jobs, and whose process is killed after every few of them, over an event just begun."""
+    """Run some jobs of a device; its process crashes after every few of them, with an uncommitted event."""
     number = 0
     while number < jobs:
         with NodeStore.open(path, budget) as store:
@@ -69,7 +69,7 @@ def replayed(path: Path) -> NodeReplay:
         return replay_node(stored, "d0", make, None)
 
 
-def test_a_node_that_was_killed_and_restarted_replays_as_one_life(tmp_path: Path) -> None:
+def test_a_node_that_was_killed_and_restarted_replays_as_one_log(tmp_path: Path) -> None:
     live(tmp_path, 12)
     found = replayed(tmp_path)
     assert found.differences == []

@@ -1,4 +1,4 @@
-"""Messages as bytes and back: all kinds, all encodings, and whatever a hostile peer may send."""
+"""Encoding and decoding of packets: all messages, all encodings, and any bytes of a hostile peer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def arrays(draw: st.DrawFn) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
-    """Whatever a field that is declared so may hold."""
+    """Return a strategy for the values of a field of this type."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (typing.Union, UnionType):
         return st.one_of([values_of(one) for one in arguments])

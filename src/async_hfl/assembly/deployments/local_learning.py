@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _WORTH_REPEATING_S = 1.0
 """A first training shorter than this is timed again with warm caches."""
 _HELD_OUT = 5
-"""Where devices evaluate, one in this many samples of a device is held out."""
+"""One in this many samples of a device is held out, where devices evaluate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class Lease:
 @plain
 @dataclass(frozen=True, slots=True)
 class DeviceKnowledge:
-    """What a gateway or the cloud knows about a device on one link."""
+    """The knowledge of a gateway or the cloud about a device on one link."""
 
     device: int
     round_latency: float
@@ -84,9 +84,9 @@ class GlobalModel:
     epoch: int
     weights: Weights
     basis: Basis | None = None
-    """In the first one: the basis for projecting gradients from now on (compression = pca)."""
+    """The basis for projecting gradients (compression = pca); only in the first one."""
     bandwidth: float = 0.0
-    """In the first one: B_j, if it was derived from the warm-up; 0 leaves the gateway's value."""
+    """B_j, if it was derived from the warm-up; only in the first one. 0 leaves the gateway's value."""
 
 
 @plain
@@ -235,7 +235,7 @@ class Train:
     version: int
     """Version of the gateway's association; a device obeys the highest version it has seen."""
     basis: Basis | None = None
-    """For a device that sends its gradient and does not have the basis yet."""
+    """Sent to a device that reports its gradient and does not have the basis yet."""
     warmup: bool = False
     """The result is not aggregated."""
     settled: tuple[int, ...] = ()

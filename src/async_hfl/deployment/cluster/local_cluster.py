@@ -27,9 +27,9 @@ from async_hfl.deployment.processes.parent_death import PARENT_VARIABLE
 _LOOPBACK = "127.0.0.1"
 _LEAVING_S = 10.0
 _STRAGGLERS_S = 5.0
-"""How long devices may run when neither cloud nor gateways are left."""
+"""Time that devices may run when neither cloud nor gateways are left."""
 _GATEWAYS_S = 90.0
-"""How long gateways may run without the cloud: they stay for devices that do not know of the end (`gateway.linger`)."""
+"""Time that gateways may run without the cloud: they wait for devices that missed the end (`gateway.linger`)."""
 _LOG_LINES = 12
 _FIRST_PORT, _LAST_PORT = 15_000, 32_000
 
@@ -48,9 +48,9 @@ class ClusterPlan:
     secure: bool = True
     proxies: bool = False
     shape: Callable[[int, int], tuple[Shape, Shape]] = lambda device, gateway: (Shape(), Shape())
-    """With proxies: returns (up, down) of the link between a device and a gateway, both numbered from 0."""
+    """Returns (up, down) of the link between a device and a gateway, both numbered from 0; used with proxies."""
     slowdowns: Sequence[float] = ()
-    """For each device, the factor by which its training is slowed down; empty for none."""
+    """Factors by which the training of each device is slowed down; empty for none."""
     device_arguments: Sequence[str] = ()
     """Further arguments for every device process."""
     environment: dict[str, str] = field(default_factory=dict)

@@ -29,7 +29,7 @@ class Exported(msgspec.Struct):
 @dataclass(frozen=True, slots=True)
 class Line:
     at: float
-    """On the cloud's clock, as far as the node knew it."""
+    """Time on the cloud's clock, as far as the node knew it."""
     kind: str
     order: list[Any]
     learnt: list[Any] | None

@@ -34,7 +34,7 @@ class DevicePlan:
     """Returns what the training process calls to load its task. Raises UserError if that is impossible."""
     payload_budget: Callable[[NodeIdentity], int]
     slowdowns: Sequence[float] = ()
-    """For each device, the factor by which its training is slowed down."""
+    """Factors by which the training of each device is slowed down; empty for none."""
 
 
 class DeviceProcess:

@@ -33,7 +33,7 @@ from async_hfl.nodes.gateway.node import GatewayNode
 
 log = logging.getLogger("async_hfl.gateway")
 _GOODBYE_S = 5.0
-"""At the end: the cloud says goodbye when it has this gateway's receipt; leaving earlier would cut that off."""
+"""Time to stay at the end: the cloud says goodbye when it has this gateway's receipt."""
 _POLL_S = 0.1
 _NO_LIMIT = 1e15
 _LATE_SHOWN = 20
@@ -45,7 +45,7 @@ class GatewayPlan:
     make: Callable[[NodeIdentity], GatewayNode]
     payload_budget: Callable[[NodeIdentity], int]
     linger_s: Callable[[NodeIdentity], float]
-    """How long to stay at the end for devices that do not know that the run is over."""
+    """Seconds to stay at the end for devices that do not know that the run is over."""
 
 
 class GatewayProcess:

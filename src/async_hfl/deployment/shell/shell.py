@@ -128,7 +128,7 @@ class Shell:
         self._handled = handled
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._armed: dict[str, int] = {}
-        """For each timer key, the number of the SetTimer in force."""
+        """Number of the SetTimer in force, by timer key."""
         self._timer_number = 0
         self._stop: Stop | None = None
         self._lingered = False

@@ -1,4 +1,4 @@
-"""What all sessions of a node share: limits, encoding, inbox, spool, checks of content, and byte counts."""
+"""The state that all sessions of a node share: limits, encoding, inbox, spool, validation, byte counts."""
 
 from __future__ import annotations
 
@@ -84,4 +84,4 @@ class Endpoint:
     """True while so much waits in the inbox that nothing more should be read."""
     decoding: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_DECODED_AT_ONCE))
     bytes: defaultdict[Address, ByteCount] = field(default_factory=lambda: defaultdict(ByteCount))
-    """By peer."""
+    """Byte counts by peer."""

@@ -68,5 +68,5 @@ class Pacing:
     """The two buckets of a server."""
 
     down: Bucket = field(default_factory=Bucket)
-    """From the server to its peers."""
+    """Bucket of the direction from the server to its peers."""
     up: Bucket = field(default_factory=Bucket)

@@ -23,7 +23,7 @@ class Window:
         self.size = size
         self.arrived = start
         self._flight: deque[tuple[int, int, float]] = deque()
-        """For each chunk in flight: its end, the bytes acknowledged when it was sent, and the time."""
+        """Chunks in flight: the end of each, the bytes acknowledged when it was sent, and the time."""
         self._quickest_s = inf
         self._rate = 0.0
 
