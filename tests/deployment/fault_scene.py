@@ -152,7 +152,7 @@ class Scene:
             if holds():
                 return time.monotonic()
             if time.monotonic() > end:
-                words = "\n".join(f"== {node.name}\n{node.last_words()}" for node in self.cluster.nodes.values())
+                words = "\n".join(f"== {node.name}\n{node.log_tail()}" for node in self.cluster.nodes.values())
                 raise AssertionError(f"never happened: {what}\n{words}")
             await asyncio.sleep(POLL_S)
 
@@ -224,7 +224,7 @@ class Scene:
         for node in self.cluster.nodes.values():
             if node.running:
                 code = await node.wait()
-                assert code == 0, f"{node.name} ended with {code}\n{node.last_words()}"
+                assert code == 0, f"{node.name} ended with {code}\n{node.log_tail()}"
 
     def audit(self, without: tuple[str, ...] = (), dead: tuple[Path, ...] = ()) -> Audit:
         """Audit every update, and replay every log. `without`: gateways that are gone for good."""

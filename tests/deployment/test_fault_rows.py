@@ -129,7 +129,7 @@ def test_a_node_of_an_old_run_is_refused(tmp_path: Path) -> None:
             code = await asyncio.wait_for(stage.node("device-1").wait(), HANG_GUARD_S)
             told = time.monotonic()
             assert code == 2
-            words = stage.node("device-1").last_words()
+            words = stage.node("device-1").log_tail()
             assert "3039" in words  # the run it belongs to, in hexadecimal
             assert "state directory" in words
             # With its own state it may join again.

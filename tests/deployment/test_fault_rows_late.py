@@ -68,11 +68,11 @@ def test_a_gateway_returns_after_the_end_of_the_run(tmp_path: Path) -> None:
             codes = await asyncio.wait_for(
                 asyncio.gather(stage.node(gateway).wait(), stage.node("cloud").wait()), HANG_GUARD_S
             )
-            assert codes == [0, 0], stage.node(gateway).last_words()
+            assert codes == [0, 0], stage.node(gateway).log_tail()
         found = stage.audit()
         own = list(records(stage.cluster.state_of(gateway), "late"))
         assert len(own) >= 3
-        assert "updates that were acknowledged here" in stage.node(gateway).last_words()
+        assert "updates that were acknowledged here" in stage.node(gateway).log_tail()
         assert found.lost == set()
         assert found.doubled == set()
         assert found.unaccounted == []

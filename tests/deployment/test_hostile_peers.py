@@ -23,7 +23,7 @@ from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.shell.message_validation import validator
 from async_hfl.deployment.transport import calls, joining
 from async_hfl.deployment.transport.admission import Joining
-from async_hfl.deployment.transport.sending import readable
+from async_hfl.deployment.transport.transfers.sending import readable
 from async_hfl.encoding import packet_codec
 from async_hfl.nodes.reliability.delivery import Packet
 

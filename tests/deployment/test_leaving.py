@@ -53,7 +53,7 @@ def test_devices_give_up_where_no_gateway_answers(tmp_path: Path) -> None:
             hosts = stage.cluster.hosts
             codes = await asyncio.wait_for(asyncio.gather(*(host.wait() for host in hosts)), HANG_GUARD_S)
             assert codes == [GAVE_UP] * len(hosts)
-            assert "gave up after 4 s without an answer" in hosts[0].last_words()
+            assert "gave up after 4 s without an answer" in hosts[0].log_tail()
 
     asyncio.run(play())
 
@@ -65,6 +65,6 @@ def test_a_gateway_gives_up_where_the_cloud_does_not_answer(tmp_path: Path) -> N
             nodes = [node for node in stage.cluster.nodes.values() if node.name != "cloud"]
             codes = await asyncio.wait_for(asyncio.gather(*(node.wait() for node in nodes)), HANG_GUARD_S)
             assert codes == [GAVE_UP] * len(nodes)
-            assert "the cloud at" in stage.node(stage.cluster.gateway_names[0]).last_words()
+            assert "the cloud at" in stage.node(stage.cluster.gateway_names[0]).log_tail()
 
     asyncio.run(play())

@@ -22,9 +22,9 @@ from async_hfl.deployment.cluster.proxy import LinkProxy, Shape
 from async_hfl.deployment.identity.credentials import Insecure
 from async_hfl.deployment.shell.inbox import Inbox
 from async_hfl.deployment.store.node_store import NodeStore
-from async_hfl.deployment.transport.parts import Incoming, Outgoing, digest_of
 from async_hfl.deployment.transport.server import Server
-from async_hfl.deployment.transport.spool import Spool, SpoolFull, Superseded
+from async_hfl.deployment.transport.transfers.parts import Incoming, Outgoing, digest_of
+from async_hfl.deployment.transport.transfers.spool import Spool, SpoolFull, Superseded
 from async_hfl.deployment.transport.transport import Transport
 from async_hfl.encoding import packet_codec
 from async_hfl.nodes.reliability.delivery import Arrived

@@ -19,7 +19,7 @@ from async_hfl.core.identifiers import device_address
 from async_hfl.deployment.cluster.proxy import LinkProxy, Shape
 from async_hfl.deployment.transport.admission import Refusal
 from async_hfl.deployment.transport.limits import HIGHEST_VERSION, PACKAGE
-from async_hfl.deployment.transport.pacing import Bucket, Pacing
+from async_hfl.deployment.transport.transfers.pacing import Bucket, Pacing
 from async_hfl.encoding.packet_codec import encode
 from async_hfl.encoding.rounding import Encoding, Rounding
 from async_hfl.nodes.reliability.delivery import Packet, Receipt

@@ -17,9 +17,9 @@ from async_hfl.deployment.identity.credentials import Credentials, Insecure
 from async_hfl.deployment.transport.admission import Admission, Joining, Refusal
 from async_hfl.deployment.transport.limits import Limits
 from async_hfl.deployment.transport.link import Link
-from async_hfl.deployment.transport.pacing import Pacing
 from async_hfl.deployment.transport.server import Server
-from async_hfl.deployment.transport.spool import SpooledPacket
+from async_hfl.deployment.transport.transfers.pacing import Pacing
+from async_hfl.deployment.transport.transfers.spool import SpooledPacket
 from async_hfl.deployment.transport.transport import Transport
 from async_hfl.encoding.packet_codec import Content
 from async_hfl.encoding.rounding import AS_IT_IS, Encoding

@@ -14,7 +14,7 @@ from typing import Protocol
 from async_hfl.core.identifiers import Address
 from async_hfl.core.protocol.events import Event, PeerJoined, PeerLost, Progressed
 from async_hfl.deployment.transport.endpoint import Progress
-from async_hfl.deployment.transport.spool import SpooledPacket
+from async_hfl.deployment.transport.transfers.spool import SpooledPacket
 from async_hfl.nodes.reliability.delivery import Arrived, Packet, Receipt, TransferOver
 
 _CROWD = 5000

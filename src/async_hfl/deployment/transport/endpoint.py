@@ -10,7 +10,7 @@ from typing import Protocol
 
 from async_hfl.core.identifiers import Address
 from async_hfl.deployment.transport.limits import USUAL, Limits
-from async_hfl.deployment.transport.spool import Spool, SpooledPacket
+from async_hfl.deployment.transport.transfers.spool import Spool, SpooledPacket
 from async_hfl.encoding.packet_codec import Content
 from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 

@@ -21,8 +21,8 @@ from async_hfl.deployment.transport import calls, joining
 from async_hfl.deployment.transport.admission import Admission, Joining, Refusal, Role
 from async_hfl.deployment.transport.calls import LinkError, link_error
 from async_hfl.deployment.transport.limits import HIGHEST_VERSION, LOWEST_VERSION, PACKAGE, PROBE_BYTES, USUAL, Limits
-from async_hfl.deployment.transport.parts import Incoming, Outgoing
 from async_hfl.deployment.transport.session import Session
+from async_hfl.deployment.transport.transfers.parts import Incoming, Outgoing
 from async_hfl.deployment.transport.transport import Transport
 
 log = logging.getLogger("async_hfl.transport")

@@ -19,9 +19,9 @@ from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport import calls, joining
 from async_hfl.deployment.transport.admission import Admission, Admit, Joining, Refusal, Role
 from async_hfl.deployment.transport.limits import PACKAGE
-from async_hfl.deployment.transport.pacing import Pacing
-from async_hfl.deployment.transport.parts import Incoming
 from async_hfl.deployment.transport.session import Session
+from async_hfl.deployment.transport.transfers.pacing import Pacing
+from async_hfl.deployment.transport.transfers.parts import Incoming
 from async_hfl.deployment.transport.transport import Transport
 
 log = logging.getLogger("async_hfl.transport")

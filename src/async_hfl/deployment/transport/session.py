@@ -24,10 +24,10 @@ from async_hfl.core.identifiers import Address
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport.calls import link_error
 from async_hfl.deployment.transport.endpoint import Endpoint
-from async_hfl.deployment.transport.pacing import Pacing
-from async_hfl.deployment.transport.parts import Incoming
-from async_hfl.deployment.transport.receiving import Receiving
-from async_hfl.deployment.transport.sending import Sending, readable
+from async_hfl.deployment.transport.transfers.pacing import Pacing
+from async_hfl.deployment.transport.transfers.parts import Incoming
+from async_hfl.deployment.transport.transfers.receiving import Receiving
+from async_hfl.deployment.transport.transfers.sending import Sending, readable
 
 log = logging.getLogger("async_hfl.transport")
 _FRAME_BYTES = 256

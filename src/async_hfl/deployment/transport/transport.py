@@ -10,7 +10,7 @@ from async_hfl.core.identifiers import Address
 from async_hfl.deployment.transport.endpoint import ByteCount, Endpoint, Inbox, Progress
 from async_hfl.deployment.transport.limits import USUAL, Limits
 from async_hfl.deployment.transport.session import Session
-from async_hfl.deployment.transport.spool import Spool
+from async_hfl.deployment.transport.transfers.spool import Spool
 from async_hfl.encoding.packet_codec import Content
 from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 

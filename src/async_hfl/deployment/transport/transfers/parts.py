@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from async_hfl.deployment.transport.spool import Part
-from async_hfl.deployment.transport.window import Window
+from async_hfl.deployment.transport.transfers.spool import Part
+from async_hfl.deployment.transport.transfers.window import Window
 from async_hfl.encoding.packet_codec import Buffer
 
 _HASHED_IN_THREAD = 2**20

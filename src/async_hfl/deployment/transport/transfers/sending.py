@@ -11,9 +11,9 @@ from async_hfl.core.errors import AsyncHflError
 from async_hfl.core.identifiers import Address
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport.endpoint import Endpoint
-from async_hfl.deployment.transport.pacing import Bucket
-from async_hfl.deployment.transport.parts import Outgoing, digest_of
-from async_hfl.deployment.transport.window import FIRST
+from async_hfl.deployment.transport.transfers.pacing import Bucket
+from async_hfl.deployment.transport.transfers.parts import Outgoing, digest_of
+from async_hfl.deployment.transport.transfers.window import FIRST
 from async_hfl.encoding import packet_codec
 from async_hfl.encoding.packet_codec import Content
 from async_hfl.encoding.rounding import AS_IT_IS

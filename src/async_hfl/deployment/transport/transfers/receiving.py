@@ -11,9 +11,9 @@ from async_hfl.core.errors import PeerError
 from async_hfl.core.identifiers import Address
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport.endpoint import Endpoint
-from async_hfl.deployment.transport.pacing import Bucket
-from async_hfl.deployment.transport.parts import Incoming
-from async_hfl.deployment.transport.sending import Put
+from async_hfl.deployment.transport.transfers.pacing import Bucket
+from async_hfl.deployment.transport.transfers.parts import Incoming
+from async_hfl.deployment.transport.transfers.sending import Put
 from async_hfl.encoding import packet_codec
 
 log = logging.getLogger("async_hfl.transport")
