@@ -62,7 +62,7 @@ class Counting:
         self.joined = 0
         self.uploads = 0
 
-    def arrived(self, sender: Address, content: Content, transfer_s: float) -> None:
+    def arrived(self, sender: Address, content: Content, transfer_s: float, spooled: Any = None) -> None:
         self.uploads += 1
         assert isinstance(content, Packet)
         message = Train(JobId(0, 1, content.number), self.model, 1, 1, 1)
@@ -114,7 +114,7 @@ class Timing:
         self.down: asyncio.Event = asyncio.Event()
         self.here: asyncio.Event = asyncio.Event()
 
-    def arrived(self, sender: Address, content: Content, transfer_s: float) -> None:
+    def arrived(self, sender: Address, content: Content, transfer_s: float, spooled: Any = None) -> None:
         self.down.set()
 
     def transfer_over(self, to: Address, number: int) -> None:

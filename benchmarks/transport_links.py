@@ -41,7 +41,7 @@ class Inbox:
     def __init__(self) -> None:
         self.here, self.came, self.over, self.lost = (asyncio.Event() for _ in range(4))
 
-    def arrived(self, sender: Address, content: Content, transfer_s: float) -> None:
+    def arrived(self, sender: Address, content: Content, transfer_s: float, spooled: Any = None) -> None:
         self.came.set()
 
     def transfer_over(self, to: Address, number: int) -> None:

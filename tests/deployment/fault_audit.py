@@ -1,4 +1,4 @@
-"""After a run: what became of every update, worked out from the disks of all nodes and from nothing that they say."""
+"""Audit of a finished run: the fate of every update, computed from the disks of all nodes alone."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from async_hfl.core.identifiers import JobId, UploadId
 from async_hfl.core.protocol.messages import Update, Upload
 from async_hfl.core.serialization import from_plain
 from async_hfl.core.weights import frozen
-from async_hfl.deployment.shell.wrapping import wrapped
-from async_hfl.deployment.store.node_identity import IDENTITY, NodeIdentity
+from async_hfl.deployment.store.node_identity import IDENTITY, NodeIdentity, reliable
 from async_hfl.deployment.store.schema import DATABASE, open_for_reading
 from async_hfl.deployment.store.stored_node import StoredNode
 from async_hfl.faults.memory_disk import MemoryDisk
@@ -31,34 +30,34 @@ from async_hfl.nodes.reliability.recovery import DurableNode
 @dataclass
 class Audit:
     acknowledged: set[JobId] = field(default_factory=set)
-    """Updates that a gateway had on its disk before its receipt left (warm-up left out: it is not mixed)."""
+    """Updates on a gateway's disk before their receipts left (without warm-up, which is not aggregated)."""
     decided: set[JobId] = field(default_factory=set)
-    """Named by an upload that the cloud mixed or dropped."""
+    """Updates listed by an upload that the cloud mixed or dropped."""
     lost: set[JobId] = field(default_factory=set)
-    """Acknowledged by a gateway that the cloud holds for lost, not decided, and not told of by that gateway since."""
+    """Updates acknowledged by a gateway that the cloud declared lost, neither settled nor reported since."""
     late: set[JobId] = field(default_factory=set)
-    """What gateways wrote down as overtaken by the end of the run."""
+    """Updates that gateways recorded as late."""
     listed: set[JobId] = field(default_factory=set)
-    """What the cloud wrote down as lost, and did not take back."""
+    """Updates that the cloud recorded as lost, and not as found again."""
     found_again: set[JobId] = field(default_factory=set)
-    """What it took back."""
+    """Updates that the cloud recorded as found again."""
     with_devices: set[JobId] = field(default_factory=set)
-    """What devices have on their list of things to report."""
+    """Updates that devices still have to report."""
     doubled: set[JobId | UploadId] = field(default_factory=set)
     unaccounted: list[str] = field(default_factory=list)
     repeats: int = 0
-    """Packets that reached a node again."""
+    """Packets that reached a node more than once."""
     sent_again: int = 0
-    """Models that left again (where the receiver has them already only the offer travels)."""
+    """Models that were sent again (only the offer, if the receiver has them)."""
 
 
-def card_of(state: Path) -> NodeIdentity:
+def identity_of(state: Path) -> NodeIdentity:
     with StoredNode(state) as stored:
         return NodeIdentity(**stored.get(IDENTITY))
 
 
 def arrivals(state: Path) -> Iterator[tuple[Arrived, bool]]:
-    """What came, in order, and whether it came for the first time; arrays left out."""
+    """Yield the packets that arrived, in order and without arrays, and True if it was for the first time."""
     seen = set()
     with StoredNode(state) as stored:
         for logged in stored.events():
@@ -86,10 +85,12 @@ def records(state: Path, *kinds: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def reliable_node(state: Path) -> ReliableNode:
-    """The node of a cloud or a device as its disk has it."""
-    card = card_of(state)
-    nothing = frozen(np.zeros(int(card.facts["model_size"]), np.float32))
-    node = wrapped(card, deployed_cloud(card, nothing) if card.role == "cloud" else deployed_device(card))
+    """Return the node of a cloud or a device as stored on its disk."""
+    identity = identity_of(state)
+    nothing = frozen(np.zeros(int(identity.facts["model_size"]), np.float32))
+    node = reliable(
+        identity, deployed_cloud(identity, nothing) if identity.role == "cloud" else deployed_device(identity)
+    )
     with StoredNode(state) as stored:
         start = stored.snapshots()[-1]
         node.restore(stored.snapshot(start)["node"])
@@ -99,11 +100,11 @@ def reliable_node(state: Path) -> ReliableNode:
 
 
 def open_requests(state: Path) -> list[str]:
-    """What the cloud has asked its shell for and not heard of, as its disk has it: Solve, Evaluate."""
-    card = card_of(state)
-    nothing = frozen(np.zeros(int(card.facts["model_size"]), np.float32))
+    """Return the open requests (Solve, Evaluate) of the cloud as stored on its disk."""
+    identity = identity_of(state)
+    nothing = frozen(np.zeros(int(identity.facts["model_size"]), np.float32))
     disk = MemoryDisk()
-    node = DurableNode(lambda: wrapped(card, deployed_cloud(card, nothing)), disk)
+    node = DurableNode(lambda: reliable(identity, deployed_cloud(identity, nothing)), disk)
     with StoredNode(state) as stored:
         start = stored.snapshots()[-1]
         disk.replace(stored.snapshot(start))
@@ -119,7 +120,7 @@ def delivery_of(state: Path) -> DeliveryState:
 
 
 def audit(cloud: Path, gateways: Sequence[Path], devices: Iterable[Path], dead: Sequence[Path] = ()) -> Audit:
-    """`dead`: disks of gateways that nobody else has any more."""
+    """Audit the disks of all nodes. `dead`: disks of gateways that are gone for good."""
     found = Audit()
     uploads: dict[UploadId, Upload] = {}
     for event, first in arrivals(cloud):
@@ -175,7 +176,7 @@ def audit(cloud: Path, gateways: Sequence[Path], devices: Iterable[Path], dead: 
         device = reliable_node(state).node
         assert isinstance(device, DeviceNode)
         found.with_devices |= set(device.state.unsettled)
-    # Of gateways that are still in the run every update has its end, and what was mixed is in an upload that has one.
+    # At gateways that are still in the run, every update has ended, and every mixed update is in an upload that ended.
     alive = [job for job in found.acknowledged if job[:2] not in gone]
     found.unaccounted += [f"{job} was acknowledged and has no end" for job in alive if job not in job_ends]
     unnamed = set(alive) - found.decided - found.late

@@ -18,7 +18,7 @@ FOLDER = Path(os.environ.get("ASYNC_HFL_FAULT_ROWS", Path(__file__).parents[2] /
 class Row:
     fault: str
     noticed_s: float | None
-    """By those who had to notice; None: nothing is to be noticed."""
+    """Seconds until the fault was detected; None if there is nothing to detect."""
     noticed_by: str
     recovered_s: float | None
     recovered_when: str
@@ -36,7 +36,7 @@ def write_row(
     recovered: tuple[float | None, str],
     note: str = "",
 ) -> None:
-    """After the assertions: a row is only written by a test that passes."""
+    """Write a row, after the assertions: only a test that passes writes one."""
     row = Row(fault, *noticed, *recovered, len(found.acknowledged), len(found.lost), len(found.doubled), note)
     FOLDER.mkdir(parents=True, exist_ok=True)
     made = {"date": datetime.date.today().isoformat(), "cores": os.cpu_count(), "python": platform.python_version()}

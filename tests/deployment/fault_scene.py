@@ -44,12 +44,12 @@ class Sight:
     seen_at: float
     node: str
     kind: str
-    """Of a journal record; the class name of an event."""
+    """Kind of a journal record, or class name of an event."""
     fields: dict[str, Any]
 
 
 class Watch:
-    """Follows one node's disk."""
+    """Follows the disk of one node."""
 
     def __init__(self, name: str, state: Path) -> None:
         self.name, self.state = name, state
@@ -62,7 +62,7 @@ class Watch:
         names, now, found = columns(), time.monotonic(), []
         try:
             database = open_for_reading(self.state / DATABASE)
-        except Exception:  # it is being made, or taken away
+        except Exception:  # the directory is being created or removed
             return []
         try:
             for number, line in database.execute(
@@ -92,9 +92,9 @@ class Scene:
     sights: list[Sight] = field(default_factory=list)
     watches: dict[str, Watch] = field(default_factory=dict)
     facts: dict[str, float] = field(default_factory=dict)
-    """What was measured."""
+    """Measurements."""
 
-    # The actors --------------------------------------------------------------------------------------------------
+    # The nodes ---------------------------------------------------------------------------------------------------
 
     def node(self, name: str) -> Node:
         return self.cluster.nodes[name]
@@ -103,7 +103,7 @@ class Scene:
         return [link for (one, _), link in self.cluster.links.items() if one == device]
 
     def numbers(self, role: str) -> dict[str, int]:
-        """The number that each name was given."""
+        """Return the number assigned to each name."""
         database = open_for_reading(self.cluster.state_of("cloud") / DATABASE)
         try:
             (value,) = database.execute("SELECT value FROM facts WHERE key = 'numbers'").fetchone()
@@ -124,17 +124,17 @@ class Scene:
         return now
 
     def dead(self, name: str, at: float) -> None:
-        """Whatever is on its disk now was there before it died."""
+        """Skip what is on the disk of a node that was killed."""
         self.sights += [replace(sight, seen_at=at - 1e-6) for sight in self.watches[name].look()]
 
-    # What is to be seen ------------------------------------------------------------------------------------------
+    # Observations ------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
         for watch in self.watches.values():
             self.sights += watch.look()
 
     def since(self, at: float, who: str, kind: str, /, **fields: Any) -> list[Sight]:
-        """What that node has committed since then; a field given must be equal."""
+        """Return what a node has committed since a time; given fields must be equal."""
         return [
             sight
             for sight in self.sights
@@ -145,14 +145,14 @@ class Scene:
         ]
 
     async def until(self, what: str, holds: Callable[[], bool], guard_s: float = HANG_GUARD_S) -> float:
-        """Wait for it; returns the time. The guard only ends a test that hangs."""
+        """Wait for a condition, and return the time. The guard ends a test that hangs."""
         end = time.monotonic() + guard_s
         while True:
             self.look()
             if holds():
                 return time.monotonic()
             if time.monotonic() > end:
-                words = "\n".join(f"== {node.name}\n{node.last_words()}" for node in self.cluster.nodes.values())
+                words = "\n".join(f"== {node.name}\n{node.log_tail()}" for node in self.cluster.nodes.values())
                 raise AssertionError(f"never happened: {what}\n{words}")
             await asyncio.sleep(POLL_S)
 
@@ -160,7 +160,7 @@ class Scene:
         return await self.until(f"{kind} {fields} at {who}", lambda: bool(self.since(since, who, kind, **fields)))
 
     async def aggregated(self, since: float, *, device: int | None = None, gateway: str | None = None) -> float:
-        """An update is mixed again: of that device, at that gateway."""
+        """Wait until an update is mixed again, optionally of a device or at a gateway."""
         gateways = self.cluster.gateway_names if gateway is None else [gateway]
         fields: dict[str, Any] = {"reason": "aggregated"} | ({} if device is None else {"device": device})
         return await self.until(
@@ -169,7 +169,7 @@ class Scene:
         )
 
     def mixed_and_not_uploaded(self, gateway: str) -> int:
-        """Updates that only that gateway's disk has."""
+        """Return the updates that are only on the disk of a gateway."""
         count = 0
         for sight in self.sights:
             if sight.node == gateway and sight.kind == "job" and sight.fields["reason"] == "aggregated":
@@ -179,7 +179,7 @@ class Scene:
         return count
 
     async def mid_upload(self, device: str, share: float = 0.3) -> str:
-        """Wait until an update of that device is partly through; returns the gateway it goes to."""
+        """Wait until an update of a device is partly transferred, and return the receiving gateway."""
         return await asyncio.wait_for(self._mid_upload(device, share), HANG_GUARD_S)
 
     async def _mid_upload(self, device: str, share: float) -> str:
@@ -187,7 +187,7 @@ class Scene:
         while True:
             before = {gateway: link.up.bytes for gateway, link in links.items()}
             await asyncio.sleep(0.15)
-            # A burst that begins: wait until a part of a model has gone up and most of it has not.
+            # Wait until a part of a model has been sent, and most of it has not.
             for gateway, link in links.items():
                 if link.up.bytes - before[gateway] > 4000:
                     begun = before[gateway]
@@ -197,13 +197,13 @@ class Scene:
                         if link.up.bytes == last:
                             await asyncio.sleep(0.2)
                             if link.up.bytes == last:
-                                break  # something small
+                                break  # a small message
                     else:
                         if link.up.bytes - begun < 0.9 * MODEL_BYTES:
                             return gateway
 
     def unacknowledged(self, gateway: str) -> set[JobId]:
-        """Updates that devices have for that gateway, and no receipt."""
+        """Return the updates that devices have sent to a gateway without a receipt."""
         number = self.numbers("gateway")[gateway]
         waiting = set()
         for name in self.cluster.device_names:
@@ -215,7 +215,7 @@ class Scene:
     # The end -----------------------------------------------------------------------------------------------------
 
     async def drain(self) -> None:
-        """An operator ends the run; every process that is there ends well."""
+        """End the run as an operator does; every running process must exit normally."""
         credentials = Certified(self.cluster.certificates("operator"))
         await operate(self.cluster.addresses["cloud"], "cloud", credentials, "drain")
         await asyncio.wait_for(self._all_gone(), HANG_GUARD_S)
@@ -224,10 +224,10 @@ class Scene:
         for node in self.cluster.nodes.values():
             if node.running:
                 code = await node.wait()
-                assert code == 0, f"{node.name} ended with {code}\n{node.last_words()}"
+                assert code == 0, f"{node.name} ended with {code}\n{node.log_tail()}"
 
     def audit(self, without: tuple[str, ...] = (), dead: tuple[Path, ...] = ()) -> Audit:
-        """What became of every update; and every log replays, killed or not. `without`: gateways gone for good."""
+        """Audit every update, and replay every log. `without`: gateways that are gone for good."""
         state = self.cluster.state_of
         gateways = [state(name) for name in self.cluster.gateway_names if name not in without]
         devices = [state(name) for name in self.cluster.device_names]
@@ -239,7 +239,7 @@ class Scene:
 
 
 SLOW_ENOUGH = Shape(rate=150_000)
-"""Of a model of 200 kB: over a second each way, so that a test can meet it on its way."""
+"""A model of 200 kB takes over a second each way, so that a test can interrupt it."""
 
 
 @asynccontextmanager
@@ -255,7 +255,7 @@ async def scene(
     prepared: Callable[[LocalCluster], None] = lambda cluster: None,
     running: bool = True,
 ) -> AsyncIterator[Scene]:
-    """Started, and (unless told otherwise) through its warm-up, with a global model made by everybody."""
+    """A deployment that has started and, by default, finished its warm-up."""
     chosen = (
         f"task.devices={devices}",
         f"network.gateways={gateways}",

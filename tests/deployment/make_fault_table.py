@@ -1,4 +1,4 @@
-"""docs/results/faults.md from the rows that the tests wrote: `python tests/deployment/make_fault_table.py`."""
+"""Writes docs/results/faults.md from the rows of the tests: `python tests/deployment/make_fault_table.py`."""
 
 from __future__ import annotations
 

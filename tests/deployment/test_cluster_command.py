@@ -1,4 +1,4 @@
-"""`async-hfl cluster` as a user meets it: real processes, sockets, certificates, disks; and nothing left behind."""
+"""`async-hfl cluster` from a user's view: real processes, sockets, certificates and disks; no process is left over."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from async_hfl.journal.events_file import read_events
 from async_hfl.journal.run_directory import RunDirectory
 
 HANG_GUARD_S = 300.0
-"""Not an expectation: what hangs should say so before the day is over."""
+"""Only ends tests that hang."""
 PROGRAM = str(Path(sys.executable).with_name("async-hfl"))
 ENDLESS = ("--task", "null", "--set", "cloud.epochs=1000000", "--gateways", "2", "--devices", "4")
 
@@ -45,7 +45,7 @@ def until(what: Callable[[], Any]) -> Any:
 
 
 def children_of(pid: int) -> set[int]:
-    """Of all generations."""
+    """Return all descendants of a process."""
     found: set[int] = set()
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
@@ -74,7 +74,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     return run, answer("cluster", "--task", "digits", "--seed", "3", *small, "--out", str(run))
 
 
-def test_it_reaches_the_target_and_says_so_as_a_run_does(finished: tuple[Path, dict[str, Any]]) -> None:
+def test_it_reaches_the_target_and_reports_it_like_a_run(finished: tuple[Path, dict[str, Any]]) -> None:
     run, result = finished
     assert set(result) == set(RESULT_FIELDS)
     assert result["target_reached"] is True
@@ -104,7 +104,7 @@ def test_its_replay_shows_no_difference(finished: tuple[Path, dict[str, Any]]) -
     assert (replayed["differences"], replayed["payloads_missing"]) == (0, 0)
 
 
-def test_solutions_are_worked_out_again(finished: tuple[Path, dict[str, Any]]) -> None:
+def test_solutions_are_computed_again(finished: tuple[Path, dict[str, Any]]) -> None:
     run, _ = finished
     solved = answer("replay", str(run / "nodes" / "cloud"), "--resolve")
     assert solved["solutions"] > 0
@@ -112,7 +112,7 @@ def test_solutions_are_worked_out_again(finished: tuple[Path, dict[str, Any]]) -
 
 
 def test_its_network_can_be_simulated(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    """What would another method have done on these links?"""
+    """Another method is simulated on the measured links."""
     run, _ = finished
     trace = tmp_path / "trace.csv"
     counts = answer("network", "record", str(run), str(trace))["rows"]
@@ -144,12 +144,12 @@ def test_every_job_ends_once(finished: tuple[Path, dict[str, Any]]) -> None:
     assert set(ended) == sent
 
 
-# A run that only somebody can end ------------------------------------------------------------------------------------
+# A run without an end of its own -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def endless(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, set[int]]]:
-    """A cluster at work, and the processes that belong to it."""
+    """A running cluster, its directory and its processes."""
     run = tmp_path / "run"
     process = subprocess.Popen(
         [PROGRAM, "cluster", *ENDLESS, "--out", str(run), "--json"],
@@ -173,15 +173,15 @@ def endless(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, set[i
         process.communicate()
 
 
-def test_ctrl_c_ends_everybody(endless: tuple[subprocess.Popen[str], Path, set[int]]) -> None:
+def test_ctrl_c_ends_all_processes(endless: tuple[subprocess.Popen[str], Path, set[int]]) -> None:
     process, _, children = endless
-    assert len(alive(children)) >= 5  # cloud, two gateways, a host of devices and its trainer
+    assert len(alive(children)) >= 5  # cloud, two gateways, a device process and its training process
     process.send_signal(signal.SIGINT)
     assert process.wait(HANG_GUARD_S) == 130
     assert not alive(children)
 
 
-def test_a_killed_cluster_leaves_nobody_behind(endless: tuple[subprocess.Popen[str], Path, set[int]]) -> None:
+def test_a_killed_cluster_leaves_no_process_behind(endless: tuple[subprocess.Popen[str], Path, set[int]]) -> None:
     process, _, children = endless
     process.kill()
     process.wait(HANG_GUARD_S)
@@ -197,7 +197,7 @@ def test_status_and_drain(endless: tuple[subprocess.Popen[str], Path, set[int]])
     table = call("status", str(run))
     assert "gateway-1" in table.stdout
     assert "device-4" in table.stdout
-    # A stranger's certificate does not do: a device is no operator.
+    # The certificate of a device is not accepted for an operator.
     refused = call("drain", str(run), "--certificates", str(run / "certificates" / "devices-1-4"))
     assert refused.returncode == 2
     assert answer("drain", str(run))["draining"] is True
@@ -208,12 +208,12 @@ def test_status_and_drain(endless: tuple[subprocess.Popen[str], Path, set[int]])
 
 
 def _with_telemetry(run: Path) -> dict[str, Any] | None:
-    """Gateways send their own numbers as soon as somebody looks."""
+    """Gateways send telemetry as soon as an operator asks for the status."""
     status: dict[str, Any] = answer("status", str(run))
     return status if all("gateway_epoch" in gateway for gateway in status["gateways"]) else None
 
 
-def test_mistakes_are_told_in_a_few_lines(tmp_path: Path) -> None:
+def test_user_errors_are_reported_in_a_few_lines(tmp_path: Path) -> None:
     for arguments, words in (
         (("cluster", "--devices", "0"), "at least 1"),
         (("cluster", "--set", "task.devices=4"), "--devices"),
@@ -232,7 +232,7 @@ def test_mistakes_are_told_in_a_few_lines(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_devices_judge_where_the_cloud_has_no_test_set(tmp_path: Path) -> None:
+def test_devices_evaluate_where_the_cloud_has_no_test_set(tmp_path: Path) -> None:
     run = tmp_path / "run"
     small = ("--gateways", "2", "--devices", "4", "--devices-per-process", "4", "--set", "task.classes_per_device=3")
     asking = ('evaluation.where="devices"', "evaluation.period=4", "evaluation.devices=3", "cloud.epochs=10")
@@ -243,6 +243,6 @@ def test_devices_judge_where_the_cloud_has_no_test_set(tmp_path: Path) -> None:
     for told in judged:
         assert told["details"]["asked"] == 3
         assert 3 >= told["details"]["answered"] >= 0.8 * 3
-    # Others are asked each time, and who trains how often depends on the machine: it need not rise each time.
+    # Each evaluation asks other devices, and timing depends on the machine: the metric need not rise each time.
     assert max(told["metric"] for told in judged) > 0.2, "guessing gives 0.1"
     assert answer("replay", str(run))["differences"] == 0

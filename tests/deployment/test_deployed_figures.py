@@ -60,7 +60,7 @@ def test_the_run_is_like_any_other(drawn: tuple[Path, Any]) -> None:
 
 
 def test_fig8_takes_the_run_that_is_there(drawn: tuple[Path, Any]) -> None:
-    """Drawn again from the directory alone, in the testbed's seconds."""
+    """The figure is drawn again from the directory alone, in the testbed's seconds."""
     out, _ = drawn
     (run,) = (out / "runs").iterdir()
     summary = json.loads((run / "summary.json").read_text())

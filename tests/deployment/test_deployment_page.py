@@ -1,4 +1,4 @@
-"""docs/deployment.md: its commands are run, one machine playing all of them; its settings exist."""
+"""docs/deployment.md: its commands are executed on one machine, and its settings exist."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_three_kinds_of_machine(tmp_path: Path) -> None:
     ports = {"0.0.0.0:7100": cloud, "cloud.lab:7100": cloud, "0.0.0.0:7200": gateway, "g1.lab:7200": gateway}
     for line in certificates:
         run(line, tmp_path, ports)
-    # Without a target it goes on until the operator ends it.
+    # Without a target it runs until the operator ends it.
     cloud_line = machines[0] + " --set task.target=1.1 --set cloud.epochs=100000"
     processes = []
     try:

@@ -1,4 +1,4 @@
-"""The fault table, the rows that do not take long: real processes, real disks, real signals."""
+"""The fault table, short rows: real processes, disks and signals."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_cloud_is_killed_in_the_middle_of_an_aggregation(tmp_path: Path) -> 
 
 
 def test_a_node_of_an_old_run_is_refused(tmp_path: Path) -> None:
-    """Its state directory is of another run: told so, it ends; the run goes on."""
+    """A node whose state belongs to another run is told so and exits; the run continues."""
 
     async def play() -> None:
         async with scene(tmp_path) as stage:
@@ -129,10 +129,10 @@ def test_a_node_of_an_old_run_is_refused(tmp_path: Path) -> None:
             code = await asyncio.wait_for(stage.node("device-1").wait(), HANG_GUARD_S)
             told = time.monotonic()
             assert code == 2
-            words = stage.node("device-1").last_words()
+            words = stage.node("device-1").log_tail()
             assert "3039" in words  # the run it belongs to, in hexadecimal
             assert "state directory" in words
-            # With its own state back it is welcome again.
+            # With its own state it may join again.
             shutil.rmtree(state)
             kept.rename(state)
             await stage.node("device-1").start()
@@ -171,8 +171,8 @@ def test_a_gateway_is_gone_for_good(tmp_path: Path) -> None:
         found = stage.audit(without=(gateway,), dead=(stage.cluster.state_of(gateway),))
         assert found.doubled == set()
         assert found.unaccounted == []
-        # What the dead gateway had on its disk and no upload brought to the cloud: by name, and nothing else. A receipt
-        # that was under way when it died is known to the device as an update that nobody acknowledged.
+        # Exactly the updates that were on the dead gateway's disk and in no upload. An update whose receipt was in
+        # flight when the gateway died counts as unacknowledged at the device.
         assert found.listed <= found.lost
         assert len(found.lost) >= 2
         assert found.lost - found.listed <= found.with_devices | stage.unacknowledged(gateway)

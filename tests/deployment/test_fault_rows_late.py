@@ -1,4 +1,4 @@
-"""The fault table, gateways that come back with their disk when nobody waits for them any longer."""
+"""The fault table, gateways that return with their disk after they were declared lost."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ IMPATIENT = ("gateway.epochs=8", "cloud.gateway_patience=2", "cloud.lost_patienc
 
 
 async def killed_with_something_to_lose(stage: Scene) -> tuple[str, float, float]:
-    """The gateway, when it was killed, and when the cloud had listed something of it as lost."""
+    """Return the gateway, the time it was killed, and the time the cloud listed updates of it as lost."""
     gateway = await stage.mid_upload("device-1")
     await stage.until("it has something to lose", lambda: stage.mixed_and_not_uploaded(gateway) >= 3)
     killed = await stage.kill(gateway)
     return gateway, killed, await stage.until_seen(killed, "cloud", "lost")
 
 
-def test_a_gateway_comes_back_after_it_was_held_for_lost(tmp_path: Path) -> None:
+def test_a_gateway_returns_after_it_was_declared_lost(tmp_path: Path) -> None:
     async def play() -> None:
         async with scene(tmp_path, devices_per_process=4, settings=IMPATIENT) as stage:
             gateway, killed, noticed = await killed_with_something_to_lose(stage)
@@ -57,22 +57,22 @@ def test_a_gateway_comes_back_after_it_was_held_for_lost(tmp_path: Path) -> None
     asyncio.run(play())
 
 
-def test_a_gateway_comes_back_after_the_end_of_the_run(tmp_path: Path) -> None:
+def test_a_gateway_returns_after_the_end_of_the_run(tmp_path: Path) -> None:
     async def play() -> None:
         async with scene(tmp_path, devices_per_process=4, settings=(*IMPATIENT, "cloud.linger=20")) as stage:
             gateway, killed, noticed = await killed_with_something_to_lose(stage)
             await stage.drain()
             assert not stage.node("cloud").running
-            # The cloud is started again for those who were away; it stays for cloud.linger.
+            # The cloud is started again for nodes that were away; it stays for cloud.linger.
             await asyncio.gather(stage.node("cloud").start(), stage.node(gateway).start())
             codes = await asyncio.wait_for(
                 asyncio.gather(stage.node(gateway).wait(), stage.node("cloud").wait()), HANG_GUARD_S
             )
-            assert codes == [0, 0], stage.node(gateway).last_words()
+            assert codes == [0, 0], stage.node(gateway).log_tail()
         found = stage.audit()
         own = list(records(stage.cluster.state_of(gateway), "late"))
         assert len(own) >= 3
-        assert "updates that were acknowledged here" in stage.node(gateway).last_words()
+        assert "updates that were acknowledged here" in stage.node(gateway).log_tail()
         assert found.lost == set()
         assert found.doubled == set()
         assert found.unaccounted == []

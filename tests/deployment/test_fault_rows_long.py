@@ -1,4 +1,4 @@
-"""The fault table, the rows that take longer."""
+"""The fault table, long rows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_cloud_is_killed_in_warm_up(tmp_path: Path) -> None:
 
 
 def test_the_cloud_is_killed_while_it_associates(tmp_path: Path) -> None:
-    """Stopped at moments when it may be solving, until its disk says that it is; then killed."""
+    """The cloud is paused until its disk shows that it is solving, then killed."""
 
     async def caught_solving(stage: Scene) -> bool:
         stage.look()
@@ -93,7 +93,7 @@ def test_the_cloud_is_killed_while_it_associates(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_two_are_killed_at_once(tmp_path: Path) -> None:
+def test_two_nodes_are_killed_at_once(tmp_path: Path) -> None:
     async def play() -> None:
         async with scene(tmp_path, devices_per_process=4) as stage:
             gateway = await stage.mid_upload("device-1")
@@ -117,7 +117,7 @@ def test_two_are_killed_at_once(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_gateway_comes_back_without_its_disk(tmp_path: Path) -> None:
+def test_a_gateway_returns_without_its_disk(tmp_path: Path) -> None:
     async def play() -> None:
         async with scene(tmp_path, devices_per_process=4, settings=("gateway.epochs=8",)) as stage:
             gateway = await stage.mid_upload("device-1")
@@ -141,7 +141,7 @@ def test_a_gateway_comes_back_without_its_disk(tmp_path: Path) -> None:
         assert found.doubled == set()
         assert found.unaccounted == []
         assert len(found.lost) >= 3
-        # Listed: what the old disk had; and updates for the old one that its successor acknowledged and could not use.
+        # Listed: updates on the old disk, and updates for the old incarnation that its successor acknowledged.
         assert found.listed <= found.lost | late
         assert found.lost - found.listed <= found.with_devices
         write_row(
@@ -183,7 +183,7 @@ def test_a_link_of_160_kbit(tmp_path: Path) -> None:
         assert_nothing_lost(found)
         assert not stage.since(last, "gateway-1", "lifecycle", what="device_given_up")
         assert not stage.since(last, "gateway-2", "lifecycle", what="device_given_up")
-        assert len(others) > 4  # nobody waits for it
+        assert len(others) > 4  # the others do not wait for it
         write_row(
             "link_160_kbit",
             "every link of a device at 160 kbit/s from the middle of an upload on",
@@ -198,9 +198,9 @@ def test_a_link_of_160_kbit(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_messages_come_twice_and_out_of_order(tmp_path: Path) -> None:
-    """Connections are broken at random moments, some after a while in which nothing came down: receipts are lost, what
-    has arrived is sent again, and new small messages overtake old large ones."""
+def test_messages_are_repeated_and_reordered(tmp_path: Path) -> None:
+    """Connections break at random, some after a stall of the downlink: receipts are lost, packets that arrived are sent
+    again, and small messages overtake large ones."""
 
     async def play() -> None:
         rng = random.Random(5)
@@ -283,8 +283,8 @@ def test_a_third_of_the_devices_flaps_for_five_minutes(tmp_path: Path) -> None:
 
 
 def test_a_restart_with_a_clock_set_back(tmp_path: Path) -> None:
-    """The gateway comes back as after a reboot with an empty battery: its monotonic clock an hour behind and, where
-    there is faketime, its wall clock twelve."""
+    """The gateway returns as after a reboot with an empty battery: its monotonic clock is an hour behind and, with
+    faketime, its wall clock twelve hours."""
     if shutil.which("unshare") is None:
         pytest.skip("needs unshare (util-linux)")
 
@@ -294,7 +294,7 @@ def test_a_restart_with_a_clock_set_back(tmp_path: Path) -> None:
         if await probe.wait() != 0:
             pytest.skip("setting a clock back needs a user and time namespace, and an hour since the machine started")
         faketime = sorted(glob("/usr/lib/*/faketime/libfaketime.so.1"))
-        if faketime:  # preloaded: the program of that name would stand between a process and its parent
+        if faketime:  # preloaded, since the faketime program would be a process between the node and its parent
             behind += ["env", f"LD_PRELOAD={faketime[0]}", "FAKETIME=-12h", "FAKETIME_DONT_FAKE_MONOTONIC=1"]
         async with scene(tmp_path, devices_per_process=4) as stage:
             gateway = await stage.mid_upload("device-1")
@@ -306,7 +306,7 @@ def test_a_restart_with_a_clock_set_back(tmp_path: Path) -> None:
             await node.start()
             back = await stage.aggregated(noticed, gateway=gateway)
             later = [s.fields["at"] for s in stage.since(noticed, gateway, "job")]
-            assert min(later) >= last  # its own time went on, and nowhere else
+            assert min(later) >= last  # its own clock never went back
             assert max(later) < last + 60
             await stage.drain()
         found = stage.audit()

@@ -1,5 +1,5 @@
-"""The fault table, the rows that need a network or a disk of their own: each plays in a namespace that an ordinary user
-may make, and is skipped with the reason where that is refused."""
+"""The fault table, rows that need a network or a disk of their own: each runs in a namespace that an ordinary user may
+create, and is skipped with the reason where that is refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DISK_BYTES = 12_000_000
 
 
 def play_inside(kind: str, script: str, name: str, folder: Path) -> None:
-    """Run the test of that name once more, inside; the script makes the namespace ready."""
+    """Run a test again inside a namespace, which the script prepares."""
     for tool in ("unshare", *(("nft", "ip") if kind == "-rn" else ("mount",))):
         if shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None:
             pytest.skip(f"needs {tool}")
@@ -46,13 +46,13 @@ def play_inside(kind: str, script: str, name: str, folder: Path) -> None:
 
 
 def test_one_packet_in_ten_is_lost(tmp_path: Path) -> None:
-    """Real packets, dropped by the kernel on their way to and from the gateways."""
+    """The kernel drops packets to and from the gateways."""
     if INSIDE not in os.environ:
         play_inside("-rn", "ip link set lo up", test_one_packet_in_ten_is_lost.__name__, tmp_path)
         return
 
     def drop(cluster: LocalCluster) -> None:
-        # Between proxies and gateways: to them and from them. TCP has to send again, as on a bad radio link.
+        # In both directions between proxies and gateways: TCP retransmits, as on a bad radio link.
         ports = ", ".join(cluster.addresses[name].rpartition(":")[2] for name in cluster.gateway_names)
         rules = "\n".join(
             f"add rule inet faults drops tcp {end} {{ {ports} }} numgen random mod {LOSS} == 0 counter drop"
@@ -94,7 +94,7 @@ def test_one_packet_in_ten_is_lost(tmp_path: Path) -> None:
 
 
 def test_a_disk_is_full(tmp_path: Path) -> None:
-    """A gateway's disk fills up: it ends with an error that says so, and goes on when there is room."""
+    """The disk of a gateway fills up: it exits with an error that says so, and continues when there is room."""
     if INSIDE not in os.environ:
         disk = tmp_path / "disk"
         disk.mkdir()
@@ -117,8 +117,8 @@ def test_a_disk_is_full(tmp_path: Path) -> None:
             code = await asyncio.wait_for(gateway.wait(), HANG_GUARD_S)
             ended = time.monotonic()
             stage.dead("gateway-1", ended)
-            assert code == 2, gateway.last_words()
-            assert "the disk is full" in gateway.last_words()
+            assert code == 2, gateway.log_tail()
+            assert "the disk is full" in gateway.log_tail()
             noticed = await stage.until_seen(begin, "cloud", "PeerLost")
             (disk / "ballast").unlink()
             await gateway.start()

@@ -1,4 +1,4 @@
-"""Peers that are broken or hostile, on real sockets: the server stays up, others are served, nothing wrong gets in."""
+"""Broken and hostile peers on real sockets: the server stays up, others are served, invalid data is refused."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from async_hfl.core.protocol import messages as m
 from async_hfl.deployment.identity.authority import Authority
 from async_hfl.deployment.identity.credentials import Certified
 from async_hfl.deployment.protocol import wire_pb2 as wire
-from async_hfl.deployment.shell.message_validation import Facts, vetting
+from async_hfl.deployment.shell.message_validation import validator
 from async_hfl.deployment.transport import calls, joining
 from async_hfl.deployment.transport.admission import Joining
-from async_hfl.deployment.transport.sending import readable
+from async_hfl.deployment.transport.transfers.sending import readable
 from async_hfl.encoding import packet_codec
 from async_hfl.nodes.reliability.delivery import Packet
 
@@ -84,16 +84,16 @@ async def an_honest_device_is_served(folder: Path, server: Any, port: int) -> No
         assert same(server.inbox.contents()[-1], update(1, 50_000))
 
 
-def test_garbage_is_refused_and_the_session_goes_on(tmp_path: Path) -> None:
+def test_garbage_is_refused_and_the_session_continues(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path / "s", Numbers()) as (server, _, port), rogue(port) as peer:
             await peer.join()
             good = b"".join(packet_codec.encode(update(9, 100)))
             for bad in (b"x", b"ahp1", good[:-1], good + b"x", good[:40] + b"\xff" + good[41:], bytes(1000)):
-                await peer.say(wire.Frame(parcel=bad))
+                await peer.say(wire.Frame(packet=bad))
             await peer.say(wire.Frame())
             await peer.say(wire.Frame(held=wire.Held(transfer=77, whole=True)))
-            await peer.say(wire.Frame(parcel=good))
+            await peer.say(wire.Frame(packet=good))
             await until(lambda: bool(server.inbox.arrived_))
             assert same(server.inbox.contents()[0], update(9, 100))
             assert len(server.inbox.arrived_) == 1
@@ -102,7 +102,7 @@ def test_garbage_is_refused_and_the_session_goes_on(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_offers_that_cannot_be_are_refused(tmp_path: Path) -> None:
+def test_impossible_offers_are_refused(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path / "s", Numbers()) as (server, _, port), rogue(port) as peer:
             await peer.join()
@@ -110,14 +110,14 @@ def test_offers_that_cannot_be_are_refused(tmp_path: Path) -> None:
             for bad in (
                 offer(data, sha256=b"short"),
                 offer(data, length=2**62),
-                offer(data, length=QUICK.parcel_bytes + 1),
+                offer(data, length=QUICK.packet_bytes + 1),
             ):
                 await peer.say(bad)
                 assert (await peer.hear("held")).refused
-            await peer.say(offer(data, transfer=2, length=QUICK.parcel_bytes))
+            await peer.say(offer(data, transfer=2, length=QUICK.packet_bytes))
             assert not (await peer.hear("held")).refused
             await peer.say(offer(data, transfer=3))
-            assert "under way" in (await peer.hear("held")).refused
+            assert "in flight" in (await peer.hear("held")).refused
             await an_honest_device_is_served(tmp_path, server, port)
 
     asyncio.run(story())
@@ -182,7 +182,7 @@ def test_a_stream_that_ends_early_is_not_a_whole_one(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_session_belongs_to_whoever_opened_it(tmp_path: Path) -> None:
+def test_a_session_belongs_to_its_opener(tmp_path: Path) -> None:
     """Another device's certificate, and the right session number: not enough."""
 
     async def story() -> None:
@@ -203,9 +203,9 @@ def test_a_session_belongs_to_whoever_opened_it(tmp_path: Path) -> None:
                 await victim.say(offer(data))
                 await victim.hear("held")
                 chunk = wire.Chunk(session=victim.session, transfer=1, data=data)
-                with pytest.raises(grpc.aio.AioRpcError, match="another's"):
+                with pytest.raises(grpc.aio.AioRpcError, match="another peer"):
                     await thief.push(chunk)
-                with pytest.raises(grpc.aio.AioRpcError, match="another's"):
+                with pytest.raises(grpc.aio.AioRpcError, match="another peer"):
                     async for _ in calls.call(two, calls.PULL)(wire.Wanted(session=victim.session, transfer=1)):
                         pass
                 assert (await victim.push(chunk)).whole
@@ -214,7 +214,7 @@ def test_a_session_belongs_to_whoever_opened_it(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_peer_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
+def test_a_peer_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
     async def story() -> None:
         from dataclasses import replace
 
@@ -273,7 +273,7 @@ def test_joining_with_nonsense_is_refused(tmp_path: Path) -> None:
                     await peer.say(wire.Frame(hello=hello))
                     assert (await peer.hear("joined")).refusal
             async with rogue(port) as peer:
-                await peer.say(wire.Frame(parcel=b"first"))
+                await peer.say(wire.Frame(packet=b"first"))
                 with pytest.raises(grpc.aio.AioRpcError, match="begins with Hello"):
                     await peer.stream.read()
             assert not numbers.joinings
@@ -303,12 +303,12 @@ KNOWN = m.DeviceKnowledge(3, 1.0, True, 5, 0.5, 0.5)
 @pytest.mark.parametrize(
     ("sender", "receiver", "message", "why"),
     [
-        (DEVICE, GATEWAY, m.Hello(1), "no business"),
-        (DEVICE, CLOUD, UPDATE, "no business"),
-        (GATEWAY, CLOUD, m.Finish(3), "no business"),
-        (GATEWAY, GATEWAY, m.Probe(), "no business"),
-        (GATEWAY, CLOUD, m.Upload(UploadId(1, 1, 1), MODEL, 1, 1, 1, False, 1, ()), "not its own"),
-        (GATEWAY, DEVICE, m.Train(JobId(1, 1, 1), MODEL, 1, 1, 1), "not its own"),
+        (DEVICE, GATEWAY, m.Hello(1), "must not send"),
+        (DEVICE, CLOUD, UPDATE, "must not send"),
+        (GATEWAY, CLOUD, m.Finish(3), "must not send"),
+        (GATEWAY, GATEWAY, m.Probe(), "must not send"),
+        (GATEWAY, CLOUD, m.Upload(UploadId(1, 1, 1), MODEL, 1, 1, 1, False, 1, ()), "another gateway issues"),
+        (GATEWAY, DEVICE, m.Train(JobId(1, 1, 1), MODEL, 1, 1, 1), "another gateway issues"),
         (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), weights(9), 1, 1, 0.5, 0.5, None, 0.1, 0.1), "10 numbers"),
         (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, weights(3), 0.1, 0.1), "gradient"),
         (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, -1, 1, 0.5, 0.5, None, 0.1, 0.1), "samples -1"),
@@ -317,16 +317,18 @@ KNOWN = m.DeviceKnowledge(3, 1.0, True, 5, 0.5, 0.5)
         (GATEWAY, CLOUD, m.Report(1, 1, lost=(3, 99)), "no such device"),
         (GATEWAY, CLOUD, m.LeaseReleased(m.Lease(99, 1, 1), KNOWN, False), "no such device"),
         (CLOUD, GATEWAY, m.GlobalModel(1, MODEL, np.zeros((2, 9), np.float32)), "basis"),
-        (CLOUD, GATEWAY, m.Refused("x" * 5000), "letters"),
+        (CLOUD, GATEWAY, m.Refused("x" * 5000), "characters"),
     ],
 )
-def test_what_nobody_honest_says(sender: Address, receiver: Address, message: m.Message, why: str) -> None:
-    vet = vetting(receiver, Facts(10, frozenset({10, 4})), is_device=lambda number: number < 50)
+def test_messages_that_no_correct_node_sends_are_refused(
+    sender: Address, receiver: Address, message: m.Message, why: str
+) -> None:
+    validate = validator(receiver, 10, lambda number: number < 50, frozenset({10, 4}))
     with pytest.raises(PeerError, match=why):
-        vet(sender, packet(message))
+        validate(sender, packet(message))
 
 
-def test_what_honest_nodes_say_passes() -> None:
+def test_messages_of_correct_nodes_pass() -> None:
     nan, inf = float("nan"), float("inf")
     diverged = np.full(10, np.nan, np.float32)
     for sender, receiver, message in (
@@ -338,4 +340,4 @@ def test_what_honest_nodes_say_passes() -> None:
         (CLOUD, GATEWAY, m.GlobalModel(1, MODEL, np.zeros((2, 10), np.float32))),
         (GATEWAY, DEVICE, m.Train(JobId(0, 1, 1), MODEL, 1, 1, 1)),
     ):
-        vetting(receiver, Facts(10, frozenset({10, 4})), is_device=lambda number: number < 50)(sender, packet(message))
+        validator(receiver, 10, lambda number: number < 50, frozenset({10, 4}))(sender, packet(message))

@@ -1,34 +1,43 @@
-"""Transfers that are cut, at both ends and in both directions: only what is missing travels again, and nothing but the
-whole is ever passed on."""
+"""Interrupted transfers in both directions: only what is missing is sent again, and only complete packets are passed
+on."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from two_nodes import GATEWAY, QUICK, Numbers, dialling, same, serving, train, until, update
+from two_nodes import GATEWAY, HANG_GUARD_S, QUICK, Numbers, dialling, same, serving, train, until, update
 
 from async_hfl.core.errors import PeerError
 from async_hfl.core.identifiers import device_address
+from async_hfl.core.serialization import from_plain, to_plain
 from async_hfl.deployment.cluster.proxy import LinkProxy, Shape
-from async_hfl.deployment.transport.parts import Incoming, Outgoing, digest_of
-from async_hfl.deployment.transport.spool import Spool, SpoolFull, Superseded
+from async_hfl.deployment.identity.credentials import Insecure
+from async_hfl.deployment.shell.inbox import Inbox
+from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.transport.server import Server
+from async_hfl.deployment.transport.transfers.parts import Incoming, Outgoing, digest_of
+from async_hfl.deployment.transport.transfers.spool import Spool, SpoolFull, Superseded
+from async_hfl.deployment.transport.transport import Transport
 from async_hfl.encoding import packet_codec
+from async_hfl.nodes.reliability.delivery import Arrived
 
 DEVICE = device_address(0)
 SIZE = 300_000
 LENGTH = 4 * SIZE
-"""Bytes of a model; a parcel is a few hundred more."""
+"""Bytes of a model; a packet is a few hundred more."""
 RATE = 800_000.0
 
 
 @pytest.mark.parametrize("upward", [True, False], ids=["upload", "download"])
-def test_a_cut_transfer_goes_on_where_it_stopped(tmp_path: Path, upward: bool) -> None:
+def test_a_cut_transfer_continues_where_it_stopped(tmp_path: Path, upward: bool) -> None:
     async def story() -> None:
         async with AsyncExitStack() as stack:
             server, _, port = await stack.enter_async_context(serving(tmp_path / "s", Numbers()))
@@ -61,7 +70,7 @@ def test_a_cut_transfer_goes_on_where_it_stopped(tmp_path: Path, upward: bool) -
     asyncio.run(story())
 
 
-def test_a_server_that_was_restarted_goes_on_from_its_spool(tmp_path: Path) -> None:
+def test_a_server_that_was_restarted_continues_from_its_spool(tmp_path: Path) -> None:
     async def story() -> None:
         packet = update(1, SIZE)
         async with AsyncExitStack() as stack:
@@ -89,7 +98,7 @@ def test_a_server_that_was_restarted_goes_on_from_its_spool(tmp_path: Path) -> N
     asyncio.run(story())
 
 
-def test_a_damaged_part_is_thrown_away_and_travels_whole(tmp_path: Path) -> None:
+def test_a_damaged_part_is_deleted_and_sent_again_whole(tmp_path: Path) -> None:
     async def story() -> None:
         packet = update(1, SIZE)
         pieces = packet_codec.encode(packet)
@@ -108,7 +117,7 @@ def test_a_damaged_part_is_thrown_away_and_travels_whole(tmp_path: Path) -> None
     asyncio.run(story())
 
 
-def test_what_is_known_does_not_travel_again(tmp_path: Path) -> None:
+def test_a_known_packet_is_not_sent_again(tmp_path: Path) -> None:
     async def story() -> None:
         known: list[tuple[object, ...]] = []
 
@@ -135,7 +144,7 @@ def test_what_is_known_does_not_travel_again(tmp_path: Path) -> None:
     pieces=st.lists(st.binary(max_size=300), min_size=1, max_size=6),
     cuts=st.lists(st.tuples(st.integers(0, 500), st.integers(1, 97)), max_size=6),
 )
-def test_whatever_the_cuts_the_whole_arrives_once(pieces: list[bytes], cuts: list[tuple[int, int]]) -> None:
+def test_a_packet_arrives_once_whatever_the_cuts(pieces: list[bytes], cuts: list[tuple[int, int]]) -> None:
     """Each cut: a connection that carries so many bytes, in chunks of that size, and breaks."""
 
     async def story() -> None:
@@ -159,14 +168,17 @@ def test_whatever_the_cuts_the_whole_arrives_once(pieces: list[bytes], cuts: lis
                     break
                 part.close()
             assert part.matches()
-            assert bytes(part.take()) == whole
+            taken = part.take()
+            assert bytes(taken.data) == taken.path.read_bytes() == whole
             assert moved == len(whole)
+            assert list(Path(folder).iterdir()) == [taken.path]
+            Spool(Path(folder), 10_000, 1e6)  # after a crash: the packet was not acknowledged, so it comes again
             assert not list(Path(folder).iterdir())
 
     asyncio.run(story())
 
 
-def test_a_newer_connection_takes_the_part_over(tmp_path: Path) -> None:
+def test_a_newer_connection_takes_over_the_part(tmp_path: Path) -> None:
     spool = Spool(tmp_path, 10_000, 1e6)
     old = spool.open(DEVICE, 10, b"x" * 32)
     old.add(b"abc")
@@ -175,7 +187,7 @@ def test_a_newer_connection_takes_the_part_over(tmp_path: Path) -> None:
     assert new.held == 3
     with pytest.raises(Superseded):
         old.add(b"d")
-    with pytest.raises(PeerError, match="goes on after its end"):
+    with pytest.raises(PeerError, match="more bytes than"):
         new.add(b"defghijkl")
     spool.release(old)
     new.add(b"defghij")
@@ -185,10 +197,10 @@ def test_a_newer_connection_takes_the_part_over(tmp_path: Path) -> None:
     with pytest.raises(Superseded):
         new.take()
     newest.rehash()
-    assert bytes(newest.take()) == b"abcdefghij"
+    assert bytes(newest.take().data) == b"abcdefghij"
 
 
-def test_a_spool_has_an_end(tmp_path: Path) -> None:
+def test_a_spool_is_limited(tmp_path: Path) -> None:
     (tmp_path / "d1-left.part").write_bytes(b"x" * 600)
     spool = Spool(tmp_path, 1000, 1e6)
     kept = spool.open(DEVICE, 300, b"a" * 32)
@@ -217,3 +229,39 @@ def test_a_disk_without_room_refuses_and_says_so(tmp_path: Path) -> None:
             assert not server.inbox.lost
 
     asyncio.run(story())
+
+
+def test_a_large_packet_becomes_a_payload_by_a_rename(tmp_path: Path) -> None:
+    """The bytes that arrived are written and hashed once: the spooled file is the payload that the log refers to."""
+
+    async def story() -> None:
+        with NodeStore.open(tmp_path / "s") as store:
+            inbox = Inbox(store.adopt)
+            server = Server(Transport(inbox, store.spool, limits=QUICK), "127.0.0.1:0", Numbers().admit, Insecure())
+            port = await server.start()
+            try:
+                async with dialling(tmp_path / "d", port) as device:
+                    await until(lambda: bool(device.inbox.joined))
+                    device.transport.send(GATEWAY, update(1, 100_000))
+                    events: list[Any] = []
+                    while not any(isinstance(event, Arrived) for event in events):
+                        async with asyncio.timeout(HANG_GUARD_S):
+                            (make,) = await inbox.take(1)
+                        left = list(store.spool.iterdir())
+                        events.append(make(1.0))
+            finally:
+                await server.close()
+            (spooled,) = left
+            inode, body = spooled.stat().st_ino, spooled.read_bytes()
+            store.append(to_plain(events[-1]))
+            store.handled([])
+            store.commit()
+            (payload,) = (store.path / "payloads").iterdir()
+            assert payload.stat().st_ino == inode
+            assert payload.name == hashlib.sha256(body).hexdigest()
+            assert not list(store.spool.iterdir())
+
+    asyncio.run(story())
+    with NodeStore.open(tmp_path / "s") as store:
+        arrived = from_plain(store.read()[1][-1])
+        assert same(arrived.content, update(1, 100_000))

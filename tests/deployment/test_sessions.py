@@ -1,4 +1,4 @@
-"""Two nodes in touch over real sockets: joining, parcels both ways, leaving, coming back."""
+"""Sessions over real sockets: joining, packets both ways, leaving, returning."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from async_hfl.core.errors import SettingsError
 from async_hfl.core.identifiers import device_address
 from async_hfl.deployment.cluster.proxy import LinkProxy, Shape
 from async_hfl.deployment.transport.admission import Refusal
-from async_hfl.deployment.transport.pacing import Bucket, Pacing
-from async_hfl.encoding.packet_codec import length_of
-from async_hfl.encoding.rounding import Encoding, message_as_received
+from async_hfl.deployment.transport.limits import HIGHEST_VERSION, PACKAGE
+from async_hfl.deployment.transport.transfers.pacing import Bucket, Pacing
+from async_hfl.encoding.packet_codec import encode
+from async_hfl.encoding.rounding import Encoding, Rounding
 from async_hfl.nodes.reliability.delivery import Packet, Receipt
 
 DEVICE = device_address(0)
@@ -44,7 +45,7 @@ def test_a_device_joins_and_both_sides_know(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE], ids=["inline", "chunks"])
-def test_parcels_travel_both_ways(tmp_path: Path, size: int) -> None:
+def test_packets_travel_both_ways(tmp_path: Path, size: int) -> None:
     async def story() -> None:
         async with serving(tmp_path / "s", Numbers()) as (server, _, port), dialling(tmp_path / "d", port) as device:
             await until(lambda: bool(server.inbox.joined and device.inbox.joined))
@@ -133,7 +134,7 @@ def test_a_slow_transfer_is_not_silence(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_loop_that_was_held_up_does_not_blame_its_peers(tmp_path: Path) -> None:
+def test_a_delayed_loop_does_not_lose_its_peers(tmp_path: Path) -> None:
     """A disk that takes seconds for a commit, a machine that slept: nobody listened, so silence means nothing."""
 
     async def story() -> None:
@@ -149,7 +150,7 @@ def test_a_loop_that_was_held_up_does_not_blame_its_peers(tmp_path: Path) -> Non
     asyncio.run(story())
 
 
-def test_what_is_on_its_way_is_not_sent_again(tmp_path: Path) -> None:
+def test_a_packet_in_flight_is_not_sent_again(tmp_path: Path) -> None:
     async def story() -> None:
         pacing = Pacing(Bucket(400_000.0), Bucket(400_000.0))
         async with (
@@ -164,14 +165,14 @@ def test_what_is_on_its_way_is_not_sent_again(tmp_path: Path) -> None:
             await until(lambda: bool(device.inbox.over))
             assert len(server.inbox.arrived_) == 1
             assert device.inbox.over == [(GATEWAY, 1)]
-            assert device.transport.traffic()[GATEWAY].sent == length_of(packet)
+            assert device.transport.traffic()[GATEWAY].sent == sum(map(len, encode(packet)))
             device.transport.send(GATEWAY, packet)  # its receipt was lost, say
             await until(lambda: len(server.inbox.arrived_) == 2)
 
     asyncio.run(story())
 
 
-def test_refusals_are_told_and_obeyed(tmp_path: Path) -> None:
+def test_refusals_are_delivered_and_obeyed(tmp_path: Path) -> None:
     async def story() -> None:
         numbers = Numbers()
         numbers.refusal = Refusal("not_yet", "wait for the others")
@@ -199,12 +200,12 @@ def test_a_dialler_says_goodbye(tmp_path: Path) -> None:
             async with dialling(tmp_path / "d", port, goodbye="battery low") as device:
                 await until(lambda: bool(server.inbox.joined and device.inbox.joined))
             await until(lambda: bool(server.inbox.lost))
-            assert server.inbox.lost == [(DEVICE, "it said goodbye: battery low")]
+            assert server.inbox.lost == [(DEVICE, "the peer said goodbye: battery low")]
 
     asyncio.run(story())
 
 
-def test_a_newer_session_takes_the_place_of_the_older(tmp_path: Path) -> None:
+def test_a_newer_session_replaces_the_older(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path / "s", Numbers()) as (server, _, port), dialling(tmp_path / "a", port) as older:
             await until(lambda: bool(older.inbox.joined))
@@ -220,29 +221,44 @@ def test_a_newer_session_takes_the_place_of_the_older(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_versions_that_do_not_meet_are_both_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("versions", "package", "words", "older"),
+    [
+        ((1, 1), "0.0.9", "async-hfl 0.0.9 with protocol 1,", "update the node that joins"),
+        ((3, 4), "9.9", "async-hfl 9.9 with protocol 3 to 4,", "update the node that it joins"),
+    ],
+)
+def test_versions_without_a_common_one_are_both_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    versions: tuple[int, int],
+    package: str,
+    words: str,
+    older: str,
+) -> None:
     from async_hfl.deployment.transport import joining
 
-    def from_the_future(*arguments: Any) -> Any:
+    def of_another_version(*arguments: Any) -> Any:
         made = hello(*arguments)
-        made.lowest_version, made.highest_version, made.package = 3, 4, "9.9"
+        (made.lowest_version, made.highest_version), made.package = versions, package
         return made
 
     hello = joining.hello
-    monkeypatch.setattr(joining, "hello", from_the_future)
+    monkeypatch.setattr(joining, "hello", of_another_version)
 
     async def story() -> None:
         async with serving(tmp_path / "s", Numbers()) as (_, _, port), dialling(tmp_path / "d", port) as device:
             await until(lambda: bool(device.refusals))
             said = device.refusals[0]
             assert said.kind == "refused"
-            assert "9.9 speaks 3 to 4" in said.reason
-            assert "here speaks 1 to 1" in said.reason
+            assert words in said.reason
+            assert f"this node runs async-hfl {PACKAGE} with protocol {HIGHEST_VERSION};" in said.reason
+            assert said.reason.endswith(older)
 
     asyncio.run(story())
 
 
-def test_a_server_that_comes_late_is_found(tmp_path: Path) -> None:
+def test_a_server_that_starts_late_is_found(tmp_path: Path) -> None:
     async def story() -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -256,7 +272,7 @@ def test_a_server_that_comes_late_is_found(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path / "s", Numbers()) as (_, _, port):
             with pytest.raises(SettingsError, match="is the port taken"):
@@ -289,7 +305,7 @@ def test_bandwidth_is_shared_and_can_change(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_rounded_and_compressed_models_arrive_as_the_simulator_would_have_them(tmp_path: Path) -> None:
+def test_rounded_and_compressed_models_arrive_as_in_the_simulator(tmp_path: Path) -> None:
     async def story() -> None:
         for number, encoding in enumerate((Encoding(half=True), Encoding(zstd=True), Encoding(half=True, zstd=True))):
             async with (
@@ -300,8 +316,8 @@ def test_rounded_and_compressed_models_arrive_as_the_simulator_would_have_them(t
                 packet = train(number, LARGE)
                 server.transport.send(DEVICE, packet)
                 await until(lambda device=device: len(device.inbox.arrived_) == 1)
-                expected = message_as_received(packet.message, encoding)
+                expected = Rounding(encoding).received(packet.message)
                 assert same(device.inbox.contents()[0], Packet(7, 1, number, expected))
-                assert server.transport.traffic()[DEVICE].sent == length_of(packet, encoding)
+                assert server.transport.traffic()[DEVICE].sent == sum(map(len, encode(packet, encoding)))
 
     asyncio.run(story())

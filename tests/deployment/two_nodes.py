@@ -1,4 +1,4 @@
-"""A server and those who dial it, in one process, over real sockets."""
+"""A server and its clients in one process, over real sockets."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from async_hfl.deployment.identity.credentials import Credentials, Insecure
 from async_hfl.deployment.transport.admission import Admission, Joining, Refusal
 from async_hfl.deployment.transport.limits import Limits
 from async_hfl.deployment.transport.link import Link
-from async_hfl.deployment.transport.pacing import Pacing
 from async_hfl.deployment.transport.server import Server
+from async_hfl.deployment.transport.transfers.pacing import Pacing
+from async_hfl.deployment.transport.transfers.spool import SpooledPacket
 from async_hfl.deployment.transport.transport import Transport
 from async_hfl.encoding.packet_codec import Content
 from async_hfl.encoding.rounding import AS_IT_IS, Encoding
@@ -33,15 +34,19 @@ QUICK = Limits(
 
 @dataclass
 class Seen:
-    """An inbox that remembers."""
+    """An inbox that records its calls."""
 
     arrived_: list[tuple[Address, Content, float]] = field(default_factory=list)
     over: list[tuple[Address, int]] = field(default_factory=list)
     joined: list[Address] = field(default_factory=list)
     lost: list[tuple[Address, str]] = field(default_factory=list)
 
-    def arrived(self, sender: Address, content: Content, transfer_s: float) -> None:
+    def arrived(
+        self, sender: Address, content: Content, transfer_s: float, spooled: SpooledPacket | None = None
+    ) -> None:
         self.arrived_.append((sender, content, transfer_s))
+        if spooled is not None:
+            spooled.path.unlink()
 
     def transfer_over(self, to: Address, number: int) -> None:
         self.over.append((to, number))
@@ -57,7 +62,7 @@ class Seen:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for it; the guard only ends a test that hangs."""
+    """Wait for a condition; the guard ends a test that hangs."""
     async with asyncio.timeout(HANG_GUARD_S):
         while not condition():
             await asyncio.sleep(0.01)
@@ -92,7 +97,7 @@ def same(one: Content, other: Content) -> bool:
 
 
 class Numbers:
-    """Admits everybody; a name has its number for ever."""
+    """Admits everybody, and assigns one number to each name."""
 
     def __init__(self, peer: Address = GATEWAY) -> None:
         self.peer = peer

@@ -90,9 +90,9 @@ def _begin(options: argparse.Namespace, role: Any, *names: str) -> Any:
     """Logs, lifetime, credentials."""
     from async_hfl.deployment.identity.credentials import Certified, Insecure
     from async_hfl.deployment.operations.logs import set_up_logs
-    from async_hfl.deployment.processes.parent_death import die_with_whoever_started_us
+    from async_hfl.deployment.processes.parent_death import die_with_launcher
 
-    die_with_whoever_started_us()
+    die_with_launcher()
     set_up_logs(options.log, options.log_format, role, ",".join(names))
     if options.insecure:
         return Insecure(beyond_loopback=options.insecure_beyond_loopback)
@@ -148,11 +148,11 @@ def _gateway(options: argparse.Namespace) -> int:
     credentials = _begin(options, "gateway", options.name)
     from async_hfl.assembly.deployments.plans import gateway_plan
     from async_hfl.deployment.processes.gateway import GatewayProcess
-    from async_hfl.deployment.processes.reconnect_deadline import read_patience
+    from async_hfl.deployment.processes.reconnect_deadline import parse_duration
 
     state = options.state or Path("state") / options.name
     plan = gateway_plan(options.name)
-    give_up_s = read_patience(options.give_up)
+    give_up_s = parse_duration(options.give_up)
     return _ended(
         options,
         "gateway",
@@ -172,7 +172,7 @@ def _device(options: argparse.Namespace) -> int:
     credentials = _begin(options, "device", *names)
     from async_hfl.assembly.deployments.plans import device_plan
     from async_hfl.deployment.processes.device import DeviceProcess
-    from async_hfl.deployment.processes.reconnect_deadline import read_patience
+    from async_hfl.deployment.processes.reconnect_deadline import parse_duration
 
     state = options.state or Path("state")
     states = [state] if options.state is not None and len(names) == 1 else [state / name for name in names]
@@ -182,7 +182,7 @@ def _device(options: argparse.Namespace) -> int:
     if len(reached) != len(names):
         raise UserError(f"--gateways has {len(reached)} lists (parted by ;) for {len(names)} devices")
     plan = device_plan(names, local, _slowdowns(options.slowdown, len(names)))
-    give_up_s = read_patience(options.give_up)
+    give_up_s = parse_duration(options.give_up)
     return _ended(
         options,
         "device",

@@ -1,7 +1,8 @@
-"""Values as plain data and back: what snapshots, checkpoints and logs are made of.
+"""Conversion of values to plain data and back, for snapshots, checkpoints and logs.
 
-Plain = None, bool, int, float, str, numpy arrays, and lists and dicts of these. Tuples, sets, non-string keys and the
-registered classes are tagged, so `from_plain(to_plain(x)) == x`. No pickle: only registered classes can come back.
+Plain data = None, bool, int, float, str, numpy arrays, and lists and dicts of these. Tuples, sets, non-string keys and
+registered classes are tagged, so `from_plain(to_plain(x)) == x`. Nothing is pickled: only registered classes are
+instantiated.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from async_hfl.core.device_vector import DeviceVector, returned
 from async_hfl.core.errors import DataError
 
 Plain: TypeAlias = Any
-"""Recursive in truth; the tag keys below keep it unambiguous."""
+"""A recursive type; the tag keys below keep it unambiguous."""
 
 C = TypeVar("C", bound=type)
 
@@ -27,9 +28,9 @@ _field_names: dict[type, tuple[str, ...]] = {}
 
 
 def plain(cls: C) -> C:
-    """Class decorator: let instances of this dataclass or NamedTuple travel as plain data."""
+    """Class decorator: register a dataclass or NamedTuple for conversion to plain data."""
     known = _registry.get(cls.__name__)
-    # A dataclass with slots is a second class object of the same name and module: that one may replace the first.
+    # A dataclass with slots is a second class object of the same name and module; it may replace the first.
     if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
         raise TypeError(f"two plain classes are called {cls.__name__}")
     shape = cast(Any, cls)
@@ -42,8 +43,9 @@ def plain(cls: C) -> C:
 
 
 def quick(cls: C) -> C:
-    """Class decorator: let a frozen dataclass fill its slots directly. A run makes some ten such values for every
-    device update, and the generated `object.__setattr__` by name takes twice the time."""
+    """Class decorator: let a frozen dataclass fill its slots directly.
+
+    A run creates some ten such values per device update, and the generated `object.__setattr__` takes twice as long."""
     made = cast(Any, cls)
     fields = dataclasses.fields(made)
     slots = [cls.__dict__.get(field.name) for field in fields]
@@ -76,7 +78,7 @@ def quick(cls: C) -> C:
 
 
 def to_plain(value: object) -> Plain:
-    """Copy into plain data. Mutable containers are copied, arrays too unless they are read-only."""
+    """Convert to plain data. Mutable containers are copied, and arrays unless they are read-only."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
@@ -105,7 +107,7 @@ def to_plain(value: object) -> Plain:
 
 
 def from_plain(data: Plain) -> Any:
-    """The value that `to_plain` was given."""
+    """Return the value that `to_plain` converted."""
     if isinstance(data, list):
         return [from_plain(item) for item in data]
     if not isinstance(data, dict):

@@ -1,1 +1,1 @@
-"""Shell 2: the nodes as real processes, over gRPC, with state on disk. The only place that knows gRPC."""
+"""The deployment shell: nodes as real processes over gRPC, with their state on disk. Only this package uses gRPC."""

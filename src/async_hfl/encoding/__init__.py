@@ -1,1 +1,1 @@
-"""Messages as bytes: what a deployment sends and a simulation counts. No I/O; no pickle."""
+"""The encoding of messages as bytes, as a deployment sends and a simulation counts them. No I/O, no pickle."""

@@ -1,7 +1,7 @@
-"""How numbers are shortened for a transfer, and what they weigh then. Both shells use this one function.
+"""Rounding of arrays for a transfer, used by the deployment and the simulation.
 
-`half` sends float32 as IEEE float16: half the bytes, 11 bits of each number. The receiver works with the rounded
-numbers, so a simulation that is to resemble such a deployment rounds likewise.
+`half` sends float32 as IEEE float16: half the bytes, with 11 significant bits. The receiver works with the rounded
+numbers, so a simulation of such a deployment rounds them in the same way.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,37 +17,36 @@ import numpy.typing as npt
 from async_hfl.core.device_vector import DeviceVector
 
 Array = npt.NDArray[Any]
-M = TypeVar("M")
 _HALF_MOST = np.float32(65504.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """Chosen by the sender; a receiver reads all of them."""
+    """The encoding of arrays, chosen by the sender; a receiver accepts all."""
 
     half: bool = False
     """float32 arrays travel as float16."""
     zstd: bool = False
-    """The arrays travel compressed, where that makes them smaller."""
+    """Arrays travel compressed if that makes them smaller."""
 
 
 AS_IT_IS = Encoding()
 
 
 def to_half(array: Array) -> npt.NDArray[np.float16]:
-    """Nearest float16; finite numbers too large for it become its largest, NaN and infinity stay what they are (they
-    mean that training went wrong, and are refused where they arrive)."""
+    """Round to float16. Finite numbers beyond its range become its largest; NaN and infinity are kept: they mean that
+    training diverged, and the receiver refuses the update."""
     finite = np.where(np.isfinite(array), np.clip(array, -_HALF_MOST, _HALF_MOST), array)
     return finite.astype(np.float16)
 
 
-def is_shortened(array: Array, encoding: Encoding) -> bool:
+def is_rounded(array: Array, encoding: Encoding) -> bool:
     return encoding.half and array.dtype == np.float32
 
 
 def as_received(array: Array, encoding: Encoding) -> Array:
-    """The array as the other side will have it; read-only, the very same object where nothing changes."""
-    if not is_shortened(array, encoding):
+    """Return the array as the receiver will have it: read-only, and the same object if it is not rounded."""
+    if not is_rounded(array, encoding):
         return array
     rounded = to_half(array).astype(np.float32)
     rounded.flags.writeable = False
@@ -55,18 +54,12 @@ def as_received(array: Array, encoding: Encoding) -> Array:
 
 
 def array_bytes(array: Array, encoding: Encoding) -> int:
-    """Before compression."""
-    return array.nbytes // 2 if is_shortened(array, encoding) else array.nbytes
-
-
-def message_as_received(message: M, encoding: Encoding) -> M:
-    """A message with every array in it as the other side will have it."""
-    rounded: M = Rounding(encoding).received(message)
-    return rounded
+    """Return the bytes of an array before compression."""
+    return array.nbytes // 2 if is_rounded(array, encoding) else array.nbytes
 
 
 class Rounding:
-    """Messages as the other side will have them. An array that goes to twenty devices is rounded once and stays one."""
+    """Rounds messages as their receivers will have them. An array that goes to twenty devices is rounded once."""
 
     def __init__(self, encoding: Encoding) -> None:
         self._encoding = encoding
@@ -76,7 +69,7 @@ class Rounding:
         return _changed(message, self._array) if self._encoding.half else message
 
     def _array(self, array: Array) -> Array:
-        if not is_shortened(array, self._encoding):
+        if not is_rounded(array, self._encoding):
             return array
         place = id(array)
         known = self._known.get(place)

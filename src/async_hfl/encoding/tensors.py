@@ -1,9 +1,9 @@
-"""The safetensors format, read and written in place.
+"""The safetensors format, read and written without copies.
 
-A length (8 bytes), a JSON header {name: {dtype, shape, data_offsets}}, the numbers one after the other. The published
-library copies each array on its way in and out; a model of 40 MB goes to 50 devices, so here the arrays' own memory is
-sent, and what arrives is used where it lies. Names are "0", "1", ...: the message's header refers to them by number.
-A reader believes nothing: a peer may have written anything.
+A file is a length (8 bytes), a JSON header {name: {dtype, shape, data_offsets}} and the arrays in sequence. The
+published library copies each array when reading and writing. A model of 40 MB goes to 50 devices, so here the arrays'
+own memory is sent, and received arrays are views of the received bytes. Names are "0", "1", ...: the header of the
+message refers to arrays by index. Everything that is read is checked: a peer may send anything.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _header_decoder = msgspec.json.Decoder(dict[str, _Entry])
 
 
 def write(arrays: Sequence[Array]) -> list[Buffer]:
-    """The file as pieces: header, then the memory of each array."""
+    """Return the file in pieces: the header, then the memory of each array."""
     header: dict[str, Any] = {}
     pieces: list[Buffer] = []
     start = 0
@@ -60,14 +60,14 @@ def write(arrays: Sequence[Array]) -> list[Buffer]:
         pieces.append(little.reshape(-1).view(np.uint8).data)
         start = stop
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # numbers stand at multiples of 8, so that they can be used in place
+    text += b" " * (-len(text) % 8)  # arrays begin at multiples of 8, so that they can be used in place
     return [len(text).to_bytes(8, "little") + text, *(piece for piece in pieces if len(piece))]
 
 
 def read(data: memoryview) -> list[Array]:
-    """Read-only arrays on the memory of `data`."""
+    """Return read-only arrays that are views of `data`."""
     if len(data) < 8:
-        raise PeerError("arrays: cut off before their header")
+        raise PeerError("arrays: truncated before the header")
     length = int.from_bytes(data[:8], "little")
     if length > min(_MOST_HEADER, len(data) - 8):
         raise PeerError(f"arrays: a header of {length} bytes in a body of {len(data)}")
@@ -76,7 +76,7 @@ def read(data: memoryview) -> list[Array]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PeerError(f"arrays: header unreadable ({error})") from error
     if len(entries) > MOST_ARRAYS:
-        raise PeerError(f"arrays: {len(entries)} of them, at most {MOST_ARRAYS} are taken")
+        raise PeerError(f"arrays: {len(entries)} of them; at most {MOST_ARRAYS} are accepted")
     body = data[8 + length :]
     arrays: list[Array] = []
     expected = 0
@@ -84,22 +84,18 @@ def read(data: memoryview) -> list[Array]:
         entry = entries.get(str(number))
         if entry is None:
             raise PeerError(f"arrays: number {number} of {len(entries)} is missing")
-        array, expected = _array(number, entry, body, expected)
+        dtype = _DTYPES.get(entry.dtype)
+        if dtype is None:
+            raise PeerError(f"array {number}: unknown dtype {entry.dtype[:16]!r}")
+        if len(entry.shape) > _MOST_DIMENSIONS or any(not 0 <= length < 2**40 for length in entry.shape):
+            raise PeerError(f"array {number}: an impossible shape")
+        start, stop = entry.data_offsets
+        if start != expected or stop - start != prod(entry.shape) * dtype.itemsize or stop > len(body):
+            raise PeerError(f"array {number}: its offsets {start}-{stop} do not fit its shape, or the body")
+        array = np.frombuffer(body[start:stop], dtype=dtype).reshape(entry.shape)
+        array.flags.writeable = False
         arrays.append(array)
+        expected = stop
     if expected != len(body):
-        raise PeerError(f"arrays: {len(body) - expected} bytes belong to none of them")
+        raise PeerError(f"arrays: {len(body) - expected} bytes belong to no array")
     return arrays
-
-
-def _array(number: int, entry: _Entry, body: memoryview, expected: int) -> tuple[Array, int]:
-    dtype = _DTYPES.get(entry.dtype)
-    if dtype is None:
-        raise PeerError(f"array {number}: unknown kind of number {entry.dtype[:16]!r}")
-    if len(entry.shape) > _MOST_DIMENSIONS or any(not 0 <= length < 2**40 for length in entry.shape):
-        raise PeerError(f"array {number}: an impossible shape")
-    start, stop = entry.data_offsets
-    if start != expected or stop - start != prod(entry.shape) * dtype.itemsize or stop > len(body):
-        raise PeerError(f"array {number}: its place {start}-{stop} does not fit its shape, or the body")
-    array = np.frombuffer(body[start:stop], dtype=dtype).reshape(entry.shape)
-    array.flags.writeable = False
-    return array, stop

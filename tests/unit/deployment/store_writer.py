@@ -1,4 +1,4 @@
-"""A process that keeps a store busy until somebody kills it: every committed event number is printed after its commit.
+"""A process that writes to a store until it is killed, and prints the number of each event after its commit.
 
 Event n holds n, an array of `n % 5` sizes whose content follows from n, and a note; so the reader can tell by itself
 what event n must look like."""

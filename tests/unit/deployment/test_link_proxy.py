@@ -1,4 +1,4 @@
-"""The TCP proxy: bytes come out as they went in, and as late, as slowly or as never as the link was told."""
+"""The TCP proxy: bytes arrive unchanged, with the rate, delay and outages of the link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node says of itself: log lines that machines read, numbers that Prometheus fetches."""
+"""Log lines for collectors, and metrics for Prometheus."""
 
 from __future__ import annotations
 

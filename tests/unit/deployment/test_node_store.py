@@ -1,4 +1,4 @@
-"""The state directory: what was committed is there, whole and once, whatever happens to the process or its disk."""
+"""The state directory: what was committed survives any failure of the process or its disk, complete and once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ import pytest
 import store_writer
 
 from async_hfl.core.protocol.records import LifecycleRecord
-from async_hfl.deployment.store.errors import EXIT_DISK_FAILED, StateDirectoryError
+from async_hfl.deployment.operations.node_journal import read_lines
 from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.store.schema import EXIT_DISK_FAILED, FORMAT, StateDirectoryError
 from async_hfl.deployment.store.stored_node import StoredNode
 from async_hfl.journal.events_file import header_line, read_events
 
@@ -99,21 +100,119 @@ def test_a_spooled_file_is_moved_not_copied(tmp_path: Path) -> None:
         first, second = (np.frombuffer(body, np.uint8, MODEL_BYTES, 8 + k * MODEL_BYTES) for k in range(2))
         digest = hashlib.sha256(body).digest()
         inode = spooled.stat().st_ino
-        store.adopt(spooled, digest, [(first, 8), (second, 8 + MODEL_BYTES)])
+        store.adopt(spooled, digest, body)
         store.append([first, second])
         store.commit()
         assert [path.stat().st_ino for path in files(tmp_path)] == [inode]
         again = store.spool / "again"
         again.write_bytes(body)
-        store.adopt(again, digest, [])
+        store.adopt(again, digest, body)
+        store.append([np.frombuffer(body, np.uint8, MODEL_BYTES, 8)])
+        store.commit()
         assert not again.exists()
+        assert [path.stat().st_ino for path in files(tmp_path)] == [inode]
+        assert files(tmp_path)[0].read_bytes() == body
     with NodeStore.open(tmp_path) as store:
-        (found,) = store.read()[1]
+        found, once_more = store.read()[1]
         np.testing.assert_array_equal(found[0], model(3))
         np.testing.assert_array_equal(found[1], model(4))
+        np.testing.assert_array_equal(once_more[0], model(3))
 
 
-def test_only_history_is_thrown_away_and_the_oldest_first(tmp_path: Path) -> None:
+def test_a_received_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = bytes(8) + model(3).tobytes()
+    digest = hashlib.sha256(body).digest()
+    hashed: list[int] = []
+    sha256 = hashlib.sha256
+
+    def counting(data: Any = b"") -> Any:
+        hashed.append(len(data))
+        return sha256(data)
+
+    monkeypatch.setattr(hashlib, "sha256", counting)
+    with NodeStore.open(tmp_path) as store:
+        (store.spool / "transfer").write_bytes(body)
+        store.adopt(store.spool / "transfer", digest, body)
+        weights = np.frombuffer(body, np.uint8, MODEL_BYTES, 8)
+        store.append({"weights": weights})
+        store.commit()
+        store.replace({"weights": weights})
+        assert hashed == []
+        store.append({"weights": weights.copy()})
+        assert hashed == [MODEL_BYTES]  # an array that did not arrive in a file
+
+
+def test_a_received_file_without_arrays_of_the_event_is_deleted(tmp_path: Path) -> None:
+    """For example the arrays were compressed, so they do not lie in the file."""
+    with NodeStore.open(tmp_path) as store:
+        spooled = store.spool / "transfer"
+        spooled.write_bytes(b"compressed")
+        store.adopt(spooled, hashlib.sha256(b"compressed").digest(), b"compressed")
+        store.append({"weights": model(3)})
+        store.commit()
+        assert not spooled.exists()
+        assert store.payload_bytes == MODEL_BYTES
+        np.testing.assert_array_equal(store.read()[1][0]["weights"], model(3))
+
+
+def test_a_small_received_file_goes_into_the_database(tmp_path: Path) -> None:
+    body = bytes(8) + model(3, 40_000).tobytes()
+    with NodeStore.open(tmp_path) as store:
+        spooled = store.spool / "transfer"
+        spooled.write_bytes(body)
+        store.adopt(spooled, hashlib.sha256(body).digest(), body)
+        store.append(np.frombuffer(body, np.uint8, 40_000, 8))
+        store.commit()
+        assert not spooled.exists()
+        assert files(tmp_path) == []
+    with NodeStore.open(tmp_path) as store:
+        np.testing.assert_array_equal(store.read()[1][0], model(3, 40_000))
+
+
+def test_an_array_whose_file_was_evicted_is_stored_again(tmp_path: Path) -> None:
+    body = bytes(8) + model(3).tobytes()
+    weights = np.frombuffer(body, np.uint8, MODEL_BYTES, 8)
+    with NodeStore.open(tmp_path, budget=0) as store:
+        (store.spool / "transfer").write_bytes(body)
+        store.adopt(store.spool / "transfer", hashlib.sha256(body).digest(), body)
+        store.append({"weights": weights})
+        store.commit()
+        store.append({})
+        store.replace({})
+        assert store.payload_bytes == 0
+        store.append({"weights": weights})
+        store.commit()
+        np.testing.assert_array_equal(store.read()[1][0]["weights"], model(3))
+
+
+def test_an_uncommitted_received_file_leaves_nothing_behind(tmp_path: Path) -> None:
+    body = bytes(8) + model(3).tobytes()
+    with NodeStore.open(tmp_path) as store:
+        (store.spool / "transfer").write_bytes(body)
+        store.adopt(store.spool / "transfer", hashlib.sha256(body).digest(), body)
+        store.append({"weights": np.frombuffer(body, np.uint8, MODEL_BYTES, 8)})
+    with NodeStore.open(tmp_path) as store:
+        assert store.read() == (None, [], 0)
+        assert files(tmp_path) == []
+        assert list(store.spool.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [FORMAT - 1, FORMAT + 1])
+def test_another_format_is_refused_with_the_version_that_reads_it(tmp_path: Path, number: int) -> None:
+    with NodeStore.open(tmp_path) as store:
+        store.put("made with", [{"async_hfl": "0.0.9"}])
+        store.commit()
+        store._database.execute(f"PRAGMA user_version = {number}")
+    told = (
+        rf"written by async-hfl 0\.0\.9 in format {number}; this version reads format {FORMAT}\. Use async-hfl 0\.0\.9"
+    )
+    with pytest.raises(StateDirectoryError, match=told):
+        NodeStore.open(tmp_path)
+    with pytest.raises(StateDirectoryError, match=told):
+        StoredNode(tmp_path)
+
+
+def test_only_history_is_evicted_and_the_oldest_first(tmp_path: Path) -> None:
     held = model(1)
     with NodeStore.open(tmp_path, budget=3 * MODEL_BYTES) as store:
         store.append({"update": held})
@@ -146,12 +245,12 @@ def test_records_are_kept_for_ever_as_lines_of_an_events_file(tmp_path: Path) ->
         store.replace({})
         store.write(records[0])
     with NodeStore.open(tmp_path / "state") as store:
-        lines = [line for _, line in store.journal_lines()]
-        assert [number for number, _ in store.journal_lines(after=3)] == [4, 5]
-    (tmp_path / "events").write_bytes(b"".join([header_line(), *lines]))
+        rows = store._database.execute("SELECT line FROM journal ORDER BY number").fetchall()
+    (tmp_path / "events").write_bytes(b"".join([header_line(), *(line for (line,) in rows)]))
     assert [fields["node"] for _, fields in read_events(tmp_path / "events", "lifecycle")] == [
         f"d{k}" for k in range(5)
     ]
+    assert [line.at for line in read_lines(tmp_path / "state")] == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
 def test_one_directory_one_process(tmp_path: Path) -> None:
@@ -320,8 +419,8 @@ FULL = """
 import sys
 from pathlib import Path
 import numpy as np
-from async_hfl.deployment.store.errors import DiskFull
 from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.store.schema import DiskFull
 from async_hfl.deployment.store.stored_node import StoredNode
 folder = Path(sys.argv[1])
 rng = np.random.default_rng(0)
@@ -361,7 +460,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path, size: int) ->
     assert done.stdout == "fine\n", done.stderr
 
 
-def test_a_process_that_must_end_does(tmp_path: Path) -> None:
+def test_any_other_failure_ends_the_process(tmp_path: Path) -> None:
     class Ended(Exception):
         pass
 

@@ -1,4 +1,4 @@
-"""A node's log replays: over crashes, from where its models are still there; and what differs is seen."""
+"""Replay of a node's log: across crashes, from where its models are still stored; differences are found."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from async_hfl.core.protocol.events import PeerJoined, Received, Returned, Start
 from async_hfl.core.protocol.messages import Train
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.deployment.operations.replay import TOLERANCE, NodeReplay, replay_node
-from async_hfl.deployment.shell.wrapping import wrapped
-from async_hfl.deployment.store.node_identity import NodeIdentity
-from async_hfl.deployment.store.node_store import MAKERS, NodeStore
+from async_hfl.deployment.store.node_identity import NodeIdentity, reliable
+from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.store.schema import BUILDS
 from async_hfl.deployment.store.stored_node import StoredNode
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.reliability.delivery import Arrived, Packet, Receipt, ReliableNode
 from async_hfl.nodes.reliability.recovery import DurableNode
 
-CARD = NodeIdentity("device", "d0", 77, 0, 5, "{}", "")
+IDENTITY = NodeIdentity("device", "d0", 77, 0, 5, "{}", "")
 PEER = gateway_address(1)
 MODEL_BYTES = 4 * 5000
 
@@ -32,16 +32,16 @@ def weights(seed: int) -> Weights:
 
 
 def make() -> ReliableNode:
-    return wrapped(CARD, DeviceNode())
+    return reliable(IDENTITY, DeviceNode())
 
 
 def live(path: Path, jobs: int, *, budget: int = 10**9, crash_every: int = 3) -> None:
-    """A device that does some jobs, and whose process is killed after every few of them, over an event just begun."""
+    """Run some jobs of a device; its process crashes after every few of them, with an uncommitted event."""
     number = 0
     while number < jobs:
         with NodeStore.open(path, budget) as store:
             node = DurableNode(make, store)
-            if store.last_event() is None:
+            if number == 0:
                 node.checkpoint()
                 node.handle(Started(0.0))
             else:
@@ -69,7 +69,7 @@ def replayed(path: Path) -> NodeReplay:
         return replay_node(stored, "d0", make, None)
 
 
-def test_a_node_that_was_killed_and_restarted_replays_as_one_life(tmp_path: Path) -> None:
+def test_a_node_that_was_killed_and_restarted_replays_as_one_log(tmp_path: Path) -> None:
     live(tmp_path, 12)
     found = replayed(tmp_path)
     assert found.differences == []
@@ -120,7 +120,7 @@ def test_on_another_processor_a_tolerance_holds(tmp_path: Path, factor: float, d
         other.handle(Arrived(1.0, PEER, Packet(77, 9, 1, Train(job, weights(1), 0, 0, 1)), 0.1))
         slightly = TrainingResult(frozen(weights(2) * np.float32(factor)), 10, 5, 0.5 * factor, 0.25)
         store.handled(other.handle(Trained(1.5, job, slightly, 0.4)))
-        store.put(MAKERS, [{"processor": "another"}])
+        store.put(BUILDS, [{"processor": "another"}])
         store.commit()
     found = replayed(tmp_path)
     assert found.tolerance == TOLERANCE

@@ -1,4 +1,4 @@
-"""Training in a child: results, stopped jobs, errors, deaths. Real processes; the learner is a small one of our own."""
+"""Training in a child process: results, stopped jobs, errors, crashes. Real processes, with a stub learner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ONES = frozen(np.ones(3, np.float32))
 
 
 class Doubler:
-    """Doubles what it is given; a seed of 13 is more than it can bear."""
+    """Doubles the weights; a seed of 13 raises an error."""
 
     def train(self, job: TrainingJob) -> TrainingResult:
         if job.seed == 13:
@@ -130,7 +130,7 @@ def test_a_child_that_cannot_begin_says_why(make: object, words: str) -> None:
         TrainingChild(make, Heard()).start()  # type: ignore[arg-type]
 
 
-def test_a_child_that_somebody_ends_is_noticed() -> None:
+def test_the_end_of_a_child_is_noticed() -> None:
     heard = Heard()
     child = TrainingChild(made, heard)
     child.start()
@@ -141,7 +141,7 @@ def test_a_child_that_somebody_ends_is_noticed() -> None:
     child.close()
 
 
-def test_another_takes_its_place() -> None:
+def test_a_child_that_ended_is_replaced() -> None:
     async def story() -> None:
         inboxes = [Inbox(), Inbox()]
         service = TrainingService(made, inboxes)
@@ -150,7 +150,7 @@ def test_another_takes_its_place() -> None:
             first = service._child
             assert first is not None
             assert first.pid is not None
-            service._open[0][JobId(0, 1, 9)] = job(9)  # under way when it happens
+            service._open[0][JobId(0, 1, 9)] = (job(9), 0.0)  # open when the child ends
             service._evaluations[0][4] = Evaluate(4, ONES)
             os.kill(first.pid, signal.SIGKILL)
             (broke,) = await asyncio.wait_for(inboxes[0].take(1), HANG_GUARD_S)
@@ -164,7 +164,7 @@ def test_another_takes_its_place() -> None:
     asyncio.run(story())
 
 
-def test_a_slowed_device_takes_longer_and_says_so() -> None:
+def test_a_slowed_device_takes_longer_and_reports_it() -> None:
     async def story() -> None:
         inboxes = [Inbox(), Inbox()]
         service = TrainingService(made, inboxes, [1.0, 1000.0])
@@ -198,7 +198,7 @@ def wait_for(file: Path) -> None:
 
 
 class Waiter(Doubler):
-    """Trains until somebody makes a file."""
+    """Trains until a file exists."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -213,8 +213,8 @@ def waiting(file: Path) -> tuple[Doubler, Ready]:
     return Waiter(file), made()[1]
 
 
-def test_nobody_waits_for_a_child_that_trains(tmp_path: Path) -> None:
-    """A parent that did would miss its heartbeats: a pipe holds less than a model."""
+def test_the_parent_does_not_wait_for_a_child_that_trains(tmp_path: Path) -> None:
+    """A parent that waited would miss its heartbeats: a pipe buffers less than a model."""
     heard, enough = Heard(), tmp_path / "enough"
     child = TrainingChild(partial(waiting, enough), heard)
     large = frozen(np.ones(1_000_000, np.float32))
@@ -233,7 +233,7 @@ def test_nobody_waits_for_a_child_that_trains(tmp_path: Path) -> None:
 
 
 class Sleeper(Doubler):
-    """Waits, as a training does on a machine that others keep busy."""
+    """Waits, as a training does on a busy machine."""
 
     def train(self, job: TrainingJob) -> TrainingResult:
         time.sleep(0.3)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from async_hfl import api
-from async_hfl.assembly.deployments.cluster import ClusterProgress
 from async_hfl.core.errors import AsyncHflError
 from async_hfl.deployment.processes.main_loop import Interrupted
 from async_hfl.experiments.paper import testbed
 from async_hfl.experiments.plans.planned_run import PlannedRun, planned
 from async_hfl.experiments.sweeps.cluster_runs import deploy
 from async_hfl.experiments.sweeps.folder import SweepFolder
+from async_hfl.simulation.recorded_run import Progress
 
 Told = list[tuple[str, str]]
 SIZE = ["task.devices=4", "network.gateways=2", "cloud.epochs=2"]
@@ -35,7 +35,7 @@ class Notebook:
         self.notes.append(text)
 
 
-def simulated(run: PlannedRun, out: Path, progress: Callable[[ClusterProgress], None]) -> api.Run:
+def simulated(run: PlannedRun, out: Path, progress: Callable[[Progress], None]) -> api.Run:
     return api.run(**run.arguments(), out=out)
 
 
@@ -66,7 +66,7 @@ def test_what_was_cut_off_is_begun_anew(runs: list[PlannedRun], tmp_path: Path) 
 
 
 def test_a_failure_is_kept_and_others_go_on(runs: list[PlannedRun], tmp_path: Path) -> None:
-    def fails(run: PlannedRun, out: Path, progress: Callable[[ClusterProgress], None]) -> api.Run:
+    def fails(run: PlannedRun, out: Path, progress: Callable[[Progress], None]) -> api.Run:
         if run.seed == 1:
             raise AsyncHflError("no more ports")
         return simulated(run, out, progress)
@@ -78,7 +78,7 @@ def test_a_failure_is_kept_and_others_go_on(runs: list[PlannedRun], tmp_path: Pa
 
 
 def test_interrupted_it_stops_and_says_so(runs: list[PlannedRun], tmp_path: Path) -> None:
-    def interrupts(run: PlannedRun, out: Path, progress: Callable[[ClusterProgress], None]) -> api.Run:
+    def interrupts(run: PlannedRun, out: Path, progress: Callable[[Progress], None]) -> api.Run:
         raise Interrupted(2)
 
     swept = deploy(runs, SweepFolder(tmp_path), interrupts, Notebook())

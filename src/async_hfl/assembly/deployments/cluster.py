@@ -1,4 +1,4 @@
-"""`async-hfl cluster`: a whole deployment on this machine, written to a run directory like a simulated run."""
+"""`async-hfl cluster`: a complete deployment on this machine, written to a run directory like a simulated run."""
 
 from __future__ import annotations
 
@@ -24,24 +24,12 @@ from async_hfl.deployment.processes.listen_address import read_address
 from async_hfl.deployment.processes.main_loop import run_to_end
 from async_hfl.deployment.store.node_identity import IDENTITY, NodeIdentity
 from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.simulation.recorded_run import Progress
 
 COMMAND = (sys.executable, "-m", "async_hfl.cli")
 _FEW_DEVICES = 20
 _FEW_DEVICES_EPOCHS = 5
-"""Z, where a gateway has so few devices that 10 or 20 updates take each of them several times."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterProgress:
-    """What a person watching wants to see (as simulation.session.Progress)."""
-
-    at: float
-    epoch: int
-    metric: float
-    updates: int
-    bytes_total: int
-    updates_per_s: float
-    target_reached: bool
+"""Z for small clusters, where 10 or 20 updates would need each device several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +40,16 @@ class ClusterOptions:
     insecure: bool = False
     proxies: bool = False
     classes: tuple[DeviceClass, ...] = ()
-    """One a device; none: all are what this machine is."""
+    """One per device; empty if none is slowed down or behind a shaped link."""
 
 
 def composed_for(
     options: ClusterOptions, file: Path | None, task: str | None, method: str | None, seed: int | None, sets: list[str]
 ) -> tuple[Composed, list[str], list[str]]:
-    """Settings, the `--set` texts that give them to a cloud, and what was set without being asked for."""
+    """Return the settings, the `--set` texts that pass them to the cloud, and the defaults among these."""
     for path in ("task.devices", "network.gateways"):
         if any(text.partition("=")[0].strip() == path for text in sets):
-            raise SettingsError(f"--set {path}: a cluster is told it by --{path.partition('.')[2]}")
+            raise SettingsError(f"--set {path}: use --{path.partition('.')[2]} for a cluster")
     own = [f"task.devices={options.devices}", f"network.gateways={options.gateways}"]
     usual: list[str] = []
     given = {f"{section}.{key}" for text in sets for section, keys in parse_override(text).items() for key in keys}
@@ -77,9 +65,9 @@ def run_cluster(
     directory: RunDirectory,
     composed: Composed,
     arguments: Sequence[str],
-    on_progress: Callable[[ClusterProgress], None] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
 ) -> dict[str, Any]:
-    """To its end; returns the result as the summary holds it."""
+    """Run the cluster to its end; return the result in the form of the summary."""
     plan = ClusterPlan(
         options.gateways,
         options.devices,
@@ -110,7 +98,7 @@ def run_cluster(
 
 
 def metric_of(run: Path) -> dict[str, Any]:
-    """How good a model is measured, as the cloud was told by its task."""
+    """Return the metric by which the cloud's task measures a model."""
     target = TaskFacts.of(NodeIdentity(**read_fact(run / "nodes" / "cloud", IDENTITY))).target
     return {"name": target.metric, "direction": target.direction, "window": target.window}
 
@@ -122,16 +110,16 @@ def _shape(classes: Sequence[DeviceClass], device: int, gateway: int) -> tuple[S
 
 
 class _Watch:
-    """Reads what the cloud has journalled so far."""
+    """Reports progress from the cloud's journal."""
 
-    def __init__(self, cloud: Path, told: Callable[[ClusterProgress], None] | None) -> None:
+    def __init__(self, cloud: Path, report: Callable[[Progress], None] | None) -> None:
         self._cloud = cloud
-        self._told = told
+        self._report = report
         self._epoch = -1
         self._began = time.monotonic()
 
     def look(self) -> None:
-        if self._told is None or read_address(self._cloud) is None or not is_node(self._cloud):
+        if self._report is None or read_address(self._cloud) is None or not is_node(self._cloud):
             return
         newest = None
         for line in read_lines(self._cloud):
@@ -142,11 +130,12 @@ class _Watch:
         at, self._epoch, updates, reached = newest.order
         assert newest.learnt is not None
         speed = updates / max(time.monotonic() - self._began, 1e-9)
-        self._told(ClusterProgress(at, self._epoch, newest.learnt[0], updates, 0, speed, bool(reached)))
+        metric, loss = newest.learnt[0], newest.learnt[1]
+        self._report(Progress(at, self._epoch, metric, updates, 0, speed, bool(reached), loss, 0))
 
 
 def arguments(composed: Composed, sets: Sequence[str]) -> list[str]:
-    """The settings again, as `async-hfl cloud` takes them."""
+    """Return the settings as arguments of `async-hfl cloud`."""
     choice = composed.choice
     chosen = ["--task", choice.task, "--method", choice.method, "--seed", str(choice.seed)]
     return [*chosen, *(part for text in sets for part in ("--set", text))]

@@ -1,4 +1,4 @@
-"""`async-hfl collect`: a run directory of a deployment that nobody started as a cluster."""
+"""`async-hfl collect`: the journals of any deployment as a run directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from async_hfl.journal.run_directory import RunDirectory
 
 
 def states_under(folder: Path) -> list[Path]:
-    """State directories: this one, or those in it (as a cluster's run directory has them under `nodes`)."""
+    """Return the state directories: the folder itself, or those in it or in its `nodes` folder."""
     if is_node(folder):
         return [folder]
     found = sorted(state for place in (folder, folder / "nodes") if place.is_dir() for state in place.iterdir())
@@ -23,16 +23,18 @@ def states_under(folder: Path) -> list[Path]:
 
 
 def collected_run(out: Path, states: Sequence[Path], versions: dict[str, str]) -> RunDirectory:
-    """Complete only if the cloud's journal is."""
-    cards = {state: NodeIdentity(**read_fact(state, IDENTITY)) for state in states}
-    clouds = [state for state, card in cards.items() if card.role == "cloud"]
+    """Merge the journals of a run; the result is complete only if the cloud's journal is."""
+    identities = {state: NodeIdentity(**read_fact(state, IDENTITY)) for state in states}
+    clouds = [state for state, identity in identities.items() if identity.role == "cloud"]
     if len(clouds) != 1:
-        raise UserError(f"{len(clouds)} of {len(states)} journals are a cloud's; a run has one, name its directory too")
+        raise UserError(
+            f"{len(clouds)} of {len(states)} journals are of a cloud; a run has exactly one: name its directory, too"
+        )
     (cloud,) = clouds
-    strangers = [state for state, card in cards.items() if card.run != cards[cloud].run]
+    strangers = [state for state, identity in identities.items() if identity.run != identities[cloud].run]
     if strangers:
-        raise UserError(f"{strangers[0]}: is of another run than {cloud}")
-    settings, facts = settings_of(cards[cloud]), TaskFacts.of(cards[cloud])
+        raise UserError(f"{strangers[0]}: belongs to another run than {cloud}")
+    settings, facts = settings_of(identities[cloud]), TaskFacts.of(identities[cloud])
     named = {"method": facts.method, "task": facts.task, "network": settings.network.name, "seed": facts.seed}
     manifest = {
         **named,
@@ -44,7 +46,7 @@ def collected_run(out: Path, states: Sequence[Path], versions: dict[str, str]) -
         "start_from": None,
         "user_files": {},
         "versions": versions,
-        "nodes": sorted(card.name for card in cards.values()),
+        "nodes": sorted(identity.name for identity in identities.values()),
     }
     directory = RunDirectory.create(out, manifest)
     result = collect(directory, list(states), cloud, settings)

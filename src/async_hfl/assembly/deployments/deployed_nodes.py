@@ -1,4 +1,4 @@
-"""From what a process knows (settings, facts of the task, who it is) to its node. Replay makes the same nodes."""
+"""Builds the node of a process from its identity: settings, facts about the task, number. A replay builds the same."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from async_hfl.nodes.gateway.node import GatewayNode
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """What is told of a task to those who do not have it. Kept with every node's state."""
+    """Facts about a task for nodes that do not have it; kept with every node's identity."""
 
     model_bytes: int
-    """On the wire."""
+    """Bytes of a model on the wire."""
     model_size: int
     """Numbers in a model."""
     gradient_size: int
@@ -42,15 +42,15 @@ class TaskFacts:
     task_digest: str
     method: str
     half: bool
-    """Models travel with 16 bits a number, ..."""
+    """Models travel as float16."""
     zstd: bool
-    """... and compressed, ..."""
+    """Models travel compressed."""
     share: float
-    """... which makes them this share of what they were."""
+    """Bytes of a model on the wire, relative to float32."""
 
     @staticmethod
-    def of(card: NodeIdentity) -> TaskFacts:
-        return TaskFacts(**card.facts)
+    def of(identity: NodeIdentity) -> TaskFacts:
+        return TaskFacts(**identity.facts)
 
     @property
     def target(self) -> Target:
@@ -65,8 +65,8 @@ def settings_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def settings_of(card: NodeIdentity) -> Settings:
-    table: Mapping[str, Any] = json.loads(card.settings)
+def settings_of(identity: NodeIdentity) -> Settings:
+    table: Mapping[str, Any] = json.loads(identity.settings)
     return settings_from(dict(table))
 
 
@@ -74,8 +74,8 @@ def method_for(settings: Settings, seed: int) -> Method:
     return method_of(settings, seed, selection_policy(settings), association_policy(settings))
 
 
-def deployed_cloud(card: NodeIdentity, weights: Weights) -> CloudNode:
-    settings, facts = settings_of(card), TaskFacts.of(card)
+def deployed_cloud(identity: NodeIdentity, weights: Weights) -> CloudNode:
+    settings, facts = settings_of(identity), TaskFacts.of(identity)
     start, share = settings.cloud.start, bandwidth_share(settings.gateway.bandwidth)
     membership = MembershipRules(
         start_devices=settings.task.devices if start.devices == "auto" else start.devices,
@@ -100,27 +100,27 @@ def deployed_cloud(card: NodeIdentity, weights: Weights) -> CloudNode:
     )
 
 
-def deployed_gateway(card: NodeIdentity) -> GatewayNode:
-    settings, facts = settings_of(card), TaskFacts.of(card)
+def deployed_gateway(identity: NodeIdentity) -> GatewayNode:
+    settings, facts = settings_of(identity), TaskFacts.of(identity)
     return gateway_node(
         settings,
         method_for(settings, facts.seed),
         facts,
-        card.number,
+        identity.number,
         _bandwidth(settings),
         facts.seed,
-        card.incarnation,
+        identity.incarnation,
         settings.gateway.cloud_patience,
         accounts=True,
     )
 
 
-def deployed_device(card: NodeIdentity) -> DeviceNode:
-    settings, facts = settings_of(card), TaskFacts.of(card)
+def deployed_device(identity: NodeIdentity) -> DeviceNode:
+    settings, facts = settings_of(identity), TaskFacts.of(identity)
     return device_node(method_for(settings, facts.seed))
 
 
 def _bandwidth(settings: Settings) -> float:
-    """Until warm-up has shown the demand there is no limit."""
+    """Return B_j; unlimited at first if it is to be derived from the demand in the warm-up."""
     value = settings.gateway.bandwidth
     return bytes_per_second("unlimited" if bandwidth_share(value) is not None else value)

@@ -1,34 +1,33 @@
-"""`async-hfl device --check`: what a device would do when it joins, without joining."""
+"""`async-hfl device --check`: loads the task and trains once, as a device does before it joins."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from async_hfl.assembly.deployments.deployed_nodes import settings_text
 from async_hfl.assembly.deployments.local_learning import Local, Part, local_learner
 from async_hfl.assembly.settings.loading import compose
-from async_hfl.deployment.training.child_process import LocalLearner, Ready, TrainingChild
+from async_hfl.deployment.training.child_process import TrainingChild
 
 
-class _Nobody:
-    def trained(self, *told: Any) -> None:
+class _IgnoreResults:
+    def trained(self, *result: Any) -> None:
         return
 
-    broke = evaluated = trained
-
-    def gone(self) -> None:
-        return
+    broke = evaluated = gone = trained
 
 
 def check_device(task: str | None, local: Local, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Loads and trains in a process of its own, as it will be; raises what is wrong. The settings are the task's."""
+    """Load and train in a child process, with the settings of the task. Raises UserError if that is impossible."""
     parts = [source for source in local.sources if isinstance(source, Part)]
     devices = [f"task.devices={parts[0].of}"] if parts else []
     composed = compose(task=task, network="deployed", overrides=[*overrides, *devices])
     text = settings_text(composed.settings)
 
-    child = TrainingChild(_Make(text, composed.choice.seed, local), _Nobody())
+    make = partial(local_learner, text, composed.choice.seed, "", local)
+    child = TrainingChild(make, _IgnoreResults())
     try:
         ready = child.start()
     finally:
@@ -40,13 +39,3 @@ def check_device(task: str | None, local: Local, overrides: Sequence[str] = ()) 
         "busy_s": [spent.busy_s for spent in ready.spent],
         "model_bytes": ready.model_bytes,
     }
-
-
-class _Make:
-    """Travels to the other process."""
-
-    def __init__(self, text: str, seed: int, local: Local) -> None:
-        self._arguments = (text, seed, "", local)
-
-    def __call__(self) -> tuple[LocalLearner, Ready]:
-        return local_learner(*self._arguments)

@@ -1,4 +1,4 @@
-"""`cluster --class 20:8:20000`: devices of several kinds on one machine, slowed down and behind shaped links."""
+"""Device classes of a cluster (`--class 20:8:20000`): devices that are slowed down and behind shaped links."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from math import inf
 
 from async_hfl.core.errors import UserError
 
-_USUAL = 8
-"""Devices, where nobody says how many."""
+_DEFAULT_DEVICES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
     slowdown: float = 1.0
-    """Times as long to train as this machine takes."""
+    """Factor by which training is slowed down."""
     rate: float = inf
-    """Bytes per second on each of its links, each way."""
+    """Bytes per second on each of its links, in each direction."""
     delay_s: float = 0.0
 
     @property
@@ -26,12 +25,12 @@ class DeviceClass:
 
 
 def device_classes(texts: Sequence[str], devices: int | None) -> tuple[DeviceClass, ...]:
-    """One a device, in the order given."""
+    """Return one class per device, in the order given."""
     if not texts:
-        return (DeviceClass(),) * (_USUAL if devices is None else devices)
+        return (DeviceClass(),) * (_DEFAULT_DEVICES if devices is None else devices)
     found = [kind for text in texts for kind in _parsed(text)]
     if devices is not None and devices != len(found):
-        raise UserError(f"--devices {devices}, but the classes have {len(found)} devices; leave one of the two out")
+        raise UserError(f"--devices {devices}, but the classes have {len(found)} devices; omit one of the two")
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""What a device trains on: its part of a task, loaded and compiled in a process that does nothing else."""
+"""The learner of a device process: its part of a task, loaded and compiled in the training process."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     from async_hfl.learning.tasks.task_learner import Task
 
 _WORTH_REPEATING_S = 1.0
-"""A first training shorter than this is timed again: caches were cold."""
+"""A first training shorter than this is timed again with warm caches."""
 _HELD_OUT = 5
-"""One in so many samples of a device is not trained on where devices evaluate."""
+"""One in this many samples of a device is held out, where devices evaluate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`--shard 3/8`: that device's share of a built-in set."""
+    """`--shard 3/8`: a device's part of a built-in data set."""
 
     place: int
-    """From 0."""
+    """Numbered from 0."""
     of: int
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """`--data PATH`: samples of the device's own."""
+    """`--data PATH`: a device's own samples."""
 
     path: Path
 
@@ -55,16 +55,16 @@ Source = Part | Files
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """What a device knows besides what the cloud tells it."""
+    """Local options of a device process."""
 
     sources: tuple[Source, ...]
-    """One a device of the process."""
+    """One per device of the process."""
     task: str = ""
-    """The task as it is installed here, where it is a file of the user's own; empty: as the cloud calls it."""
+    """The task as FILE.py:NAME on this machine, if it is the user's own; empty if it is the cloud's."""
 
 
-class OfThisProcess:
-    """`deployment.training_child.LocalLearner`: the devices of this process, counted from 0."""
+class ProcessLearner:
+    """The LocalLearner of the devices of this process, which are numbered from 0."""
 
     def __init__(self, learner: Learner, places: Sequence[int]) -> None:
         self._learner = learner
@@ -83,64 +83,64 @@ class OfThisProcess:
 
 
 def task_digest(name: str, layout: Layout) -> str:
-    """Two tasks with the same digest have the same model; where it is the user's own file, the same file."""
+    """Return a digest of the model's layout and, for a task of the user's own, of its file."""
     own = fingerprint(file_of(name)) if is_user_code(name) else name
     return hashlib.sha256(json.dumps([own, layout.names, layout.shapes]).encode()).hexdigest()
 
 
-def local_learner(settings_text: str, seed: int, digest: str, local: Local) -> tuple[OfThisProcess, Ready]:
-    """Called in the training process. Compiled when it returns, and each device timed."""
+def local_learner(settings_text: str, seed: int, digest: str, local: Local) -> tuple[ProcessLearner, Ready]:
+    """Load and compile the task in the training process, and time one training of each device."""
     settings = _installed(settings_from(json.loads(settings_text)), local.task)
     for source in local.sources:
         if isinstance(source, Part) and source.of != settings.task.devices:
             raise SettingsError(
-                f"--shard {source.place + 1}/{source.of}: the run deals its data over {settings.task.devices} devices "
-                f"(task.devices); say {source.place + 1}/{settings.task.devices}"
+                f"--shard {source.place + 1}/{source.of}: the data is distributed over {settings.task.devices} devices "
+                f"(task.devices); use {source.place + 1}/{settings.task.devices}"
             )
     learner, places = _own_part(settings, seed, local.sources)
     ours = task_digest(settings.task.name, learner.layout)
     if digest and ours != digest:
         raise SettingsError(
-            f"the task {settings.task.name} is another one here than at the cloud (digest {ours[:16]} here, "
-            f"{digest[:16]} there): install the same version of it on both"
+            f"the task {settings.task.name} differs from the cloud's (digest {ours[:16]} here, {digest[:16]} there): "
+            "install the same version of it on both"
         )
     learner.compile()
-    own = OfThisProcess(learner, places)
+    own = ProcessLearner(learner, places)
     weights = learner.initial_weights(seed)
     devices = range(len(local.sources))
     spent = tuple(_timed(own, TrainingJob(JobId(0, 0, 0), device, weights, 1)) for device in devices)
     if settings.evaluation.where == "devices":
-        own.evaluate(0, weights)  # compiles
+        own.evaluate(0, weights)  # to compile it
     return own, Ready(tuple(own.samples(device) for device in devices), spent, learner.model_bytes)
 
 
 def _installed(settings: Settings, task: str) -> Settings:
-    """With the task under its name on this machine; no code travels."""
+    """Return the settings with the task's name on this machine; no code is transferred."""
     there = settings.task.name
     if is_user_code(there):
         if not task:
             raise SettingsError(
-                f"the cloud's task is {there}, a file of its own; name the same file here: --task FILE.py:NAME"
+                f"the cloud's task is {there}, a user's own file; name the same file here: --task FILE.py:NAME"
             )
         return msgspec.structs.replace(settings, task=msgspec.structs.replace(settings.task, name=task))
     if task and task != there:
-        raise SettingsError(f"--task {task}: the cloud's task is {there}; leave --task out, or join another run")
+        raise SettingsError(f"--task {task}: the cloud's task is {there}; omit --task, or join another run")
     return settings
 
 
-def _timed(local: OfThisProcess, job: TrainingJob) -> Spent:
+def _timed(local: ProcessLearner, job: TrainingJob) -> Spent:
     _, first = timed(local, job)
     return timed(local, job)[1] if first.seconds < _WORTH_REPEATING_S else first
 
 
 def _own_part(settings: Settings, seed: int, sources: Sequence[Source]) -> tuple[Learner, list[int]]:
-    """Only these devices' samples, where the engine is ours; a task in PyTorch comes whole."""
+    """Return a learner with only these devices' samples, and their indices in it; a PyTorch task is loaded whole."""
     gradient = method_for(settings, seed).gradient
     if settings.task.name == "null":
         return build_learner(settings, seed, gradient), [_part(source).place for source in sources]
     from async_hfl.learning.engine import runtime
 
-    runtime.prepare(1)  # one core a process: there may be many of them
+    runtime.prepare(1)  # one core per process, since there may be many
     from async_hfl.learning.tasks.task_learner import TaskLearner
 
     task = _task(settings, seed)
@@ -152,7 +152,7 @@ def _own_part(settings: Settings, seed: int, sources: Sequence[Source]) -> tuple
 
 
 def _task(settings: Settings, seed: int) -> Task | None:
-    """None: it is not one for our engine."""
+    """Return the task, None if it is not a JAX task."""
     name = settings.task.name
     if not is_user_code(name):
         from async_hfl.learning.tasks.catalogue import build_task
@@ -168,13 +168,14 @@ def _task(settings: Settings, seed: int) -> Task | None:
 
 def _part(source: Source) -> Part:
     if isinstance(source, Files):
-        raise SettingsError("--data: this task deals its data itself; give --shard 3/8")
+        raise SettingsError("--data: this task distributes its own data; use --shard 3/8")
     return source
 
 
 def _narrowed(task: Task, sources: Sequence[Source], *, evaluates: bool) -> Task:
-    """The same task with nothing but these devices' samples. Where devices evaluate, a part of them is held out,
-    unless the data has test samples of their owners."""
+    """Return the task with only these devices' samples.
+
+    Where devices evaluate, some samples are held out, unless the data set has test samples for each device."""
     from async_hfl.learning.datasets.local_data import read_local_samples
 
     held: list[Samples] = []
@@ -202,11 +203,13 @@ def _joined(parts: Sequence[Samples]) -> tuple[Samples, tuple[np.ndarray[tuple[i
     stops = np.cumsum([len(part) for part in parts]).tolist()
     owned = tuple(np.arange(stop - len(part), stop, dtype=np.int64) for part, stop in zip(parts, stops, strict=True))
     first = parts[0]
-    if first.starts is not None:  # windows of one series, which all parts share
+    if first.starts is not None:  # windows of a series that all parts share
         starts = np.concatenate([part.starts for part in parts if part.starts is not None])
         return replace(first, starts=starts, targets=np.concatenate([part.targets for part in parts])), owned
     scalings = {part.inputs.dtype for part in parts}
     if len(scalings) > 1:
-        raise SettingsError("the devices of one process have inputs of different kinds; start them apart")
+        raise SettingsError(
+            "the devices of one process have inputs of different types; start them in separate processes"
+        )
     inputs = np.concatenate([part.inputs for part in parts])
     return replace(first, inputs=inputs, targets=np.concatenate([part.targets for part in parts])), owned

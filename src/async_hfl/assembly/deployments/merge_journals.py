@@ -1,4 +1,4 @@
-"""The journals of a deployment's nodes as one run directory, so that every report reads it like a simulated run."""
+"""Merges the journals of a deployment's nodes into one run directory, which reports read like a simulated run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TYPES: dict[str, type] = {cls.KIND: cls for cls in RECORD_TYPES}  # type: ignor
 
 
 def in_order(states: Sequence[Path]) -> Iterator[Record]:
-    """All records of these nodes by time; each node's own stay in the order it wrote them."""
+    """Yield the records of all nodes by time; the records of one node stay in the order it wrote them."""
     names = columns()
 
     def of(place: int, state: Path) -> Iterator[tuple[float, int, int, Line]]:
@@ -48,16 +48,15 @@ def in_order(states: Sequence[Path]) -> Iterator[Record]:
 
 
 class Durations:
-    """How long messages were under way, as those who received them measured it; the sender writes a message down when
-    it leaves and cannot know."""
+    """Transfer times of messages as their receivers measured them; the sender's record is written on sending."""
 
     def __init__(self, states: Sequence[Path]) -> None:
         self._of: dict[tuple[Address, Address, str, Any], deque[float]] = defaultdict(deque)
         for state in states:
             if not has_log(state):
-                continue  # fetched from afar: records only
-            card = NodeIdentity(**read_fact(state, IDENTITY))
-            receiver = Address(("cloud", "gateway", "device").index(card.role), card.number)
+                continue  # fetched over the network: records only
+            identity = NodeIdentity(**read_fact(state, IDENTITY))
+            receiver = Address(("cloud", "gateway", "device").index(identity.role), identity.number)
             with StoredNode(state) as stored:
                 for logged in stored.events():
                     event = from_plain(stored.decode_without_arrays(logged.body))
@@ -67,14 +66,14 @@ class Durations:
                         self._of[key].append(event.transfer_s)
 
     def of(self, sent: SentRecord) -> SentRecord:
-        """With its duration, where it is known: of messages that are about the same, the first that left."""
+        """Return the record with its transfer time, if known; messages about the same job are matched in order."""
         subject = None if sent.about is None else tuple(sent.about)
         known = self._of.get((Address(*sent.sender), Address(*sent.receiver), sent.message, subject))
         return replace(sent, transfer_s=known.popleft()) if known else sent
 
 
 def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settings: Settings) -> dict[str, Any]:
-    """Writes events.jsonl, epochs.csv and the model; returns the result. `states` are all nodes', the cloud's too."""
+    """Write events.jsonl, epochs.csv and the model, and return the result. `states`: of all nodes, with the cloud."""
     tally, crossing, finished_at = Tally(), None, None
     target = TaskFacts.of(NodeIdentity(**read_fact(cloud, IDENTITY))).target
     byte_counts = ByteCounts(settings.network.gateways, settings.task.devices)

@@ -1,4 +1,4 @@
-"""The composition root of a deployment: settings and options in, processes' plans out."""
+"""The composition root of a deployment: makes the plans of the processes from settings and options."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from async_hfl.journal.model_file import save_model
 
 
 def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
-    """Loads the task, compiles its evaluation."""
+    """Load the task, compile its evaluation, and return the plan of a cloud."""
     method = method_for(settings, choice.seed)
     learner = build_learner(settings, choice.seed, method.gradient)
     check_sketch(method, learner)
@@ -52,7 +52,7 @@ def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
         text,
         settings_digest(text),
         asdict(facts),
-        lambda card: deployed_cloud(card, weights),
+        lambda identity: deployed_cloud(identity, weights),
         method.association,
         learner.evaluate,
         save,
@@ -83,17 +83,17 @@ def _facts(learner: Learner, choice: RunChoice, wire: OnTheWire) -> TaskFacts:
 
 
 def gateway_plan(name: str) -> GatewayPlan:
-    return GatewayPlan(name, deployed_gateway, _budget, lambda card: settings_of(card).gateway.linger)
+    return GatewayPlan(name, deployed_gateway, _budget, lambda identity: settings_of(identity).gateway.linger)
 
 
 def device_plan(names: Sequence[str], local: Local, slowdowns: Sequence[float] = ()) -> DevicePlan:
     return DevicePlan(list(names), deployed_device, partial(_child, local), _budget, slowdowns)
 
 
-def _child(local: Local, card: NodeIdentity) -> Callable[[], tuple[LocalLearner, Ready]]:
-    facts = TaskFacts.of(card)
-    return partial(local_learner, card.settings, facts.seed, facts.task_digest, local)
+def _child(local: Local, identity: NodeIdentity) -> Callable[[], tuple[LocalLearner, Ready]]:
+    facts = TaskFacts.of(identity)
+    return partial(local_learner, identity.settings, facts.seed, facts.task_digest, local)
 
 
-def _budget(card: NodeIdentity) -> int:
-    return settings_of(card).journal.payload_budget
+def _budget(identity: NodeIdentity) -> int:
+    return settings_of(identity).journal.payload_budget

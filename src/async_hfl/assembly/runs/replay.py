@@ -25,8 +25,7 @@ from async_hfl.assembly.settings.loading import settings_from
 from async_hfl.core.errors import RunDirectoryError
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.deployment.operations.replay import TOLERANCE, NodeReplay, replay_node
-from async_hfl.deployment.shell.wrapping import wrapped
-from async_hfl.deployment.store.node_identity import IDENTITY, NodeIdentity
+from async_hfl.deployment.store.node_identity import IDENTITY, NodeIdentity, reliable
 from async_hfl.deployment.store.schema import DATABASE
 from async_hfl.deployment.store.stored_node import StoredNode
 from async_hfl.journal.model_file import load_model
@@ -93,7 +92,7 @@ def _replay_stored(stored: StoredNode, card: NodeIdentity, *, resolve: bool) -> 
         return deployed_cloud(card, _nothing(card) if whole else _initial_weights(card))
 
     solve = association_policy(settings_of(card)).solve if resolve and card.role == "cloud" else None
-    return replay_node(stored, card.name, lambda: wrapped(card, make()), solve)
+    return replay_node(stored, card.name, lambda: reliable(card, make()), solve)
 
 
 def _nothing(card: NodeIdentity) -> Weights:

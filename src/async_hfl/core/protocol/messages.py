@@ -1,10 +1,6 @@
-"""What nodes say to each other. All frozen, all plain data, none of it Python objects that need unpickling.
+"""The messages between nodes. All are frozen plain data; nothing is pickled.
 
-cloud -> gateway   WarmUp, GlobalModel, Answer, UploadHeld, Assignment, Granted, Finish, Fenced, Revoked, Refused,
-                   Noted, Assess
-gateway -> cloud   Hello, Upload, Released, Report, Unsettled, Assessed
-gateway -> device  Train, Probe, Noted, Assess
-device -> gateway  Update, JobDropped, Alive, Unsettled, Assessed
+The four unions at the end list which messages each tier sends to which; a deployment refuses any other.
 """
 
 from __future__ import annotations
@@ -22,15 +18,15 @@ from async_hfl.core.weights import Weights
 
 Gradient: TypeAlias = Vector
 Basis: TypeAlias = npt.NDArray[np.float32]
-"""A row per component; as many rows as models."""
+"""One row per component, as long as a model."""
 DropReason = Literal["device_lost", "superseded"]
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to trigger a device. One gateway holds it at a time; `number` grows per device, so an old right that
-    turns up late is recognised; `version` is the association that it belongs to."""
+    """The right to trigger a device. One gateway holds it at a time. `number` grows per device, so an old lease that
+    arrives late is recognised; `version` is the association that the lease belongs to."""
 
     device: int
     number: int
@@ -40,30 +36,30 @@ class Lease:
 @plain
 @dataclass(frozen=True, slots=True)
 class DeviceKnowledge:
-    """What is known of a device on one link."""
+    """The knowledge of a gateway or the cloud about a device on one link."""
 
     device: int
     round_latency: float
     measured: bool
-    """False: a prior."""
+    """False if the latency is a prior."""
     samples: int
     loss: float
-    """NaN where never heard, like squared_loss."""
+    """NaN if the device has never reported it, like squared_loss."""
     squared_loss: float
     gradient: Gradient | None = None
     compressed: bool = False
     """The gradient is projected."""
     has_basis: bool = False
-    """The device was sent the basis to project with."""
+    """The device has the basis for projecting its gradient."""
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of an upload."""
+    """The outcome of an upload."""
 
     accepted: bool
-    """False: beyond the staleness bound, dropped, answered all the same."""
+    """False if it was dropped for its staleness; it is answered all the same."""
     staleness: int
     weight: float
 
@@ -71,10 +67,10 @@ class Outcome:
 @plain
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """Let each of these devices train once from the initial model, outside the bandwidth limit."""
+    """Asks a gateway to let each of these devices train once from the initial model, outside the bandwidth limit."""
 
     incarnation: int
-    """Of the gateway that it is meant for, as in all messages that grant rights."""
+    """Incarnation of the gateway that it is meant for, as in all messages that grant leases."""
     weights: Weights
     leases: tuple[Lease, ...]
     knowledge: tuple[DeviceKnowledge, ...]
@@ -83,20 +79,20 @@ class WarmUp:
 @plain
 @dataclass(frozen=True, slots=True)
 class GlobalModel:
-    """The newest global model: begins a gateway's first cycle; later (delivery = broadcast) only stored."""
+    """The newest global model. The first one starts a gateway's first cycle; later ones (broadcast) are only stored."""
 
     epoch: int
     weights: Weights
     basis: Basis | None = None
-    """With the first one: what gradients are projected with from now on (compression = pca)."""
+    """The basis for projecting gradients (compression = pca); only in the first one."""
     bandwidth: float = 0.0
-    """With the first one: B_j, where it was fixed by what warm-up showed; 0: as the gateway was told before."""
+    """B_j, if it was derived from the warm-up; only in the first one. 0 leaves the gateway's value."""
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To one upload: the newest global model. `epoch` is at least the epoch that the upload made."""
+    """The answer to an upload: the newest global model. `epoch` is at least the epoch that the upload created."""
 
     upload: UploadId
     epoch: int
@@ -107,7 +103,7 @@ class Answer:
 @plain
 @dataclass(frozen=True, slots=True)
 class UploadHeld:
-    """To one upload: it is here, and will be answered when those of the other gateways are."""
+    """The receipt of an upload that will be answered together with those of the other gateways."""
 
     upload: UploadId
 
@@ -115,20 +111,20 @@ class UploadHeld:
 @plain
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The devices of a gateway from this version on (all of them), and the rights that come with it."""
+    """All devices of a gateway from this version on, and the leases that it is granted."""
 
     incarnation: int
     version: int
     devices: tuple[int, ...]
     leases: tuple[Lease, ...]
     knowledge: tuple[DeviceKnowledge, ...]
-    """Of the devices granted here."""
+    """Knowledge about the devices whose leases are granted here."""
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class LeaseGranted:
-    """The former holder released a device: it is yours now, with what was learnt of it."""
+    """Grants the lease of a device that its former gateway released, with the knowledge about the device."""
 
     incarnation: int
     lease: Lease
@@ -138,19 +134,19 @@ class LeaseGranted:
 @plain
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The run is over: end what is open."""
+    """Ends the run."""
 
     epoch: int
     outcomes: tuple[tuple[int, Outcome], ...] = ()
-    """Of the gateway's uploads that were decided, by number: their answers may not have arrived."""
+    """Outcomes of the gateway's uploads by number: their answers may not have arrived."""
     model: str = ""
-    """Digest of the final model: who comes back later is told it."""
+    """Digest of the final model; nodes that return later are told it."""
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """The cloud had declared this incarnation lost and gave its devices away: begin anew as another."""
+    """Tells a gateway that this incarnation was declared lost and its devices reassigned: restart as a new one."""
 
     incarnation: int
     outcomes: tuple[tuple[int, Outcome], ...] = ()
@@ -159,8 +155,8 @@ class Fenced:
 @plain
 @dataclass(frozen=True, slots=True)
 class LeasesRevoked:
-    """A gateway stayed away for a while and is back: these rights were given to others meanwhile. What it holds and has
-    mixed is as good as ever."""
+    """Tells a gateway that was away that these leases were granted to others meanwhile. Its model and the updates that
+    it holds stay valid."""
 
     incarnation: int
     leases: tuple[Lease, ...]
@@ -169,7 +165,7 @@ class LeasesRevoked:
 @plain
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The cloud cannot work with this gateway (it lost its own state, say): stop and tell a person."""
+    """The cloud cannot work with this gateway, for example after losing its own state: stop and inform the operator."""
 
     reason: str
 
@@ -177,7 +173,7 @@ class Refused:
 @plain
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A gateway (re)joins."""
+    """Sent by a gateway that joins or returns."""
 
     incarnation: int
 
@@ -185,26 +181,26 @@ class Hello:
 @plain
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A gateway's model, and what it learnt of its devices since the last one."""
+    """A gateway's model, and what it learnt about its devices since the last upload."""
 
     upload: UploadId
     weights: Weights
     base_epoch: int
-    """tau: the cloud epoch of the model that the cycle (relay: the device's training) began from."""
+    """tau: the cloud epoch of the model that the cycle (with relay, the device's training) started from."""
     updates: int
     samples: int
     early: bool
     answered_below: int
-    """Every upload of this incarnation with a lower number has been answered: the cloud may forget them."""
+    """All uploads of this incarnation with a lower number have been answered: the cloud may forget them."""
     knowledge: tuple[DeviceKnowledge, ...]
     jobs: tuple[int, ...] = ()
-    """Where accounts are kept: jobs of this incarnation whose updates are over with this upload."""
+    """Jobs of this incarnation whose updates are settled by this upload, if a ledger of updates is kept."""
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class LeaseReleased:
-    """This gateway gives up the right to trigger a device that is no longer its own."""
+    """Returns the lease of a device that is no longer assigned to this gateway."""
 
     lease: Lease
     knowledge: DeviceKnowledge
@@ -215,9 +211,9 @@ class LeaseReleased:
 @plain
 @dataclass(frozen=True, slots=True)
 class Report:
-    """News between uploads: warm-up answers; links lost and heard again (this is how J_t is observed).
+    """News between uploads: warm-up answers, and links lost and recovered (this is how J_t is observed).
 
-    Messages overtake each other: `number` grows within an incarnation, so that old news of a link is known as old."""
+    Messages may overtake each other: `number` grows within an incarnation, so outdated news of a link is recognised."""
 
     incarnation: int
     number: int
@@ -229,7 +225,7 @@ class Report:
 @plain
 @dataclass(frozen=True, slots=True)
 class Train:
-    """Train from this model and send the result back."""
+    """Asks a device to train from this model."""
 
     job: JobId
     weights: Weights
@@ -237,19 +233,19 @@ class Train:
     """zeta."""
     base_epoch: int
     version: int
-    """Association that the gateway acts on; a device obeys the highest it has seen."""
+    """Version of the gateway's association; a device obeys the highest version it has seen."""
     basis: Basis | None = None
-    """For a device that sends its gradient and has not been given the basis yet."""
+    """Sent to a device that reports its gradient and does not have the basis yet."""
     warmup: bool = False
-    """The weights that come back will not be mixed."""
+    """The result is not aggregated."""
     settled: tuple[int, ...] = ()
-    """Earlier jobs of this device at this gateway whose updates the cloud has decided on."""
+    """Earlier jobs of this device at this gateway whose updates the cloud has settled."""
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Are you there?"""
+    """Asks a device whether it is there."""
 
 
 @plain
@@ -274,35 +270,35 @@ class Update:
 @plain
 @dataclass(frozen=True, slots=True)
 class JobDropped:
-    """There will be no result of this job."""
+    """Reports that a job will have no result."""
 
     job: JobId
     reason: DropReason
     version: int
-    """The highest association version the device has seen: a gateway that hears a higher one than its own knows that
-    the device has moved."""
+    """The highest association version that the device has seen; if it is higher than the gateway's own, the device has
+    moved."""
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """A device answers a probe, or says by itself that it is back."""
+    """The answer to a probe, also sent by a device that returns."""
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """A device's updates that were acknowledged and that it does not know to be decided on at the cloud."""
+    """Updates of a device that were acknowledged, and of which it does not know that the cloud has settled them."""
 
     device: int | None
-    """Filled in by the gateway that passes it on, which knows who spoke."""
+    """Filled in by the gateway that forwards it."""
     jobs: tuple[JobId, ...]
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class SettledAck:
-    """To a device: the cloud looks after these."""
+    """Tells a device that the cloud keeps track of these updates."""
 
     device: int
     jobs: tuple[JobId, ...]
@@ -311,28 +307,28 @@ class SettledAck:
 @plain
 @dataclass(frozen=True, slots=True)
 class EvaluateRequest:
-    """How good is this model on samples that these devices hold? Gateways pass it on to each of theirs."""
+    """Asks devices to evaluate a model on samples of their own; gateways forward it to each of their devices."""
 
     epoch: int
     weights: Weights
     devices: tuple[int, ...] = ()
-    """Whom to ask; empty on the way to a device."""
+    """The devices to ask; empty on the way to a device."""
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class EvaluateResult:
-    """A device's answer, and a gateway's who passes it on."""
+    """A device's evaluation, forwarded by its gateway."""
 
     epoch: int
     metric: float
-    """NaN where it has nothing to judge by, like loss."""
+    """NaN if the device has no samples for evaluation, like loss."""
     loss: float
     device: int | None = None
-    """Who it was; None on the way to a gateway, which knows."""
+    """Filled in by the gateway that forwards it."""
 
 
-CloudMessage = (
+CloudToGateway = (
     WarmUp
     | GlobalModel
     | Answer
@@ -346,6 +342,7 @@ CloudMessage = (
     | SettledAck
     | EvaluateRequest
 )
-GatewayMessage = Hello | Upload | LeaseReleased | Report | Train | Probe
-DeviceMessage = Update | JobDropped | Alive | Unsettled | EvaluateResult
-Message = CloudMessage | GatewayMessage | DeviceMessage
+GatewayToCloud = Hello | Upload | LeaseReleased | Report | Unsettled | EvaluateResult
+GatewayToDevice = Train | Probe | SettledAck | EvaluateRequest
+DeviceToGateway = Update | JobDropped | Alive | Unsettled | EvaluateResult
+Message = CloudToGateway | GatewayToCloud | GatewayToDevice | DeviceToGateway

@@ -1,7 +1,7 @@
-"""Cloud, gateways and devices on one machine, each a real process, started, watched and ended together.
+"""Cloud, gateways and devices on one machine, as real processes that are started, watched and ended together.
 
-Nothing of it outlives the cluster: every process is told whom to die with. Links may lead through proxies, one port a
-link, so that a single link can be slowed, cut or made silent.
+No process outlives the cluster: each one ends with its launcher. Links may lead through proxies, one port per link, so
+that a single link can be slowed down, cut or silenced.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from async_hfl.deployment.processes.parent_death import PARENT_VARIABLE
 _LOOPBACK = "127.0.0.1"
 _LEAVING_S = 10.0
 _STRAGGLERS_S = 5.0
-"""Devices alone: nobody is left who could tell them anything."""
+"""Time that devices may run when neither cloud nor gateways are left."""
 _GATEWAYS_S = 90.0
-"""Without the cloud: gateways stay for devices that have not heard of the end (`gateway.linger`), but no longer."""
-_TOLD_LINES = 12
+"""Time that gateways may run without the cloud: they wait for devices that missed the end (`gateway.linger`)."""
+_LOG_LINES = 12
 _FIRST_PORT, _LAST_PORT = 15_000, 32_000
 
 
 class NodeFailed(UserError):
-    """A process of the cluster ended as it should not."""
+    """A process of the cluster failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +44,20 @@ class ClusterPlan:
     devices: int
     devices_per_process: int
     cloud_arguments: Sequence[str]
-    """Settings of the run, as the cloud's command line takes them."""
+    """Settings of the run, as arguments of the cloud's command line."""
     secure: bool = True
     proxies: bool = False
     shape: Callable[[int, int], tuple[Shape, Shape]] = lambda device, gateway: (Shape(), Shape())
-    """With proxies: (up, down) of the link between that device and that gateway, both from 0."""
+    """Returns (up, down) of the link between a device and a gateway, both numbered from 0; used with proxies."""
     slowdowns: Sequence[float] = ()
-    """How many times as long each device takes; none: they are what this machine is."""
+    """Factors by which the training of each device is slowed down; empty for none."""
     device_arguments: Sequence[str] = ()
-    """More for the command line of every process of devices."""
+    """Further arguments for every device process."""
     environment: dict[str, str] = field(default_factory=dict)
 
 
 class Node:
-    """One process of the cluster; it may end and be started again, on the same state and the same port."""
+    """One process of the cluster; it may be restarted with the same state and port."""
 
     def __init__(self, name: str, arguments: Sequence[str], state: Path, environment: dict[str, str]) -> None:
         self.name = name
@@ -71,7 +71,7 @@ class Node:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, **self._environment, PARENT_VARIABLE: str(os.getpid())}
         with self.log.open("ab") as log, self.log.with_suffix(".out").open("ab") as out:
-            # A session of its own: Ctrl-C reaches the cluster alone, which then ends everybody in good order.
+            # In a session of its own, so that Ctrl-C reaches only the cluster, which then ends its processes.
             self.process = await asyncio.create_subprocess_exec(
                 *self.arguments, stdout=out, stderr=log, env=environment, start_new_session=True
             )
@@ -89,25 +89,25 @@ class Node:
         assert self.process is not None
         return await self.process.wait()
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         try:
             lines = self.log.read_text(errors="replace").splitlines()
         except FileNotFoundError:
             return ""
-        return "\n".join(lines[-_TOLD_LINES:])
+        return "\n".join(lines[-_LOG_LINES:])
 
 
 class LocalCluster:
     def __init__(self, folder: Path, command: Sequence[str], plan: ClusterPlan) -> None:
-        """`command` begins every process: the interpreter and our command line."""
+        """`command`: the beginning of every command line, the interpreter and the program."""
         self.folder = folder
         self.plan = plan
         self._command = list(command)
         self.nodes: dict[str, Node] = {}
         self.hosts: list[Node] = []
-        """The processes that devices live in."""
+        """The device processes."""
         self.links: dict[tuple[str, str], LinkProxy] = {}
-        """(device, gateway), with proxies."""
+        """Proxies by (device, gateway)."""
         self.addresses: dict[str, str] = {}
 
     @property
@@ -119,7 +119,7 @@ class LocalCluster:
         return [f"device-{number + 1}" for number in range(self.plan.devices)]
 
     async def prepare(self) -> None:
-        """Ports, certificates, proxies and command lines; no process yet."""
+        """Choose ports, make certificates, open proxies and compose command lines; start no process yet."""
         plan = self.plan
         ports = _free_ports(1 + plan.gateways)
         names = ["cloud", *self.gateway_names]
@@ -184,29 +184,29 @@ class LocalCluster:
             await node.start()
 
     async def wait(self, tick: Callable[[], None] = lambda: None, tick_s: float = 0.5) -> None:
-        """Until every process has ended as it should; `tick` is called now and then. Raises when one did not."""
-        told: set[str] = set()
+        """Wait until every process has ended. `tick` is called periodically. Raises NodeFailed if a process failed."""
+        ended: set[str] = set()
         cloud_gone: float | None = None
         alone_since: float | None = None
         while True:
             tick()
             waiting = [node for node in self.nodes.values() if node.running]
-            # Who was not in touch when the others said goodbye would dial for as long as a node in the field does.
+            # A node that missed the goodbye would keep dialling, as long as a node in the field does.
             now = time.monotonic()
             cloud_gone = None if self.nodes["cloud"] in waiting else cloud_gone or now
             alone_since = alone_since or now if all(node in self.hosts for node in waiting) else None
             left_alone = alone_since is not None and now - alone_since > _STRAGGLERS_S
             if left_alone or (cloud_gone is not None and now - cloud_gone > _GATEWAYS_S):
-                told |= {node.name for node in waiting}
+                ended |= {node.name for node in waiting}
                 for node in waiting:
                     node.kill(signal.SIGTERM)
             for node in self.nodes.values():
-                if node.name in told:
+                if node.name in ended:
                     continue
                 if node.process is not None and node.process.returncode not in (None, 0):
                     raise NodeFailed(
                         f"{node.name} ended with code {node.process.returncode}; its log is {node.log}\n"
-                        f"{node.last_words()}"
+                        f"{node.log_tail()}"
                     )
             if not waiting:
                 return
@@ -217,7 +217,7 @@ class LocalCluster:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def stop(self) -> None:
-        """End whatever still runs: politely, then not."""
+        """End all running processes: by SIGTERM, then by SIGKILL."""
         running = [node for node in self.nodes.values() if node.running]
         for node in running:
             node.kill(signal.SIGTERM)
@@ -234,8 +234,8 @@ class LocalCluster:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Below those that the system gives to whoever asks for any: the processes take them a moment later, and until then
-    nobody (a proxy of ours, say) may be given one of them."""
+    """Return free ports below the range of ephemeral ports, so that no other socket is given one of them before the
+    processes listen."""
     ports: list[int] = []
     while len(ports) < count:
         port = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT)

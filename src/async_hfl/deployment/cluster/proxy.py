@@ -1,9 +1,9 @@
-"""A bad link on a good machine: a TCP proxy in user space that is slow, late, silent or rude as its owner says.
+"""An emulated network link: a TCP proxy in user space with a rate, a delay, outages and resets.
 
-One proxy stands for one link between two nodes, so an outage is of that link alone. "Up" is from the node that dials to
-the node that is dialled. A direction has a rate (shared by all connections of the link), a delay and a jitter; it can
-be stalled: nothing passes, and everything passes later, as when packets are lost and sent again. A black hole is silent
-both ways, swallows the end of connections, and lets new ones in that lead nowhere. No rights are needed.
+One proxy stands for one link between two nodes, so an outage affects that link alone. "Up" is from the node that dials
+to the node that listens. A direction has a rate (shared by all connections of the link), a delay and a jitter. It can
+be stalled: data is held back and passes later, as when packets are lost and retransmitted. A black hole stalls both
+directions, holds back the ends of connections, and accepts new ones that lead nowhere. No privileges are needed.
 
     link = LinkProxy(("127.0.0.1", 7000), up=Shape(rate=20_000, delay_s=0.05))
     port = await link.open()
@@ -27,10 +27,10 @@ from async_hfl.core.randomness import stream
 _MOST_BYTES = 65_536
 _LEAST_BYTES = 512
 _PIECE_S = 0.05
-"""A piece is about so long on the line: a change of shape is felt that soon."""
+"""Duration of a piece on the link; a change of shape takes effect that soon."""
 _QUEUED_PIECES = 256
 _SOCKET_BUFFER = 131_072
-"""Small and fixed, or the kernel takes megabytes off a sender's hands before the link has carried any."""
+"""Small and fixed: otherwise the kernel buffers megabytes that the link has not carried yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class Shape:
     """Bytes a second."""
     delay_s: float = 0.0
     jitter_s: float = 0.0
-    """Each piece is up to this much later; pieces never overtake each other."""
+    """Each piece is delayed by up to this much more; pieces never overtake each other."""
 
 
 class Direction:
     def __init__(self, shape: Shape, rng: np.random.Generator) -> None:
         self.shape = shape
         self.bytes = 0
-        """Carried so far."""
+        """Bytes carried so far."""
         self._rng = rng
         self._open = asyncio.Event()
         self._open.set()
@@ -71,7 +71,7 @@ class Direction:
         return int(min(max(self.shape.rate * _PIECE_S, _LEAST_BYTES), _MOST_BYTES))
 
     async def carry(self, size: int) -> float:
-        """Wait until so many bytes have gone onto the line; returns when they are at its other end."""
+        """Wait until the bytes are on the link; return the time at which they arrive."""
         await self._open.wait()
         loop = asyncio.get_running_loop()
         begins = max(loop.time(), self._free_at)
@@ -95,7 +95,7 @@ class LinkProxy:
         self._connections: set[_Connection] = set()
 
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> int:
-        """Listen; returns the port."""
+        """Listen, and return the port."""
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
@@ -110,7 +110,7 @@ class LinkProxy:
         return len(self._connections)
 
     def shape(self, up: Shape | None = None, down: Shape | None = None) -> None:
-        """From now on; what is left out stays as it is."""
+        """Change the shape of one or both directions."""
         self.up.shape = up or self.up.shape
         self.down.shape = down or self.down.shape
 
@@ -124,18 +124,18 @@ class LinkProxy:
         self.stall()
 
     def refuse(self) -> None:
-        """Reset what is there and whatever comes: the other end says that there is nobody."""
+        """Reset all connections, and new ones as well, as if nobody listened."""
         self.refusing = True
         self.reset()
 
     def heal(self) -> None:
-        """Nothing stalls any more; the shape stays."""
+        """End stalls and refusals; the shape stays."""
         self.refusing = False
         self.up.resume()
         self.down.resume()
 
     def reset(self) -> None:
-        """Break every connection now, at both ends."""
+        """Reset every connection at both ends."""
         for connection in tuple(self._connections):
             connection.reset()
 
@@ -215,7 +215,7 @@ async def _dial(target: tuple[str, int]) -> tuple[asyncio.StreamReader, asyncio.
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction) -> None:
-    """Everything one end says, to the other end, as the direction allows."""
+    """Copy data from one end to the other, as the direction allows."""
     line: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_QUEUED_PIECES)
 
     async def enter() -> None:
@@ -227,7 +227,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dire
         while True:
             due, data = await line.get()
             await _until(due)
-            await direction.opened()  # also the end of a connection does not get through a black hole
+            await direction.opened()  # a black hole also holds back the end of a connection
             if not data:
                 break
             writer.write(data)
@@ -245,7 +245,7 @@ async def _read(reader: asyncio.StreamReader, direction: Direction) -> bytes:
     try:
         return await reader.read(direction.piece_bytes())
     except OSError:
-        return b""  # broken off at this end: the other end hears of it when the link lets it
+        return b""  # reset at this end: the other end notices when the link passes data again
 
 
 async def _until(at: float) -> None:

@@ -1,1 +1,1 @@
-"""Who is who: names, certificates, and the check that every call passes."""
+"""Identities of nodes: names, certificates, and the check of every call."""

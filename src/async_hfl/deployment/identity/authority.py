@@ -1,9 +1,9 @@
-"""A federation's certificate authority: a folder on a machine that needs no network.
+"""The certificate authority of a federation: a folder on a machine that needs no network.
 
-ca.key        its private key; whoever has it can be anybody
-ca.pem        its certificate: what every node trusts
-issued/       every certificate it ever issued, by serial number
-revoked.pem   a signed list of those that are no longer good; servers keep a copy and read it again when it changes
+ca.key        the private key; its holder can impersonate any node
+ca.pem        the certificate that every node trusts
+issued/       every certificate ever issued, by serial number
+revoked.pem   a signed list of revoked certificates; servers keep a copy and reload it when it changes
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from async_hfl.deployment.identity.names import Identity, federation_name, ident
 _CA_KEY = "ca.key"
 _ISSUED = "issued"
 _SKEW = timedelta(days=1)
-"""Certificates begin a day early: a gateway's clock may be behind."""
+"""Certificates are valid from a day earlier, since the clock of a node may be slow."""
 _LIST_LASTS = timedelta(days=3650)
 _SERVERS = ("cloud", "gateway")
 
 
 def request(folder: Path, federation: str, role: str, names: list[str]) -> frozenset[Identity]:
-    """A key that stays here, and a request to take to the authority."""
+    """Create a key, which stays here, and a certificate request for the authority."""
     wanted = frozenset(identity(federation, role, name) for name in names)
     if not wanted:
-        raise IdentityError("a certificate has at least one name")
+        raise IdentityError("a certificate needs at least one name")
     key_path = folder / files.KEY
-    if key_path.exists():  # asking again with the same key, for a renewal or another name
+    if key_path.exists():  # a renewal, or another name, for the same key
         key = files.read_key(key_path)
     else:
         key = files.new_key()
@@ -65,7 +65,7 @@ class Authority:
     def create(cls, folder: Path, federation: str, days: int = 3650) -> Authority:
         federation_name(federation)
         if is_authority(folder):
-            raise IdentityError(f"{folder}: holds a certificate authority already; it is left as it is")
+            raise IdentityError(f"{folder}: already holds a certificate authority; it is left unchanged")
         key = files.new_key()
         subject = x509.Name(
             [
@@ -95,13 +95,13 @@ class Authority:
         return made
 
     def issue(self, request_path: Path, out: Path, days: int = 365, role: str = "device") -> Contents:
-        """Certify what a request asks for; certificate, the authority's own and the revocation list go to `out`.
+        """Issue the certificate of a request; it goes to `out` with the authority's own and the revocation list.
 
-        Whoever wrote the request chose its names, so more than a device must be meant by whoever issues it, and a name
-        that somebody holds is not given to another."""
+        The author of the request chose its names. So any role but a device must be confirmed by `role`, and a name with
+        a valid certificate is not given to another key."""
         asked = files.read_request(request_path)
         if not asked.is_signature_valid:
-            raise IdentityError(f"{request_path}: its signature is wrong; it was damaged on the way")
+            raise IdentityError(f"{request_path}: wrong signature; the file is damaged")
         key = asked.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
             raise IdentityError(f"{request_path}: not an ECDSA P-256 key; `async-hfl certs request` makes one")
@@ -109,18 +109,18 @@ class Authority:
         asks_for = next(iter(names)).role
         if asks_for != role:
             raise IdentityError(
-                f"{request_path}: asks for the names {listed(names)}; add --role {asks_for} if it is to have them"
+                f"{request_path}: requests the names {listed(names)}; add --role {asks_for} to grant them"
             )
         self._refuse_taken(names, key)
         return self._certify(names, key, out, days, str(request_path))
 
     def bundle(self, role: str, names: list[str], out: Path, days: int = 365) -> Contents:
-        """For a lab: make the key here, too. It then travels."""
+        """Create key and certificate here, for a lab; the key then has to be copied to the node."""
         request(out, self.federation, role, names)
         return self.issue(out / files.REQUEST, out, days, role)
 
     def revoke(self, which: str) -> list[Contents]:
-        """By serial number, or ROLE/NAME: every certificate that has that name."""
+        """Revoke a certificate by serial number, or all certificates of ROLE/NAME."""
         role, _, name = which.partition("/")
         found = []
         for certificate in self._all_issued():
@@ -141,7 +141,7 @@ class Authority:
         return found
 
     def issued(self) -> list[tuple[Contents, bool]]:
-        """Every certificate, and whether it is revoked."""
+        """Return every certificate, and True if it is revoked."""
         revoked = {entry.serial_number for entry in self._revocations()}
         every = [contents(certificate, "an issued certificate") for certificate in self._all_issued()]
         return [(one, one.serial in revoked) for one in sorted(every, key=lambda one: one.begins)]
@@ -154,7 +154,7 @@ class Authority:
             if taken and said.serial not in revoked and said.ends > now() and certificate.public_key() != key:
                 one = min(taken)
                 raise IdentityError(
-                    f"{one} has a certificate already, with another key, good until {said.ends:%Y-%m-%d}: "
+                    f"{one} already has a certificate with another key, valid until {said.ends:%Y-%m-%d}: "
                     f"if its key is lost, revoke it first (`async-hfl certs revoke CA {one.role}/{one.name}`)"
                 )
 
@@ -164,10 +164,10 @@ class Authority:
         some = next(iter(names))
         if some.federation != self.federation:
             raise IdentityError(
-                f"{where}: asks for federation {some.federation!r}; this authority is {self.federation!r}'s"
+                f"{where}: requests federation {some.federation!r}; this is the authority of {self.federation!r}"
             )
         if days < 1:
-            raise IdentityError(f"--days {days}: a certificate is good for a day at least")
+            raise IdentityError(f"--days {days}: a certificate must be valid for at least a day")
         begins = now()
         ends = min(begins + timedelta(days=days), self._certificate.not_valid_after_utc)
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -224,12 +224,12 @@ def federation_of(certificate: x509.Certificate, where: str) -> str:
 
 
 def read_revoked(path: Path, authority: x509.Certificate) -> x509.CertificateRevocationList:
-    """The list, if this authority signed it."""
+    """Return the revocation list. Raises IdentityError if this authority did not sign it."""
     found = files.read_revocations(path)
     key = authority.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey) or not found.is_signature_valid(key):
         raise IdentityError(
-            f"{path}: not signed by this federation's authority; take `revoked.pem` from its folder again"
+            f"{path}: not signed by this federation's authority; copy `revoked.pem` from its folder again"
         )
     return found
 
@@ -238,7 +238,9 @@ def check_issued(certificate: x509.Certificate, authority: x509.Certificate, whe
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature) as error:
-        raise IdentityError(f"{where}: not issued by the authority in {files.CA_CERTIFICATE} beside it") from error
+        raise IdentityError(
+            f"{where}: not issued by the authority of {files.CA_CERTIFICATE} in the same folder"
+        ) from error
 
 
 def _subject(names: frozenset[Identity]) -> x509.Name:

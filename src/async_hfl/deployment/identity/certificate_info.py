@@ -1,4 +1,4 @@
-"""What a certificate says: names, serial number, how long it is good."""
+"""The contents of a certificate: names, serial number, validity."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Contents:
     begins: datetime
     ends: datetime
     fingerprint: str
-    """SHA-256 of the certificate, to compare by telephone."""
+    """SHA-256 of the certificate, for comparison by telephone."""
 
     @property
     def federation(self) -> str:
@@ -38,7 +38,7 @@ class Contents:
             )
         if now < self.begins:
             raise IdentityError(
-                f"{where}: good only from {self.begins:%Y-%m-%d %H:%M} UTC on; "
+                f"{where}: not valid before {self.begins:%Y-%m-%d %H:%M} UTC; "
                 f"this machine's clock says {now:%Y-%m-%d %H:%M} UTC: is it right?"
             )
 
@@ -72,7 +72,7 @@ def _alternative_names(
     try:
         return thing.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError) as error:
-        raise IdentityError(f"{where}: has no names that can be read") from error
+        raise IdentityError(f"{where}: has no readable names") from error
 
 
 def requested(request: x509.CertificateSigningRequest, where: str) -> frozenset[Identity]:

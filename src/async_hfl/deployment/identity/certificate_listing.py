@@ -1,4 +1,4 @@
-"""The certificates that a path holds: a node's folder, an authority's, or one file."""
+"""Lists the certificates at a path: the folder of a node or of an authority, or a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from async_hfl.deployment.identity.certificate_info import Contents, contents
 
 
 def found_at(path: Path) -> list[tuple[Contents, bool]]:
-    """Each certificate, and whether it is known to be revoked."""
+    """Return each certificate, and True if it is known to be revoked."""
     if is_authority(path):
         return Authority(path).issued()
     if not path.exists():

@@ -1,4 +1,4 @@
-"""What a process shows to others and asks of them: a certificate (`Certified`), or nothing (`Insecure`, for a lab)."""
+"""The credentials of a process: a certificate (`Certified`), or none (`Insecure`, for a lab)."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ Options = Sequence[tuple[str, Any]]
 
 class Credentials(Protocol):
     def channel(self, target: str, role: Role, options: Options) -> Any:
-        """A grpc.aio channel to a server that must have this role."""
+        """Return a grpc.aio channel to a server that must have this role."""
         ...
 
     def bind(self, server: Any, address: str) -> int:
-        """Let the server listen there; returns the port."""
+        """Let the server listen at an address, and return the port."""
         ...
 
     def caller(self, context: Any) -> Caller:
-        """Who calls. Raises IdentityError for whom we do not serve."""
+        """Return the caller. Raises IdentityError for a caller that must not be served."""
         ...
 
     def recheck(self, caller: Caller) -> None:
-        """Raises IdentityError when a caller that was served must not be served any longer."""
+        """Raise IdentityError if a caller must no longer be served."""
         ...
 
     def check_own_name(self, role: Role, name: str) -> None:
-        """Raises IdentityError if we could not prove to be this."""
+        """Raise IdentityError if the certificate does not have this name."""
         ...
 
     def explain(self, target: str, role: Role) -> str:
-        """Why a connection there does not come about, as far as names and certificates are concerned. Blocks."""
+        """Return why a connection fails, as far as names and certificates are concerned. Blocks."""
         ...
 
 
 class Insecure:
-    """Nobody is asked who he is, and everybody on the way can read and change everything. For a lab."""
+    """No authentication and no encryption, for a lab."""
 
     def __init__(self, *, beyond_loopback: bool = False) -> None:
         self._beyond_loopback = beyond_loopback
-        log.warning("INSECURE: no certificates; whoever can reach this process can read and change everything")
+        log.warning("INSECURE: no certificates; anyone who can reach this process can read and change everything")
 
     def channel(self, target: str, role: Role, options: Options) -> Any:
         return grpc.aio.insecure_channel(target, options=options)
@@ -64,9 +64,9 @@ class Insecure:
         host = address.rpartition(":")[0].strip("[]")
         if not self._beyond_loopback and not is_loopback(host):
             raise SettingsError(
-                f"--insecure listens on this machine only, and {host or 'every address'} is beyond it: "
+                f"--insecure allows loopback addresses only, not {host or 'every address'}: "
                 "use certificates (`async-hfl certs init`), or add --insecure-beyond-loopback "
-                "if everybody on that network may do anything"
+                "if you trust everybody on that network"
             )
         return int(server.add_insecure_port(address))
 
@@ -91,8 +91,9 @@ def is_loopback(host: str) -> bool:
 
 
 class Certified:
-    """A folder with key.pem, certificate.pem and ca.pem, and on servers revoked.pem. They are read again for every new
-    connection, so neither a renewed certificate nor a longer list of revoked ones needs a restart."""
+    """A folder with key.pem, certificate.pem and ca.pem, and on servers revoked.pem.
+
+    The files are read again for every new connection, so a renewed certificate or list needs no restart."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -113,7 +114,7 @@ class Certified:
         if not Caller(self._own.identities).has(role, name):
             raise IdentityError(
                 f"{role}/{name} is not among the names of {self._folder / files.CERTIFICATE}: "
-                f"{listed(self._own.identities)}; state one of these, or request a certificate with that name"
+                f"{listed(self._own.identities)}; use one of these, or request a certificate with that name"
             )
 
     def explain(self, target: str, role: Role) -> str:
@@ -125,7 +126,7 @@ class Certified:
         key = files.read_key(self._folder / files.KEY)
         self._warn_of_readers()
         if _public(key.public_key()) != _public(certificate.public_key()):
-            raise IdentityError(f"{path}: does not belong to {files.KEY} beside it; have the request issued again")
+            raise IdentityError(f"{path}: does not match {files.KEY} in the same folder; have the request issued again")
         check_issued(certificate, self._authority, str(path))
         self._own = contents(certificate, str(path))
         self._own.check_time(now(), str(path))
@@ -143,7 +144,9 @@ class Certified:
         path = self._folder / files.KEY
         if path.stat().st_mode & 0o077 and not self._key_warned:
             self._key_warned = True
-            log.warning("%s can be read by others on this machine, who could then be this node: chmod 600 it", path)
+            log.warning(
+                "%s is readable by other users of this machine, who could impersonate this node: chmod 600 it", path
+            )
 
     def channel(self, target: str, role: Role, options: Options) -> Any:
         self._load()
@@ -166,19 +169,19 @@ class Certified:
         return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
 
     def _renewed(self) -> Any:
-        """Asked by gRPC, from a thread of its own, before each handshake; None: as before."""
+        """Return a renewed configuration, None if unchanged. Called by gRPC on its own thread before a handshake."""
         try:
             before = self._pems
             self._load()
             return None if self._pems == before else self._server_configuration()
-        except IdentityError as error:  # half copied, or expired: go on with what we have, and say so
-            log.error("the certificate on disk is not taken: %s", error)
+        except IdentityError as error:  # incomplete or expired: keep the old one
+            log.error("the certificate on disk is not used: %s", error)
             return None
 
     def caller(self, context: Any) -> Caller:
         shown = context.auth_context().get("x509_pem_cert")
         if not shown:
-            raise IdentityError("no certificate was shown")
+            raise IdentityError("no certificate was presented")
         caller = self._known.get(shown[0])
         if caller is None:
             if len(self._known) > 10_000:
@@ -192,14 +195,14 @@ class Certified:
     def recheck(self, caller: Caller) -> None:
         self._read_revoked()
         if caller.identities is None or any(one.federation != self._own.federation for one in caller.identities):
-            raise IdentityError(f"of another federation: {caller.names()}")
+            raise IdentityError(f"the caller belongs to another federation: {caller.names()}")
         if caller.serial in self._revoked:
             raise IdentityError(f"the certificate of {caller.names()} (serial {caller.serial:x}) was revoked")
         if caller.ends is not None and now() >= caller.ends:
             raise IdentityError(f"the certificate of {caller.names()} expired on {caller.ends:%Y-%m-%d}")
 
     def _read_revoked(self) -> None:
-        """Where the list changed. One that cannot be read leaves the older one in force, and is told loudly."""
+        """Reload the revocation list if it has changed; if it is unreadable, log an error and keep the old one."""
         path = self._folder / files.REVOKED
         try:
             status = path.stat()
@@ -215,9 +218,9 @@ class Certified:
         except IdentityError as error:
             if first:
                 raise
-            log.error("the revocation list is not taken, the older one holds: %s", error)
+            log.error("the revocation list is unreadable, the old one stays in force: %s", error)
             return
-        self._revoked |= fresh  # what was revoked once stays so while this process lives
+        self._revoked |= fresh  # a revocation holds as long as the process runs
         log.info("%d revoked certificates are refused", len(self._revoked))
 
 

@@ -1,4 +1,4 @@
-"""Keys and certificates as files. A key is readable by its owner alone, and nothing is written halfway."""
+"""Keys and certificates as files. A key is readable by its owner only, and files are replaced atomically."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def new_key() -> Key:
 def write(path: Path, data: bytes, *, secret: bool = False, replace: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not replace:
-        raise IdentityError(f"{path} exists already; move it away first, it may be in use")
-    beside = path.with_name(path.name + ".new")
-    beside.unlink(missing_ok=True)
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
+        raise IdentityError(f"{path} already exists; move it away first, it may be in use")
+    temporary = path.with_name(path.name + ".new")
+    temporary.unlink(missing_ok=True)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
     with os.fdopen(handle, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    temporary.replace(path)
 
 
 def read(path: Path, what: str) -> bytes:
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise IdentityError(f"{path}: far too large to be {what}")
+            raise IdentityError(f"{path}: too large for {what}")
         return path.read_bytes()
     except FileNotFoundError:
-        raise IdentityError(f"{path}: no such file; {what} is expected there") from None
+        raise IdentityError(f"{path}: no such file; expected {what}") from None
     except OSError as error:
         raise IdentityError(f"{path}: cannot read {what}: {error.strerror}") from error
 

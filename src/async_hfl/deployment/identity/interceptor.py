@@ -1,6 +1,6 @@
-"""Every call passes here before it reaches a handler: who calls, and may this role call that?
+"""Authorisation of every call before it reaches a handler: identifies the caller and checks its role.
 
-grpc.aio tells an interceptor neither the certificate nor the address, so it wraps the handler and looks there.
+grpc.aio gives an interceptor neither the certificate nor the address, so it wraps the handler and checks there.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _KINDS = {
 
 
 def caller() -> Caller:
-    """Who called the handler that is running."""
+    """Return the caller of the running handler."""
     return _caller.get()
 
 
 class CheckEveryCall(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no types
     def __init__(self, credentials: Credentials, allowed: Mapping[str, frozenset[Role]]) -> None:
-        """`allowed`: for each method's full name the roles that may call it. A method that is not there is refused."""
+        """`allowed`: the roles that may call each method, by its full name. Other methods are refused."""
         self._credentials = credentials
         self._allowed = allowed
 
@@ -55,7 +55,7 @@ class CheckEveryCall(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc h
             async for message in behaviour(request, context):
                 yield message
 
-        # A session reads and writes its stream itself, so it is a plain coroutine though it answers by a stream.
+        # A session reads and writes its stream itself, so its handler is a coroutine although it answers by a stream.
         by_iteration = kind == "unary_stream"
         make = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(streamed if by_iteration else answered, inner.request_deserializer, inner.response_serializer)

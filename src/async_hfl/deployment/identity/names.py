@@ -1,4 +1,4 @@
-"""Names as they stand in certificates: async-hfl://FEDERATION/ROLE/NAME."""
+"""Names in certificates: async-hfl://FEDERATION/ROLE/NAME."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ class Identity:
 
 def federation_name(text: str) -> str:
     if not _FEDERATION.fullmatch(text):
-        raise IdentityError(f"federation {text[:80]!r}: small letters, digits and inner hyphens only, 40 at most")
+        raise IdentityError(
+            f"federation {text[:80]!r}: lower-case letters, digits and inner hyphens only, at most 40 characters"
+        )
     return text
 
 
 def identity(federation: str, role: str, name: str) -> Identity:
     federation_name(federation)
     if role not in get_args(Role):
-        raise IdentityError(f"role {role[:40]!r}: it is one of {', '.join(get_args(Role))}")
+        raise IdentityError(f"role {role[:40]!r}: must be one of {', '.join(get_args(Role))}")
     if not _NAME.fullmatch(name):
-        raise IdentityError(f"name {name[:80]!r}: letters, digits and inner . _ - only, 63 at most")
+        raise IdentityError(f"name {name[:80]!r}: letters, digits and inner . _ - only, at most 63 characters")
     return Identity(federation, cast(Role, role), name)
 
 
@@ -50,13 +52,14 @@ def parse(uri: str) -> Identity:
 
 
 def server_host(federation: str, role: Role) -> str:
-    """The host name in every certificate of that role, which the dialling side asks for whatever address it dials.
-    TLS then proves federation and role of a server, through any proxy and any change of address."""
+    """Return the host name in every certificate of a role, which clients expect whatever address they dial.
+
+    So TLS proves the federation and role of a server, also behind proxies and after a change of address."""
     return f"{role}.{federation}.{SCHEME}.invalid"
 
 
 def listed(identities: Iterable[Identity]) -> str:
-    """For a message: the names, few of many."""
+    """Return the names for a message, at most twelve of them."""
     names = sorted(f"{one.role}/{one.name}" for one in identities)
     shown = ", ".join(names[:12])
     return shown + (f" and {len(names) - 12} more" if len(names) > 12 else "") or "none"
@@ -64,12 +67,12 @@ def listed(identities: Iterable[Identity]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is on the other end of a call. `identities` None: nobody was asked (--insecure), so what is said counts."""
+    """The caller of a method. `identities` is None without authentication (--insecure): any name is accepted."""
 
     identities: frozenset[Identity] | None
     address: str = ""
     serial: int = 0
-    """Of the certificate."""
+    """Serial number of the certificate."""
     ends: datetime | None = None
 
     def has(self, role: Role, name: str | None = None) -> bool:
@@ -78,4 +81,4 @@ class Caller:
         return any(one.role == role and name in (None, one.name) for one in self.identities)
 
     def names(self) -> str:
-        return "none was asked for" if self.identities is None else listed(self.identities)
+        return "no certificate was required" if self.identities is None else listed(self.identities)

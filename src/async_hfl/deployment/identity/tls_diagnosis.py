@@ -1,7 +1,7 @@
-"""Why a secure connection does not come about, in words for whoever stands before it.
+"""Diagnosis of failed TLS connections, for operators.
 
-gRPC says little more than that a handshake failed. So the server is asked once more, by a plain TLS connection that
-looks at what it shows; nothing is sent over it.
+gRPC reports little more than a failed handshake. So a plain TLS connection is made to examine the certificate of the
+server; nothing is sent over it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PATIENCE_S = 2.0
 
 
 def explain(target: str, role: Role, federation: str, authority: x509.Certificate) -> str:
-    """In a thread: this blocks. Empty: nothing is found that the connection itself did not say."""
+    """Return the reason, empty if none is found. Blocks, so call it on a thread."""
     host, _, port = target.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -45,12 +45,12 @@ def explain(target: str, role: Role, federation: str, authority: x509.Certificat
     try:
         check_issued(certificate, authority, "its certificate")
     except IdentityError:
-        return f"its certificate ({listed(said.identities)}) was issued by another authority than our ca.pem"
+        return f"its certificate ({listed(said.identities)}) was not issued by the authority of this node's ca.pem"
     one = next(iter(said.identities))
     if (one.federation, one.role) != (federation, role):
         names = ", ".join(sorted(map(str, said.identities)))
-        return f"we look for a {role} of {federation}; its certificate has the names {names}"
-    return "its certificate is right: it refuses ours (its log says why), or another program answers there"
+        return f"expected a {role} of {federation}, but its certificate has the names {names}"
+    return "its certificate is valid: the server refuses this node's (see its log), or another program answers there"
 
 
 def _shown(host: str, port: int, context: ssl.SSLContext) -> bytes:

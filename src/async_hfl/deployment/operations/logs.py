@@ -1,4 +1,4 @@
-"""What a node says while it runs: lines for people, or one JSON object a line for machines that collect them."""
+"""Log output of a node: text lines for people, or one JSON object per line for log collectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class JsonLines(logging.Formatter):
-    """{"time", "level", "logger", "role", "node", "message"}, and "error" with the traceback where there is one."""
+    """Formats {"time", "level", "logger", "role", "node", "message"}, and "error" with a traceback if there is one."""
 
     def __init__(self, role: str, node: str) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Numbers for Prometheus: what a node writes into its journal, counted; served on loopback unless told otherwise.
+"""Metrics for Prometheus, counted from the journal records of a node; served on loopback by default.
 
-The journal is the one source: whatever stands there can be counted afterwards, too, and nothing is counted twice.
-Counters begin at 0 with every process, as Prometheus expects.
+The journal is the only source, so the same numbers can be computed afterwards. Counters start at 0 with every process,
+as Prometheus expects.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Metrics:
     def __init__(self, role: str, node: str) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        Info("async_hfl", "Who this is.", registry=registry).info({"role": role, "node": node, "version": PACKAGE})
+        Info("async_hfl", "Identity of the node.", registry=registry).info(
+            {"role": role, "node": node, "version": PACKAGE}
+        )
 
         def counter(name: str, about: str, *labels: str) -> Counter:
             return Counter(f"async_hfl_{name}", about, labels, registry=registry)
@@ -48,21 +50,31 @@ class Metrics:
         self._jobs = counter("jobs", "Jobs that ended here, by reason.", "reason")
         self._uploads = counter("uploads", "Uploads that ended here, by reason.", "reason")
         self._lost = counter("updates_lost", "Acknowledged updates that were listed as lost.")
-        self._found = counter("updates_found", "Of those: found again, when their gateway came back with its disk.")
-        self._late = counter("updates_late", "Acknowledged updates that the run ended before.")
-        self._sent = counter("sent_bytes", "Bytes sent, by message and what they carry.", "message", "kind")
+        self._found = counter(
+            "updates_found", "Lost updates that were recovered when their gateway returned with its disk."
+        )
+        self._late = counter("updates_late", "Acknowledged updates that came too late for the model.")
+        self._sent = counter("sent_bytes", "Bytes sent, by message and content.", "message", "kind")
         self._messages = counter("sent_messages", "Messages sent.", "message")
-        self._selections = counter("selections", "Selections; bound: the bandwidth kept somebody out.", "bound")
-        self._life = counter("life", "Who came, went or changed phase.", "what")
+        self._selections = counter("selections", "Selections; bound: the bandwidth excluded a device.", "bound")
+        self._life = counter("life", "Changes of membership and phase.", "what")
         self._epoch = gauge("cloud_epoch", "Newest epoch that was evaluated.")
         self._updates = gauge("updates_in_model", "Device updates inside the global model.")
-        self._metric = gauge("metric", "Of the newest evaluation.")
-        self._version = gauge("association_version", "Of the association in force.")
+        self._metric = gauge("metric", "Metric of the newest evaluation.")
+        self._version = gauge("association_version", "Version of the association in force.")
         self._seconds = Histogram(
-            "async_hfl_job_seconds", "Of a job that came back.", ["part"], buckets=_SECONDS, registry=registry
+            "async_hfl_job_seconds",
+            "Duration of completed jobs, by part.",
+            ["part"],
+            buckets=_SECONDS,
+            registry=registry,
         )
         self._staleness = Histogram(
-            "async_hfl_staleness", "Of updates and uploads mixed.", ["tier"], buckets=_STALENESS, registry=registry
+            "async_hfl_staleness",
+            "Staleness of aggregated updates and uploads.",
+            ["tier"],
+            buckets=_STALENESS,
+            registry=registry,
         )
         self._notes: dict[type, Callable[[Any], None]] = {
             JobRecord: self._job,
@@ -81,7 +93,7 @@ class Metrics:
         self._notes[type(record)](record)
 
     def serve(self, address: str) -> Callable[[], None]:
-        """`address` is PORT (on loopback) or HOST:PORT; returns what closes the server."""
+        """Serve on PORT (loopback) or HOST:PORT; return a function that closes the server."""
         host, _, port = address.rpartition(":")
         if not port.isdigit() or int(port) > 65535:
             raise SettingsError(f"--metrics {address}: write it as 9100 (loopback only) or 0.0.0.0:9100")

@@ -1,4 +1,4 @@
-"""The journal of a node as its disk has it, whether or not the node runs; or as it was fetched from a running one."""
+"""The journal of a node: read from its state directory, or from a file fetched from the running node."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import Any
 import msgspec
 
 from async_hfl.core.errors import DataError
+from async_hfl.deployment.store import schema
 from async_hfl.deployment.store.node_identity import CLOCK, IDENTITY
 from async_hfl.deployment.store.schema import DATABASE, open_for_reading
 
 EXPORTED = "journal.msgpack"
 _TIMES = {"job": (0, 4)}
-"""Which of a record's order columns are times; the first of every kind is."""
+"""Order columns of a record that are times, by kind; for other kinds the first column."""
 
 
 class Exported(msgspec.Struct):
-    """A journal that travels."""
+    """A journal in transfer format."""
 
     facts: dict[str, Any]
     lines: list[bytes]
@@ -28,7 +29,7 @@ class Exported(msgspec.Struct):
 @dataclass(frozen=True, slots=True)
 class Line:
     at: float
-    """On the cloud's clock, as far as the node knew it."""
+    """Time on the cloud's clock, as far as the node knew it."""
     kind: str
     order: list[Any]
     learnt: list[Any] | None
@@ -39,7 +40,7 @@ def is_node(state: Path) -> bool:
 
 
 def has_log(state: Path) -> bool:
-    """Are the events there, too, that the records came of?"""
+    """Return True if the event log is there, too, not only the records."""
     return (state / DATABASE).is_file()
 
 
@@ -51,7 +52,7 @@ def export(state: Path) -> Exported:
 def keep_exported(exported: Exported, out: Path) -> Path:
     name = str((exported.facts.get(IDENTITY) or {}).get("name", ""))
     if not name or "/" in name or name.startswith("."):
-        raise DataError(f"a journal came whose node calls itself {name!r}")
+        raise DataError(f"a journal with the invalid node name {name!r}")
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / EXPORTED).write_bytes(msgspec.msgpack.encode(exported))
@@ -63,14 +64,13 @@ def read_fact(state: Path, key: str) -> Any:
         return exported.facts.get(key)
     database = open_for_reading(state / DATABASE)
     try:
-        row = database.execute("SELECT value FROM facts WHERE key = ?", (key,)).fetchone()
-        return None if row is None else msgspec.msgpack.decode(row[0])
+        return schema.read_fact(database, key)
     finally:
         database.close()
 
 
 def read_lines(state: Path) -> Iterator[Line]:
-    """Every record with its times on the cloud's clock: two journals of a run can be laid side by side."""
+    """Yield every record with its times on the cloud's clock, so that journals of a run can be merged."""
     clock: list[tuple[float, float]] = read_fact(state, CLOCK) or []
     place, offset = 0, 0.0
     for text in _texts(state):

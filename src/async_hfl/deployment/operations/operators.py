@@ -1,4 +1,4 @@
-"""The operator's side: ask a running node for its state, its journal, or for the run to end."""
+"""Calls of an operator to a running node: status, journal, and the end of the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATUS, DRAIN, JOURNAL = "status", "drain", "journal"
 
 
 class NotAnswered(UserError):
-    """A node does not answer, or says no."""
+    """A node does not answer, or refuses."""
 
 
 def ask(target: str, role: Role, credentials: Credentials, kind: str) -> bytes:
@@ -37,13 +37,13 @@ def ask_status(target: str, credentials: Credentials) -> dict[str, Any]:
 
 
 def fetch_journal(target: str, role: Role, credentials: Credentials, out: Path) -> Path:
-    """The node's journal as a folder under `out`, named as the node is."""
+    """Fetch a node's journal into a folder under `out` with the name of the node."""
     exported = msgspec.msgpack.decode(gzip.decompress(ask(target, role, credentials, JOURNAL)), type=Exported)
     return keep_exported(exported, out)
 
 
 async def answer_journal(state: Path) -> bytes:
-    """The node's side of it; reading and packing must not hold up the heartbeats."""
+    """Return a node's journal, read and compressed on a thread, so that heartbeats continue."""
 
     def packed() -> bytes:
         return gzip.compress(msgspec.msgpack.encode(export(state)), 3)

@@ -1,8 +1,8 @@
-"""A node's log handled once more by a new node: does the same come out, effect for effect?
+"""Replay: a new node handles the log of a node again, and its effects are compared with those logged.
 
-Answers of solver and training are inputs, recorded like everything else that came in; so only the node itself is tried.
-A node that was killed and restarted has one log, and replays as one life. Where the oldest models were evicted, replay
-begins at the first snapshot from which everything is there.
+Results of the solver and of training are inputs and recorded like all others, so a replay tests only the node itself.
+A node that was killed and restarted has one log. If the oldest models were evicted, the replay begins at the first
+snapshot from which everything is there.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from async_hfl.core.policies import Association, AssociationProblem
 from async_hfl.core.protocol.effects import Effect, Solve
 from async_hfl.core.protocol.events import Solved
 from async_hfl.core.serialization import from_plain
-from async_hfl.deployment.store.build_info import this_maker
 from async_hfl.deployment.store.effects_summary import Summarizer
 from async_hfl.deployment.store.encoding import MissingPayload
-from async_hfl.deployment.store.node_store import MAKERS
+from async_hfl.deployment.store.schema import BUILDS, this_build
 from async_hfl.deployment.store.stored_node import StoredNode
 from async_hfl.nodes.reliability.delivery import ReliableNode, Transmit
 
 TOLERANCE = 1e-5
-"""Relative, of every real number and of every array's sum and norm, where versions or processor differ."""
+"""Relative tolerance of real numbers and of sums and norms of arrays, if versions or processor differ."""
 Solver = Callable[[AssociationProblem], Association]
 
 
@@ -35,17 +34,17 @@ class NodeReplay:
     effects: int = 0
     differences: list[str] = field(default_factory=list)
     missing: set[bytes] = field(default_factory=set)
-    """Payloads that were evicted."""
+    """Digests of evicted payloads."""
     skipped: int = 0
-    """Events before the snapshot that replay could begin from."""
+    """Events before the snapshot at which the replay began."""
     tolerance: float = 0.0
     solutions: int = 0
-    """Solved again."""
+    """Solutions that were computed again."""
 
 
 def replay_node(stored: StoredNode, name: str, make: Callable[[], ReliableNode], solve: Solver | None) -> NodeReplay:
-    """`make` builds the node as its process did; with `solve` recorded solutions are worked out again and compared."""
-    found = NodeReplay(name, tolerance=0.0 if made_here(stored) else TOLERANCE)
+    """Replay one node. `make` builds it as its process did; with `solve`, recorded solutions are computed again."""
+    found = NodeReplay(name, tolerance=0.0 if same_build(stored) else TOLERANCE)
     start = 0
     while True:
         again = NodeReplay(name, tolerance=found.tolerance, skipped=start, missing=found.missing)
@@ -59,16 +58,16 @@ def replay_node(stored: StoredNode, name: str, make: Callable[[], ReliableNode],
         start = later[0]
 
 
-def made_here(stored: StoredNode) -> bool:
-    """Was everything worked out by the versions and the kind of processor that we are?"""
-    makers = stored.get(MAKERS) or []
-    return bool(makers) and all(maker == this_maker() for maker in makers)
+def same_build(stored: StoredNode) -> bool:
+    """Return True if everything was computed by the versions and the kind of processor of this process."""
+    builds = stored.get(BUILDS) or []
+    return bool(builds) and all(build == this_build() for build in builds)
 
 
 def _replay_from(
     stored: StoredNode, start: int, make: Callable[[], ReliableNode], solve: Solver | None, found: NodeReplay
 ) -> int | None:
-    """None, or the number of the first event that cannot be replayed."""
+    """Replay the log from a snapshot on; return the number of the first event that cannot be replayed, or None."""
     node = make()
     try:
         if start in stored.snapshots():
@@ -92,8 +91,8 @@ def _replay_from(
             if not summary.agrees(logged.effects, found.tolerance):
                 kind = type(event).__name__
                 found.differences.append(
-                    f"{found.name}: event {logged.number} ({kind} at {event.at:.3f} s) brought {_named(effects)}; "
-                    f"when it was logged, {logged.effects.count} effects"
+                    f"{found.name}: event {logged.number} ({kind} at {event.at:.3f} s) led to {_named(effects)}; "
+                    f"{logged.effects.count} effects were logged"
                 )
         if solve is not None:
             asked.update({effect.number: effect.problem for effect in effects if isinstance(effect, Solve)})
@@ -107,7 +106,7 @@ def _solve_again(solved: Solved, problem: AssociationProblem, solve: Solver, fou
     answer = solve(problem)
     if not np.array_equal(answer.gateway_of, solved.association.gateway_of):
         moved = int((answer.gateway_of != solved.association.gateway_of).sum())
-        found.differences.append(f"{found.name}: solution {solved.number} puts {moved} devices elsewhere")
+        found.differences.append(f"{found.name}: solution {solved.number} assigns {moved} devices differently")
 
 
 def _named(effects: Sequence[Effect | Transmit]) -> str:

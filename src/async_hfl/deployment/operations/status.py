@@ -1,13 +1,14 @@
-"""What an operator is told: the state of a node as plain data. Reads, never changes."""
+"""The status of a node as plain data, for operators. Reads the state of the node and never changes it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from async_hfl.core.protocol.records import EpochRecord
+from async_hfl.deployment.transport.endpoint import ByteCount
 from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.nodes.gateway.node import GatewayNode
 
@@ -70,8 +71,8 @@ def cloud_status(
     }
 
 
-def gateway_digest(gateway: GatewayNode, traffic: tuple[int, int]) -> dict[str, Any]:
-    """A few numbers of a gateway, small enough to be sent once a second."""
+def gateway_digest(gateway: GatewayNode, traffic: Collection[ByteCount]) -> dict[str, Any]:
+    """Return a few numbers of a gateway, small enough to be sent once a second."""
     state = gateway.state
     return {
         "phase": state.phase,
@@ -82,6 +83,6 @@ def gateway_digest(gateway: GatewayNode, traffic: tuple[int, int]) -> dict[str, 
         "bandwidth": state.bandwidth,
         "present": len(state.connected),
         "cut_off": state.cut_off,
-        "bytes_sent": traffic[0],
-        "bytes_received": traffic[1],
+        "bytes_sent": sum(peer.sent for peer in traffic),
+        "bytes_received": sum(peer.received for peer in traffic),
     }

@@ -1,4 +1,4 @@
-"""Digests from gateways to the cloud: a few numbers, at most once a second, and only while somebody watches."""
+"""Telemetry from gateways to the cloud: a few numbers once a second, only while an operator is watching."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import msgspec
 from async_hfl.core.errors import PeerError
 
 WATCHED = b"watched"
-"""What the cloud says when an operator has asked for the state of things."""
+"""Sent by the cloud when an operator has asked for the status."""
 _EVERY_S = 1.0
 _WATCHED_S = 15.0
 _MOST_BYTES = 4096
 
 
 class Telemetry:
-    """The gateway's side. `tell` sends what `digest` gives."""
+    """The gateway's side: sends `digest()` by `tell`."""
 
     def __init__(self, digest: Callable[[], dict[str, Any]], tell: Callable[[bytes], None]) -> None:
         self._digest = digest
@@ -44,11 +44,11 @@ class Telemetry:
 
 
 def read_digest(data: bytes) -> dict[str, Any]:
-    """Checked: it comes from a peer, and an operator's terminal shows it."""
+    """Decode and check a digest: it comes from a peer, and is shown on an operator's terminal."""
     if len(data) > _MOST_BYTES:
         raise PeerError(f"a digest of {len(data)} bytes")
     try:
         found = msgspec.json.decode(data, type=dict[str, int | float | bool | str | None])
     except msgspec.DecodeError as error:
-        raise PeerError(f"a digest that is none ({error})") from error
+        raise PeerError(f"an invalid digest ({error})") from error
     return dict(found)

@@ -1,4 +1,4 @@
-"""The cloud as a process: gives names their numbers, admits, solves and evaluates on threads, ends a run for all."""
+"""The cloud process: assigns numbers to names, admits nodes, solves and evaluates on threads, and ends the run."""
 
 from __future__ import annotations
 
@@ -25,28 +25,23 @@ from async_hfl.deployment.identity.credentials import Credentials
 from async_hfl.deployment.operations.operators import DRAIN, JOURNAL, STATUS, answer_journal
 from async_hfl.deployment.operations.status import cloud_status
 from async_hfl.deployment.operations.telemetry import WATCHED, read_digest
-from async_hfl.deployment.processes.listen_address import Listening
+from async_hfl.deployment.processes.listen_address import ListenAddress
+from async_hfl.deployment.processes.node_process import NodeProcess, wrong_run
 from async_hfl.deployment.shell.inbox import Inbox
-from async_hfl.deployment.shell.message_validation import Facts, vetting
-from async_hfl.deployment.shell.shell import Ended, NoWorkers, Shell
-from async_hfl.deployment.shell.wrapping import wrapped
+from async_hfl.deployment.shell.shell import Ended, NoWorkers
 from async_hfl.deployment.store.node_identity import (
     NodeIdentity,
     WrongState,
     draw_incarnation,
     draw_run,
-    keep_card,
-    read_card,
+    read_identity,
+    write_identity,
 )
 from async_hfl.deployment.store.node_store import NodeStore
 from async_hfl.deployment.transport.admission import Admission, Joining, Refusal
 from async_hfl.deployment.transport.limits import PROBE_BYTES
 from async_hfl.deployment.transport.server import Server
-from async_hfl.deployment.transport.transport import Transport
-from async_hfl.encoding.rounding import Encoding
 from async_hfl.nodes.cloud.node import CloudNode
-from async_hfl.nodes.reliability.delivery import ReliableNode
-from async_hfl.nodes.reliability.recovery import DurableNode
 
 log = logging.getLogger("async_hfl.cloud")
 NUMBERS = "numbers"
@@ -54,7 +49,7 @@ NUMBERS = "numbers"
 
 @dataclass(frozen=True, slots=True)
 class CloudPlan:
-    """What the composition gives a cloud."""
+    """The parts of a cloud that the composition root provides."""
 
     name: str
     settings: str
@@ -70,50 +65,48 @@ class CloudPlan:
 
 
 class CloudWorkers(NoWorkers):
-    """Solving and evaluating, each on a thread of its own, in the order asked."""
+    """A solver thread and an evaluation thread; each works in the order of the requests."""
 
     def __init__(self, plan: CloudPlan, inbox: Inbox) -> None:
         self._plan = plan
         self._inbox = inbox
         self._solver = ThreadPoolExecutor(1, "solver")
         self._evaluator = ThreadPoolExecutor(1, "evaluator")
-        self._loop = asyncio.get_running_loop()
-        self.failure: BaseException | None = None
 
     def solve(self, work: Solve) -> None:
-        self._submit(self._solver, self._solved, work)
+        def act() -> None:
+            association = self._plan.association.solve(work.problem)
+            self._inbox.from_thread(lambda at: Solved(at, work.number, association))
+
+        self._solver.submit(self._guarded, act)
 
     def evaluate(self, work: Evaluate) -> None:
-        self._submit(self._evaluator, self._evaluated, work)
+        def act() -> None:
+            evaluation = self._plan.evaluate(work.weights)
+            self._inbox.from_thread(lambda at: Evaluated(at, work.epoch, evaluation))
+
+        self._evaluator.submit(self._guarded, act)
 
     def close(self) -> None:
         for pool in (self._solver, self._evaluator):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _submit(self, pool: ThreadPoolExecutor, act: Callable[[Any], None], work: Any) -> None:
-        def guarded() -> None:
-            try:
-                act(work)
-            except BaseException as error:
-                self.failure = error
-                self._inbox.from_thread(self._fail)
+    def _guarded(self, act: Callable[[], None]) -> None:
+        """Raise an error of the computation in the shell, which ends the process."""
+        try:
+            act()
+        except BaseException as error:
+            failure = error
 
-        pool.submit(guarded)
+            def fail(at: float) -> None:
+                raise failure
 
-    def _fail(self, at: float) -> None:
-        assert self.failure is not None
-        raise self.failure
-
-    def _solved(self, work: Solve) -> None:
-        association = self._plan.association.solve(work.problem)
-        self._inbox.from_thread(lambda at: Solved(at, work.number, association))
-
-    def _evaluated(self, work: Evaluate) -> None:
-        evaluation = self._plan.evaluate(work.weights)
-        self._inbox.from_thread(lambda at: Evaluated(at, work.epoch, evaluation))
+            self._inbox.from_thread(fail)
 
 
 class CloudProcess:
+    _process: NodeProcess[CloudNode]
+
     def __init__(
         self,
         plan: CloudPlan,
@@ -127,148 +120,107 @@ class CloudProcess:
         self._listen = listen
         self._credentials = credentials
         self._wrote = wrote
-        self._known: dict[str, dict[str, int]] = {}
-        """Role, name and number: given once, durably, and never again."""
+        self._numbers: dict[str, dict[str, int]] = {}
+        """Number of each name by role: assigned once, durably, and never reused."""
         self._newest: EpochRecord | None = None
         self._digests: dict[int, dict[str, Any]] = {}
 
     async def run(self) -> Ended:
         plan = self.plan
-        with NodeStore.open(self.state, plan.payload_budget) as self.store:
-            card = read_card(self.store, "cloud", plan.name)
-            if card is None:
-                number, facts = 0, dict(plan.facts)
-                card = NodeIdentity(
-                    "cloud",
-                    plan.name,
-                    draw_run(),
-                    number,
-                    draw_incarnation(),
-                    plan.settings,
-                    plan.settings_digest,
-                    facts,
+        with NodeStore.open(self.state, plan.payload_budget) as store:
+            identity = read_identity(store, "cloud", plan.name)
+            if identity is None:
+                drawn = (draw_run(), 0, draw_incarnation())
+                identity = NodeIdentity(
+                    "cloud", plan.name, *drawn, plan.settings, plan.settings_digest, dict(plan.facts)
                 )
-                keep_card(self.store, card)
-            elif card.settings_digest != plan.settings_digest:
+                write_identity(store, identity)
+            elif identity.settings_digest != plan.settings_digest:
                 raise WrongState(
-                    f"{self.state}: its run began with other settings (digest {card.settings_digest[:16]}, now "
-                    f"{plan.settings_digest[:16]}); give the same ones, or a new --state for a new run"
+                    f"{self.state}: this run began with other settings (digest {identity.settings_digest[:16]}, now "
+                    f"{plan.settings_digest[:16]}); give the same settings, or a new --state for a new run"
                 )
-            self.card = card
-            self._known = self.store.get(NUMBERS) or {}
-            return await self._run(card)
+            self._numbers = {"gateway": {}, "device": {}, **(store.get(NUMBERS) or {})}
+            return await self._run(store, identity)
 
-    async def _run(self, card: NodeIdentity) -> Ended:
-        plan, inbox = self.plan, Inbox()
-        self.inbox = inbox
-        self._transport = transport = Transport(
+    async def _run(self, store: NodeStore, identity: NodeIdentity) -> Ended:
+        plan, inbox = self.plan, Inbox(store.adopt)
+        workers = CloudWorkers(plan, inbox)
+        process = NodeProcess(
+            store,
+            identity,
             inbox,
-            self.store.spool,
-            encoding=Encoding(bool(plan.facts["half"]), bool(plan.facts["zstd"])),
-            crowded=lambda: inbox.crowded,
-            vet=vetting(
-                CLOUD, Facts(int(plan.facts["model_size"])), lambda number: number < len(self._numbers("device"))
-            ),
-            is_known=lambda *packet: self.shell.is_known(*packet),
-            digests=self._digest,
-        )
-        hands = CloudWorkers(plan, inbox)
-
-        def make() -> ReliableNode:
-            return wrapped(card, plan.make(card))
-
-        self.node = DurableNode(make, self.store)
-        self.shell = Shell(
-            CLOUD,
-            self.node,
-            self.store,
-            inbox,
-            transport,
-            hands,
-            plan.model_bytes,
-            share=float(plan.facts["share"]),
+            plan.make,
+            workers,
+            is_device=lambda number: number < len(self._numbers["device"]),
+            digests=self._take_digest,
             linger_s=plan.linger_s,
             waits_for=lambda parcel: isinstance(parcel.message, Finish),
-            stays=lambda: self.shell.came_back_over,
+            stays=lambda: self._process.shell.ended_before,
             wrote=self._noted,
         )
-        listening = Listening(self.store, self.state, self._listen)
+        self._process = process
+        listening = ListenAddress(store, self.state, self._listen)
         server = Server(
-            transport,
+            process.transport,
             listening.wanted,
             self._admit,
             self._credentials,
             operate=self._operate,
             serves=frozenset({"gateway"}),
         )
-        # First the state as it was: whoever joins must find it.
-        shell = asyncio.get_running_loop().create_task(self.shell.run())
-        await asyncio.sleep(0)
+        running = asyncio.get_running_loop().create_task(process.shell.run())
         try:
+            await asyncio.sleep(0)  # let the shell restore the state before anybody joins
             listening.announce(await server.start())
-            if self.shell.came_back_over:
-                log.info("the run is over; telling so for %.0f s to whoever returns", plan.linger_s)
-            ended = await shell
-            plan.save_model(self.state / "model.safetensors", self.cloud.state.weights)
+            if process.shell.ended_before:
+                log.info("the run is over; nodes that return in the next %.0f s are told so", plan.linger_s)
+            ended = await running
+            plan.save_model(self.state / "model.safetensors", process.node.state.weights)
             await server.goodbye(self._finished)
             return ended
         finally:
-            shell.cancel()
-            hands.close()
+            running.cancel()
+            workers.close()
             await server.close()
 
-    @property
-    def cloud(self) -> CloudNode:
-        node = self.node.node.node
-        assert isinstance(node, CloudNode)
-        return node
-
-    # Who is who ------------------------------------------------------------------------------------------------------
+    # Admission -------------------------------------------------------------------------------------------------------
 
     async def _admit(self, joining: Joining, probe_s: float) -> Admission | Refusal:
-        card = self.card
-        if joining.role not in ("gateway", "device"):
-            return Refusal("refused", f"a {joining.role} does not join a cloud")
-        if joining.run not in (0, card.run):
-            return Refusal(
-                "refused",
-                f"{joining.role} {joining.name} belongs to run {joining.run:x}, this is run {card.run:x}: start it "
-                "with a new state directory",
-            )
-        numbers = self._numbers(joining.role)
-        over = self.cloud.state.phase == "over"
-        if over and not (joining.role == "gateway" and joining.name in numbers and joining.run == card.run):
+        process, role = self._process, joining.role
+        identity = process.identity
+        if role not in ("gateway", "device"):
+            return Refusal("refused", f"a {role} does not join a cloud")
+        if (wrong := wrong_run(joining, identity)) is not None:
+            return wrong
+        numbers = self._numbers[role]
+        over = process.node.state.phase == "over"
+        if over and not (role == "gateway" and joining.name in numbers and joining.run == identity.run):
             return self._finished(joining)
         number = numbers.get(joining.name)
         if number is None:
             number = len(numbers)
-            self._known = {**self._known, joining.role: {**numbers, joining.name: number}}
-            self.store.put(NUMBERS, self._known)
-            self.store.commit()
+            self._numbers = {**self._numbers, role: {**numbers, joining.name: number}}
+            process.store.put(NUMBERS, self._numbers)
+            process.store.commit()
         if joining.via is not None and joining.ready:
-            self._device_joined(number, joining.via.number, joining, probe_s)
+            device, gateway, samples = number, joining.via.number, joining.samples
+            expected = max(joining.compute_s + 2 * self.plan.model_bytes * probe_s / PROBE_BYTES, 1e-3)
+            process.inbox.put(lambda at: DeviceJoined(at, device, gateway, samples, expected))
         return Admission(
-            card.run,
+            identity.run,
             CLOUD if joining.via is None else joining.via,
             number,
-            self.shell.clock.now(),
-            card.settings,
-            card.settings_digest,
-            card.facts,
+            process.shell.clock.now,
+            identity.settings,
+            identity.settings_digest,
+            identity.facts,
         )
 
-    def _device_joined(self, device: int, gateway: int, joining: Joining, probe_s: float) -> None:
-        latency = joining.compute_s + 2 * self.plan.model_bytes * probe_s / PROBE_BYTES
-        expected, samples = max(latency, 1e-3), joining.samples
-        self.inbox.put(lambda at: DeviceJoined(at, device, gateway, samples, expected))
-
-    def _numbers(self, role: str) -> dict[str, int]:
-        return self._known.get(role, {})
-
     def _finished(self, joining: Joining) -> Refusal:
-        """Like the message to those in touch: a gateway that comes now is to know what became of what it sent."""
-        state = self.cloud.state
-        number = self._numbers("gateway").get(joining.name, -1) if joining.role == "gateway" else -1
+        """Return the answer after the end of the run; a gateway also learns the outcomes of its uploads."""
+        state = self._process.node.state
+        number = self._numbers["gateway"].get(joining.name, -1) if joining.role == "gateway" else -1
         member = state.members[number] if 0 <= number < len(state.members) else None
         known = member is not None and member.incarnation == joining.incarnation
         outcomes = tuple(member.outcomes.items()) if member is not None and known else ()
@@ -280,33 +232,30 @@ class CloudProcess:
         if kind == STATUS:
             return msgspec.json.encode(self._status())
         if kind == DRAIN:
-            self.inbox.put(lambda at: DrainAsked(at))
-            return msgspec.json.encode({"draining": True, "run": f"{self.card.run:x}"})
+            self._process.inbox.put(DrainAsked)
+            return msgspec.json.encode({"draining": True, "run": f"{self._process.identity.run:x}"})
         if kind == JOURNAL:
             return await answer_journal(self.state)
-        raise PeerError(f"a cloud does not know the operation {kind!r}")
+        raise PeerError(f"a cloud does not support the operation {kind!r}")
 
     def _status(self) -> dict[str, Any]:
-        """Whoever asks is taken to be watching for a while: gateways send what is new with them meanwhile."""
-        for number in range(len(self.cloud.state.members)):
-            self._transport.send_digest(gateway_address(number), WATCHED)
-        card = self.card
+        """Return the state of the run. Gateways then send telemetry for a while, for the operator's next request."""
+        process = self._process
+        for number in range(len(process.node.state.members)):
+            process.transport.send_digest(gateway_address(number), WATCHED)
+        facts = process.identity.facts
+        names = {role: {number: name for name, number in known.items()} for role, known in self._numbers.items()}
         return {
-            "run": f"{card.run:x}",
-            "task": card.facts["task"],
-            "method": card.facts["method"],
-            "target": card.facts["threshold"],
+            "run": f"{process.identity.run:x}",
+            "task": facts["task"],
+            "method": facts["method"],
+            "target": facts["threshold"],
             **cloud_status(
-                self.cloud,
-                self.shell.clock.now(),
-                self._newest,
-                {number: name for name, number in self._numbers("gateway").items()},
-                {number: name for name, number in self._numbers("device").items()},
-                self._digests,
+                process.node, process.shell.clock.now, self._newest, names["gateway"], names["device"], self._digests
             ),
         }
 
-    def _digest(self, sender: Address, data: bytes) -> None:
+    def _take_digest(self, sender: Address, data: bytes) -> None:
         self._digests[sender.number] = read_digest(data)
 
     def _noted(self, record: Record) -> None:

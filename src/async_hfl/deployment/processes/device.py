@@ -1,4 +1,4 @@
-"""Devices as a process: one or several, each a node with its own disk and sessions; one child trains for all."""
+"""The device process: one or several devices, each a node with its own disk and sessions; one child trains for all."""
 
 from __future__ import annotations
 
@@ -10,26 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from async_hfl.core.errors import UserError
-from async_hfl.core.identifiers import device_address
 from async_hfl.core.protocol.records import Record
 from async_hfl.deployment.identity.credentials import Credentials
-from async_hfl.deployment.processes.gateway import Refused, ask_to_join
-from async_hfl.deployment.processes.reconnect_deadline import GIVE_UP_S, Patience
+from async_hfl.deployment.processes.node_process import NodeProcess, Refused, join_run
+from async_hfl.deployment.processes.reconnect_deadline import GIVE_UP_S, ReconnectDeadline
 from async_hfl.deployment.shell.inbox import Inbox
-from async_hfl.deployment.shell.message_validation import Facts, vetting
-from async_hfl.deployment.shell.shell import Shell
-from async_hfl.deployment.shell.wrapping import wrapped
-from async_hfl.deployment.store.node_identity import NodeIdentity, draw_incarnation, keep_card, note_clock, read_card
+from async_hfl.deployment.store.node_identity import NodeIdentity
 from async_hfl.deployment.store.node_store import NodeStore
 from async_hfl.deployment.training.child_process import LocalLearner, Ready
 from async_hfl.deployment.training.service import DeviceWorkers, TrainingService
-from async_hfl.deployment.transport.admission import Joining, Refusal
+from async_hfl.deployment.transport.admission import Refusal
 from async_hfl.deployment.transport.link import Link
-from async_hfl.deployment.transport.transport import Transport
-from async_hfl.encoding.rounding import Encoding
 from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.reliability.delivery import ReliableNode
-from async_hfl.nodes.reliability.recovery import DurableNode
 
 log = logging.getLogger("async_hfl.device")
 
@@ -39,24 +31,14 @@ class DevicePlan:
     names: Sequence[str]
     make: Callable[[NodeIdentity], DeviceNode]
     child: Callable[[NodeIdentity], Callable[[], tuple[LocalLearner, Ready]]]
-    """Given what the cloud said: what the training process is to make. Raises UserError where it cannot be."""
+    """Returns what the training process calls to load its task. Raises UserError if that is impossible."""
     payload_budget: Callable[[NodeIdentity], int]
     slowdowns: Sequence[float] = ()
-    """How many times as long each is to take as this machine does."""
-
-
-class _Device:
-    """One node of the process."""
-
-    def __init__(self, store: NodeStore, card: NodeIdentity, inbox: Inbox) -> None:
-        self.store = store
-        self.card = card
-        self.inbox = inbox
-        self.links: list[Link] = []
+    """Factors by which the training of each device is slowed down; empty for none."""
 
 
 class DeviceProcess:
-    """`gateways`: for each device those that it can reach."""
+    """The devices of a process. `gateways`: for each device, the addresses that it can reach."""
 
     def __init__(
         self,
@@ -67,144 +49,77 @@ class DeviceProcess:
         wrote: Callable[[Record], None] = lambda record: None,
         give_up_s: float = GIVE_UP_S,
     ) -> None:
-        """`give_up_s`: how long to try where no gateway answers any device of this process."""
+        """`give_up_s`: how long to try while no gateway answers any device of this process."""
         self.plan = plan
-        self._give_up_s = give_up_s
         self._states = states
-        self._gateways = [list(reached) for reached in gateways]
+        self._gateways = gateways
         self._credentials = credentials
         self._wrote = wrote
-        self._told: Refusal | None = None
+        self._give_up_s = give_up_s
+        self._refusal: Refusal | None = None
 
     async def run(self) -> None:
-        """Until the run is over. Raises where it is not for us."""
+        """Run until the end of the run. Raises Refused if the cloud refuses a device."""
         self._over = asyncio.Event()
         stores = [NodeStore.open(state) for state in self._states]
         try:
-            devices = []
-            for name, store, reached in zip(self.plan.names, stores, self._gateways, strict=True):
-                card = await self._card(name, store, reached)
-                if card is None:
+            identities = []
+            for name, store, targets in zip(self.plan.names, stores, self._gateways, strict=True):
+                identity = await join_run(store, "device", name, targets, self._credentials, self._give_up_s)
+                if identity is None:
                     return  # the run is over
-                store.limit(self.plan.payload_budget(card))
-                devices.append(_Device(store, card, Inbox()))
-            await self._work(devices)
+                store.limit(self.plan.payload_budget(identity))
+                identities.append(identity)
+            if len({(identity.run, identity.settings_digest) for identity in identities}) > 1:
+                raise UserError("the devices of this process belong to different runs; give them new state directories")
+            await self._run(stores, identities)
         finally:
             for store in stores:
                 store.close()
 
-    async def _card(self, name: str, store: NodeStore, reached: list[str]) -> NodeIdentity | None:
-        card = read_card(store, "device", name)
-        if card is not None:
-            return card
-        asked = Joining("device", name, draw_incarnation(), ready=False)
-        answer = await ask_to_join(reached, "gateway", self._credentials, asked, self._give_up_s)
-        if isinstance(answer, Refusal):
-            if answer.kind == "finished":
-                return None
-            raise Refused(f"device {name} is refused: {answer.reason}")
-        card = NodeIdentity(
-            "device",
-            name,
-            answer.run,
-            answer.number,
-            asked.incarnation,
-            answer.settings,
-            answer.settings_digest,
-            dict(answer.facts),
-            answer.at,
-        )
-        keep_card(store, card)
-        return card
-
-    async def _work(self, devices: list[_Device]) -> None:
-        if len({(device.card.run, device.card.settings_digest) for device in devices}) > 1:
-            raise UserError("the devices of this process belong to different runs; give them new state directories")
+    async def _run(self, stores: Sequence[NodeStore], identities: Sequence[NodeIdentity]) -> None:
         loop = asyncio.get_running_loop()
-        inboxes = [device.inbox for device in devices]
-        service = TrainingService(self.plan.child(devices[0].card), inboxes, self.plan.slowdowns)
+        inboxes = [Inbox(store.adopt) for store in stores]
+        service = TrainingService(self.plan.child(identities[0]), inboxes, self.plan.slowdowns)
         tasks: list[asyncio.Future[Any]] = []
+        links: list[Link] = []
         try:
-            self._ready = await service.start()
-            seconds = [round(spent.seconds, 3) for spent in self._ready.spent]
-            log.info("ready: samples %s, seconds a training %s", self._ready.samples, seconds)
-            tasks = [loop.create_task(self._live(place, device, service)) for place, device in enumerate(devices)]
+            ready = await service.start()
+            seconds = [round(spent.seconds, 3) for spent in ready.spent]
+            log.info("ready: samples %s, seconds a training %s", ready.samples, seconds)
+            for place, (store, identity, inbox) in enumerate(zip(stores, identities, inboxes, strict=True)):
+                workers = DeviceWorkers(place, int(identity.facts["seed"]), service)
+                process = NodeProcess(store, identity, inbox, self.plan.make, workers, wrote=self._wrote)
+                tasks.append(loop.create_task(process.shell.run()))
+                samples, compute_s = ready.samples[place], ready.spent[place].seconds
+                links += [
+                    process.link(target, "gateway", self._credentials, self._told, samples=samples, compute_s=compute_s)
+                    for target in self._gateways[place]
+                ]
+            await asyncio.sleep(0)  # let the shells restore their state before anybody is dialled
+            for link in links:
+                link.start()
+            # One gateway that answers one of the devices is enough: it would say if the run were over.
+            targets = dict.fromkeys(target for reached in self._gateways for target in reached)
+            deadline = ReconnectDeadline(self._give_up_s, ", ".join(targets))
             over = loop.create_task(self._over.wait())
-            waiting = loop.create_task(self._patience().watch(lambda: _any_heard(devices)))
-            tasks += [over, service.failed, waiting]
+            contacts = deadline.watch(lambda: sum(link.take_contact() for link in links) > 0)
+            tasks += [over, service.failed, loop.create_task(contacts)]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done - {over}:
-                task.result()  # a node does not end by itself: raises what went wrong
-            if self._told is not None and self._told.kind == "refused":
-                raise Refused(f"refused: {self._told.reason}")
+                task.result()  # a node does not end by itself: raises its error
+            if self._refusal is not None and self._refusal.kind == "refused":
+                raise Refused(f"refused: {self._refusal.reason}")
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            # Other gateways need not wait for us, to tell us what we know.
-            goodbye = "" if self._told is None else self._told.reason
-            await asyncio.gather(*(link.close(goodbye) for device in devices for link in device.links))
+            # With a goodbye, the other gateways need not wait to say that the run is over.
+            goodbye = "" if self._refusal is None else self._refusal.reason
+            await asyncio.gather(*(link.close(goodbye) for link in links))
             await service.close()
 
-    def _patience(self) -> Patience:
-        """One gateway that answers one of our devices is enough: it would tell us if the run were over."""
-        return Patience(self._give_up_s, ", ".join(dict.fromkeys(one for some in self._gateways for one in some)))
-
-    async def _live(self, place: int, device: _Device, service: TrainingService) -> None:
-        card, store, inbox = device.card, device.store, device.inbox
-        transport = Transport(
-            inbox,
-            store.spool,
-            encoding=Encoding(bool(card.facts["half"]), bool(card.facts["zstd"])),
-            crowded=lambda: inbox.crowded,
-            vet=vetting(device_address(card.number), Facts(int(card.facts["model_size"]))),
-            is_known=lambda *packet: shell.is_known(*packet),
-        )
-
-        def make() -> ReliableNode:
-            return wrapped(card, self.plan.make(card))
-
-        hands = DeviceWorkers(place, int(card.facts["seed"]), service)
-        shell = Shell(
-            device_address(card.number),
-            DurableNode(make, store),
-            store,
-            inbox,
-            transport,
-            hands,
-            int(card.facts["model_bytes"]),
-            began_at=card.began_at,
-            share=float(card.facts["share"]),
-            wrote=self._wrote,
-        )
-        samples, compute_s = self._ready.samples[place], self._ready.spent[place].seconds
-        for target in self._gateways[place]:
-            link = Link(
-                transport,
-                target,
-                "gateway",
-                self._credentials,
-                joining=lambda: Joining(
-                    "device",
-                    card.name,
-                    card.incarnation,
-                    card.run,
-                    settings_digest=card.settings_digest,
-                    samples=samples,
-                    compute_s=compute_s,
-                ),
-                admitted=lambda admission: note_clock(store, shell.clock.now(), admission.at),
-                refused=self._refused,
-            )
-            device.links.append(link)
-            link.start()
-        await shell.run()
-
-    def _refused(self, refusal: Refusal) -> None:
-        if self._told is None:
-            self._told = refusal
+    def _told(self, refusal: Refusal) -> None:
+        if self._refusal is None:
+            self._refusal = refusal
             self._over.set()
-
-
-def _any_heard(devices: Sequence[_Device]) -> bool:
-    return any(link.heard() for device in devices for link in device.links)

@@ -1,4 +1,4 @@
-"""Where a server listens, known to those who start it: the same port after a restart, and a file that says which."""
+"""The listen address of a server: the same port after a restart, and a file that tells others."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ FILE = "listening"
 _PORT = "port"
 
 
-class Listening:
+class ListenAddress:
     def __init__(self, store: NodeStore, state: Path, listen: str) -> None:
-        """`listen` is host:port; port 0: the one it had before, else any that is free."""
+        """`listen` is host:port; port 0 means the port of the last time, or else any free one."""
         host, separator, port = listen.rpartition(":")
         if not separator or not host or not port.isdigit() or int(port) > 65535:
             raise SettingsError(f"--listen {listen}: write it as HOST:PORT, for example 0.0.0.0:7100")
@@ -24,18 +24,18 @@ class Listening:
         self.wanted = f"{host}:{known}" if int(port) == 0 and known else listen
 
     def announce(self, port: int) -> str:
-        """The server is up: remember the port, and write it where others look."""
+        """Remember the port of the running server, and write the address to the file."""
         self._store.put(_PORT, port)
         self._store.commit()
         address = f"{self._host}:{port}"
-        beside = self._file.with_suffix(".part")
-        beside.write_text(address + "\n")
-        beside.replace(self._file)
+        temporary = self._file.with_suffix(".part")
+        temporary.write_text(address + "\n")
+        temporary.replace(self._file)
         return address
 
 
 def read_address(state: Path) -> str | None:
-    """Where the node of that state directory listens; None: not yet."""
+    """Return the address at which the node of a state directory listens, None if it does not yet."""
     try:
         return (state / FILE).read_text().strip() or None
     except FileNotFoundError:

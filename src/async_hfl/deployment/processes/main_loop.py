@@ -1,4 +1,4 @@
-"""A process's one asyncio loop: Ctrl-C and SIGTERM end it cleanly, what is open is closed."""
+"""The asyncio loop of a process: Ctrl-C and SIGTERM cancel its main task, so that everything is closed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """Somebody asked the process to end."""
+    """The process was asked to end by a signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

@@ -1,4 +1,4 @@
-"""No orphans: a child process ends with its parent, however that ended."""
+"""Ends a child process with its parent, however the parent ended."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import sys
 
 _PR_SET_PDEATHSIG = 1
 PARENT_VARIABLE = "ASYNC_HFL_PARENT"
-"""Whom a process is to die with; set by who starts it."""
+"""Process id of the launcher; set by a launcher that wants its processes to end with it."""
 
 
-def die_with_whoever_started_us() -> None:
+def die_with_launcher() -> None:
     if parent := os.environ.get(PARENT_VARIABLE):
         die_with_parent(int(parent))
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Linux: have the kernel end us when the parent is gone. Elsewhere the end of a pipe has to do.
+    """Let the Linux kernel kill this process when its parent ends; elsewhere do nothing.
 
-    `parent`: who it should be; if it is another by now, it went before we could ask."""
+    `parent`: the expected parent. If this process has another parent, the expected one has ended already."""
     if not sys.platform.startswith("linux"):
         return
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,1 +1,1 @@
-"""What travels between processes: wire.proto, and the code made of it (`make protocol`)."""
+"""The wire protocol: wire.proto, and the code generated from it (`make protocol`)."""

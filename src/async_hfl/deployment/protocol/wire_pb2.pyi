@@ -6,11 +6,11 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Frame(_message.Message):
-    __slots__ = ("hello", "joined", "heartbeat", "parcel", "offer", "held", "digest", "goodbye")
+    __slots__ = ("hello", "joined", "heartbeat", "packet", "offer", "held", "digest", "goodbye")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
-    PARCEL_FIELD_NUMBER: _ClassVar[int]
+    PACKET_FIELD_NUMBER: _ClassVar[int]
     OFFER_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -18,12 +18,12 @@ class Frame(_message.Message):
     hello: Hello
     joined: Joined
     heartbeat: Heartbeat
-    parcel: bytes
+    packet: bytes
     offer: Offer
     held: Held
     digest: bytes
     goodbye: Goodbye
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., parcel: _Optional[bytes] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., digest: _Optional[bytes] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., packet: _Optional[bytes] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., digest: _Optional[bytes] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("lowest_version", "highest_version", "package", "joining", "probe_s")

@@ -1,15 +1,16 @@
-"""Who may say what. A message that its sender has no business to send, or that could not have been made by an honest
-node, is refused before it reaches the log: what is logged is handled again after every restart, so a message that trips
-a node up would trip it up for ever. Training that diverges is honest: its NaN and infinite numbers pass, and the node
-ends the job as `refused`.
+"""Validation of incoming messages, before they reach the log.
+
+A message that its sender must not send, or that no correct node could have sent, is refused. The log is handled again
+after every restart, so a logged message that makes a node fail would make it fail for ever. Diverged training is
+legitimate: NaN and infinite numbers pass, and the node ends the job as `refused`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args
 
 import numpy as np
 
@@ -19,68 +20,47 @@ from async_hfl.core.protocol import messages as m
 from async_hfl.encoding.packet_codec import Content
 from async_hfl.nodes.reliability.delivery import Receipt
 
-_MAY_SAY: dict[tuple[int, int], frozenset[type]] = {
-    (CLOUD_TIER, GATEWAY_TIER): frozenset(
-        {
-            m.WarmUp,
-            m.GlobalModel,
-            m.Answer,
-            m.UploadHeld,
-            m.Assignment,
-            m.LeaseGranted,
-            m.Finish,
-            m.Fenced,
-            m.LeasesRevoked,
-            m.Refused,
-            m.SettledAck,
-            m.EvaluateRequest,
-        }
-    ),
-    (GATEWAY_TIER, CLOUD_TIER): frozenset(
-        {m.Hello, m.Upload, m.LeaseReleased, m.Report, m.Unsettled, m.EvaluateResult}
-    ),
-    (GATEWAY_TIER, DEVICE_TIER): frozenset({m.Train, m.Probe, m.SettledAck, m.EvaluateRequest}),
-    (DEVICE_TIER, GATEWAY_TIER): frozenset({m.Update, m.JobDropped, m.Alive, m.Unsettled, m.EvaluateResult}),
+ALLOWED: dict[tuple[int, int], frozenset[type]] = {
+    (CLOUD_TIER, GATEWAY_TIER): frozenset(get_args(m.CloudToGateway)),
+    (GATEWAY_TIER, CLOUD_TIER): frozenset(get_args(m.GatewayToCloud)),
+    (GATEWAY_TIER, DEVICE_TIER): frozenset(get_args(m.GatewayToDevice)),
+    (DEVICE_TIER, GATEWAY_TIER): frozenset(get_args(m.DeviceToGateway)),
 }
+"""Message types by the tiers of sender and receiver."""
 _MAY_BE_NAN = {"loss", "squared_loss", "metric"}
 _MAY_BE_NEGATIVE = {"loss"}
 _DEVICE_FIELDS = {"device", "devices", "lost", "heard"}
 _MOST_TEXT = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a node knows that others' messages must agree with."""
-
-    model_size: int
-    """Numbers in a model."""
-    gradient_sizes: frozenset[int] = frozenset()
-    """Numbers in a gradient: whole, projected; empty: any."""
-
-
-def vetting(
-    receiver: Address, facts: Facts, is_device: Callable[[int], bool] = lambda number: number >= 0
+def validator(
+    receiver: Address,
+    model_size: int,
+    is_device: Callable[[int], bool] = lambda number: number >= 0,
+    gradient_sizes: frozenset[int] = frozenset(),
 ) -> Callable[[Address, Content], None]:
-    """The check of one node. `is_device`: that number was given to a device."""
+    """Return the check of one node.
 
-    def vet(sender: Address, content: Content) -> None:
+    `model_size`: numbers in a model. `is_device`: True for a device's number. `gradient_sizes`: numbers in a gradient,
+    whole or projected; empty allows any."""
+
+    def validate(sender: Address, content: Content) -> None:
         if isinstance(content, Receipt):
             return
         message = content.message
-        if type(message) not in _MAY_SAY.get((sender.tier, receiver.tier), frozenset()):
-            raise PeerError(f"{sender} has no business to send {type(message).__name__} to {receiver}")
-        _own_numbers_only(sender, message)
+        if type(message) not in ALLOWED.get((sender.tier, receiver.tier), frozenset()):
+            raise PeerError(f"{sender} must not send {type(message).__name__} to {receiver}")
+        issued = (
+            message.job if isinstance(message, m.Train) else message.upload if isinstance(message, m.Upload) else None
+        )
+        if issued is not None and issued.gateway != sender.number:
+            raise PeerError(f"{sender} sends {type(message).__name__} {issued}, which another gateway issues")
         for name, value in _leaves("", message):
-            _plausible(name, value, facts, is_device)
+            if name in _DEVICE_FIELDS and isinstance(value, int) and not is_device(value):
+                raise PeerError(f"{name} {value}: there is no such device")
+            _check(name, value, model_size, gradient_sizes)
 
-    return vet
-
-
-def _own_numbers_only(sender: Address, message: Any) -> None:
-    """A gateway issues its own jobs and uploads, and no other's."""
-    issued = message.job if isinstance(message, m.Train) else message.upload if isinstance(message, m.Upload) else None
-    if issued is not None and issued.gateway != sender.number:
-        raise PeerError(f"{sender} says {type(message).__name__} {issued}, which is not its own to issue")
+    return validate
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -95,14 +75,13 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _plausible(name: str, value: Any, facts: Facts, is_device: Callable[[int], bool]) -> None:
+def _check(name: str, value: Any, model_size: int, gradient_sizes: frozenset[int]) -> None:
+    """Raise PeerError for a value that no correct node would send in a field of this name."""
     if isinstance(value, bool) or value is None:
         return
     if isinstance(value, int):
         if not 0 <= value < 2**63:
             raise PeerError(f"{name} {value} is out of range")
-        if name in _DEVICE_FIELDS and not is_device(value):
-            raise PeerError(f"{name} {value}: there is no such device")
     elif isinstance(value, float):
         if math.isnan(value):
             if name not in _MAY_BE_NAN:
@@ -111,17 +90,11 @@ def _plausible(name: str, value: Any, facts: Facts, is_device: Callable[[int], b
             raise PeerError(f"{name} {value} is out of range")
     elif isinstance(value, str):
         if len(value) > _MOST_TEXT:
-            raise PeerError(f"{name} has {len(value)} letters")
+            raise PeerError(f"{name} has {len(value)} characters")
     elif isinstance(value, np.ndarray):
-        _array(name, value, facts)
-
-
-def _array(name: str, array: Any, facts: Facts) -> None:
-    if name == "weights":
-        if array.shape != (facts.model_size,):
-            raise PeerError(f"a model of shape {array.shape}; this task's has {facts.model_size} numbers")
-    elif name == "gradient":
-        if array.ndim != 1 or (facts.gradient_sizes and array.size not in facts.gradient_sizes):
-            raise PeerError(f"a gradient of shape {array.shape}; it has {sorted(facts.gradient_sizes)} numbers here")
-    elif name == "basis" and (array.ndim != 2 or array.shape[1] != facts.model_size):
-        raise PeerError(f"a basis of shape {array.shape} for models of {facts.model_size} numbers")
+        if name == "weights" and value.shape != (model_size,):
+            raise PeerError(f"a model of shape {value.shape}; a model of this task has {model_size} numbers")
+        if name == "gradient" and (value.ndim != 1 or (gradient_sizes and value.size not in gradient_sizes)):
+            raise PeerError(f"a gradient of shape {value.shape}; expected {sorted(gradient_sizes)} numbers")
+        if name == "basis" and (value.ndim != 2 or value.shape[1] != model_size):
+            raise PeerError(f"a basis of shape {value.shape} for models of {model_size} numbers")

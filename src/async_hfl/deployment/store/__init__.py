@@ -1,1 +1,1 @@
-"""What a deployed node keeps on its disk: its log, its snapshots, its journal, and the models they speak of."""
+"""The state directory of a deployed node: log, snapshots, journal, and the models that they refer to."""

@@ -1,50 +1,43 @@
-"""What an event brought about, in some fifty bytes: enough to tell on replay whether the same came out again.
+"""A summary of the effects of one event, in some fifty bytes: a replay compares its own effects with it.
 
-Three parts: a digest of everything, to the bit; a digest of all but the real numbers (who was sent what, in which
-order); and the real numbers themselves, an array as its sum and its norm. The first decides where versions and
-processor are the same, the other two, within a tolerance, where they are not.
+A summary has three parts: a digest of everything, to the bit; a digest of everything except the real numbers (which
+messages went to whom, in which order); and the real numbers themselves, an array as its sum and its norm. The first
+part decides where versions and processor are the same. Elsewhere the other two decide, within a tolerance.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from async_hfl.core.serialization import Plain, to_plain
-from async_hfl.deployment.store.encoding import Array, Arrays, Encoding, content
+from async_hfl.deployment.store.encoding import Arrays, Encoding, content
 
 _DIGEST_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class EffectsSummary:
+class EffectsSummary(msgspec.Struct, frozen=True, array_like=True):
     count: int
     exact: bytes
     order: bytes
-    reals: tuple[float, ...]
-
-    def to_bytes(self) -> bytes:
-        reals = np.asarray(self.reals, dtype="<f8").tobytes()
-        return msgspec.msgpack.encode((self.count, self.exact, self.order, reals))
-
-    @staticmethod
-    def from_bytes(data: bytes) -> EffectsSummary:
-        count, exact, order, reals = msgspec.msgpack.decode(data)
-        return EffectsSummary(count, exact, order, tuple(np.frombuffer(reals, dtype="<f8").tolist()))
+    reals: bytes
+    """Little-endian float64."""
 
     def agrees(self, other: EffectsSummary, tolerance: float) -> bool:
-        """Tolerance 0: to the bit. Otherwise the same in order, and every real number near enough."""
+        """Compare to the bit (tolerance 0), or the order exactly and every real number within the tolerance."""
         if tolerance == 0.0:
             return self.exact == other.exact
         if self.order != other.order or len(self.reals) != len(other.reals):
             return False
-        return all(_near(mine, its, tolerance) for mine, its in zip(self.reals, other.reals, strict=True))
+        mine, its = np.frombuffer(self.reals, "<f8"), np.frombuffer(other.reals, "<f8")
+        size = np.maximum(np.abs(mine), np.abs(its))
+        with np.errstate(invalid="ignore"):
+            near = np.abs(mine - its) <= np.maximum(tolerance * size, tolerance)
+        return bool(np.all((mine == its) | (near & np.isfinite(size)) | (np.isnan(mine) & np.isnan(its))))
 
 
 class Summarizer:
@@ -55,13 +48,12 @@ class Summarizer:
         data = [to_plain(effect) for effect in effects]
         exact = hashlib.blake2b(self._encoding.encode(data).body, digest_size=_DIGEST_BYTES).digest()
         reals: list[float] = []
-        order = msgspec.msgpack.encode(_without_reals(data, reals))
-        return EffectsSummary(
-            len(effects), exact, hashlib.blake2b(order, digest_size=_DIGEST_BYTES).digest(), tuple(reals)
-        )
+        order = hashlib.blake2b(msgspec.msgpack.encode(_without_reals(data, reals)), digest_size=_DIGEST_BYTES)
+        return EffectsSummary(len(effects), exact, order.digest(), np.asarray(reals, dtype="<f8").tobytes())
 
 
 def _without_reals(data: Plain, reals: list[float]) -> Any:
+    """Return the data without its real numbers, which are appended to `reals`."""
     if isinstance(data, float):
         reals.append(data)
         return None
@@ -69,21 +61,11 @@ def _without_reals(data: Plain, reals: list[float]) -> Any:
         return [_without_reals(item, reals) for item in data]
     if isinstance(data, dict):
         return {key: _without_reals(item, reals) for key, item in data.items()}
-    if isinstance(data, np.ndarray):
-        return _array_without_reals(data, reals)
-    return data
-
-
-def _array_without_reals(array: Array, reals: list[float]) -> list[Any]:
-    if array.dtype.kind != "f":
-        return [array.dtype.str, list(array.shape), bytes(content(array))]
-    flat = array.reshape(-1)
+    if not isinstance(data, np.ndarray):
+        return data
+    if data.dtype.kind != "f":
+        return [data.dtype.str, list(data.shape), bytes(content(data))]
+    flat = data.reshape(-1)
     reals.append(float(flat.sum(dtype=np.float64)))
     reals.append(float(np.linalg.norm(flat)))
-    return [array.dtype.str, list(array.shape)]
-
-
-def _near(mine: float, its: float, tolerance: float) -> bool:
-    if math.isnan(mine) or math.isnan(its):
-        return math.isnan(mine) and math.isnan(its)
-    return math.isclose(mine, its, rel_tol=tolerance, abs_tol=tolerance)
+    return [data.dtype.str, list(data.shape)]

@@ -1,8 +1,9 @@
-"""Plain data as bytes: MessagePack, with large arrays left out and named by their SHA-256.
+"""Plain data as bytes: MessagePack, with large arrays replaced by references to payloads.
 
-An array of `PAYLOAD_BYTES` or more becomes a payload: the bytes hold a reference, the store keeps the content once,
-however many events speak of it. What is read-only never changes (a rule of this package), so its digest is worked out
-once and remembered while the array lives, and what is read back twice is one array.
+An array of `PAYLOAD_BYTES` or more becomes a payload: the encoded bytes hold a reference (a SHA-256, an offset and a
+length) and the store keeps the content once, however many events refer to it. A read-only array never changes (a rule
+of this package), so its reference is computed once and remembered while the array lives. A payload that is read twice
+gives one array.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary, finalize
 
@@ -21,21 +23,32 @@ from async_hfl.core.serialization import Plain
 PAYLOAD_BYTES = 4096
 _SMALL, _REFERENCE = 1, 2
 Array = np.ndarray[Any, Any]
+Buffer = bytes | memoryview
 
 
 class Reference(NamedTuple):
-    """Some bytes of a stored payload."""
+    """A range of bytes of a stored payload."""
 
     digest: bytes
     offset: int
     length: int
 
 
+class ReceivedFile(NamedTuple):
+    """A file that arrived complete: the arrays of the next event lie in it."""
+
+    path: Path
+    digest: bytes
+    """SHA-256 of the file, verified on arrival."""
+    data: Buffer
+    """The file's bytes; the arrays are views of this memory."""
+
+
 class MissingPayload(Exception):
-    """A payload was evicted (or its file is gone). Whoever reads decides whether that matters."""
+    """A payload was evicted, or its file is missing. The reader decides whether that matters."""
 
     def __init__(self, digest: bytes) -> None:
-        super().__init__(f"payload {digest.hex()} is not there")
+        super().__init__(f"payload {digest.hex()} is missing")
         self.digest = digest
 
 
@@ -43,35 +56,40 @@ class MissingPayload(Exception):
 class Encoded:
     body: bytes
     references: frozenset[bytes]
-    """Digests of the payloads that the body speaks of."""
+    """Digests of the payloads that the body refers to."""
 
 
 class Arrays:
-    """Which array has which digest, both ways, while they live."""
+    """References of live arrays, and live arrays by reference."""
 
     def __init__(self) -> None:
+        self.received: ReceivedFile | None = None
+        """Set while the event is encoded whose arrays lie in this file."""
         self._of_array: dict[int, Reference] = {}
         self._loaded: WeakValueDictionary[tuple[Reference, str, tuple[int, ...]], Array] = WeakValueDictionary()
 
     def reference(self, array: Array) -> Reference:
         known = self._of_array.get(id(array))
-        if known is None:
+        if known is not None:
+            return known
+        file = self.received
+        offset = -1 if file is None else _address(array) - _address(np.frombuffer(file.data, np.uint8))
+        if file is not None and 0 <= offset <= len(file.data) - array.nbytes and array.flags.c_contiguous:
+            known = Reference(file.digest, offset, array.nbytes)
+        else:
             known = Reference(hashlib.sha256(content(array)).digest(), 0, array.nbytes)
-            if not array.flags.writeable:
-                self.learn(array, known)
+        if not array.flags.writeable:
+            self._of_array[id(array)] = known
+            finalize(array, self._of_array.pop, id(array), None)  # the id may be reused after that
         return known
-
-    def learn(self, array: Array, reference: Reference) -> None:
-        self._of_array[id(array)] = reference
-        # An id is free again when its array is gone.
-        finalize(array, self._of_array.pop, id(array), None)
 
     def loaded(self, reference: Reference, dtype: str, shape: tuple[int, ...]) -> Array | None:
         return self._loaded.get((reference, dtype, shape))
 
     def remember(self, reference: Reference, array: Array) -> None:
         self._loaded[reference, array.dtype.str, array.shape] = array
-        self.learn(array, reference)
+        self._of_array[id(array)] = reference
+        finalize(array, self._of_array.pop, id(array), None)
 
 
 def content(array: Array) -> memoryview:
@@ -82,10 +100,11 @@ class Encoding:
     def __init__(
         self,
         arrays: Arrays,
-        keep: Callable[[Reference, Array], None] | None = None,
+        keep: Callable[[Reference, Array], Reference] | None = None,
         load: Callable[[Reference], memoryview] | None = None,
     ) -> None:
-        """`keep` is given every payload that is encoded, `load` answers with a payload's bytes (or MissingPayload)."""
+        """`keep` stores an array as a payload and returns its reference. `load` returns the bytes of a payload, or
+        raises MissingPayload."""
         self.arrays = arrays
         self._keep = keep
         self._load = load
@@ -108,9 +127,9 @@ class Encoding:
         if value.nbytes < PAYLOAD_BYTES:
             return msgspec.msgpack.Ext(_SMALL, msgspec.msgpack.encode((*shape, bytes(content(value)))))
         reference = self.arrays.reference(value)
-        self._references.add(reference.digest)
         if self._keep is not None:
-            self._keep(reference, value)
+            reference = self._keep(reference, value)
+        self._references.add(reference.digest)
         return msgspec.msgpack.Ext(_REFERENCE, msgspec.msgpack.encode((*shape, *reference)))
 
     def _decode_array(self, code: int, data: memoryview) -> Array:
@@ -138,3 +157,7 @@ def _array(data: bytes | memoryview, dtype: str, shape: list[int], writeable: bo
     array = array.copy()
     array.flags.writeable = writeable
     return array
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])

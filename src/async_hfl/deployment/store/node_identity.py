@@ -1,4 +1,4 @@
-"""Who a node is, kept on its disk: made once with its state, the same after every restart."""
+"""The identity of a deployed node: drawn or assigned once, kept with its state, the same after every restart."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from async_hfl.core.errors import UserError
 from async_hfl.deployment.store.node_store import NodeStore
 from async_hfl.deployment.transport.admission import Role
+from async_hfl.nodes.reliability.delivery import Node, ReliableNode
 
 IDENTITY = "identity"
 CLOCK = "clock"
@@ -29,11 +30,12 @@ class NodeIdentity:
     number: int
     incarnation: int
     settings: str
-    """JSON, as the cloud gave them."""
+    """The settings of the run as JSON, as the cloud sent them."""
     settings_digest: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+    """Facts about the task that a node needs without having the task, like model_bytes."""
     began_at: float = 0.0
-    """The cloud's clock when this node was given its number: its own goes on from there."""
+    """The cloud's clock when this node was given its number; the node's own clock starts from there."""
 
 
 def draw_run() -> int:
@@ -44,24 +46,33 @@ def draw_incarnation() -> int:
     return secrets.randbits(_INCARNATION_BITS) + 1
 
 
-def read_card(store: NodeStore, role: Role, name: str) -> NodeIdentity | None:
+def read_identity(store: NodeStore, role: Role, name: str) -> NodeIdentity | None:
     found = store.get(IDENTITY)
     if found is None:
         return None
-    card = NodeIdentity(**found)
-    if (card.role, card.name) != (role, name):
+    identity = NodeIdentity(**found)
+    if (identity.role, identity.name) != (role, name):
         raise WrongState(
-            f"{store.path}: is the state of {card.role} {card.name}, not of {role} {name}; give each node its own"
+            f"{store.path}: is the state of {identity.role} {identity.name}, not of {role} {name}; give each node its "
+            "own state directory"
         )
-    return card
+    return identity
+
+
+def write_identity(store: NodeStore, identity: NodeIdentity) -> None:
+    store.put(IDENTITY, asdict(identity))
+    store.commit()
 
 
 def note_clock(store: NodeStore, own_at: float, cloud_at: float) -> None:
-    """On every joining: what the cloud's clock said when ours said this. A label, to lay journals side by side; it
-    drifts from what it was by the time that we were down."""
+    """Note the cloud's time and the node's own time, on every joining.
+
+    The pairs serve to merge journals. The offset between the clocks changes by the time that a node was down."""
     store.put(CLOCK, [*(store.get(CLOCK) or []), [own_at, cloud_at]])
 
 
-def keep_card(store: NodeStore, card: NodeIdentity) -> None:
-    store.put(IDENTITY, asdict(card))
-    store.commit()
+def reliable(identity: NodeIdentity, node: Node) -> ReliableNode:
+    """Wrap a node for delivery over sessions, as its process and a replay run it."""
+    # Devices keep an account of what was acknowledged; no other node needs to be told.
+    confirms = identity.role == "device"
+    return ReliableNode(node, identity.run, identity.incarnation, watched=True, sessions=True, confirms=confirms)

@@ -1,14 +1,15 @@
-"""A node's disk: one state directory, one process, and nothing half done.
+"""The disk of a node: one state directory, used by one process, with atomic commits.
 
     store = NodeStore.open(folder)
-    store.append(event)            # any number of events, as plain data (this is `nodes.recovery.Disk`)
-    store.handled(effects)         # what the event just appended brought about, as a summary to replay against
-    store.write(record)            # journal records
-    store.commit()                 # one sync: all of the above is durable, or none of it
-                                   # ... and only now may the effects leave
+    store.adopt(path, digest, data)  # optional: the file in which the arrays of the next event arrived
+    store.append(event)              # any number of events, as plain data (this is `nodes.reliability.recovery.Disk`)
+    store.handled(effects)           # a summary of the effects of the event just appended, for replay
+    store.write(record)              # journal records
+    store.commit()                   # one sync: all of the above is durable, or none of it
+                                     # ... and only now may the effects leave
 
-A commit that fails leaves everything as it was: a full disk is an error the shell ends with, anything else ends the
-process on the spot. Events and records are kept for ever; payloads up to a budget.
+A commit that fails changes nothing: a full disk is an error that ends the shell, any other failure ends the process on
+the spot. Events and records are kept for ever, payloads up to a budget.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from types import TracebackType
@@ -25,21 +26,28 @@ from typing import Any, NoReturn
 import msgspec
 
 from async_hfl.core.protocol.records import Record
-from async_hfl.core.serialization import Plain, from_plain
-from async_hfl.deployment.store.build_info import this_maker
+from async_hfl.core.serialization import Plain
 from async_hfl.deployment.store.effects_summary import Summarizer
-from async_hfl.deployment.store.encoding import Array, Arrays, Encoding, MissingPayload, Reference
-from async_hfl.deployment.store.errors import DiskFull, StateDirectoryError, end_process
+from async_hfl.deployment.store.encoding import Arrays, Buffer, Encoding, MissingPayload, ReceivedFile
 from async_hfl.deployment.store.payloads import Payloads, sync_folder
-from async_hfl.deployment.store.schema import DATABASE, PAYLOADS, SPOOL, open_for_writing
+from async_hfl.deployment.store.schema import (
+    BUILDS,
+    DATABASE,
+    PAYLOADS,
+    SPOOL,
+    DiskFull,
+    StateDirectoryError,
+    end_process,
+    open_for_writing,
+    read_fact,
+    this_build,
+)
 from async_hfl.journal.events_file import record_line
 
 DEFAULT_BUDGET = 2_000_000_000
 _RECORDS = "records since the snapshot"
-MAKERS = "made with"
-"""Fact: versions and processors of all who wrote here, each once."""
 _KEPT_SNAPSHOTS = 10
-"""Old snapshots are where a replay can begin when older payloads are gone: about so many over the budget."""
+"""Older snapshots let a replay begin after older payloads were evicted: about this many are kept within the budget."""
 
 
 class NodeStore:
@@ -61,13 +69,13 @@ class NodeStore:
         self._journal: list[tuple[int, bytes]] = []
         self._facts: dict[str, bytes] = {}
         self._added_at_kept = 0
-        makers = self.get(MAKERS) or []
-        if (maker := this_maker()) not in makers:
-            self.put(MAKERS, [*makers, maker])
+        builds = self.get(BUILDS) or []
+        if (build := this_build()) not in builds:
+            self.put(BUILDS, [*builds, build])
 
     @staticmethod
     def open(path: Path, budget: int = DEFAULT_BUDGET, fail: Callable[[str], NoReturn] = end_process) -> NodeStore:
-        """Make the directory if it is not there; refuse it while another process has it."""
+        """Create the directory if it does not exist; refuse it while another process uses it."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             (path / SPOOL).mkdir(exist_ok=True)
@@ -81,7 +89,9 @@ class NodeStore:
             return NodeStore(path, budget, lock, fail)
         except BlockingIOError as error:
             os.close(lock)
-            raise StateDirectoryError(f"{path}: another process has this state directory; end it first") from error
+            raise StateDirectoryError(
+                f"{path}: another process is using this state directory; stop it first"
+            ) from error
         except sqlite3.Error as error:
             os.close(lock)
             if _is_full(error):
@@ -91,41 +101,37 @@ class NodeStore:
             os.close(lock)
             raise
 
-    # nodes.recovery.Disk -----------------------------------------------------------------------------------------
+    # nodes.reliability.recovery.Disk ---------------------------------------------------------------------------------
 
     def append(self, event: Plain) -> None:
-        encoded = self._guarded(lambda: self._encoding.encode(event))
+        body = self._encode(event, self._number + 1)
         self._number += 1
-        self._events.append([self._number, encoded.body, None])
-        self._payloads.touch(encoded.references, self._number)
+        self._events.append([self._number, body, None])
+        if (received := self._payloads.received) is not None:
+            received.path.unlink(missing_ok=True)  # still there if its arrays were compressed, or known already
+            self._payloads.received = self._encoding.arrays.received = None
 
     def wrote(self, records: int) -> None:
         self.put(_RECORDS, records)
 
     def replace(self, snapshot: Plain) -> None:
-        """Durable on return, with everything before it."""
-        encoded = self._guarded(lambda: self._encoding.encode(snapshot))
-        self._payloads.touch(encoded.references, self._number)
+        """Store a snapshot; durable on return, with everything before it."""
+        body = self._encode(snapshot, self._number)
         self.put(_RECORDS, 0)
         number, former = self._number, self._snapshot
-        # The first is where a whole replay begins: it goes when its payloads do.
-        keep_former = former == 0 or self._payloads.added - self._added_at_kept >= self._budget // _KEPT_SNAPSHOTS
-        if keep_former:
+        statements: list[tuple[str, tuple[Any, ...]]] = []
+        # A complete replay begins at the first snapshot: it is kept until its payloads are evicted.
+        if former == 0 or self._payloads.added - self._added_at_kept >= self._budget // _KEPT_SNAPSHOTS:
             self._added_at_kept = self._payloads.added
-
-        def rows() -> None:
-            if not keep_former:
-                self._database.execute("DELETE FROM snapshots WHERE number = ?", (former,))
-            self._database.execute(
-                "INSERT OR REPLACE INTO snapshots (number, body) VALUES (?, ?)", (number, encoded.body)
-            )
-
-        self._commit(rows)
+        else:
+            statements.append(("DELETE FROM snapshots WHERE number = ?", (former,)))
+        statements.append(("INSERT OR REPLACE INTO snapshots (number, body) VALUES (?, ?)", (number, body)))
+        self.commit(statements)
         self._snapshot = number
         self._evict()
 
     def read(self) -> tuple[Plain, list[Plain], int]:
-        """What is committed; whatever is not is forgotten, as a crash would."""
+        """Return what is committed; everything else is forgotten, as after a crash."""
         self.forget()
         try:
             row = self._database.execute("SELECT body FROM snapshots WHERE number = ?", (self._snapshot,)).fetchone()
@@ -138,11 +144,18 @@ class NodeStore:
             ) from damage
         return snapshot, events, self.get(_RECORDS) or 0
 
-    # Beyond it ---------------------------------------------------------------------------------------------------
+    # Beyond that interface -------------------------------------------------------------------------------------------
+
+    def adopt(self, path: Path, digest: bytes, data: Buffer) -> None:
+        """Let a file that was received become a payload without a copy.
+
+        The event that is appended next holds arrays that lie in `data`, the bytes of the file; `digest` is their
+        verified SHA-256. The file is moved if the event refers to it, and deleted otherwise."""
+        self._payloads.received = self._encoding.arrays.received = ReceivedFile(path, digest, data)
 
     def handled(self, effects: Sequence[object]) -> None:
-        """What the event appended last brought about."""
-        self._events[-1][2] = self._summarizer.summarize(effects).to_bytes()
+        """Note the effects of the event that was appended last."""
+        self._events[-1][2] = msgspec.msgpack.encode(self._summarizer.summarize(effects))
 
     def write(self, record: Record) -> None:
         self._lines += 1
@@ -155,18 +168,10 @@ class NodeStore:
     def get(self, key: str) -> Any:
         if key in self._facts:
             return msgspec.msgpack.decode(self._facts[key])
-        row = self._database.execute("SELECT value FROM facts WHERE key = ?", (key,)).fetchone()
-        return None if row is None else msgspec.msgpack.decode(row[0])
-
-    def adopt(self, path: Path, digest: bytes, arrays: Sequence[tuple[Array, int]]) -> None:
-        """A spooled file with this SHA-256 becomes a payload, without a copy; the (read-only) arrays made from it, each
-        with its offset in the file, will be referred to in it. Call before appending the event that holds them."""
-        self._guarded(lambda: self._payloads.adopt(path, digest))
-        for array, offset in arrays:
-            self._encoding.arrays.learn(array, Reference(digest, offset, array.nbytes))
+        return read_fact(self._database, key)
 
     def limit(self, budget: int) -> None:
-        """What is kept for replay alone, bytes; known only after the node was told its settings."""
+        """Set how many bytes of payloads are kept for replay; a node learns it with its settings."""
         self._budget = budget
 
     @property
@@ -185,24 +190,31 @@ class NodeStore:
     def payload_bytes(self) -> int:
         return self._payloads.bytes
 
-    def last_event(self) -> Any:
-        """The last one committed, or None: its `at` is where the clock goes on."""
-        row = self._database.execute("SELECT event FROM log ORDER BY number DESC LIMIT 1").fetchone()
-        return None if row is None else from_plain(self._encoding.decode(row[0]))
+    def commit(self, more: Sequence[tuple[str, tuple[Any, ...]]] = ()) -> None:
+        """Make everything since the last commit durable, and execute `more` statements in the same transaction.
 
-    def journal_lines(self, after: int = 0) -> Iterator[tuple[int, bytes]]:
-        """(number, line) of the records committed, as an events file has them."""
-        rows = self._database.execute("SELECT number, line FROM journal WHERE number > ? ORDER BY number", (after,))
-        for number, line in rows:
-            yield number, bytes(line)
-
-    def commit(self) -> None:
-        """Durable on return. May run on a thread, as long as nothing else uses the store meanwhile."""
-        if self._events or self._journal or self._facts:
-            self._commit(lambda: None)
+        May run on a thread, as long as nothing else uses the store meanwhile."""
+        if not (self._events or self._journal or self._facts):
+            return
+        database = self._database
+        try:
+            database.execute("BEGIN IMMEDIATE")
+            self._payloads.enter()
+            database.executemany("INSERT INTO log (number, event, effects) VALUES (?, ?, ?)", self._events)
+            database.executemany("INSERT INTO journal (number, line) VALUES (?, ?)", self._journal)
+            facts = list(self._facts.items())
+            database.executemany("INSERT OR REPLACE INTO facts (key, value) VALUES (?, ?)", facts)
+            for statement, values in more:
+                database.execute(statement, values)
+            database.execute("COMMIT")
+        except (sqlite3.Error, OSError) as error:
+            self._failed(error)
+        self._payloads.entered()
+        for pending in (self._events, self._journal, self._facts):
+            pending.clear()
 
     def forget(self) -> None:
-        """Everything since the last commit."""
+        """Drop everything since the last commit."""
         self._number -= len(self._events)
         self._lines -= len(self._journal)
         for pending in (self._events, self._journal, self._facts):
@@ -221,52 +233,39 @@ class NodeStore:
     ) -> None:
         self.close()
 
-    # ---------------------------------------------------------------------------------------------------------------
+    # -----------------------------------------------------------------------------------------------------------------
 
-    def _commit(self, more: Callable[[], None]) -> None:
-        self._guarded(lambda: self._transact(more))
-        self._payloads.entered()
-        for pending in (self._events, self._journal, self._facts):
-            pending.clear()
-
-    def _transact(self, more: Callable[[], None]) -> None:
-        database = self._database
-        self._payloads.prepare()
-        database.execute("BEGIN IMMEDIATE")
-        self._payloads.enter()
-        database.executemany("INSERT INTO log (number, event, effects) VALUES (?, ?, ?)", self._events)
-        database.executemany("INSERT INTO journal (number, line) VALUES (?, ?)", self._journal)
-        facts = list(self._facts.items())
-        database.executemany("INSERT OR REPLACE INTO facts (key, value) VALUES (?, ?)", facts)
-        more()
-        database.execute("COMMIT")
+    def _encode(self, data: Plain, number: int) -> bytes:
+        """Encode an event or snapshot; the payloads that it refers to are needed up to its number."""
+        try:
+            encoded = self._encoding.encode(data)
+        except OSError as error:
+            self._failed(error)
+        self._payloads.touched.update(dict.fromkeys(encoded.references, number))
+        return encoded.body
 
     def _evict(self) -> None:
         victims = self._payloads.choose_victims(self._budget, self._snapshot)
         if not victims:
             return
-
-        def rows() -> None:
+        try:
             self._database.execute("BEGIN IMMEDIATE")
             self._payloads.remove_rows(victims)
-            # An old snapshot whose payloads go can no longer begin a replay.
+            # A replay cannot begin at an old snapshot whose payloads are evicted.
             self._database.execute("DELETE FROM snapshots WHERE number <= ?", (victims[-1].last,))
             self._database.execute("COMMIT")
-
-        self._guarded(rows)
+        except (sqlite3.Error, OSError) as error:
+            self._failed(error)
         self._payloads.removed(victims)
 
-    def _guarded(self, act: Callable[[], Any]) -> Any:
-        """Do something with the disk. Full: undo and say so. Failed in any other way: the end."""
-        try:
-            return act()
-        except (sqlite3.Error, OSError) as error:
-            if not _is_full(error):
-                self._fail(f"{self.path}: {error}")
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
-            self.forget()
-            raise _disk_full(self.path) from error
+    def _failed(self, error: sqlite3.Error | OSError) -> NoReturn:
+        """Undo and report a full disk; end the process after any other failure."""
+        if not _is_full(error):
+            self._fail(f"{self.path}: {error}")
+        if self._database.in_transaction:
+            self._database.execute("ROLLBACK")
+        self.forget()
+        raise _disk_full(self.path) from error
 
     def _highest(self, table: str) -> int:
         return int(self._database.execute(f"SELECT coalesce(max(number), 0) FROM {table}").fetchone()[0])
@@ -281,5 +280,5 @@ def _is_full(error: sqlite3.Error | OSError) -> bool:
 def _disk_full(path: Path) -> DiskFull:
     return DiskFull(
         f"{path}: the disk is full. Nothing that was acknowledged is lost; make room and start the node again with the "
-        f"same directory"
+        "same directory"
     )

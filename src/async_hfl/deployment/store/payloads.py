@@ -1,26 +1,30 @@
 """Payloads: contents stored once under their SHA-256, small ones inside the database, large ones as files.
 
-Order on the disk: a file is written beside its place, synced, renamed, its folder synced, and only then is the database
-transaction committed that speaks of it. So a committed reference always has its content; a file that no row speaks of
-is what a crash left, and goes at the next start.
+A file is written under a temporary name, synced and renamed, and its folder is synced; only then is the database
+transaction committed that refers to it. So a committed reference always has its content. A file without a row is left
+over from a crash and is deleted at the next start.
 
-What may be thrown away needs no counting: `last` is the number of the last event (or snapshot) speaking of a payload.
-Recovery needs the snapshot and the events after it, and a held update stands in one of the two; so whatever has
-`last` below the snapshot's number is history, and the oldest history goes first.
+A packet that arrived over the network is a file already, with a verified digest. It becomes a payload by a rename, and
+its arrays are references into it: the bytes are hashed and written once.
+
+Eviction needs no reference counts: `last` is the number of the last event (or snapshot) that refers to a payload.
+Recovery needs the snapshot and the events after it. So every payload whose `last` is below the snapshot's number is
+history, and the oldest history is evicted first.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import sqlite3
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from async_hfl.deployment.store.encoding import Array, MissingPayload, Reference, content
+from async_hfl.deployment.store.encoding import Array, MissingPayload, ReceivedFile, Reference, content
 
 INSIDE_BYTES = 128 * 1024
-"""Below, one row costs less than a file with two syncs of its own."""
+"""Below this size a row costs less than a file, which needs two syncs of its own."""
 
 
 class Victim(NamedTuple):
@@ -33,16 +37,19 @@ class Payloads:
     def __init__(self, database: sqlite3.Connection, folder: Path, *, writing: bool) -> None:
         self._database = database
         self._folder = folder
+        self.received: ReceivedFile | None = None
+        """The file that holds arrays of the event that is being encoded."""
         self._new_files: dict[bytes, Path] = {}
-        """Written and not yet in their place."""
+        """Files under their temporary names."""
         self._new_bodies: dict[bytes, bytes] = {}
         self._sizes: dict[bytes, int] = {}
-        """Of the payloads to be entered with the next commit."""
-        self._touched: dict[bytes, int] = {}
+        """Sizes of the payloads that the next commit adds."""
+        self.touched: dict[bytes, int] = {}
+        """The new `last` of each payload, written with the next commit."""
         self._known: set[bytes] = {bytes(row[0]) for row in database.execute("SELECT digest FROM payloads")}
         self.bytes: int = database.execute("SELECT coalesce(sum(size), 0) FROM payloads").fetchone()[0]
         self.added = 0
-        """Bytes ever added by this process."""
+        """Bytes added since this process started."""
         if writing:
             folder.mkdir(exist_ok=True)
             self._remove_leftovers()
@@ -50,33 +57,26 @@ class Payloads:
     def __len__(self) -> int:
         return len(self._known)
 
-    def keep(self, reference: Reference, array: Array) -> None:
+    def keep(self, reference: Reference, array: Array) -> Reference:
+        """Store the content of an array, unless it is stored; return the reference to use."""
         digest = reference.digest
         if digest in self._known or digest in self._sizes:
-            return
-        data = content(array)
+            return reference
+        received = self.received if self.received is not None and self.received.digest == digest else None
+        if received is None and reference.offset:  # the file that it arrived in was evicted
+            return self.keep(Reference(hashlib.sha256(content(array)).digest(), 0, array.nbytes), array)
+        data = content(array) if received is None else received.data
         self._sizes[digest] = len(data)
         if len(data) < INSIDE_BYTES:
             self._new_bodies[digest] = bytes(data)
-            return
-        beside = self._folder / f"{digest.hex()}.part"
-        beside.write_bytes(data)
-        self._new_files[digest] = beside
-
-    def adopt(self, path: Path, digest: bytes) -> None:
-        """Take a file whose SHA-256 is known (it was checked on arrival) as it is: it is moved, not copied. It must be
-        on the same file system."""
-        if digest in self._known or digest in self._sizes:
-            path.unlink()
-            return
-        self._sizes[digest] = path.stat().st_size
-        beside = self._folder / f"{digest.hex()}.part"
-        path.rename(beside)
-        self._new_files[digest] = beside
-
-    def touch(self, digests: Iterable[bytes], number: int) -> None:
-        for digest in digests:
-            self._touched[digest] = number
+            return reference
+        temporary = self._folder / f"{digest.hex()}.part"
+        if received is None:
+            temporary.write_bytes(data)
+        else:
+            shutil.move(received.path, temporary)  # a rename, unless the file systems differ
+        self._new_files[digest] = temporary
+        return reference
 
     def load(self, reference: Reference) -> memoryview:
         digest, offset, length = reference
@@ -92,26 +92,23 @@ class Payloads:
             raise MissingPayload(digest)
         return data[offset : offset + length]
 
-    def prepare(self) -> None:
-        """Everything that the coming commit will speak of is in its place and durable."""
-        for digest, beside in self._new_files.items():
-            handle = os.open(beside, os.O_RDONLY)
+    def enter(self) -> None:
+        """Inside the caller's transaction: make the new files durable, then insert the rows that refer to them."""
+        for digest, temporary in self._new_files.items():
+            handle = os.open(temporary, os.O_RDONLY)
             try:
                 os.fsync(handle)
             finally:
                 os.close(handle)
-            beside.rename(self._path(digest))
+            temporary.rename(self._path(digest))
         if self._new_files:
             sync_folder(self._folder)
-
-    def enter(self) -> None:
-        """The rows, inside the caller's transaction."""
         self._database.executemany(
             "INSERT INTO payloads (digest, size, last) VALUES (?, ?, 0)", list(self._sizes.items())
         )
         self._database.executemany("INSERT INTO bodies (digest, body) VALUES (?, ?)", list(self._new_bodies.items()))
         self._database.executemany(
-            "UPDATE payloads SET last = ? WHERE digest = ?", [(last, digest) for digest, last in self._touched.items()]
+            "UPDATE payloads SET last = ? WHERE digest = ?", [(last, digest) for digest, last in self.touched.items()]
         )
 
     def entered(self) -> None:
@@ -120,17 +117,19 @@ class Payloads:
         size = sum(self._sizes.values())
         self.bytes += size
         self.added += size
-        self._clear()
+        for pending in (self._new_files, self._new_bodies, self._sizes, self.touched):
+            pending.clear()
 
     def forget(self) -> None:
-        """What was not committed is as if it had never been."""
-        for digest, beside in self._new_files.items():
-            beside.unlink(missing_ok=True)
+        """Undo everything since the last commit."""
+        for digest, temporary in self._new_files.items():
+            temporary.unlink(missing_ok=True)
             self._path(digest).unlink(missing_ok=True)
-        self._clear()
+        for pending in (self._new_files, self._new_bodies, self._sizes, self.touched):
+            pending.clear()
 
     def choose_victims(self, budget: int, below: int) -> list[Victim]:
-        """History to be thrown away so that the rest fits, oldest first."""
+        """Return the history to evict so that the rest fits, oldest first."""
         excess = self.bytes - budget
         victims: list[Victim] = []
         if excess <= 0:
@@ -144,21 +143,17 @@ class Payloads:
         return victims
 
     def remove_rows(self, victims: list[Victim]) -> None:
-        """Inside the caller's transaction."""
+        """Delete the rows inside the caller's transaction."""
         digests = [(victim.digest,) for victim in victims]
         for table in ("payloads", "bodies"):
             self._database.executemany(f"DELETE FROM {table} WHERE digest = ?", digests)
 
     def removed(self, victims: list[Victim]) -> None:
-        """The rows are gone for good: now the files."""
+        """Delete the files; the deletion of the rows is committed."""
         for victim in victims:
             self._path(victim.digest).unlink(missing_ok=True)
             self._known.discard(victim.digest)
             self.bytes -= victim.size
-
-    def _clear(self) -> None:
-        for pending in (self._new_files, self._new_bodies, self._sizes, self._touched):
-            pending.clear()
 
     def _path(self, digest: bytes) -> Path:
         return self._folder / digest.hex()

@@ -1,17 +1,29 @@
-"""The tables of a state directory, and how the database is opened."""
+"""The database of a state directory: its tables, its format version, and the errors of the disk."""
 
 from __future__ import annotations
 
+import os
+import platform
 import sqlite3
+import sys
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any, NoReturn
 from urllib.parse import quote
 
-from async_hfl.deployment.store.errors import StateDirectoryError
+import msgspec
+import numpy as np
 
-FORMAT = 1
+from async_hfl.core.errors import DataError
+
+FORMAT = 2
+"""Raised whenever an older state directory could not be read correctly, also when a stored class is renamed."""
 DATABASE = "node.db"
 PAYLOADS = "payloads"
 SPOOL = "spool"
+BUILDS = "made with"
+"""Fact: versions and processors of all processes that wrote to the directory, each listed once."""
+EXIT_DISK_FAILED = 74
 
 _TABLES = """
 CREATE TABLE facts (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -24,50 +36,97 @@ CREATE TABLE bodies (digest BLOB PRIMARY KEY, body BLOB NOT NULL);
 """
 
 
+class StateDirectoryError(DataError):
+    """A state directory is in use, damaged or of another version."""
+
+
+class DiskFull(StateDirectoryError):
+    """The disk is full. Everything committed is complete; nothing uncommitted has had an effect outside."""
+
+
+def end_process(why: str) -> NoReturn:
+    """Exit at once after a failed write or sync.
+
+    The kernel may have discarded the pages, so the contents of the disk are unknown. Any further step could build on
+    data that is not there. The next process reads what is really on the disk.
+    """
+    sys.stderr.write(
+        f"async-hfl: the disk failed ({why}); this node exits at once. Check the disk, then start the node again\n"
+    )
+    sys.stderr.flush()
+    os._exit(EXIT_DISK_FAILED)
+
+
+def this_build() -> dict[str, str]:
+    """Versions and processor of this process: replay is exact to the bit only where they are the same."""
+    processor = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), processor)
+    except OSError:
+        pass  # not Linux
+    return {
+        "async_hfl": version("async-hfl"),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "processor": processor,
+    }
+
+
 def open_for_writing(path: Path) -> sqlite3.Connection:
-    # The shell may commit on a thread so that a slow disk does not stop its heartbeats; it never uses two at once.
+    # A commit may run on a thread, so that a slow disk does not delay heartbeats; two threads never use it at once.
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     if database.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
         raise StateDirectoryError(f"{path.parent}: this file system has no shared memory for SQLite; use a local disk")
     database.execute("PRAGMA synchronous = FULL")
-    if _version(database) == 0:
+    if database.execute("PRAGMA user_version").fetchone()[0] == 0:
         database.execute("BEGIN")
         for statement in _TABLES.split(";"):
             database.execute(statement)
         database.execute(f"PRAGMA user_version = {FORMAT}")
         database.execute("COMMIT")
-    _check(database, path)
+    _check_format(database, path)
     return database
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """As it is now, whatever is written meanwhile; also from a directory where we may not write."""
+    """Open the database as it is now, unaffected by later writes; a read-only directory is enough."""
     if not path.is_file():
-        raise StateDirectoryError(f"{path.parent}: not a node's state directory (no {path.name})")
+        raise StateDirectoryError(f"{path.parent}: not the state directory of a node (there is no {path.name})")
     try:
-        return _reading(path, "mode=ro")
+        return _open_read_only(path, "mode=ro")
     except sqlite3.OperationalError:
         if path.with_name(f"{path.name}-wal").exists():
             raise
-        # Nobody is writing, and SQLite may not make the files by which it would see that somebody is.
-        return _reading(path, "mode=ro&immutable=1")
+        # Nobody is writing, and SQLite may not create the shared-memory files that would tell it so.
+        return _open_read_only(path, "mode=ro&immutable=1")
 
 
-def _reading(path: Path, mode: str) -> sqlite3.Connection:
+def read_fact(database: sqlite3.Connection, key: str) -> Any:
+    row = database.execute("SELECT value FROM facts WHERE key = ?", (key,)).fetchone()
+    return None if row is None else msgspec.msgpack.decode(row[0])
+
+
+def _open_read_only(path: Path, mode: str) -> sqlite3.Connection:
     database = sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, isolation_level=None)
     try:
         database.execute("BEGIN")
-        _check(database, path)
+        _check_format(database, path)
     except BaseException:
         database.close()
         raise
     return database
 
 
-def _version(database: sqlite3.Connection) -> int:
-    return int(database.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _check(database: sqlite3.Connection, path: Path) -> None:
-    if _version(database) != FORMAT:
-        raise StateDirectoryError(f"{path.parent}: written in format {_version(database)}, this version reads {FORMAT}")
+def _check_format(database: sqlite3.Connection, path: Path) -> None:
+    """Refuse another format, and name the version of async-hfl that wrote it."""
+    found = int(database.execute("PRAGMA user_version").fetchone()[0])
+    if found == FORMAT:
+        return
+    builds = read_fact(database, BUILDS) or []
+    writer = f"async-hfl {builds[-1]['async_hfl']}" if builds else "another version of async-hfl"
+    database.close()
+    raise StateDirectoryError(
+        f"{path.parent}: written by {writer} in format {found}; this version reads format {FORMAT}. Use {writer} to "
+        "open it, or give a new state directory to join as a new node"
+    )

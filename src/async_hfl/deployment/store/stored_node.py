@@ -1,4 +1,4 @@
-"""A node's state directory, read only: for replay, collecting and looking. The node may be running meanwhile."""
+"""A node's state directory, opened read-only for replay and reports. The node may be running meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from async_hfl.core.serialization import Plain
 from async_hfl.deployment.store.effects_summary import EffectsSummary
 from async_hfl.deployment.store.encoding import Arrays, Encoding
 from async_hfl.deployment.store.payloads import Payloads
-from async_hfl.deployment.store.schema import DATABASE, PAYLOADS, open_for_reading
+from async_hfl.deployment.store.schema import DATABASE, PAYLOADS, open_for_reading, read_fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class LoggedEvent:
     number: int
     body: bytes
     effects: EffectsSummary | None
-    """None where the event was logged and its handling was not."""
+    """None if the event was logged, but not what it led to."""
 
 
 _WITHOUT_ARRAYS: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ext_hook=lambda code, data: None)
@@ -48,15 +48,14 @@ class StoredNode:
         self.close()
 
     def get(self, key: str) -> Any:
-        row = self._database.execute("SELECT value FROM facts WHERE key = ?", (key,)).fetchone()
-        return None if row is None else msgspec.msgpack.decode(row[0])
+        return read_fact(self._database, key)
 
     def snapshots(self) -> list[int]:
-        """How many events each of those kept has behind it."""
+        """Return, for each snapshot kept, the number of events before it."""
         return [number for (number,) in self._database.execute("SELECT number FROM snapshots ORDER BY number")]
 
     def snapshot(self, number: int) -> Plain:
-        """Raises MissingPayload where a model in it was evicted."""
+        """Return a snapshot. Raises MissingPayload if a model in it was evicted."""
         (body,) = self._database.execute("SELECT body FROM snapshots WHERE number = ?", (number,)).fetchone()
         return self._encoding.decode(body)
 
@@ -65,11 +64,12 @@ class StoredNode:
             "SELECT number, event, effects FROM log WHERE number > ? ORDER BY number", (after,)
         )
         for number, body, effects in rows:
-            yield LoggedEvent(number, body, None if effects is None else EffectsSummary.from_bytes(effects))
+            summary = None if effects is None else msgspec.msgpack.decode(effects, type=EffectsSummary)
+            yield LoggedEvent(number, body, summary)
 
     def decode(self, body: bytes) -> Plain:
         return self._encoding.decode(body)
 
     def decode_without_arrays(self, body: bytes) -> Plain:
-        """None in place of every array: who only wants to know what happened need not load models."""
+        """Decode with None in place of every array, so that no model is loaded."""
         return _WITHOUT_ARRAYS.decode(body)

@@ -1,9 +1,8 @@
-"""Training in a process of its own: a parent that computes would miss its heartbeats.
+"""Training in a child process: a parent that computed would miss its heartbeats.
 
-The child is spawned (never forked: gRPC and JAX have threads), lives exactly as long as its parent (it reads the end of
-its pipe, and the kernel ends it besides) and does one thing after the other. Jobs and results cross the pipe as
-MessagePack and raw arrays. A child that trains does not read, and a pipe holds little: so a thread of the parent's does
-the writing, and nobody waits for it.
+The child is spawned (never forked, since gRPC and JAX have threads), ends with its parent (it reads the end of its
+pipe, and the kernel kills it) and handles one job at a time. Jobs and results cross the pipe as MessagePack and raw
+arrays. A child that trains does not read, and a pipe buffers little: so a thread of the parent writes to the pipe.
 """
 
 from __future__ import annotations
@@ -35,77 +34,83 @@ _LEAVING_S = 5.0
 
 
 class LocalLearner(Protocol):
-    """The devices of a process, made trainable; they are counted from 0."""
+    """The learner of the devices of one process, which are numbered from 0."""
 
     def train(self, job: TrainingJob) -> TrainingResult: ...
 
     def evaluate(self, device: int, weights: Weights) -> Evaluation | None:
-        """On samples of the device's own; None where it has none to judge by."""
+        """Evaluate on samples of the device itself; None if it has none for that."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a training took."""
+    """The duration of a training."""
 
     seconds: float
     busy_s: float
-    """Of a processor, at most `seconds`: what it would have taken had nobody else wanted the machine."""
+    """Processor time, at most `seconds`: the duration on an idle machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What a child says when it has loaded and compiled everything."""
+    """The first answer of a child, when it has loaded and compiled everything."""
 
     samples: tuple[int, ...]
-    """By device."""
+    """Number of samples of each device."""
     spent: tuple[Spent, ...]
-    """One training each."""
+    """Duration of one training of each device."""
     model_bytes: int = 0
 
 
 class TrainingFailed(UserError):
-    """The child could not begin, or is gone."""
+    """The child could not start, or has ended."""
 
 
 class Listener(Protocol):
-    """Who hears what a child has done. Called on a thread."""
+    """The receiver of a child's results."""
 
     def trained(self, device: int, job: JobId, result: TrainingResult, spent: Spent) -> None: ...
 
     def broke(self, device: int, job: JobId, why: str) -> None:
-        """Training raised an error; the child goes on."""
+        """Training raised an error; the child continues."""
         ...
 
     def evaluated(self, device: int, epoch: int, evaluation: Evaluation | None) -> None: ...
 
     def gone(self) -> None:
-        """The child ended unasked."""
+        """The child ended unexpectedly."""
         ...
 
 
 class TrainingChild:
-    def __init__(self, make: Callable[[], tuple[LocalLearner, Ready]], listener: Listener) -> None:
-        """`make` is called in the child."""
+    def __init__(
+        self,
+        make: Callable[[], tuple[LocalLearner, Ready]],
+        listener: Listener,
+        call: Callable[..., Any] = lambda act, *arguments: act(*arguments),
+    ) -> None:
+        """`make` is called in the child. `call` calls a method of the listener, by default on the child's thread."""
         self._make = make
         self._listener = listener
+        self._call = call
         self._closing = False
         self._process: Any = None
-        self._words: SimpleQueue[tuple[list[Any], Weights | None] | None] = SimpleQueue()
-        """For the child; None: nothing more."""
+        self._outgoing: SimpleQueue[tuple[list[Any], Weights | None] | None] = SimpleQueue()
+        """Requests for the child; None ends the writing thread."""
 
     def start(self) -> Ready:
-        """Blocks until everything is compiled; raises what went wrong there."""
+        """Block until everything is compiled. Raises TrainingFailed with the child's error."""
         ready: Future[Ready] = Future()
-        threading.Thread(target=self._live, args=(ready,), name="trainer", daemon=True).start()
+        threading.Thread(target=self._own_child, args=(ready,), name="trainer", daemon=True).start()
         try:
             return ready.result()
         except TrainingFailed:
             self.close()
             raise
 
-    def _live(self, ready: Future[Ready]) -> None:
-        """One thread for the child's whole life: the kernel would end it with the thread that it came from."""
+    def _own_child(self, ready: Future[Ready]) -> None:
+        """Start the child and read its answers on one thread: the kernel kills a child with the thread that made it."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, self._make), name="async-hfl trainer", daemon=True)
@@ -115,7 +120,7 @@ class TrainingChild:
         try:
             kind, *rest = msgspec.msgpack.decode(ours.recv_bytes())
         except (EOFError, OSError):
-            ready.set_exception(TrainingFailed("the training process ended before it was ready; see its words above"))
+            ready.set_exception(TrainingFailed("the training process ended before it was ready; see its output above"))
             return
         if kind == _FAILED:
             ready.set_exception(TrainingFailed(rest[0]))
@@ -128,19 +133,19 @@ class TrainingChild:
         return None if self._process is None else self._process.pid
 
     def train(self, job: TrainingJob) -> None:
-        self._words.put(([_TRAIN, job.device, list(job.job), job.seed, job.generation], job.weights))
+        self._outgoing.put(([_TRAIN, job.device, list(job.job), job.seed, job.generation], job.weights))
 
     def stop(self, job: JobId) -> None:
-        self._words.put(([_STOP, list(job)], None))
+        self._outgoing.put(([_STOP, list(job)], None))
 
     def evaluate(self, device: int, epoch: int, weights: Weights) -> None:
-        self._words.put(([_EVALUATE, device, epoch], weights))
+        self._outgoing.put(([_EVALUATE, device, epoch], weights))
 
     def close(self) -> None:
         self._closing = True
-        # A thread of ours is reading: closing our end would not reach the child before that thread has let go.
-        self._words.put(([_LEAVE], None))
-        self._words.put(None)
+        # The reading thread holds the pipe open, so the child would not notice that this end is closed.
+        self._outgoing.put(([_LEAVE], None))
+        self._outgoing.put(None)
         if self._process is not None:
             self._process.join(_LEAVING_S)
             if self._process.is_alive():
@@ -148,33 +153,33 @@ class TrainingChild:
                 self._process.join()
 
     def _write(self, pipe: Connection) -> None:
-        with contextlib.suppress(OSError):  # gone: the listener tells
-            while (words := self._words.get()) is not None:
-                head, weights = words
+        with contextlib.suppress(OSError):  # the child has ended: the listener is told
+            while (request := self._outgoing.get()) is not None:
+                head, weights = request
                 pipe.send_bytes(msgspec.msgpack.encode(head))
                 if weights is not None:
                     pipe.send_bytes(np.ascontiguousarray(weights).data)
 
     def _listen(self, pipe: Connection) -> None:
-        heard = self._listener
+        listener, call = self._listener, self._call
         try:
             while True:
                 kind, device, *rest = msgspec.msgpack.decode(pipe.recv_bytes())
                 if kind == _BROKE:
-                    heard.broke(device, JobId(*rest[0]), rest[1])
+                    call(listener.broke, device, JobId(*rest[0]), rest[1])
                 elif kind == _EVALUATED:
                     epoch, found = rest
-                    heard.evaluated(device, epoch, None if found is None else Evaluation(*found))
+                    call(listener.evaluated, device, epoch, None if found is None else Evaluation(*found))
                 else:
                     job, samples, steps, loss, squared_loss, has_gradient, spent = rest
                     weights = _array(pipe)
                     gradient = _array(pipe) if has_gradient else None
                     result = TrainingResult(weights, samples, steps, loss, squared_loss, gradient)
-                    heard.trained(device, JobId(*job), result, Spent(*spent))
+                    call(listener.trained, device, JobId(*job), result, Spent(*spent))
         except (EOFError, OSError):
-            self._words.put(None)
+            self._outgoing.put(None)
             if not self._closing:
-                heard.gone()
+                call(listener.gone)
 
 
 def _array(pipe: Connection) -> Weights:
@@ -196,7 +201,7 @@ _Work = TrainingJob | _Evaluation
 
 def _serve(pipe: Connection, make: Callable[[], tuple[LocalLearner, Ready]]) -> None:
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         learner, ready = make()
@@ -204,34 +209,31 @@ def _serve(pipe: Connection, make: Callable[[], tuple[LocalLearner, Ready]]) -> 
         pipe.send_bytes(msgspec.msgpack.encode([_FAILED, str(error)]))
         return
     spent = [astuple(each) for each in ready.spent]
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # its parent is gone
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
         pipe.send_bytes(msgspec.msgpack.encode([_READY, ready.samples, spent, ready.model_bytes]))
-        _work_for_ever(pipe, learner)
+        _work(pipe, learner)
 
 
-def _work_for_ever(pipe: Connection, learner: LocalLearner) -> None:
+def _work(pipe: Connection, learner: LocalLearner) -> None:
     waiting: list[_Work] = []
     while True:
         while not waiting or pipe.poll():
             _take(pipe, waiting)
         work = waiting.pop(0)
-        if isinstance(work, TrainingJob):
-            _train(pipe, learner, work)
-        else:
+        if not isinstance(work, TrainingJob):
             found = learner.evaluate(work.device, work.weights)
-            told = None if found is None else [found.metric, found.loss, dict(found.details)]
-            _answer(pipe, [_EVALUATED, work.device, work.epoch, told])
-
-
-def _train(pipe: Connection, learner: LocalLearner, job: TrainingJob) -> None:
-    try:
-        result, spent = timed(learner, job)
-    except Exception as error:  # the task may be the user's own
-        _answer(pipe, [_BROKE, job.device, list(job.job), f"{type(error).__name__}: {error}"])
-        return
-    arrays = [result.weights] if result.gradient is None else [result.weights, result.gradient]
-    numbers = [result.samples, result.steps, result.loss, result.squared_loss, result.gradient is not None]
-    _answer(pipe, [_TRAINED, job.device, list(job.job), *numbers, astuple(spent)], arrays)
+            result = None if found is None else [found.metric, found.loss, dict(found.details)]
+            _answer(pipe, [_EVALUATED, work.device, work.epoch, result])
+            continue
+        job = list(work.job)
+        try:
+            trained, spent = timed(learner, work)
+        except Exception as error:  # the task may be the user's own
+            _answer(pipe, [_BROKE, work.device, job, f"{type(error).__name__}: {error}"])
+            continue
+        arrays = [trained.weights] if trained.gradient is None else [trained.weights, trained.gradient]
+        numbers = [trained.samples, trained.steps, trained.loss, trained.squared_loss, trained.gradient is not None]
+        _answer(pipe, [_TRAINED, work.device, job, *numbers, astuple(spent)], arrays)
 
 
 def timed(learner: LocalLearner, job: TrainingJob) -> tuple[TrainingResult, Spent]:

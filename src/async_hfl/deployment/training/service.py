@@ -1,4 +1,4 @@
-"""The training of a process's devices: one child for all, and another in its place when somebody ends it."""
+"""Training for all devices of a process: one child process, replaced by another if it ends."""
 
 from __future__ import annotations
 
@@ -27,22 +27,21 @@ class TrainingService:
         inboxes: Sequence[Inbox],
         slowdowns: Sequence[float] = (),
     ) -> None:
-        """`slowdowns`: how many times as long each device is to take as this machine would with nothing else to do."""
+        """`slowdowns`: for each device, the factor by which it is slower than this machine when idle."""
         self._slowdowns = slowdowns or [1.0] * len(inboxes)
         self._make = make
         self._inboxes = inboxes
         self._child: TrainingChild | None = None
-        self._open: list[dict[JobId, TrainingJob]] = [{} for _ in inboxes]
-        self._asked: list[dict[JobId, float]] = [{} for _ in inboxes]
-        """When each open job was given to the child."""
+        self._open: list[dict[JobId, tuple[TrainingJob, float]]] = [{} for _ in inboxes]
+        """Unfinished jobs of each device, with the time at which they were given to the child."""
         self._evaluations: list[dict[int, Evaluate]] = [{} for _ in inboxes]
         self._loop = asyncio.get_running_loop()
         self._restarting: asyncio.Task[None] | None = None
         self.failed: asyncio.Future[None] = self._loop.create_future()
-        """Raises when a child could not be started again."""
+        """Raises TrainingFailed if a child could not be restarted."""
 
     async def start(self) -> Ready:
-        child = TrainingChild(self._make, _Heard(self))
+        child = TrainingChild(self._make, self, self._loop.call_soon_threadsafe)
         ready = await asyncio.to_thread(child.start)
         self._child = child
         longer = zip(ready.spent, self._slowdowns, strict=True)
@@ -57,13 +56,12 @@ class TrainingService:
     # For the devices -------------------------------------------------------------------------------------------------
 
     def train(self, job: TrainingJob) -> None:
-        self._open[job.device][job.job] = job
-        self._asked[job.device][job.job] = self._loop.time()
+        self._open[job.device][job.job] = (job, self._loop.time())
         if self._child is not None:
             self._child.train(job)
 
     def stop(self, device: int, job: JobId) -> None:
-        if self._closed(device, job) and self._child is not None:
+        if self._open[device].pop(job, None) is not None and self._child is not None:
             self._child.stop(job)
 
     def evaluate(self, device: int, work: Evaluate) -> None:
@@ -71,30 +69,27 @@ class TrainingService:
         if self._child is not None:
             self._child.evaluate(device, work.epoch, work.weights)
 
-    # From the child, on the loop's thread ----------------------------------------------------------------------------
+    # Called by the child, on the loop's thread -----------------------------------------------------------------------
 
     def trained(self, device: int, job: JobId, result: TrainingResult, spent: Spent) -> None:
-        """A slowed device says so later; the child has other devices to train meanwhile. What this one waited for them,
-        or for a busy machine, is within the time that it pretends to need."""
+        """Deliver a result; that of a slowed device later, while the child trains other devices.
+
+        The time that a slowed device waited for other devices, or for a busy machine, is part of its slowed time."""
         if self._slowdowns[device] == 1.0:
             self._deliver(device, job, result, spent.seconds)
             return
-        waited = self._loop.time() - self._asked[device].get(job, self._loop.time())
-        pretended = max(_slowed(spent, self._slowdowns[device]).seconds, waited)
-        self._loop.call_later(pretended - waited, self._deliver, device, job, result, pretended)
+        now = self._loop.time()
+        _, begun = self._open[device].get(job, (None, now))
+        seconds = max(_slowed(spent, self._slowdowns[device]).seconds, now - begun)
+        self._loop.call_at(begun + seconds, self._deliver, device, job, result, seconds)
 
     def _deliver(self, device: int, job: JobId, result: TrainingResult, seconds: float) -> None:
-        if self._closed(device, job):
+        if self._open[device].pop(job, None) is not None:  # not stopped meanwhile
             self._inboxes[device].put(lambda at: Trained(at, job, result, seconds))
-
-    def _closed(self, device: int, job: JobId) -> bool:
-        """Was it open?"""
-        self._asked[device].pop(job, None)
-        return self._open[device].pop(job, None) is not None
 
     def broke(self, device: int, job: JobId, why: str) -> None:
         log.error("training job %s failed: %s", job, why)
-        if self._closed(device, job):
+        if self._open[device].pop(job, None) is not None:
             self._inboxes[device].put(lambda at: TrainingBroke(at, job))
 
     def evaluated(self, device: int, epoch: int, evaluation: Evaluation | None) -> None:
@@ -103,8 +98,8 @@ class TrainingService:
             self._inboxes[device].put(lambda at: Evaluated(at, epoch, found))
 
     def gone(self) -> None:
-        """Jobs under way are lost, as in an outage; evaluations are done again."""
-        log.warning("the training process is gone; starting another")
+        """Restart the child. Open jobs are lost, as in an outage; evaluations are repeated."""
+        log.warning("the training process has ended; starting another")
         self._child = None
         for device, jobs in enumerate(self._open):
             for job in list(jobs):
@@ -118,7 +113,7 @@ class TrainingService:
             self.failed.set_exception(error)
             return
         for jobs in self._open:
-            for job in jobs.values():
+            for job, _ in list(jobs.values()):
                 self.train(job)
         for device, evaluations in enumerate(self._evaluations):
             for work in list(evaluations.values()):
@@ -129,28 +124,8 @@ def _slowed(spent: Spent, factor: float) -> Spent:
     return spent if factor == 1.0 else Spent(spent.busy_s * factor, spent.busy_s)
 
 
-class _Heard:
-    """What a child says, brought to the loop's thread."""
-
-    def __init__(self, service: TrainingService) -> None:
-        self._service = service
-        self._loop = asyncio.get_running_loop()
-
-    def trained(self, device: int, job: JobId, result: TrainingResult, spent: Spent) -> None:
-        self._loop.call_soon_threadsafe(self._service.trained, device, job, result, spent)
-
-    def broke(self, device: int, job: JobId, why: str) -> None:
-        self._loop.call_soon_threadsafe(self._service.broke, device, job, why)
-
-    def evaluated(self, device: int, epoch: int, evaluation: Evaluation | None) -> None:
-        self._loop.call_soon_threadsafe(self._service.evaluated, device, epoch, evaluation)
-
-    def gone(self) -> None:
-        self._loop.call_soon_threadsafe(self._service.gone)
-
-
 class DeviceWorkers(NoWorkers):
-    """One device's hands."""
+    """The workers of one device: its jobs go to the shared training service."""
 
     def __init__(self, place: int, seed: int, service: TrainingService) -> None:
         self._place = place

@@ -1,1 +1,1 @@
-"""Packets between processes over gRPC: sessions, resumable transfers, both sides. The only place that knows gRPC."""
+"""Packets between processes over gRPC: sessions and resumable transfers. No other package makes gRPC calls."""

@@ -1,6 +1,6 @@
-"""What a node says of itself when it joins, and what it is told.
+"""Joining a run: what a node states about itself, and the answer.
 
-Names live here, at the edge; nodes know numbers. The cloud gives a name its number once and for ever.
+Names are used at the edge only; the state machines know numbers. The cloud assigns a number to each name once.
 """
 
 from __future__ import annotations
@@ -18,59 +18,59 @@ RefusalKind = Literal["not_yet", "finished", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """A gateway to the cloud, a device to a gateway (which passes it on to the cloud)."""
+    """Sent by a gateway to the cloud, and by a device to a gateway, which forwards it to the cloud."""
 
     role: Role
     name: str
-    """From the certificate; stated, where there is none."""
+    """As in the certificate; only stated where there is none."""
     incarnation: int
-    """Drawn when the node's state was made: another number means that its disk is another."""
+    """Drawn when the state directory was created: another number means another disk."""
     run: int = 0
-    """The run it remembers; 0: none."""
+    """The run that the node belongs to; 0 if none."""
     package: str = ""
     """Version of async-hfl."""
     task: str = ""
-    """Name of the task a device is installed with; empty: it takes what the cloud says."""
+    """Name of the task installed on a device; empty if it uses the cloud's."""
     settings_digest: str = ""
-    """Of the settings it remembers; empty: none."""
+    """Digest of the settings that the node has; empty if none."""
     samples: int = 0
     compute_s: float = 0.0
-    """Expected time of one training; 0 while a device does not know (it learns task and settings first)."""
+    """Expected time of one training; 0 until the device knows task and settings."""
     via: Address | None = None
-    """The gateway that passes a device's joining on to the cloud."""
+    """The gateway that forwards the joining of a device."""
     ready: bool = True
-    """A device that has not compiled yet says False: it is told number, task and settings and takes no part."""
+    """False for a device that has not compiled yet: it asks for number, task and settings, and takes no part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
     run: int
     peer: Address
-    """Who admits: the cloud, or the gateway's number."""
+    """Address of the node that admits."""
     number: int
-    """The joining node's own."""
+    """Number of the joining node."""
     at: float
-    """The cloud's clock: a label, never compared with another machine's."""
+    """The cloud's clock; never compared with the clock of another machine."""
     settings: str
-    """JSON."""
+    """As JSON."""
     settings_digest: str
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What a node needs to know of the task without having it: model_bytes, gradient_size, learning_rate."""
+    """Facts about the task that a node needs without having it, like model_bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """not_yet: ask again later. finished: the run is over, `detail` is the final model's digest. refused: tell a
-    person."""
+    """not_yet: ask again later. finished: the run is over, `detail` is the digest of the final model. refused: an
+    operator must act."""
 
     kind: RefusalKind
     reason: str
     detail: str = ""
     epoch: int = 0
-    """finished: of that model."""
+    """finished: the cloud epoch of the final model."""
     outcomes: tuple[tuple[int, Outcome], ...] = ()
-    """finished, to a gateway: what became of its uploads, by number, should it not have heard."""
+    """finished, to a gateway: the outcomes of its uploads by number, in case it does not know them."""
 
 
 Admit = Callable[[Joining, float], Awaitable[Admission | Refusal]]
-"""The server's side: given what came and the seconds that a probe of 64 KiB took on the link (0: not measured)."""
+"""Decides on a joining, given the seconds that a probe of 64 KiB took on the link (0 if not measured)."""

@@ -1,20 +1,37 @@
-"""The calls of wire.proto for grpc.aio: method names, how messages become bytes, the options of every connection."""
+"""The calls of wire.proto for grpc.aio: methods, serialisers, connection options and errors."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import grpc
 
+from async_hfl.core.errors import PeerError
 from async_hfl.deployment.protocol import wire_pb2 as wire
 
-# Its own words on every failed handshake would stand between ours, which say more. Set the variable to hear them.
+# gRPC logs every failed handshake; the messages of this package say more. Set the variable to see those of gRPC.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 SERVICE = "async_hfl.wire.Link"
 _FRAME_BYTES = 4 * 2**20
-"""Nothing on the wire is larger: chunks and inline parcels are far below, a joining or admission has to be."""
+"""The largest message on the wire. Chunks and inline packets are far smaller; a joining or admission has to be."""
+
+
+class LinkError(PeerError):
+    """The connection failed or broke."""
+
+
+def link_error(error: BaseException) -> LinkError | None:
+    """Return the error that grpc.aio raised for a broken connection as a LinkError; None for any other error."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return LinkError(f"{error.code().name.lower()}: {error.details()}")
+    if isinstance(error, (grpc.aio.UsageError, asyncio.InvalidStateError)):
+        return LinkError("the stream is over")
+    if isinstance(error, TimeoutError):
+        return LinkError("no answer in time")
+    return None
 
 
 class Method(NamedTuple):
@@ -38,7 +55,7 @@ METHODS = (SESSION, PUSH, PULL, PROBE, ENLIST, OPERATE)
 
 
 def call(channel: Any, method: Method) -> Any:
-    """The method, to be called on this channel."""
+    """Return the method, bound to a channel."""
     return getattr(channel, method.kind)(
         method.path,
         request_serializer=method.request.SerializeToString,
@@ -56,8 +73,10 @@ def handler(method: Method, behaviour: Any) -> Any:
 
 
 def options(keepalive_s: float, *, server: bool) -> Sequence[tuple[str, int]]:
-    """Keepalive finds a connection that died silently below a session; sessions have heartbeats of their own, which
-    are quicker, so this may be patient (it also is the time that TCP waits for an acknowledgement)."""
+    """Return the options of a channel or server.
+
+    Keepalive finds dead connections. Sessions have quicker heartbeats of their own, so its period may be long (it is
+    also how long TCP waits for an acknowledgement)."""
     milliseconds = int(1000 * keepalive_s)
     common = [
         ("grpc.keepalive_time_ms", milliseconds),
@@ -78,7 +97,7 @@ def options(keepalive_s: float, *, server: bool) -> Sequence[tuple[str, int]]:
         ]
     return [
         *common,
-        ("grpc.use_local_subchannel_pool", 1),  # several nodes in one process: each its own connection
+        ("grpc.use_local_subchannel_pool", 1),  # nodes in one process have connections of their own
         ("grpc.enable_retries", 0),
         ("grpc.initial_reconnect_backoff_ms", 500),
         ("grpc.max_reconnect_backoff_ms", 2000),

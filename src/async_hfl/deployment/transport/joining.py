@@ -1,4 +1,4 @@
-"""Joining, admission and refusal on the wire, and the agreement on a version."""
+"""Joining, admission and refusal on the wire, and the negotiation of a protocol version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from async_hfl.core.errors import IdentityError, PeerError
 from async_hfl.deployment.identity.names import identity
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport.admission import Admission, Joining, Refusal
-from async_hfl.deployment.transport.limits import HIGHEST_VERSION, LOWEST_VERSION
+from async_hfl.deployment.transport.limits import HIGHEST_VERSION, LOWEST_VERSION, PACKAGE
 
 T = TypeVar("T")
 _MOST_TEXT = 1000
@@ -40,7 +40,7 @@ def hello(joining: Joining, package: str, probe_s: float) -> Any:
 
 
 def stated(hello: Any) -> Joining:
-    """What it says of itself; PeerError for what nobody would say."""
+    """Return the joining in a hello. Raises PeerError for implausible values."""
     found = unpack(hello.joining, Joining)
     try:
         identity("any", found.role, found.name)
@@ -48,38 +48,45 @@ def stated(hello: Any) -> Joining:
         raise PeerError(str(error)) from error
     counts = (found.incarnation, found.run, found.samples)
     if not all(0 <= count < 2**63 for count in counts) or not 0 <= found.compute_s < inf:
-        raise PeerError(f"{found.role}/{found.name} joins with numbers that cannot be: {counts}, {found.compute_s}")
+        raise PeerError(f"{found.role}/{found.name} joins with impossible numbers: {counts}, {found.compute_s}")
     if max(map(len, (found.package, found.task, found.settings_digest))) > _MOST_TEXT:
-        raise PeerError(f"{found.role}/{found.name} joins with a text of more than {_MOST_TEXT} letters")
+        raise PeerError(f"{found.role}/{found.name} joins with a text of more than {_MOST_TEXT} characters")
     return found
 
 
 def probe_s(hello: Any) -> float:
-    """0, not measured, for what is no duration."""
+    """Return the duration of a probe, 0 (not measured) if it is implausible."""
     return float(hello.probe_s) if 0 <= hello.probe_s < _MOST_PROBE_S else 0.0
 
 
 def agreed_version(lowest: int, highest: int) -> int:
-    """The highest that both sides speak; 0: none."""
+    """Return the highest version that both sides support, 0 if there is none."""
     best = min(highest, HIGHEST_VERSION)
     return best if best >= max(lowest, LOWEST_VERSION) else 0
 
 
 def no_common_version(lowest: int, highest: int, theirs: str, ours: str) -> Refusal:
-    older = "the one that joins" if highest < LOWEST_VERSION else "the one that is joined"
+    joiner_is_older = highest < LOWEST_VERSION
+    older = "the node that joins" if joiner_is_older else "the node that it joins"
     return Refusal(
         "refused",
-        f"no common protocol version: async-hfl {theirs[:40] or 'unknown'} speaks {lowest} to {highest}, "
-        f"async-hfl {ours} here speaks {LOWEST_VERSION} to {HIGHEST_VERSION}; update {older}",
+        f"no common protocol version: the node that joins runs async-hfl {theirs[:40] or '(unknown version)'} with "
+        f"protocol {_range(lowest, highest)}, this node runs async-hfl {ours} with protocol "
+        f"{_range(LOWEST_VERSION, HIGHEST_VERSION)}; install the same version on both, that is, update {older}",
     )
 
 
+def _range(lowest: int, highest: int) -> str:
+    return str(lowest) if lowest == highest else f"{lowest} to {highest}"
+
+
 def outcome(joined: Any) -> Admission | Refusal:
-    """What the server said."""
+    """Return the answer of a server."""
     if joined.refusal:
         return unpack(joined.refusal, Refusal)
     if not LOWEST_VERSION <= joined.version <= HIGHEST_VERSION:
         raise PeerError(
-            f"the server chose protocol version {joined.version}, offered were {LOWEST_VERSION} to {HIGHEST_VERSION}"
+            f"the server chose protocol version {joined.version}; this node runs async-hfl {PACKAGE} with protocol "
+            f"{_range(LOWEST_VERSION, HIGHEST_VERSION)}, the server async-hfl {joined.package[:40]}"
         )
     return unpack(joined.admission, Admission)

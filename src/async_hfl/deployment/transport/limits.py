@@ -1,4 +1,4 @@
-"""How long, how much, how often. One value for a node; the defaults suit links from 20 kB/s to a loopback."""
+"""Limits of a node's sessions and transfers. The defaults suit links from 20 kB/s to a loopback."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from importlib.metadata import version
 from async_hfl.encoding.packet_codec import MOST_BYTES
 
 PACKAGE = version("async-hfl")
-LOWEST_VERSION, HIGHEST_VERSION = 1, 1
-"""Of the protocol, that this program speaks."""
+LOWEST_VERSION, HIGHEST_VERSION = 2, 2
+"""Protocol versions that this program supports. Renaming a message changes the protocol."""
 PROBE_BYTES = 64 * 1024
 
 
@@ -17,24 +17,24 @@ PROBE_BYTES = 64 * 1024
 class Limits:
     heartbeat_s: float = 2.0
     silence_s: float = 6.0
-    """A peer of whom nothing was heard for so long is lost. Chunks of a transfer are heard, too."""
+    """A peer that sends nothing for this long is lost. Chunks of a transfer count as well."""
     join_s: float = 30.0
-    """For each step of joining; a gateway asks the cloud in between."""
+    """Timeout of each step of joining; a gateway asks the cloud in between."""
     stall_s: float = 60.0
-    """A transfer without progress for so long is broken off; what arrived is kept."""
+    """A transfer without progress for this long is broken off; what has arrived is kept."""
     inline_bytes: int = 32 * 1024
-    """A parcel up to here travels on the session's stream, whole."""
-    parcel_bytes: int = MOST_BYTES
-    """Of one parcel, and of all that one peer has on offer at once."""
+    """A packet up to this size travels inline, on the session's stream."""
+    packet_bytes: int = MOST_BYTES
+    """Largest packet, and the most that one peer may have on offer at once."""
     offers: int = 64
-    """Of one peer, open at once."""
+    """Offers of one peer open at once."""
     waiting_bytes: int = 64 * 2**20
-    """Small frames waiting for one peer; one that reads no more than this is cut off."""
+    """Bytes queued for one peer; a peer that reads more slowly is disconnected."""
     backoff_first_s: float = 0.5
     backoff_most_s: float = 30.0
     spool_bytes: int = 16 * 2**30
     spool_s: float = 7 * 86400.0
-    """Parts of transfers that nobody came back for are deleted after so long."""
+    """Parts of abandoned transfers are deleted after this long."""
 
 
 USUAL = Limits()

@@ -1,5 +1,6 @@
-"""The side that dials: a gateway to the cloud, a device to each of its gateways. Dials with back-off until it is
-closed: for how long is for its process to say."""
+"""The dialling side of a session: a gateway to the cloud, a device to each of its gateways.
+
+A link dials with back-off until it is closed; its process decides how long to try."""
 
 from __future__ import annotations
 
@@ -13,14 +14,15 @@ from typing import Any
 
 import grpc
 
-from async_hfl.core.errors import AsyncHflError, PeerError
+from async_hfl.core.errors import AsyncHflError
 from async_hfl.deployment.identity.credentials import Credentials
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport import calls, joining
 from async_hfl.deployment.transport.admission import Admission, Joining, Refusal, Role
+from async_hfl.deployment.transport.calls import LinkError, link_error
 from async_hfl.deployment.transport.limits import HIGHEST_VERSION, LOWEST_VERSION, PACKAGE, PROBE_BYTES, USUAL, Limits
-from async_hfl.deployment.transport.parts import Incoming, Outgoing
 from async_hfl.deployment.transport.session import Session
+from async_hfl.deployment.transport.transfers.parts import Incoming, Outgoing
 from async_hfl.deployment.transport.transport import Transport
 
 log = logging.getLogger("async_hfl.transport")
@@ -30,53 +32,28 @@ _SETTLED_S = 10.0
 _PROBE_AGAIN_S = 3600.0
 _GOODBYE_S = 1.0
 _EXPLAINED = (0, 3, 10)
-"""After these many failures in a row it is worth asking what is wrong with the certificates."""
-
-
-class LinkError(PeerError):
-    """The connection failed or broke."""
+"""Numbers of failed attempts in a row after which the certificates are examined for a reason."""
 
 
 @asynccontextmanager
-async def _told_plainly() -> AsyncIterator[None]:
-    """What grpc.aio raises when a connection breaks, as one error. It may raise CancelledError though nobody cancelled
-    the task, and InvalidStateError for a write after the end."""
+async def _link_errors() -> AsyncIterator[None]:
+    """Raise LinkError for every error by which grpc.aio reports a broken connection. It may raise CancelledError
+    although nobody cancelled the task."""
     try:
         yield
-    except grpc.aio.AioRpcError as error:
-        raise LinkError(f"{error.code().name.lower()}: {error.details()}") from error
-    except (grpc.aio.UsageError, asyncio.InvalidStateError) as error:
-        raise LinkError("the stream is over") from error
-    except TimeoutError as error:
-        raise LinkError("no answer in time") from error
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        raise LinkError("the call was cut off") from error
-
-
-class _Stream:
-    def __init__(self, call: Any) -> None:
-        self._call = call
-
-    async def read(self) -> Any:
-        async with _told_plainly():
-            frame = await self._call.read()
-            if frame is not grpc.aio.EOF:
-                return frame
-            code = await self._call.code()
-            if code != grpc.StatusCode.OK:
-                raise LinkError(f"{code.name.lower()}: {await self._call.details()}")
-            return None
-
-    async def write(self, frame: Any) -> None:
-        async with _told_plainly():
-            await self._call.write(frame)
+        raise LinkError("the call was cancelled") from error
+    except Exception as error:
+        if (told := link_error(error)) is not None:
+            raise told from error
+        raise
 
 
 async def _probe(channel: Any, limits: Limits) -> float:
-    """Seconds that 64 KiB take, with connection and TLS already made."""
+    """Measure the seconds that 64 KiB take on a connection that is up."""
     loop = asyncio.get_running_loop()
     send = calls.call(channel, calls.PROBE)
     await send(wire.Chunk(), timeout=limits.join_s)
@@ -93,8 +70,8 @@ async def enlist(
     probe_s: float = 0.0,
     limits: Limits = USUAL,
 ) -> Admission | Refusal:
-    """Ask what a session would be told on joining. Raises LinkError where nobody answers."""
-    async with _channel(target, server_role, credentials, limits) as channel, _told_plainly():
+    """Ask for the answer that a session would get on joining. Raises LinkError if there is no answer."""
+    async with _channel(target, server_role, credentials, limits) as channel, _link_errors():
         request = joining.hello(stated, PACKAGE, probe_s)
         return joining.outcome(await calls.call(channel, calls.ENLIST)(request, timeout=limits.join_s))
 
@@ -102,9 +79,9 @@ async def enlist(
 async def operate(
     target: str, server_role: Role, credentials: Credentials, kind: str, payload: bytes = b"", timeout_s: float = 60.0
 ) -> bytes:
-    """An operator's call."""
+    """Make an operator's call."""
     request = wire.Operation(lowest_version=LOWEST_VERSION, highest_version=HIGHEST_VERSION, kind=kind, payload=payload)
-    async with _channel(target, server_role, credentials, USUAL) as channel, _told_plainly():
+    async with _channel(target, server_role, credentials, USUAL) as channel, _link_errors():
         answer = calls.call(channel, calls.OPERATE)(request, timeout=timeout_s)
         return b"".join([chunk.data async for chunk in answer])
 
@@ -130,7 +107,7 @@ class Link:
         admitted: Callable[[Admission], Awaitable[None] | None],
         refused: Callable[[Refusal], None],
     ) -> None:
-        """`joining` is asked anew for every attempt. `refused` is told once, for good; then the link is over."""
+        """`joining` is called for every attempt. `refused` is called once, with a final refusal; the link then ends."""
         self.target = target
         self._transport = transport
         self._limits = transport.limits
@@ -144,10 +121,10 @@ class Link:
         self._final = False
         self._answers = 0
         self._probed: tuple[float, float] | None = None
-        """Seconds that a probe took, and when that was."""
+        """Seconds that the last probe took, and its time."""
 
-    def heard(self) -> bool:
-        """Is there a session, or was there any answer since this was last asked?"""
+    def take_contact(self) -> bool:
+        """Return True if there is a session, or was any answer since the last call."""
         answers, self._answers = self._answers, 0
         return self._session is not None or answers > 0
 
@@ -174,52 +151,53 @@ class Link:
             attempt = 0 if loop.time() - begun > _SETTLED_S else attempt + 1
             most = min(self._limits.backoff_first_s * 2.0 ** min(attempt, 20), self._limits.backoff_most_s)
             wait = _chance.uniform(0.5 * most, most)
-            # The first failures are news; of a server that is away for days a word an hour is enough.
+            # The first failures are news; for a server that is away for days one warning an hour is enough.
             level = logging.WARNING if attempt < 4 or not attempt % 120 else logging.INFO
             log.log(level, "%s: %s; dialling again in %.1f s", self.target, why, wait)
             await asyncio.sleep(wait)
 
     async def _attempt(self, *, explained: bool) -> str:
-        """One connection, from dialling to its end; says why it ended. Nothing ends the dialling but `close`."""
+        """Make one connection and return why it ended. Only `close` ends the dialling."""
         try:
             async with _channel(self.target, self._role, self._credentials, self._limits) as channel:
                 return await self._once(channel)
         except LinkError as error:
             clue = await asyncio.to_thread(self._credentials.explain, self.target, self._role) if explained else ""
             return f"{error}; {clue}" if clue else str(error)
-        except AsyncHflError as error:  # a peer that breaks the rules, a certificate of ours that expired
+        except AsyncHflError as error:  # for example a peer that violates the protocol, or an expired certificate
             return str(error)
         except Exception as error:
-            log.exception("dialling %s failed here", self.target)
-            return f"failed here: {error}"
+            log.exception("dialling %s failed", self.target)
+            return f"internal error: {error}"
 
     async def _once(self, channel: Any) -> str:
         limits, transport = self._limits, self._transport
-        async with _told_plainly():
+        async with _link_errors():
             probe_s = await self._measured(channel)
         call = calls.call(channel, calls.SESSION)()
-        stream = _Stream(call)
-        await stream.write(wire.Frame(hello=joining.hello(self._joining(), PACKAGE, probe_s)))
-        async with _told_plainly(), asyncio.timeout(limits.join_s):
-            frame = await stream.read()
-        if frame is None or frame.WhichOneof("content") != "joined":
-            raise LinkError("it did not answer our joining")
+        async with _link_errors(), asyncio.timeout(limits.join_s):
+            await call.write(wire.Frame(hello=joining.hello(self._joining(), PACKAGE, probe_s)))
+            frame = await call.read()
+        if frame is grpc.aio.EOF or frame.WhichOneof("content") != "joined":
+            raise LinkError("the joining was not answered")
         answer = joining.outcome(frame.joined)
         self._answers += 1
         if isinstance(answer, Refusal):
             return self._told(answer)
         if inspect.isawaitable(waiting := self._admitted(answer)):
             await waiting
-        session = Session(transport, answer.peer, frame.joined.session, _bounded(frame.joined.heartbeat_s, limits))
+        session = Session(
+            transport.endpoint, answer.peer, frame.joined.session, _bounded(frame.joined.heartbeat_s, limits)
+        )
         session.sending.push = lambda out, transfer: self._push(channel, session, out, transfer)
         session.receiving.pull = lambda into: self._pull(channel, session, into)
         session.on_goodbye = self._goodbye
         self._session = session
-        log.info("in touch with %s at %s", answer.peer, self.target)
+        log.info("connected to %s at %s", answer.peer, self.target)
         transport.opened(session)
-        why = "closed here"
+        why = "closed by this side"
         try:
-            why = await session.run(stream)
+            why = await session.run(call.read, call.write)
             return f"lost {answer.peer}: {why}"
         finally:
             self._session = None
@@ -227,7 +205,7 @@ class Link:
             transport.closed(session, why)
 
     async def _measured(self, channel: Any) -> float:
-        """Once in a while: on a slow link that breaks often, probes would cost more than their news is worth."""
+        """Return the time of a probe, at most an hour old: a slow link that often breaks has no room for more."""
         now = asyncio.get_running_loop().time()
         if self._probed is None or now - self._probed[1] > _PROBE_AGAIN_S:
             self._probed = (await _probe(channel, self._limits), now)
@@ -249,11 +227,11 @@ class Link:
         limits = self._limits
         call = calls.call(channel, calls.PUSH)()
         try:
-            async with _told_plainly():
+            async with _link_errors():
                 while out.sent < out.length:
                     data = await out.next_chunk(limits.stall_s)
                     chunk = wire.Chunk(session=session.number, transfer=transfer, offset=out.sent, data=data)
-                    session.sending.sent(out, len(data))  # before: the word that it arrived may be quicker than we are
+                    session.sending.sent(out, len(data))  # before the write: the acknowledgement may be faster
                     async with asyncio.timeout(limits.stall_s):
                         await call.write(chunk)
                 async with asyncio.timeout(limits.stall_s):
@@ -265,7 +243,7 @@ class Link:
         session.sending.finish(transfer, why)
 
     async def _pull(self, channel: Any, session: Session, into: Incoming) -> None:
-        """Tries again while bytes come, so that a broken stream costs no more than a round trip."""
+        """Pull a packet; a stream that breaks is opened again from where it stopped."""
         for attempt in range(_PULL_ATTEMPTS):
             try:
                 await self._pull_once(channel, session, into)
@@ -274,14 +252,14 @@ class Link:
                     raise
             if into.part.whole:
                 return
-        raise LinkError(f"it broke off after {into.part.held} of {into.part.length} bytes")
+        raise LinkError(f"the transfer broke off after {into.part.held} of {into.part.length} bytes")
 
     async def _pull_once(self, channel: Any, session: Session, into: Incoming) -> None:
-        await into.flush()  # what an attempt before this one left
+        await into.flush()  # left over from an earlier attempt
         wanted = wire.Wanted(session=session.number, transfer=into.transfer, offset=into.part.held)
         call = calls.call(channel, calls.PULL)(wanted)
         try:
-            async with _told_plainly():
+            async with _link_errors():
                 while True:
                     async with asyncio.timeout(self._limits.stall_s):
                         chunk = await call.read()
@@ -295,5 +273,5 @@ class Link:
 
 
 def _bounded(heartbeat_s: float, limits: Limits) -> float:
-    """What the server wishes, within reason."""
+    """Return the interval that the server asks for, within bounds."""
     return min(max(heartbeat_s, 0.05), limits.heartbeat_s * 5) if heartbeat_s == heartbeat_s else limits.heartbeat_s

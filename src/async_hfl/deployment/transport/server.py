@@ -1,4 +1,4 @@
-"""The side that is dialled: the cloud for gateways, a gateway for devices."""
+"""The listening side of sessions: the cloud for gateways, a gateway for devices."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport import calls, joining
 from async_hfl.deployment.transport.admission import Admission, Admit, Joining, Refusal, Role
 from async_hfl.deployment.transport.limits import PACKAGE
-from async_hfl.deployment.transport.pacing import Pacing
-from async_hfl.deployment.transport.parts import Incoming
 from async_hfl.deployment.transport.session import Session
+from async_hfl.deployment.transport.transfers.pacing import Pacing
+from async_hfl.deployment.transport.transfers.parts import Incoming
 from async_hfl.deployment.transport.transport import Transport
 
 log = logging.getLogger("async_hfl.transport")
@@ -31,19 +31,7 @@ _ANSWER_CHUNK = 256 * 1024
 
 
 async def _operates_nothing(kind: str, payload: bytes) -> bytes:
-    raise PeerError("this node takes no operator's calls")
-
-
-class _Stream:
-    def __init__(self, context: Any) -> None:
-        self._context = context
-
-    async def read(self) -> Any:
-        frame = await self._context.read()
-        return None if frame is grpc.aio.EOF else frame
-
-    async def write(self, frame: Any) -> None:
-        await self._context.write(frame)
+    raise PeerError("this node does not answer operators")
 
 
 class Server:
@@ -58,8 +46,7 @@ class Server:
         operate: Operate = _operates_nothing,
         serves: frozenset[Role] = frozenset(_TIERS),
     ) -> None:
-        """`listen`: host:port, port 0 takes a free one; `start()` returns the port. `serves`: the roles that may join
-        (the cloud's gateways, a gateway's devices)."""
+        """`listen`: host:port; port 0 takes a free one, and `start()` returns it. `serves`: the roles that may join."""
         self.pacing = pacing if pacing is not None else Pacing()
         self._transport = transport
         self._limits = transport.limits
@@ -70,9 +57,9 @@ class Server:
         self._serves = serves
         self._sessions: dict[int, tuple[Session, Caller, Joining]] = {}
         self._gateways: dict[str, Address] = {}
-        """The numbers of gateways that were admitted, by name: who may pass on a device's joining."""
-        self.told: set[str] = set()
-        """Names of those who said goodbye, or took ours."""
+        """Addresses of the admitted gateways, by name: only they may forward the joining of a device."""
+        self.informed: set[str] = set()
+        """Names of the peers that said goodbye, or answered a goodbye."""
         self._closing: Callable[[Joining], Refusal] | None = None
         self._server: Any = None
         self._watching: asyncio.Task[None] | None = None
@@ -107,7 +94,7 @@ class Server:
         return port
 
     async def _watch(self) -> None:
-        """A certificate may be revoked, or expire, while its session is up."""
+        """End sessions whose certificate was revoked or has expired."""
         while True:
             await asyncio.sleep(self._limits.heartbeat_s)
             for session, who, _ in list(self._sessions.values()):
@@ -117,10 +104,10 @@ class Server:
                     session.end(str(error))
 
     async def goodbye(self, tell: Callable[[Joining], Refusal]) -> None:
-        """Tell all who are here, and whoever comes from now on; `tell`: what, given who it is."""
+        """Send a goodbye to every session, and refuse all later joinings; `tell` returns what each peer is told."""
         self._closing = tell
-        told = [(session, tell(stated)) for session, _, stated in self._sessions.values()]
-        await asyncio.gather(*(session.goodbye(refusal.reason, joining.pack(refusal)) for session, refusal in told))
+        answers = [(session, tell(stated)) for session, _, stated in self._sessions.values()]
+        await asyncio.gather(*(session.goodbye(refusal.reason, joining.pack(refusal)) for session, refusal in answers))
 
     async def close(self) -> None:
         if self._watching is not None:
@@ -132,34 +119,33 @@ class Server:
     # Calls -----------------------------------------------------------------------------------------------------------
 
     async def _session(self, _: Any, context: Any) -> None:
-        stream = _Stream(context)
         try:
             async with asyncio.timeout(self._limits.join_s):
-                frame = await stream.read()
+                frame = await context.read()
         except TimeoutError:
-            frame = None
-        if frame is None or frame.WhichOneof("content") != "hello":
+            frame = grpc.aio.EOF
+        if frame is grpc.aio.EOF or frame.WhichOneof("content") != "hello":
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a session begins with Hello")
         stated, joined, admission = await self._join(frame.hello, caller())
         number = secrets.randbits(63) + 1
         joined.session = number
         joined.heartbeat_s = self._limits.heartbeat_s
-        await stream.write(wire.Frame(joined=joined))
+        await context.write(wire.Frame(joined=joined))
         if admission is None or stated is None:
             return
         peer = Address(_TIERS[stated.role], admission.number)
-        session = Session(self._transport, peer, number, self._limits.heartbeat_s, self.pacing)
+        session = Session(self._transport.endpoint, peer, number, self._limits.heartbeat_s, self.pacing)
         self._sessions[number] = (session, caller(), stated)
-        self.told.discard(stated.name)
+        self.informed.discard(stated.name)
         log.info("%s %s joined as %s from %s", stated.role, stated.name, peer, context.peer())
         self._transport.opened(session)
-        why = "its connection broke"
+        why = "the connection broke"
         try:
-            why = await session.run(stream)
+            why = await session.run(context.read, context.write)
         finally:
             del self._sessions[number]
             if session.peer_knows:
-                self.told.add(stated.name)
+                self.informed.add(stated.name)
             log.info("%s %s (%s) left: %s", stated.role, stated.name, peer, why)
             self._transport.closed(session, why)
 
@@ -182,9 +168,9 @@ class Server:
                 answer = Refusal("refused", str(error))
             except Exception as error:
                 log.exception("admitting %s failed", stated)
-                answer = Refusal("not_yet", f"the node that was asked failed: {type(error).__name__}")
+                answer = Refusal("not_yet", f"internal error of the node that was asked: {type(error).__name__}")
         if isinstance(answer, Refusal):
-            name = "somebody" if stated is None else f"{stated.role} {stated.name}"
+            name = "a peer" if stated is None else f"{stated.role} {stated.name}"
             log.warning("refused %s from %s: %s", name, who.address, answer.reason)
             return stated, wire.Joined(version=version, package=ours, refusal=joining.pack(answer)), None
         assert stated is not None
@@ -194,32 +180,32 @@ class Server:
 
     async def _admitted(self, stated: Joining, probe_s: float) -> Admission | Refusal:
         answer = None if self._closing is not None else await self._admit(stated, probe_s)
-        if answer is None or self._closing is not None:  # who is admitted while we say goodbye would not hear it
+        if answer is None or self._closing is not None:  # a peer admitted during the goodbye would not hear it
             assert self._closing is not None
-            self.told.add(stated.name)
+            self.informed.add(stated.name)
             return self._closing(stated)
         return answer
 
     def _may_say(self, stated: Joining, who: Caller) -> Refusal | None:
-        """Only who holds the name may say it; only a gateway may speak for a device."""
+        """Refuse a name that is not in the caller's certificate; only a gateway may join on behalf of a device."""
         if stated.via is None:
             if stated.role not in self._serves:
                 joiners = " and ".join(sorted(f"{role}s" for role in self._serves))
-                return Refusal("refused", f"a {stated.role} joins elsewhere; here join {joiners}")
+                return Refusal("refused", f"a {stated.role} cannot join here; this node serves {joiners}")
             if who.has(stated.role, stated.name):
                 return None
             return Refusal(
                 "refused",
                 f"{stated.role}/{stated.name[:80]} is not among the names of its certificate: {who.names()}; "
-                "state one of these, or issue a certificate with that name",
+                "use one of these, or issue a certificate with that name",
             )
         if stated.role != "device" or not who.has("gateway"):
             return Refusal(
-                "refused", f"only a gateway speaks for others, for devices; the certificate has: {who.names()}"
+                "refused", f"only a gateway may join on behalf of a device; the certificate has: {who.names()}"
             )
-        spokesmen = [name for name, address in self._gateways.items() if address == stated.via]
-        if not any(who.has("gateway", name) for name in spokesmen):
-            return Refusal("not_yet", f"gateway {stated.via} must join before it speaks for devices")
+        names = [name for name, address in self._gateways.items() if address == stated.via]
+        if not any(who.has("gateway", name) for name in names):
+            return Refusal("not_yet", f"gateway {stated.via} must join before its devices can")
         return None
 
     async def _push(self, _: Any, context: Any) -> Any:
@@ -247,7 +233,7 @@ class Server:
         except TimeoutError:
             return await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no progress")
         except (AsyncHflError, OSError) as error:
-            log.warning("a push by %s refused: %s", session.peer if session else context.peer(), error)
+            log.warning("refused a push by %s: %s", session.peer if session else context.peer(), error)
             return await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         finally:
             if session is not None and into is not None:
@@ -258,19 +244,19 @@ class Server:
             session = self._session_of(wanted.session)
             out = session.sending.open.get(wanted.transfer)
             if out is None or wanted.offset > out.length:
-                raise PeerError(f"transfer {wanted.transfer} is not on offer from {wanted.offset} on")
+                raise PeerError(f"transfer {wanted.transfer} is not offered from byte {wanted.offset} on")
         except AsyncHflError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             return
         out.begin(wanted.offset, session.sending.window)
         moving = out.window
         try:
-            # A second pull of the same transfer takes the place of the first.
+            # A second pull of the same transfer replaces the first.
             while out.sent < out.length and wanted.transfer in session.sending.open and out.window is moving:
                 data = await out.next_chunk(self._limits.stall_s, session.pacing.down.most_at_once)
                 await session.pacing.down.take(len(data))
                 chunk = wire.Chunk(offset=out.sent, data=data)
-                session.sending.sent(out, len(data))  # before: the word that it arrived may be quicker than we are
+                session.sending.sent(out, len(data))  # before the write: the acknowledgement may be faster
                 yield chunk
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no progress")
@@ -295,11 +281,11 @@ class Server:
         if session is None or stated is None:
             raise PeerError("no such session: join first")
         if not caller().has(stated.role, stated.name):
-            raise IdentityError("this session is another's")
+            raise IdentityError("this session belongs to another peer")
         return session
 
     def _expected(self, session: Session, chunk: Any) -> Incoming:
         into = session.receiving.open.get(chunk.transfer)
         if into is None or into.part.arrived != chunk.offset:
-            raise PeerError(f"transfer {chunk.transfer} is not expected from {chunk.offset} on")
+            raise PeerError(f"transfer {chunk.transfer} is not expected from byte {chunk.offset} on")
         return into

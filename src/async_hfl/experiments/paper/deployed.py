@@ -17,7 +17,6 @@ from statistics import fmean
 from typing import Any
 
 from async_hfl import api
-from async_hfl.assembly.deployments.cluster import ClusterProgress
 from async_hfl.assembly.deployments.device_check import check_device
 from async_hfl.assembly.deployments.local_learning import Local, Part
 from async_hfl.assembly.settings.loading import as_table, compose
@@ -33,6 +32,7 @@ from async_hfl.experiments.sweeps.cluster_runs import Make
 from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.journal.events_file import read_events
 from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.simulation.recorded_run import Progress
 
 PRESETS = ("paper", "tight")
 _DEVICES_PER_PROCESS = 5
@@ -67,7 +67,7 @@ def _make(
     time_factor: float,
     run: PlannedRun,
     out: Path,
-    progress: Callable[[ClusterProgress], None],
+    progress: Callable[[Progress], None],
 ) -> api.Run:
     settings = compose(**run.arguments()).settings
     devices = settings.task.devices

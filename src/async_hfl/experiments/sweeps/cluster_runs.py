@@ -12,7 +12,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from async_hfl import api
-from async_hfl.assembly.deployments.cluster import ClusterProgress
 from async_hfl.core.errors import AsyncHflError, UserError
 from async_hfl.deployment.processes.main_loop import Interrupted
 from async_hfl.experiments.plans.planned_run import PlannedRun
@@ -20,8 +19,9 @@ from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.experiments.sweeps.sweep import Swept, View
 from async_hfl.experiments.sweeps.work import News
 from async_hfl.experiments.sweeps.worker_pool import Shape
+from async_hfl.simulation.recorded_run import Progress
 
-Make = Callable[[PlannedRun, Path, Callable[[ClusterProgress], None]], api.Run]
+Make = Callable[[PlannedRun, Path, Callable[[Progress], None]], api.Run]
 """Makes that run in that directory, and tells how far it is."""
 
 
@@ -67,7 +67,7 @@ def _one(run: PlannedRun, folder: SweepFolder, make: Make, view: View) -> None:
     def tell(news: News) -> None:
         view.news(run, asdict(news))
 
-    def progress(now: ClusterProgress) -> None:
+    def progress(now: Progress) -> None:
         tell(News(run.id, "epoch", now.epoch, now.metric, now.at, updates_per_s=now.updates_per_s))
 
     tell(News(run.id, "began"))

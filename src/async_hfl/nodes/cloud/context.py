@@ -51,7 +51,7 @@ class Cloud:
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
 
-    def send(self, gateway: int, message: m.CloudMessage) -> None:
+    def send(self, gateway: int, message: m.CloudToGateway) -> None:
         self.effects.append(Send(Address(GATEWAY_TIER, gateway), message))
 
     def send_model(self, gateway: int, *, first: bool = False) -> None:

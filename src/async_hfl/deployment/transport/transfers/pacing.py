@@ -1,4 +1,4 @@
-"""B_j: a token bucket on payload bytes, one for each direction of a gateway."""
+"""The bandwidth limit B_j of a gateway: a token bucket of payload bytes for each direction."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _LEAST_CHUNK = 4096
 
 
 class Bucket:
-    """Whoever moves bytes takes tokens first, in the order of asking. It holds a second's worth at most, so that a
-    pause is not paid twice and a burst stays a burst."""
+    """A token bucket: senders take tokens first, in the order of their requests. It holds at most the tokens of one
+    second, which bounds a burst."""
 
     def __init__(self, bytes_per_s: float = inf) -> None:
         self._line = asyncio.Lock()
@@ -25,7 +25,7 @@ class Bucket:
 
     @property
     def rate(self) -> float:
-        """Bytes a second; infinite: no limit. May be set while bytes move."""
+        """Bytes a second, infinite without a limit. May be set during transfers."""
         return self._rate
 
     @rate.setter
@@ -38,37 +38,35 @@ class Bucket:
 
     @property
     def most_at_once(self) -> int:
-        """A chunk that does not make others wait for long."""
+        """Size of a chunk that does not delay others for long."""
         return sys.maxsize if self._rate == inf else max(int(self._rate * _CHUNK_S), _LEAST_CHUNK)
 
     async def take(self, count: int) -> None:
-        """Wait until so many bytes may move."""
+        """Wait until `count` bytes may be sent."""
         if self._rate == inf:
             return
         async with self._line:
             self.debit(count)
             while self._rate < inf and self._tokens < 0:
-                # Woken at least every second, so that a new rate is felt soon.
+                # Wake up at least every second, so that a new rate takes effect soon.
                 await asyncio.sleep(min(-self._tokens / self._rate, 1.0))
-                self._fill()
+                self.debit(0)
 
     def debit(self, count: int) -> None:
-        """Bytes that have moved already (small ones do not wait): those who come after pay for them."""
-        if self._rate < inf:
-            self._fill()
-            self._tokens -= count
-
-    def _fill(self) -> None:
+        """Charge for bytes without waiting, as small packets do; later senders wait for them."""
+        if self._rate == inf:
+            return
         now = asyncio.get_running_loop().time()
         if self._filled_at is not None:
             self._tokens = min(self._tokens + (now - self._filled_at) * self._rate, self._rate)
         self._filled_at = now
+        self._tokens -= count
 
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """B_j at a gateway's server."""
+    """The two buckets of a server."""
 
     down: Bucket = field(default_factory=Bucket)
-    """From this server to those who dialled it."""
+    """Bucket of the direction from the server to its peers."""
     up: Bucket = field(default_factory=Bucket)

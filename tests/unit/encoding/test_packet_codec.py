@@ -1,4 +1,4 @@
-"""Messages as bytes and back: all kinds, all encodings, and whatever a hostile peer may send."""
+"""Encoding and decoding of packets: all messages, all encodings, and any bytes of a hostile peer."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ from async_hfl.core.errors import PeerError
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.protocol.messages import Message, Train, Update
 from async_hfl.encoding import tensors
-from async_hfl.encoding.packet_codec import decode, encode, length_of
-from async_hfl.encoding.rounding import Encoding, Rounding, array_bytes, as_received, message_as_received, to_half
+from async_hfl.encoding.packet_codec import Content, decode, encode
+from async_hfl.encoding.rounding import Encoding, Rounding, array_bytes, as_received, to_half
 from async_hfl.nodes.reliability.delivery import Packet, Receipt
 
 ENCODINGS = [Encoding(), Encoding(half=True), Encoding(zstd=True), Encoding(half=True, zstd=True)]
 numbers = st.integers(0, 2**63 - 1)
 singles = st.floats(width=32, allow_nan=True, allow_infinity=True)
+
+
+def length_of(content: Content, encoding: Encoding = ENCODINGS[0]) -> int:
+    return sum(map(len, encode(content, encoding)))
 
 
 @st.composite
@@ -38,7 +42,7 @@ def arrays(draw: st.DrawFn) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
-    """Whatever a field that is declared so may hold."""
+    """Return a strategy for the values of a field of this type."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (typing.Union, UnionType):
         return st.one_of([values_of(one) for one in arguments])
@@ -82,30 +86,30 @@ def test_every_message_comes_back_as_the_other_side_is_to_have_it(
     assert len(data) == length_of(content, encoding)
     expected = content
     if isinstance(content, Packet):
-        expected = dataclasses.replace(content, message=message_as_received(content.message, encoding))
+        expected = dataclasses.replace(content, message=Rounding(encoding).received(content.message))
     assert equal(decode(data), expected)
 
 
 @settings(max_examples=300)
 @given(content=contents, encoding=st.sampled_from(ENCODINGS), data=st.data())
-def test_damaged_parcels_are_refused_or_read_never_worse(
+def test_damaged_packets_are_refused_or_read_never_worse(
     content: Packet | Receipt, encoding: Encoding, data: st.DataObject
 ) -> None:
     """A digest guards against damage; this guards against whoever computes a digest over nonsense."""
-    parcel = bytearray(b"".join(encode(content, encoding)))
+    packet = bytearray(b"".join(encode(content, encoding)))
     for _ in range(data.draw(st.integers(1, 4))):
-        place = data.draw(st.integers(0, len(parcel) - 1))
+        place = data.draw(st.integers(0, len(packet) - 1))
         how = data.draw(st.sampled_from(["flip", "cut", "insert"]))
         if how == "flip":
-            parcel[place] = data.draw(st.integers(0, 255))
-        elif how == "cut" and len(parcel) > 1:
-            del parcel[place:]
+            packet[place] = data.draw(st.integers(0, 255))
+        elif how == "cut" and len(packet) > 1:
+            del packet[place:]
         else:
-            parcel[place:place] = data.draw(st.binary(max_size=8))
-        if not parcel:
+            packet[place:place] = data.draw(st.binary(max_size=8))
+        if not packet:
             break
     try:
-        found = decode(bytes(parcel))
+        found = decode(bytes(packet))
     except PeerError:
         return
     assert isinstance(found, Packet | Receipt)
@@ -198,14 +202,14 @@ def test_the_body_is_a_safetensors_file() -> None:
 @pytest.mark.parametrize(
     ("header", "why"),
     [
-        ({"0": {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}}, "does not fit"),
-        ({"0": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}}, "does not fit"),
+        ({"0": {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}}, "do not fit"),
+        ({"0": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}}, "do not fit"),
         ({"0": {"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]}}, "impossible shape"),
-        ({"0": {"dtype": "F32", "shape": [2**33, 2**33], "data_offsets": [0, 8]}}, "does not fit"),
+        ({"0": {"dtype": "F32", "shape": [2**33, 2**33], "data_offsets": [0, 8]}}, "do not fit"),
         ({"0": {"dtype": "F32", "shape": [1] * 9 + [2], "data_offsets": [0, 8]}}, "impossible shape"),
-        ({"0": {"dtype": "PICKLE", "shape": [2], "data_offsets": [0, 8]}}, "unknown kind"),
+        ({"0": {"dtype": "PICKLE", "shape": [2], "data_offsets": [0, 8]}}, "unknown dtype"),
         ({"1": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, "is missing"),
-        ({"0": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, "belong to none"),
+        ({"0": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, "belong to no array"),
         ({"0": {"dtype": "F32", "shape": [2]}}, "unreadable"),
         ({"0": [[[]]]}, "unreadable"),
     ],
@@ -221,11 +225,11 @@ def test_a_compressed_bomb_does_not_go_off() -> None:
     zeros = update(np.zeros(5_000_000, np.float32))
     data = b"".join(encode(zeros, Encoding(zstd=True)))
     assert len(data) < 10_000
-    with pytest.raises(PeerError, match="speaks of"):
+    with pytest.raises(PeerError, match="announces"):
         decode(data, most=1_000_000)
     lie = bytearray(data)
     lie[16:24] = (1_000_000).to_bytes(8, "little")
-    with pytest.raises(PeerError, match="another number of bytes"):
+    with pytest.raises(PeerError, match="do not hold"):
         decode(bytes(lie), most=2_000_000)
 
 
@@ -244,7 +248,7 @@ def test_a_message_of_the_wrong_shape_is_refused() -> None:
         with pytest.raises(PeerError, match=why):
             decode(prefix + header)
     for wrong in (np.zeros(3, np.int64), np.zeros(3, np.float64)):
-        with pytest.raises(PeerError, match="float32 is due"):
+        with pytest.raises(PeerError, match="float32 is expected"):
             decode(b"".join(encode(update(wrong))))
 
 

@@ -1,7 +1,8 @@
-"""Transfers on their way in, on disk. A part is named by its sender and the SHA-256 of the whole, so that whoever
-offers the same again, after a break or a restart of either side, goes on where it stopped.
+"""Incoming transfers on disk. A part is named by its sender and the SHA-256 of the whole packet, so a packet that is
+offered again, after a break or a restart of either side, continues where it stopped.
 
-Nothing here is synced: a part that a power cut damaged has the wrong digest, is deleted, and travels again.
+Nothing here is synced: a part that a power failure damaged has the wrong digest, is deleted, and is sent again. A
+complete part is renamed and handed on with its bytes; the store then moves it to its payloads.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import itertools
 import logging
 import mmap
 import os
@@ -16,6 +18,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
+from typing import NamedTuple
 
 from async_hfl.core.errors import PeerError
 from async_hfl.core.identifiers import Address
@@ -24,7 +27,8 @@ log = logging.getLogger("async_hfl.transport")
 _MAPPED_FROM = 2**20
 _READ = 2**20
 _SUFFIX = ".part"
-_ELSEWHERE = "this transfer goes on in another connection"
+_COMPLETE = ".complete"
+_ELSEWHERE = "this transfer continues on another connection"
 
 
 class SpoolFull(PeerError):
@@ -32,17 +36,29 @@ class SpoolFull(PeerError):
 
 
 class Superseded(PeerError):
-    """The same transfer goes on elsewhere: its sender has reconnected."""
+    """The same transfer continues on another connection: its sender has reconnected."""
+
+
+class SpooledPacket(NamedTuple):
+    """A complete packet on disk, to be moved or deleted by its receiver."""
+
+    path: Path
+    digest: bytes
+    """SHA-256, verified."""
+    data: memoryview
+    """Its bytes. A large packet is mapped, so its memory is that of the page cache."""
 
 
 class Part:
-    """What is here of one parcel."""
+    """The bytes that have arrived of one packet."""
+
+    _taken = itertools.count()
 
     def __init__(self, path: Path, length: int, digest: bytes) -> None:
         self.path = path
         self.length = length
         self.held = 0
-        """On disk and hashed."""
+        """Bytes on disk and hashed."""
         self.arrived = 0
         self._waiting: deque[bytes] = deque()
         self._digest = digest
@@ -56,7 +72,7 @@ class Part:
         return self.held == 0 and os.fstat(self._file).st_size > 0
 
     def rehash(self) -> None:
-        """Read what an earlier transfer left."""
+        """Hash what an earlier transfer left on disk."""
         with self._lock:
             if self.active:
                 self._rehash()
@@ -74,20 +90,20 @@ class Part:
 
     @property
     def waiting(self) -> int:
-        """Bytes that are here and not on disk yet."""
+        """Bytes that have arrived and are not on disk yet."""
         return self.arrived - self.held
 
     def add(self, data: bytes) -> None:
-        """Takes no time; `drain` writes it. What was added is not lost if `close` comes first."""
+        """Queue bytes without blocking; `drain` and `close` write them."""
         if not self.active:
             raise Superseded(_ELSEWHERE)
         if self.arrived + len(data) > self.length:
-            raise PeerError(f"a transfer of {self.length} bytes goes on after its end")
+            raise PeerError(f"more bytes than the {self.length} that were announced")
         self._waiting.append(data)
         self.arrived += len(data)
 
     def drain(self) -> None:
-        """To disk with it. May be called from a thread."""
+        """Write what is queued. May be called from a thread."""
         with self._lock:
             if not self.active:
                 raise Superseded(_ELSEWHERE)
@@ -119,31 +135,33 @@ class Part:
     def matches(self) -> bool:
         return self._hash.digest() == self._digest
 
-    def take(self) -> memoryview:
-        """The bytes; the file is gone. A large one is mapped, so that its pages are the disk's, not ours."""
+    def take(self) -> SpooledPacket:
+        """Close the part and return the packet under a name of its own: the peer may offer the same packet again."""
         with self._lock:
-            if not self.active:  # its number may be another file's by now
+            if not self.active:  # the file descriptor may belong to another file by now
                 raise Superseded(_ELSEWHERE)
             if self.length >= _MAPPED_FROM:
                 data = memoryview(mmap.mmap(self._file, self.length, access=mmap.ACCESS_READ))
             else:
                 data = memoryview(os.pread(self._file, self.length, 0))
-        self.discard()
-        return data
+        self.close()
+        path = self.path.with_suffix(f".{next(self._taken)}{_COMPLETE}")
+        self.path.rename(path)
+        return SpooledPacket(path, self._digest, data)
 
     def discard(self) -> None:
         self.close()
         self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Leave what is here for another time."""
+        """Close the file; what has arrived is kept for a later transfer."""
         with self._lock:
             if not self.active:
                 return
             try:
                 self._drain()
             except (PeerError, OSError) as error:
-                log.info("the end of a broken transfer is not kept: %s", error)
+                log.info("the last bytes of a broken transfer are not kept: %s", error)
             self.active = False
             os.close(self._file)
 
@@ -156,12 +174,14 @@ class Spool:
         self._keep_s = keep_s
         self._open: dict[str, Part] = {}
         self._left: dict[str, tuple[float, int]] = {}
-        """Parts that nobody is working on: when they were written last, and their bytes."""
+        """Parts without an open transfer: time of the last write, and size."""
+        for path in folder.glob(f"*{_COMPLETE}"):
+            path.unlink()  # was not handled before a crash, so it was not acknowledged: the peer sends it again
         for path in folder.glob(f"*{_SUFFIX}"):
             self._note_left(path)
 
     def open(self, sender: Address, length: int, digest: bytes) -> Part:
-        """The part, whatever is here of it; another holder of the same part loses it. Call `rehash` before use."""
+        """Open a part, new or left over; an open transfer of the same part ends. Call `rehash` before use."""
         name = f"{sender}-{digest.hex()}{_SUFFIX}"
         old = self._open.pop(name, None)
         if old is not None:
@@ -186,9 +206,9 @@ class Spool:
     def _make_room(self, length: int) -> None:
         promised = sum(part.length for part in self._open.values())
         if promised + length > self._most:
-            raise SpoolFull(f"{promised} bytes are under way already, at most {self._most} are taken at once")
+            raise SpoolFull(f"{promised} bytes are in flight already; at most {self._most} are accepted at once")
         total = sum(size for _, size in self._left.values())
-        # Wall-clock only against the file's own stamp on this machine; a clock set back keeps a part longer.
+        # Wall time is compared only with time stamps of this machine; a clock set back keeps a part longer.
         too_old = time.time() - self._keep_s
         for name, (stamp, size) in sorted(self._left.items(), key=lambda item: item[1]):
             if stamp >= too_old and promised + length + total <= self._most:

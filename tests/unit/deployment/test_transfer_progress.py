@@ -1,4 +1,4 @@
-"""Who is told of, and who is not: transfers that move, and those that do not."""
+"""Progress events: for peers whose transfers move, and not for others."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import asyncio
 
 from async_hfl.core.identifiers import CLOUD, device_address
 from async_hfl.core.protocol.events import Progressed
-from async_hfl.deployment.shell.inbox import Inbox
-from async_hfl.deployment.shell.transfer_progress import watch_progress
-from async_hfl.deployment.transport.transport import Progress
+from async_hfl.deployment.shell.inbox import Inbox, watch_progress
+from async_hfl.deployment.transport.endpoint import Progress
 
 HANG_GUARD_S = 60.0
 
 
 class Transfers:
-    """One moves at every look, one never."""
+    """One transfer moves at every look, one never does."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -26,7 +25,7 @@ class Transfers:
         return [moving, stuck]
 
 
-def test_only_what_moves_is_told() -> None:
+def test_only_moving_transfers_are_reported() -> None:
     async def story() -> None:
         inbox, transfers = Inbox(), Transfers()
         watching = asyncio.ensure_future(watch_progress(transfers, inbox, every_s=0.01))

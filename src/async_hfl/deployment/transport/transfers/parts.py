@@ -1,4 +1,4 @@
-"""The two ends of one large transfer: chunks read from a parcel's pieces, chunks written into a spooled part."""
+"""The two ends of a large transfer: chunks read from an encoded packet, chunks written into a spooled part."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from async_hfl.deployment.transport.spool import Part
-from async_hfl.deployment.transport.window import Window
+from async_hfl.deployment.transport.transfers.spool import Part
+from async_hfl.deployment.transport.transfers.window import Window
 from async_hfl.encoding.packet_codec import Buffer
 
 _HASHED_IN_THREAD = 2**20
 _WRITTEN_AT_ONCE = 1024 * 1024
 _WRITTEN_EVERY_S = 1.0
 _KEPT_BY_CACHE = 512 * 1024
-"""A parcel so small does not wait for the disk: the system takes it at once."""
+"""A packet up to this size is written without a thread: the page cache takes it at once."""
 
 
 @dataclass(slots=True)
 class Outgoing:
-    """A parcel offered to a peer."""
+    """A packet offered to a peer."""
 
     number: int
     pieces: Sequence[Buffer]
@@ -32,15 +32,15 @@ class Outgoing:
     started_at: float
     progress_at: float
     sent: int = 0
-    """Up to here it was put on the wire (or is at the peer since earlier)."""
+    """Bytes put on the wire, or at the peer since an earlier transfer."""
     window: Window | None = None
-    """While it moves."""
+    """None until the transfer moves."""
     ends: list[int] = field(default_factory=list)
     _acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def arrived(self) -> int:
-        """What the peer says that it has."""
+        """Bytes that the peer has acknowledged."""
         return 0 if self.window is None else self.window.arrived
 
     def begin(self, offset: int, window: int) -> None:
@@ -54,7 +54,7 @@ class Outgoing:
             self._acknowledged.set()
 
     async def next_chunk(self, stall_s: float, most: int = sys.maxsize) -> bytes:
-        """When there is room for it. TimeoutError: the peer has not said for so long that anything arrived."""
+        """Wait for room in the window. Raises TimeoutError if the peer acknowledges nothing for `stall_s`."""
         assert self.window is not None
         while (room := self.window.room(self.sent)) <= 0:
             self._acknowledged.clear()
@@ -63,7 +63,7 @@ class Outgoing:
         return self.chunk(self.sent, min(room, most))
 
     def chunk(self, offset: int, most: int) -> bytes:
-        """Up to so many bytes from there on."""
+        """Return up to `most` bytes from an offset on."""
         if not self.ends:
             self.ends = list(accumulate(map(len, self.pieces)))
         taken: list[Buffer] = []
@@ -79,7 +79,7 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Incoming:
-    """A parcel that a peer offered."""
+    """A packet that a peer offered."""
 
     transfer: int
     number: int
@@ -89,7 +89,7 @@ class Incoming:
     written_at: float
 
     async def write(self, data: bytes) -> None:
-        """To disk in larger strokes, by a thread: a slow card must not stop the heartbeats."""
+        """Queue bytes and flush them in large writes, on a thread: a slow disk must not delay heartbeats."""
         self.part.add(data)
         due = self.part.waiting >= _WRITTEN_AT_ONCE or self.progress_at - self.written_at > _WRITTEN_EVERY_S
         if due and self.part.arrived < self.part.length:

@@ -1,8 +1,8 @@
-"""How much of a transfer may be under way: enough to fill the link, little enough that it is gone in a moment.
+"""The send window of a transfer: large enough to fill the link, small enough not to queue for long.
 
-gRPC, the kernel and the boxes between take megabytes off a sender's hands. On a link of 20 kB/s that is minutes in
-which nobody knows whether anything moves, and heartbeats wait behind it. So the receiver says what has arrived, and the
-sender keeps about `_QUEUE_S` of what the link carries under way beyond what the round trip itself needs.
+gRPC, the kernel and middleboxes buffer megabytes. On a link of 20 kB/s that is minutes without any sign of progress,
+and heartbeats wait behind it. So the receiver acknowledges what has arrived, and the sender keeps no more in flight
+than the link carries in one round trip and `_QUEUE_S`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _FORGET = 0.9
 
 class Window:
     def __init__(self, start: int, size: int = FIRST) -> None:
-        """`start`: the offset that the transfer goes on from; `size`: what the last one to that peer ended with."""
+        """`start`: the offset that the transfer continues from. `size`: the final window of the last transfer."""
         self.size = size
         self.arrived = start
         self._flight: deque[tuple[int, int, float]] = deque()
-        """Of each chunk under way: where it ends, what had arrived when it was sent, and when that was."""
+        """Chunks in flight: the end of each, the bytes acknowledged when it was sent, and the time."""
         self._quickest_s = inf
         self._rate = 0.0
 
     def room(self, sent: int) -> int:
-        """How many bytes may go now, after so many. No crumbs: a chunk waits until there is room for all of it."""
+        """Return how many bytes may be sent now: a whole chunk, or 0."""
         chunk = min(max(self.size // 4, _LEAST_CHUNK), _MOST_CHUNK)
-        under_way = sent - self.arrived
-        return chunk if under_way <= 0 or self.size - under_way >= chunk else 0
+        in_flight = sent - self.arrived
+        return chunk if in_flight <= 0 or self.size - in_flight >= chunk else 0
 
     def sent(self, upto: int, now: float) -> None:
         self._flight.append((upto, self.arrived, now))
@@ -46,7 +46,7 @@ class Window:
         self.arrived = upto
         took_s = now - sent_at
         if took_s > 0:
-            # What the link carried from the sending of that chunk to the word of its arrival.
+            # The rate of the link between the sending of that chunk and its acknowledgement.
             self._rate = max((upto - before) / took_s, _FORGET * self._rate)
         self._quickest_s = min(self._quickest_s, took_s)
         queued_s = took_s - self._quickest_s

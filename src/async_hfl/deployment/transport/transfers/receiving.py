@@ -1,0 +1,136 @@
+"""Incoming packets of a session: offered, spooled, verified, decoded, validated and passed to the inbox."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from async_hfl.core.errors import PeerError
+from async_hfl.core.identifiers import Address
+from async_hfl.deployment.protocol import wire_pb2 as wire
+from async_hfl.deployment.transport.endpoint import Endpoint
+from async_hfl.deployment.transport.transfers.pacing import Bucket
+from async_hfl.deployment.transport.transfers.parts import Incoming
+from async_hfl.deployment.transport.transfers.sending import Put
+from async_hfl.encoding import packet_codec
+
+log = logging.getLogger("async_hfl.transport")
+_DIGEST_BYTES = 32
+_DECODED_IN_THREAD = 2**20
+
+
+class Receiving:
+    def __init__(
+        self, peer: Address, endpoint: Endpoint, bucket: Bucket, put: Put, half_trip_s: Callable[[], float]
+    ) -> None:
+        self.open: dict[int, Incoming] = {}
+        """Transfers accepted and not complete, by the peer's transfer number."""
+        self.pull: Callable[[Incoming], Awaitable[None]] | None = None
+        """Set on the dialling side, which pulls what it is offered; the other side waits for a push."""
+        self._peer = peer
+        self._endpoint = endpoint
+        self._bucket = bucket
+        self._put = put
+        self._half_trip_s = half_trip_s
+        self._loop = asyncio.get_running_loop()
+
+    def inline(self, data: bytes) -> None:
+        """Take a packet that came whole in one frame."""
+        endpoint = self._endpoint
+        if self.pull is None:
+            self._bucket.debit(len(data))
+        endpoint.bytes[self._peer].received += len(data)
+        try:
+            content = packet_codec.decode(data, endpoint.limits.packet_bytes)
+            endpoint.validate(self._peer, content)
+        except PeerError as error:
+            log.warning("refused a packet from %s: %s", self._peer, error)
+            return
+        endpoint.inbox.arrived(self._peer, content, self._half_trip_s())
+
+    async def offered(self, offer: Any) -> None:
+        self._put(wire.Frame(held=await self._answer(offer)), 0, None)
+
+    async def _answer(self, offer: Any) -> Any:
+        """Return how many bytes are here; on the dialling side, pull the rest first."""
+        try:
+            self._check(offer)
+            if self._endpoint.is_known(self._peer, offer.run, offer.incarnation, offer.number):
+                return wire.Held(transfer=offer.transfer, bytes=offer.length, whole=True)
+            part = self._endpoint.spool.open(self._peer, offer.length, offer.sha256)
+        except (PeerError, OSError) as error:
+            log.warning("refused the offer of packet %d by %s: %s", offer.number, self._peer, error)
+            return wire.Held(transfer=offer.transfer, refused=str(error))
+        now = self._loop.time()
+        into = Incoming(offer.transfer, offer.number, part, now, now, now)
+        self.open[offer.transfer] = into
+        if part.has_leftovers:
+            await asyncio.to_thread(part.rehash)
+        if part.whole:
+            return await self.finish(into)
+        if self.pull is None:
+            return wire.Held(transfer=offer.transfer, bytes=part.held)
+        try:
+            await self.pull(into)
+        except PeerError as error:
+            self.drop(into)
+            return wire.Held(transfer=offer.transfer, bytes=part.held, refused=str(error))
+        return await self.finish(into)
+
+    def _check(self, offer: Any) -> None:
+        limits = self._endpoint.limits
+        if len(offer.sha256) != _DIGEST_BYTES or offer.transfer in self.open:
+            raise PeerError("an offer without a valid digest, or with the number of an open transfer")
+        if offer.length > limits.packet_bytes:
+            raise PeerError(f"a packet of {offer.length} bytes; at most {limits.packet_bytes} are accepted")
+        promised = sum(into.part.length for into in self.open.values())
+        if promised + offer.length > limits.packet_bytes:
+            raise PeerError(f"{promised} bytes of this peer are in flight; at most {limits.packet_bytes} at once")
+        if len(self.open) >= limits.offers:
+            raise PeerError(f"this peer has {len(self.open)} open transfers already")
+
+    def received(self, into: Incoming, count: int) -> None:
+        """Count bytes that arrived, and report them to the sender, so that more may follow."""
+        into.progress_at = self._loop.time()
+        self._endpoint.bytes[self._peer].received += count
+        if into.arrived + count < into.part.length:
+            self._put(wire.Frame(held=wire.Held(transfer=into.transfer, bytes=into.arrived + count)), 0, None)
+
+    async def finish(self, into: Incoming) -> wire.Held:
+        """Verify, decode and pass on a transfer whose bytes are all here; return the answer to the sender."""
+        part, endpoint = into.part, self._endpoint
+        self.open.pop(into.transfer, None)
+        spooled = None
+        try:
+            if not part.matches():
+                part.discard()
+                raise PeerError("its bytes do not have the digest that was announced")
+            spooled = part.take()
+            most = endpoint.limits.packet_bytes
+            if part.length < _DECODED_IN_THREAD:
+                content = packet_codec.decode(spooled.data, most)
+            else:
+                async with endpoint.decoding:
+                    content = await asyncio.to_thread(packet_codec.decode, spooled.data, most)
+            endpoint.validate(self._peer, content)
+        except PeerError as error:
+            log.warning("refused packet %d of %s: %s", into.number, self._peer, error)
+            if spooled is not None:
+                spooled.path.unlink(missing_ok=True)
+            return wire.Held(transfer=into.transfer, refused=str(error))
+        finally:
+            endpoint.spool.release(part)
+        transfer_s = self._loop.time() - into.started_at + self._half_trip_s()
+        endpoint.inbox.arrived(self._peer, content, transfer_s, spooled)
+        return wire.Held(transfer=into.transfer, bytes=part.length, whole=True)
+
+    def drop(self, into: Incoming) -> None:
+        """End a transfer that broke off; what has arrived stays in the spool."""
+        self.open.pop(into.transfer, None)
+        self._endpoint.spool.release(into.part)
+
+    def end(self) -> None:
+        for into in list(self.open.values()):
+            self.drop(into)
