@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import async_hfl
-from async_hfl.assembly.build.simulation import vectors_of
+from async_hfl.assembly.build.task import vectors_of
 from async_hfl.assembly.runs.replay import replay
 from async_hfl.assembly.settings.loading import compose
 from async_hfl.core.identifiers import JobId
@@ -33,7 +33,7 @@ def run(folder: Path, vectors: str, method: str, *more: str, **options: Any) -> 
 
 @pytest.mark.parametrize("method", ["async-random", "semi-async", "rfl-ha", "sync-random", "two-tier"])
 def test_who_does_not_look_at_vectors_decides_alike(method: str, tmp_path: Path) -> None:
-    here, afar = run(tmp_path, "host", method), run(tmp_path, "card", method)
+    here, afar = run(tmp_path, "host", method), run(tmp_path, "device", method)
     assert here.summary["order_digest"] == afar.summary["order_digest"]
     for one, other in zip(here.epochs, afar.epochs, strict=True):
         assert other["loss"] == pytest.approx(one["loss"], rel=1e-3)
@@ -46,7 +46,7 @@ def test_who_does_not_look_at_vectors_decides_alike(method: str, tmp_path: Path)
 def test_who_does_learns_alike(method: str, compression: str, tmp_path: Path) -> None:
     """Utilities that differ by rounding may choose another of two equals, so the journals need not be the same."""
     more = [f"utility.compression={compression}"]
-    here, afar = run(tmp_path, "host", method, *more), run(tmp_path, "card", method, *more)
+    here, afar = run(tmp_path, "host", method, *more), run(tmp_path, "device", method, *more)
     assert afar.epochs[0]["loss"] == pytest.approx(here.epochs[0]["loss"], rel=0.05)
     assert afar.epochs[-1]["loss"] < 0.9 * afar.epochs[0]["loss"]
 
@@ -59,24 +59,24 @@ def test_where_all_would_be_fetched_vectors_do_not_stay() -> None:
         return vectors_of(composed.settings)
 
     assert chosen() == "auto"
-    assert chosen("transfer.half=true") == chosen("utility.compression=pca") == "host"
-    assert chosen("transfer.half=true", "engine.vectors=card") == "card"
+    assert chosen("transfer.encoding=float16") == chosen("utility.compression=pca") == "host"
+    assert chosen("transfer.encoding=float16", "engine.vectors=device") == "card"
 
 
 def test_half_precision_on_the_link_rounds_far_vectors_too(tmp_path: Path) -> None:
     whole, half = (
-        run(tmp_path, "card", "async-random"),
-        run(tmp_path / "half", "card", "async-random", "transfer.half=true"),
+        run(tmp_path, "device", "async-random"),
+        run(tmp_path / "half", "device", "async-random", "transfer.encoding=float16"),
     )
-    here = run(tmp_path / "half", "host", "async-random", "transfer.half=true")
+    here = run(tmp_path / "half", "host", "async-random", "transfer.encoding=float16")
     assert half.epochs[-1]["loss"] != whole.epochs[-1]["loss"]
     assert half.epochs[-1]["loss"] == pytest.approx(here.epochs[-1]["loss"], rel=1e-2)
 
 
 @pytest.mark.parametrize(("method", "ahead"), [("async-hfl", "on"), ("async-hfl-plus", "off"), ("semi-async", "on")])
 def test_a_run_that_stopped_goes_on_to_the_very_same_end(method: str, ahead: str, tmp_path: Path) -> None:
-    more = ["simulation.checkpoint_epochs=2", f"engine.ahead={ahead}"]
-    whole = run(tmp_path / "whole", "card", method, *more)
+    more = ["simulation.checkpoint_epochs=2", f"engine.prefetch={ahead}"]
+    whole = run(tmp_path / "whole", "device", method, *more)
     asked = 0
 
     def pause() -> bool:
@@ -84,7 +84,7 @@ def test_a_run_that_stopped_goes_on_to_the_very_same_end(method: str, ahead: str
         asked += 1
         return asked > 3
 
-    stopped = run(tmp_path / "stopped", "card", method, *more, pause=pause)
+    stopped = run(tmp_path / "stopped", "device", method, *more, pause=pause)
     assert len(stopped.epochs) < len(whole.epochs)
     gone_on = async_hfl.resume(stopped.path)
     assert gone_on.summary["digest"] == whole.summary["digest"]
@@ -99,7 +99,7 @@ def test_the_cloud_is_told_late_of_what_the_card_evaluates(tmp_path: Path, monke
         leave_room(writer)
 
     monkeypatch.setattr(EventsWriter, "leave_room", left)
-    made = run(tmp_path, "card", "async-hfl-plus")
+    made = run(tmp_path, "device", "async-hfl-plus")
     assert rooms == len(made.epochs) - 1, "all but the last"
     rooms = 0
     run(tmp_path, "host", "async-hfl-plus")
@@ -119,7 +119,7 @@ def test_a_run_that_was_cut_off_is_replayed_as_far_as_it_came(tmp_path: Path, mo
     with monkeypatch.context() as patched:
         patched.setattr(TrainingPool, "result", cut_off)
         with pytest.raises(KeyboardInterrupt):
-            run(tmp_path, "card", "async-hfl")
+            run(tmp_path, "device", "async-hfl")
     found = replay(tmp_path / "card-async-hfl")
     assert found.events > 0
     assert not found.differences
@@ -127,7 +127,7 @@ def test_a_run_that_was_cut_off_is_replayed_as_far_as_it_came(tmp_path: Path, mo
 
 def test_a_run_is_replayed_with_its_checkpoints(tmp_path: Path) -> None:
     """A checkpoint changes how jobs are grouped, and so rounds."""
-    made = run(tmp_path, "card", "async-hfl", "simulation.checkpoint_epochs=2", "engine.ahead=on")
+    made = run(tmp_path, "device", "async-hfl", "simulation.checkpoint_epochs=2", "engine.prefetch=on")
     found = replay(made.path)
     assert found.events > 0
     assert not found.differences

@@ -160,7 +160,7 @@ def test_an_evaluation_that_ends_where_nobody_is_any_more_is_forgotten() -> None
 
 def test_with_every_gateway_dead_the_run_says_so() -> None:
     dead = [Change(50.0, "gateway", gateway, "dies") for gateway in range(RUN.gateways)]
-    with pytest.raises(UserError, match=r"the run stalled: no new global model since .* under \[life\]"):
+    with pytest.raises(UserError, match=r"the run stalled: no new global model since .* under \[outages\]"):
         run(*dead, Change(10.0, "device", 0, "down"))
 
 

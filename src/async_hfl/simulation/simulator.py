@@ -275,7 +275,7 @@ class Simulator:
         if self.at - self._epoch_at > STALLED_AFTER_S:
             raise UserError(
                 f"the run stalled: no new global model since {self._epoch_at:.0f} s, and it is {self.at:.0f} s; "
-                "under [life], does anybody survive who could send one?"
+                "under [outages], does anybody survive who could send one?"
             )
 
     def _missed(self, index: int, what: Any, sequence: int) -> None:

@@ -61,7 +61,7 @@ def test_the_four_choices(method: str) -> None:
 def test_what_else_a_method_has_to_say() -> None:
     plus = compose(method="async-hfl-plus").settings
     assert (plus.gateway.drag, plus.utility.gradient, plus.selection.utility_scale) == (0.5, "update", "rank")
-    assert plus.association.link_stretch == 2.0
+    assert plus.association.max_latency_ratio == 2.0
     assert compose(method="two-tier").settings.cloud.evaluate_every == 20
     assert compose(method="rfl-ha").settings.association.period == 10
     assert compose(method="semi-async").settings.gateway.period == 100.0
@@ -109,7 +109,7 @@ def test_compression_is_there_where_gradients_are(
 @pytest.mark.parametrize(
     ("method", "overrides", "words"),
     [
-        ("two-tier", ["cloud.aggregation=average"], "a relay sends single updates"),
+        ("two-tier", ["cloud.aggregation=average"], "relays send single device updates"),
         ("async-hfl", ["utility.compression=pca", "warmup.enabled=false"], "fitted to the gradients of the warm-up"),
         ("async-hfl", ["utility.compression=sketch", "utility.sketch_size=300"], "only 16 numbers"),
     ],

@@ -127,9 +127,9 @@ def test_every_packaged_file_says_what_it_is() -> None:
 
 def test_infinity_survives_a_manifest() -> None:
     settings = compose(method="async-hfl").settings
-    assert settings.association.link_stretch == math.inf
-    assert as_table(settings)["association"]["link_stretch"] == "inf"
-    assert compose(overrides=["association.link_stretch=inf"]).settings.association.link_stretch == math.inf
+    assert settings.association.max_latency_ratio == math.inf
+    assert as_table(settings)["association"]["max_latency_ratio"] == "inf"
+    assert compose(overrides=["association.max_latency_ratio=inf"]).settings.association.max_latency_ratio == math.inf
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from async_hfl.assembly.build.simulation import association_policy, selection_policy
+from async_hfl.assembly.build.policies import association_policy, selection_policy
 from async_hfl.assembly.settings.loading import compose
 from async_hfl.assembly.user_code.loading import file_of, fingerprint, is_user_code, load_function
 from async_hfl.core.errors import DataError, PolicyError, SettingsError

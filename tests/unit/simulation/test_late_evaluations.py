@@ -145,7 +145,7 @@ def test_a_checkpoint_waits_for_who_is_late(every: int, tmp_path: Path) -> None:
 
 
 def test_where_things_fail_the_cloud_is_told_at_once(tmp_path: Path) -> None:
-    more = ["cloud.epochs=9", "life.device_up=500"]
+    more = ["cloud.epochs=9", "outages.device_up=500"]
     session = session_of(tmp_path / "run", "async-hfl", more, aside=True, best=1.0)
     ended(session)
     assert not any(late_in(session))

@@ -1,10 +1,10 @@
-"""From settings to single nodes: what a simulated world and a deployed process make alike."""
+"""From settings to cloud, gateway and device nodes, for a simulation and for a deployed process alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.arrays import Ints
@@ -36,12 +36,12 @@ GATEWAY_AGGREGATION: dict[str, Callable[[], GatewayAggregation]] = {
     "rounds": Rounds,
 }
 CLOUD_AGGREGATION: dict[str, Callable[[], CloudAggregation]] = {"mix": MixUploads, "average": AverageUploads}
-SIMULATED_ASSOCIATION_PATIENCE_S = 60.0
-"""Where devices are lost by the minute; in a deployment they are to work again within seconds."""
+_ASSOCIATION_PATIENCE_S = {"simulated": 60.0, "deployed": 0.5}
+"""Default of `association.patience`: in a deployment, devices should be back at work within seconds."""
 
 
-class Facts(Protocol):
-    """What nodes must know of a task; a learner knows it, and so does who was told."""
+class ModelFacts(Protocol):
+    """Facts about a task's model that the nodes need: a learner has them, and a deployed node is told them."""
 
     @property
     def model_bytes(self) -> int: ...
@@ -53,51 +53,52 @@ class Facts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MembershipRules:
-    """What only a deployed run has: who joins when, and how long one waits for whom."""
+    """Rules of a deployed run, whose gateways and devices join and leave. Patience is in seconds."""
 
     start_devices: int
     start_gateways: int
     start_patience: float
     gateway_patience: float
     bandwidth_share: float
-    """0: the settings say bytes per second."""
+    """B_j as a share of the demand; 0: the settings give bytes per second."""
     lost_patience: float = 0.0
     assessors: int = 0
-    """Devices asked to evaluate; 0: the cloud does."""
+    """Devices that are asked to evaluate; 0: the cloud evaluates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method's choices as resolved, with what follows from them."""
+    """The policies of a method, and the gradients that they need."""
 
     selection: SelectionPolicy
     association: AssociationPolicy
     gradient: GradientKind
-    """none: no decider wants any."""
+    """none: neither policy needs gradients."""
     shared: bool
-    """The cloud wants gradients, too."""
+    """The cloud needs gradients as well."""
     components: int
-    """Of the basis that the cloud fits; 0: none."""
+    """Principal components that the cloud fits; 0: none."""
     sketch: CountSketch | None
 
 
 def method_of(settings: Settings, seed: int, selection: SelectionPolicy, association: AssociationPolicy) -> Method:
-    wanted = needs_gradients(selection.needs | association.needs)
-    pca = wanted and settings.utility.compression == "pca"
+    needed = needs_gradients(selection.needs | association.needs)
+    pca = needed and settings.utility.compression == "pca"
     sketch = None
-    if wanted and settings.utility.compression == "sketch":
+    if needed and settings.utility.compression == "sketch":
         sketch = CountSketch(stream_seed(seed, "sketch"), settings.utility.sketch_size)
     return Method(
-        selection,
-        association,
-        settings.utility.gradient if wanted else "none",
-        pca or needs_gradients(association.needs),
-        settings.utility.components if pca else 0,
-        sketch,
+        selection=selection,
+        association=association,
+        gradient=settings.utility.gradient if needed else "none",
+        shared=pca or needs_gradients(association.needs),
+        components=settings.utility.components if pca else 0,
+        sketch=sketch,
     )
 
 
-def check_sketch(method: Method, facts: Facts) -> None:
+def check_sketch(method: Method, facts: ModelFacts) -> None:
+    """Raise SettingsError if a sketch would not be smaller than the gradient itself."""
     if method.sketch is not None and method.sketch.size >= facts.gradient_size:
         raise SettingsError(
             f"utility.sketch_size = {method.sketch.size}: a gradient has only {facts.gradient_size} numbers; take "
@@ -105,7 +106,8 @@ def check_sketch(method: Method, facts: Facts) -> None:
         )
 
 
-def rated_model_bytes(settings: Settings, facts: Facts) -> int:
+def rated_model_bytes(settings: Settings, facts: ModelFacts) -> int:
+    """M in R_ij = M / tau_ij."""
     rated = settings.gateway.rated_model_bytes
     return facts.model_bytes if rated == "auto" else rated
 
@@ -117,7 +119,8 @@ def device_node(method: Method) -> DeviceNode:
 def gateway_node(
     settings: Settings,
     method: Method,
-    facts: Facts,
+    facts: ModelFacts,
+    *,
     number: int,
     bandwidth: float,
     seed: int,
@@ -137,7 +140,7 @@ def gateway_node(
         staleness=_staleness(settings),
         max_staleness=None if gateway.max_staleness == "auto" else gateway.max_staleness,
         in_flight=gateway.in_flight,
-        carry_staleness=gateway.carry_staleness,
+        carry_staleness=gateway.staleness_clock,
         patience_floor=gateway.patience_floor,
         patience_factor=gateway.patience_factor,
         cycle_patience=gateway.cycle_patience,
@@ -162,26 +165,30 @@ def gateway_node(
 def cloud_node(
     settings: Settings,
     method: Method,
-    facts: Facts,
+    facts: ModelFacts,
+    *,
     target: Target,
     links: FeasibleLinks,
     samples: Ints,
     weights: Weights,
     bandwidth: tuple[float, ...],
     seed: int,
-    living: MembershipRules | None = None,
+    membership: MembershipRules | None = None,
 ) -> CloudNode:
-    """Without `living` everybody in `links` is there from the beginning."""
+    """The cloud. Without `membership`, all devices and gateways in `links` are present from the beginning."""
     cloud, association, warmup = settings.cloud, settings.association, settings.warmup
-    gateways = links.gateways if living is None else living.start_gateways
-    devices = links.devices if living is None else living.start_devices
+    gateways = links.gateways if membership is None else membership.start_gateways
+    devices = links.devices if membership is None else membership.start_devices
     if cloud.max_staleness != "auto":
         limit = cloud.max_staleness
     elif settings.gateway.aggregation == "relay":
         limit = 100 * devices
     else:
         limit = max(50, 10 * gateways)
-    patience = SIMULATED_ASSOCIATION_PATIENCE_S if living is None else 0.5
+    patience = _ASSOCIATION_PATIENCE_S["simulated" if membership is None else "deployed"]
+    # The basis is fitted once, to the gradients of the warm-up, so every device should be among them.
+    quorum = 1.0 if settings.utility.compression == "pca" else 0.5
+    joining: dict[str, Any] = {} if membership is None else asdict(membership)
     config = CloudConfig(
         gateways=links.gateways,
         epochs=settings.last_epoch,
@@ -192,7 +199,7 @@ def cloud_node(
         delivery=cloud.delivery,
         evaluate_every=cloud.evaluate_every,
         warmup=warmup.enabled,
-        warmup_quorum=_quorum(settings) if warmup.quorum == "auto" else warmup.quorum,
+        warmup_quorum=quorum if warmup.quorum == "auto" else warmup.quorum,
         warmup_patience=warmup.patience,
         warmup_limit=warmup.limit,
         association_period=gateways if association.period == "auto" else association.period,
@@ -201,7 +208,7 @@ def cloud_node(
         every_device=association.every_device,
         switching_cost=association.switching_cost,
         utility_scale=association.utility_scale,
-        link_stretch=association.link_stretch,
+        link_stretch=association.max_latency_ratio,
         bandwidth=bandwidth,
         model_bytes=rated_model_bytes(settings, facts),
         gradient=method.gradient if method.shared else "none",
@@ -210,15 +217,9 @@ def cloud_node(
         seed=stream_seed(seed, "association"),
         sketch=method.sketch,
         components=method.components,
-        assessors=0 if living is None else living.assessors,
         assessment_period=settings.evaluation.period,
         assessment_patience=settings.evaluation.patience,
-        start_devices=0 if living is None else living.start_devices,
-        start_gateways=0 if living is None else living.start_gateways,
-        start_patience=0.0 if living is None else living.start_patience,
-        gateway_patience=0.0 if living is None else living.gateway_patience,
-        lost_patience=0.0 if living is None else living.lost_patience,
-        bandwidth_share=0.0 if living is None else living.bandwidth_share,
+        **joining,
     )
     aggregation = CLOUD_AGGREGATION[cloud.aggregation]()
     return CloudNode(config, links, samples, weights, aggregation, revisits=method.association.revisits)
@@ -227,8 +228,3 @@ def cloud_node(
 def _staleness(settings: Settings) -> StalenessDiscount:
     how = settings.staleness
     return StalenessDiscount(how.kind, how.exponent, how.slope, how.offset, how.rate)
-
-
-def _quorum(settings: Settings) -> float:
-    """The basis is fitted once, to what warm-up brought: better to have heard everybody."""
-    return 1.0 if settings.utility.compression == "pca" else 0.5

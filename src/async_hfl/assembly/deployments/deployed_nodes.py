@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from async_hfl.assembly.build.nodes import MembershipRules, Method, cloud_node, device_node, gateway_node, method_of
-from async_hfl.assembly.build.simulation import association_policy, selection_policy
+from async_hfl.assembly.build.policies import association_policy, selection_policy
 from async_hfl.assembly.settings.loading import as_table, bandwidth_share, bytes_per_second, settings_from
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.maths.targets import Target
@@ -89,13 +89,13 @@ def deployed_cloud(card: NodeIdentity, weights: Weights) -> CloudNode:
         settings,
         method_for(settings, facts.seed),
         facts,
-        facts.target,
-        no_links(),
-        np.zeros(0, np.int64),
-        weights,
-        (_bandwidth(settings),),
-        facts.seed,
-        living,
+        target=facts.target,
+        links=no_links(),
+        samples=np.zeros(0, np.int64),
+        weights=weights,
+        bandwidth=(_bandwidth(settings),),
+        seed=facts.seed,
+        membership=living,
     )
 
 
@@ -105,11 +105,11 @@ def deployed_gateway(card: NodeIdentity) -> GatewayNode:
         settings,
         method_for(settings, facts.seed),
         facts,
-        card.number,
-        _bandwidth(settings),
-        facts.seed,
-        card.incarnation,
-        settings.gateway.cloud_patience,
+        number=card.number,
+        bandwidth=_bandwidth(settings),
+        seed=facts.seed,
+        incarnation=card.incarnation,
+        cloud_patience=settings.gateway.cloud_patience,
         accounts=True,
     )
 

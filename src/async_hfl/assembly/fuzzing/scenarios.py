@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from async_hfl.assembly.build.nodes import CLOUD_AGGREGATION, GATEWAY_AGGREGATION
-from async_hfl.assembly.build.simulation import ASSOCIATION, SELECTION
+from async_hfl.assembly.build.policies import ASSOCIATION, SELECTION
 from async_hfl.assembly.settings.schema import AssociationSection, SelectionSection
 from async_hfl.core.identifiers import CLOUD, DEVICE_TIER, Address, device_address, gateway_address
 from async_hfl.core.learner import Learner, TrainingJob, TrainingResult

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from async_hfl.assembly.build.simulation import engine_options, recipe, task_options
+from async_hfl.assembly.build.task import engine_options, recipe, task_options
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import is_user_code
 from async_hfl.assembly.user_code.user_task import own_jax_task

@@ -42,7 +42,7 @@ def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:
     named = (settings.task.name, settings.selection.policy, settings.association.policy)
     network = settings.network
     files = [network.path, network.download_path, network.fleet if network.fleet.endswith(".csv") else ""]
-    files.append(settings.life.file)
+    files.append(settings.outages.file)
     if settings.association.policy == "fixed":
         files.append(settings.association.file)
     given = [
