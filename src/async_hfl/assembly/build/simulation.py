@@ -48,7 +48,7 @@ def build(
     start_from: Callable[[Learner], Weights] | None = None,
     sharing: EngineSharing | None = None,
 ) -> BuiltSimulation:
-    """Everything that a simulation needs. `start_from` returns the initial model, which is otherwise drawn by the seed."""
+    """Build a simulation. `start_from` returns the initial model, which is otherwise drawn by the seed."""
     method = method_of(settings, seed, selection_policy(settings), association_policy(settings))
     times = DecisionTimes()
     timed = replace(method, selection=TimedSelection(method.selection, times.selection))
