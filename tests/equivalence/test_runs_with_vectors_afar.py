@@ -120,7 +120,7 @@ def test_a_run_that_was_cut_off_is_replayed_as_far_as_it_came(tmp_path: Path, mo
         patched.setattr(TrainingPool, "result", cut_off)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, "device", "async-hfl")
-    found = replay(tmp_path / "card-async-hfl")
+    found = replay(tmp_path / "device-async-hfl")
     assert found.events > 0
     assert not found.differences
 

@@ -1,4 +1,4 @@
-"""Networks by settings: which keys each reads, how many devices a file brings, what fleets there are."""
+"""Networks built from settings: the settings that each reads, devices from a file, fleets."""
 
 from __future__ import annotations
 

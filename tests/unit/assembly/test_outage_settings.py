@@ -30,7 +30,7 @@ def run(path: Path, network: str, *overrides: str, **options: Any) -> api.Run:
     )
 
 
-def test_nothing_fails_unless_told_to() -> None:
+def test_nothing_fails_by_default() -> None:
     assert world("uniform").life is None
     assert world("uniform").air is None
     assert world("uniform", "network.contention=true").air is not None
@@ -38,7 +38,7 @@ def test_nothing_fails_unless_told_to() -> None:
     assert world("nycmesh", "network.contention=false").air is None
 
 
-def test_everything_that_can_be_said() -> None:
+def test_every_setting_of_outages() -> None:
     outages = world(
         "uniform",
         "outages.device_up=5400",
@@ -77,13 +77,13 @@ def test_everything_that_can_be_said() -> None:
         ("outages.devices_up=3", "did you mean outages.device_up?"),
     ],
 )
-def test_mistakes_are_told(override: str, message: str) -> None:
+def test_mistakes(override: str, message: str) -> None:
     with pytest.raises(SettingsError) as error:
         compose(task="null", network="uniform", overrides=[override])
     assert message in str(error.value)
 
 
-def test_a_run_with_a_hard_life_is_broken_off_and_goes_on_to_the_same_end(tmp_path: Path) -> None:
+def test_an_interrupted_run_with_outages_is_resumed_to_the_same_end(tmp_path: Path) -> None:
     hard = [
         "outages.device_up=300",
         "outages.device_down=60",
@@ -118,14 +118,14 @@ def test_a_run_with_a_hard_life_is_broken_off_and_goes_on_to_the_same_end(tmp_pa
     assert min(happened[f"{thing}_went_down"] for thing in ("device", "link", "gateway")) > 0
 
 
-def test_bytes_decide_the_time_on_the_same_network(tmp_path: Path) -> None:
+def test_larger_models_take_longer(tmp_path: Path) -> None:
     small = run(tmp_path / "small", "nycmesh", "task.model_size=1000")
     big = run(tmp_path / "big", "nycmesh", "task.model_size=500000")
     assert big.summary["virtual_s"] > 1.1 * small.summary["virtual_s"]
     assert big.summary["energy"]["radio_s"] > 10 * small.summary["energy"]["radio_s"]
 
 
-def test_sharing_the_air_takes_longer_than_having_it(tmp_path: Path) -> None:
+def test_contention_makes_transfers_slower(tmp_path: Path) -> None:
     alone, shared = (
         run(
             tmp_path / name,

@@ -1,4 +1,4 @@
-"""What a setting may be, in words."""
+"""The types of settings in words."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_in_words(path: str, words: str) -> None:
     assert describe_field(Settings, path.split(".")) == words
 
 
-def test_a_field_that_is_not_there() -> None:
+def test_a_missing_field() -> None:
     assert describe_field(Settings, ["gateway", "colour"]) is None
     assert describe_field(Settings, ["gateway", "epochs", "most"]) is None
     assert describe_field(Settings, []) is None
     assert describe_field(RunChoice, ["seed"]) == "a whole number"
 
 
-def test_there_are_words_for_every_setting() -> None:
+def test_every_setting_has_a_description() -> None:
     for section in msgspec.structs.fields(Settings):
         for field in msgspec.structs.fields(section.type):
             inner = msgspec.structs.fields(field.type) if field.type is StartSection else ()

@@ -85,11 +85,12 @@ def begin_again(directory: RunDirectory, *, sharing: EngineSharing | None = None
     for file, known in manifest["user_files"].items():
         if fingerprint(file) != known:
             raise UserError(f"{file}: has changed since the run began; restore it, or start a new run")
-    if manifest["versions"] != versions():
-        changed = {k: v for k, v in versions().items() if manifest["versions"].get(k) != v}
-        raise UserError(
-            f"the run began with other versions ({manifest['versions']}); now: {changed}; install those again first"
-        )
+    then, now = manifest["versions"], versions()
+    if then != now:
+        changed = [
+            f"{name} {then.get(name)} (now {now.get(name)})" for name in then | now if then.get(name) != now.get(name)
+        ]
+        raise UserError(f"the run began with other versions: {', '.join(changed)}; install those first")
     start = manifest["start_from"]
     load = _model_loader(None if start is None else Path(start))
     built = build(settings, manifest["seed"], start_from=load, sharing=sharing)
