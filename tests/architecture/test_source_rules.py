@@ -15,7 +15,8 @@ PYTHON = [
     *SOURCES,
     *(path for part in ("tests", "examples", "benchmarks") for path in sorted((ROOT / part).rglob("*.py"))),
 ]
-TEXT = [*PYTHON, *sorted(PACKAGE.rglob("*.toml")), ROOT / "pyproject.toml", ROOT / "Makefile"]
+OTHER = [path for kind in ("toml", "html", "css", "js", "proto", "pyi") for path in sorted(PACKAGE.rglob(f"*.{kind}"))]
+TEXT = [*PYTHON, *OTHER, ROOT / "pyproject.toml", ROOT / "Makefile"]
 UNSAFE = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 
 

@@ -147,7 +147,7 @@ def _short(line: bytes | None) -> str:
     return "nothing" if line is None else line.decode(errors="replace").strip()[:120]
 
 
-def told(found: Replay) -> str:
+def describe(found: Replay) -> str:
     """The result in words."""
     how = "bit by bit" if found.tolerance == 0 else f"within {TOLERANCE:g} (other versions, or another processor)"
     lines = [
