@@ -47,7 +47,7 @@ def test_the_order_of_the_layers() -> None:
 
 @pytest.mark.parametrize(("lower", "higher"), list(itertools.pairwise(range(len(ORDER)))))
 def test_each_layer_overrides_the_one_before(lower: int, higher: int) -> None:
-    """Of two adjacent layers with the same key the later one wins, whatever earlier layers have."""
+    """The later of two adjacent layers with the same key wins, whatever earlier layers have."""
     stack = [(source, {key: dict(values) for key, values in table.items()}) for source, table in given()][: higher + 1]
     for place in range(lower + 1):
         stack[place][1].setdefault("staleness", {})["exponent"] = 0.25

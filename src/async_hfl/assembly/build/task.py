@@ -69,9 +69,9 @@ def build_learner(
 
 
 def vectors_of(settings: Settings) -> VectorsChoice:
-    """Where models and gradients are kept: on the host, too, if every one is copied there anyway.
+    """The place of models and gradients: "auto" becomes "host" if each of them is copied to the host anyway.
 
-    Rounding for a transfer and compressing a gradient both happen on the host.
+    Rounding for a transfer and compression of gradients both happen on the host.
     """
     chosen = settings.engine.vectors
     copied = settings.transfer.encoding != "float32" or settings.utility.compression != "none"

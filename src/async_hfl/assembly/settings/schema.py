@@ -33,7 +33,7 @@ class TaskSection(Section, frozen=True):
     target: float = 0.9
     """The value of the task's metric at which a run has reached its goal."""
     partition: str = "by_class"
-    """How samples are distributed: iid, by_class, pathological, dirichlet, shard, natural_id, by_size."""
+    """The distribution of samples over devices: iid, by_class, pathological, dirichlet, shard, natural_id, by_size."""
     samples_per_device: Count | Literal["all"] = "all"
     """Samples that each device draws; a sample may be drawn by several devices. all: the training set is split into
     disjoint parts."""
@@ -266,8 +266,8 @@ class EngineSection(Section, frozen=True):
     precision: Literal["float32", "tf32", "bf16"] = "float32"
     """Precision of matrix products on a GPU."""
     vectors: Literal["auto", "device", "host"] = "auto"
-    """Where a simulation keeps models and gradients. device: on the accelerator; auto: there, if it is a GPU and they
-    fit into `memory`."""
+    """The place where a simulation keeps models and gradients. device: on the accelerator; auto: there, if it is a GPU
+    and they fit into `memory`."""
     prefetch: Literal["auto", "on", "off"] = "auto"
     """Train jobs before their results are due, while the simulation goes on. On a GPU this makes smaller groups, which
     round differently."""
