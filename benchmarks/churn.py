@@ -35,12 +35,12 @@ def main() -> None:
 
 def _pair(options: argparse.Namespace, method: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
     task, network = options.task, options.network
-    churn = (f"life.device_up={9 * options.down}", f"life.device_down={options.down}")
+    churn = (f"outages.device_up={9 * options.down}", f"outages.device_down={options.down}")
     with tempfile.TemporaryDirectory(prefix="async-hfl-churn-") as folder:
         quiet = api.run(task=task, network=network, method=method, seed=seed, out=Path(folder) / "quiet")
         victim = _busiest(quiet.path)
         third = (quiet.summary["time_to_target_s"] or quiet.summary["virtual_s"]) / 3
-        overrides = [*churn, f'life.schedule=["{third} gateway {victim} dies"]']
+        overrides = [*churn, f'outages.schedule=["{third} gateway {victim} dies"]']
         rough = api.run(
             task=task, network=network, method=method, seed=seed, overrides=overrides, out=Path(folder) / "rough"
         )

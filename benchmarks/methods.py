@@ -2,7 +2,7 @@
 
     python benchmarks/methods.py                        all methods, seeds 1 to 5, as a table in Markdown
     python benchmarks/methods.py --seeds 1 2 --methods async-hfl semi-async --json
-    python benchmarks/methods.py --set association.policy=even --set association.link_stretch=2.0
+    python benchmarks/methods.py --set association.policy=even --set association.max_latency_ratio=2.0
 
 Virtual time, so the machine does not matter; the figures repeat to the bit on one kind of machine.
 """

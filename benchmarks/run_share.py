@@ -8,7 +8,8 @@ those calls are made to the bare engine again, one by one. Both take turns; comp
 jobs that nobody asks for any more when it ends, so there are two rates of a run: of what was trained, and of what was
 used. What is still being trained when a run has ended is waited for, and the wait counted.
 
-A run may go on while jobs are trained (`engine.ahead`): then "training" is the time that it handed out work or waited.
+A run may go on while jobs are trained (`engine.prefetch`): then "training" is the time that it handed out work or
+waited.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from async_hfl.assembly.build.simulation import Share as Sharing
 from async_hfl.assembly.build.simulation import build
-from async_hfl.assembly.runs.simulated_run import session_for
+from async_hfl.assembly.build.task import EngineSharing
+from async_hfl.assembly.runs.simulated_run import recorded_run_for
 from async_hfl.assembly.settings.loading import compose
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.errors import UserError
@@ -170,13 +171,13 @@ class Share:
                 self._watched = Watched(make())
             return self._watched
 
-        world = build(self._settings, self._seed, share=Sharing(given)).world
+        world = build(self._settings, self._seed, sharing=EngineSharing(given)).world
         world.learner.compile()
         timed = Timed(world.learner)
         world = replace(world, learner=timed)
         with tempfile.TemporaryDirectory(prefix="async-hfl-share-") as folder:
             directory = RunDirectory.create(Path(folder) / "run", {"settings": {}})
-            session = session_for(world, directory, self._settings)
+            session = recorded_run_for(world, directory, self._settings)
             began = time.perf_counter()
             try:
                 result = session.run()

@@ -1,12 +1,14 @@
-"""`pytest --resume FILE`: go on where a run was cut. What passed since the sources last changed is not run again.
+"""Settings of the whole test suite: hypothesis profiles, `--resume FILE`, and Ctrl-C for child processes.
 
-Properties are tried on the same examples each time, so that a commit passes or does not. `make test-long` asks for
-`--hypothesis-profile searching`, which draws new ones. Neither watches the clock: the machine may be busy.
+`pytest --resume FILE` skips the tests that have passed since the sources last changed. Property tests try the same
+examples each time, so that a commit either passes or fails; `--hypothesis-profile searching`, as in `make test-long`,
+draws new ones. Neither profile has a deadline, since the machine may be busy.
 """
 
 from __future__ import annotations
 
 import hashlib
+import signal
 from pathlib import Path
 
 import pytest
@@ -30,10 +32,12 @@ def sources_digest() -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--resume", metavar="FILE", help="leave out what passed before, as FILE remembers it")
+    parser.addoption("--resume", metavar="FILE", help="skip the tests that have passed before, as recorded in FILE")
 
 
 class Resuming:
+    """Skips the tests that FILE lists as passed, and adds to the list."""
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self._digest = sources_digest()
@@ -60,10 +64,14 @@ class Resuming:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.left_out:
-            session.exitstatus = pytest.ExitCode.OK  # everything has passed before
+            session.exitstatus = pytest.ExitCode.OK  # all tests have passed before
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # In the background of a script, or under nohup, SIGINT is ignored, and child processes inherit that: a test that
+    # sends them SIGINT would wait for ever. A handler is not inherited, so children start with the default.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     file = config.getoption("--resume")
-    if file and not hasattr(config, "workerinput"):  # where tests run in several processes the first one remembers
+    if file and not hasattr(config, "workerinput"):  # with several processes, the first one keeps the file
         config.pluginmanager.register(Resuming(Path(file)), "resuming")

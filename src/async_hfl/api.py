@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-from async_hfl.assembly.build.simulation import Share
+from async_hfl.assembly.build.task import EngineSharing
 from async_hfl.assembly.runs import decide
 from async_hfl.assembly.runs.provenance import check_seed, place_of, user_files, versions
 from async_hfl.assembly.runs.simulated_run import PreparedRun, begin, begin_again, called, simulate
@@ -168,10 +168,10 @@ def _begin(
     *,
     out: str | Path | None = None,
     start_from: str | Path | None = None,
-    share: Share | None = None,
+    share: EngineSharing | None = None,
     **chosen: Any,
 ) -> PreparedRun:
-    return begin(compose(None if file is None else Path(file), **chosen), out, start_from, share)
+    return begin(compose(None if file is None else Path(file), **chosen), out=out, start_from=start_from, sharing=share)
 
 
 def _go_on(
@@ -239,11 +239,11 @@ def data_distribution(
     file: str | Path | None = None, *, task: str | None = None, seed: int | None = None, overrides: Sequence[str] = ()
 ) -> DataDistribution:
     """Who holds what: samples by device and class, as a run with the same settings and seed would deal them."""
-    from async_hfl.assembly.build.data_distribution import who_holds_what
+    from async_hfl.assembly.build.task import build_data_distribution
 
     composed = compose(None if file is None else Path(file), task=task, seed=seed, overrides=overrides)
     check_seed(composed.choice.seed)
-    return who_holds_what(composed.settings, composed.choice.seed)
+    return build_data_distribution(composed.settings, composed.choice.seed)
 
 
 def run_together(
@@ -270,10 +270,14 @@ def run_together(
     preparing = Lock()
 
     def one(slot: int, number: int) -> Run:
-        arguments, share = dict(runs[number]), Share(partial(together.trainer, slot), slots)
+        arguments, share = dict(runs[number]), EngineSharing(partial(together.trainer, slot), slots)
         with preparing:
             again = arguments.get("resume")
-            found = _begin(**arguments, share=share) if again is None else begin_again(load_run(again).directory, share)
+            found = (
+                _begin(**arguments, share=share)
+                if again is None
+                else begin_again(load_run(again).directory, sharing=share)
+            )
         return _go_on(found, None, None if on_epoch is None else partial(on_epoch, number), pause)
 
     def fill(slot: int) -> None:

@@ -1,4 +1,4 @@
-"""Who only asks for help does not wait for the learning libraries."""
+"""The cost of imports: help and listings do not load the learning libraries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEAVY = ["jax", "highspy", "matplotlib", "rich"]
 
 
 def loaded_after(code: str, where: Path) -> set[str]:
-    """Which of the heavy libraries are loaded once this code has run in a fresh interpreter."""
+    """The heavy libraries that a fresh interpreter has loaded after running this code."""
     script = (
         f"import contextlib, io, sys\nwith contextlib.redirect_stdout(io.StringIO()):\n {code}\nprint(*sys.modules)"
     )
@@ -43,6 +43,6 @@ def test_a_run_that_learns_nothing_needs_no_jax(tmp_path: Path) -> None:
     assert "jax" not in loaded_after(f"import async_hfl.cli; async_hfl.cli.main({arguments})", tmp_path)
 
 
-def test_a_mistake_is_told_without_jax(tmp_path: Path) -> None:
+def test_a_mistake_is_reported_without_jax(tmp_path: Path) -> None:
     code = "import async_hfl.cli; async_hfl.cli.main(['run', '--set', 'gatway.epochs=3'])"
     assert "jax" not in loaded_after(code, tmp_path)

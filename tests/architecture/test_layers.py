@@ -1,4 +1,4 @@
-"""The architecture is a file that is executed: import-linter's contracts of pyproject.toml."""
+"""The import contracts of pyproject.toml, checked by import-linter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make test-long` goes on where it was cut: what passed is left out, and only while the sources are the same."""
+"""`pytest --resume`, which `make test-long` uses: tests that passed are skipped until the sources change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SMALL = "tests/unit/core/test_core_mixing.py"
 HANG_GUARD_S = 300
 
 
-def test_what_passed_is_left_out_until_the_sources_change(tmp_path: Path) -> None:
+def test_passed_tests_are_skipped_until_the_sources_change(tmp_path: Path) -> None:
     file = tmp_path / "passed.txt"
 
     def run(*which: str) -> str:
@@ -25,12 +25,12 @@ def test_what_passed_is_left_out_until_the_sources_change(tmp_path: Path) -> Non
     assert "deselected" in run(SMALL)
     digest, *passed = file.read_text().splitlines()
     assert all(name.startswith(SMALL) for name in passed)
-    file.write_text("\n".join([digest[::-1], *passed]))  # as other sources would have it
+    file.write_text("\n".join([digest[::-1], *passed]))  # the digest of other sources
     assert "deselected" not in run(SMALL)
 
 
-def test_make_goes_on_with_a_file_that_is_there(tmp_path: Path) -> None:
-    """pytest takes a file after a blank for one of tests, and then does not find the option that names it."""
+def test_make_resumes_from_an_existing_file(tmp_path: Path) -> None:
+    """pytest takes a file name after a blank for a test file, and then does not find the option that names it."""
     (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "pytest" in line and "--resume" in line]
     file = tmp_path / "passed.txt"
     file.write_text("")

@@ -1,4 +1,4 @@
-"""Rules that no linter of ours knows."""
+"""Rules about the source text that no linter checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ PYTHON = [
     *SOURCES,
     *(path for part in ("tests", "examples", "benchmarks") for path in sorted((ROOT / part).rglob("*.py"))),
 ]
-TEXT = [*PYTHON, *sorted(PACKAGE.rglob("*.toml")), ROOT / "pyproject.toml", ROOT / "Makefile"]
+OTHER = [path for kind in ("toml", "html", "css", "js", "proto", "pyi") for path in sorted(PACKAGE.rglob(f"*.{kind}"))]
+TEXT = [*PYTHON, *OTHER, ROOT / "pyproject.toml", ROOT / "Makefile"]
 UNSAFE = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 
 
@@ -33,7 +34,7 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-def test_there_is_something_to_look_at() -> None:
+def test_the_sources_are_found() -> None:
     assert len(SOURCES) > 50
 
 
@@ -43,26 +44,26 @@ def test_nothing_is_pickled(path: Path) -> None:
     text = path.read_text()
     assert not imported(path) & UNSAFE
     assert "allow_pickle=True" not in text
-    # core.plain makes constructors from the field names of our own classes, as dataclasses does; never from data.
-    assert not re.search(r"\b(eval|exec)\(", text) or name_of(path).endswith("core/plain.py")
+    # Like dataclasses, core.serialization makes constructors from the field names of classes, never from data.
+    assert not re.search(r"\b(eval|exec)\(", text) or name_of(path).endswith("core/serialization.py")
 
 
 @pytest.mark.parametrize("path", TEXT, ids=name_of)
 def test_no_path_of_one_machine(path: Path) -> None:
-    """Whoever checks this out has another home."""
+    """Other checkouts are in other directories."""
     homes = "|".join(("home", "root", "Users", "work"))
     assert not re.search(rf"""["'\s=(]/({homes})/""", path.read_text())
 
 
-def test_test_files_have_names_of_their_own() -> None:
-    """Without packages among the tests, two files of one name would hide each other."""
+def test_test_files_have_different_names() -> None:
+    """The tests are not packages, so that of two files of one name only one would be imported."""
     names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
     assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
     assert "__init__.py" not in names
 
 
-def test_the_global_random_state_is_never_touched() -> None:
-    """Named streams only: `random` and `numpy.random.seed` would let one method reshuffle another's delays."""
+def test_the_global_random_state_is_never_used() -> None:
+    """All random numbers come from named streams, so that a change in one method does not change another's delays."""
     for path in SOURCES:
         assert "random" not in imported(path), name_of(path)
         assert not re.search(r"np\.random\.(seed|rand|randn|randint|choice|shuffle|permutation)\(", path.read_text())

@@ -50,7 +50,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory, playwright: Any) -> dict[str,
                 out=where / f"{method}-{seed}",
             )
             made.setdefault(method, []).append(run.path)
-    failing = ("task.devices=40", "cloud.epochs=30", "life.device_up=400", "life.gateway_up=3000", "life.link_up=900")
+    failing = (
+        "task.devices=40",
+        "cloud.epochs=30",
+        "outages.device_up=400",
+        "outages.gateway_up=3000",
+        "outages.link_up=900",
+    )
     run = async_hfl.run(task="null", network="uniform", seed=1, overrides=failing, out=where / "failing")
     made["failing"] = [run.path]
     return made

@@ -168,7 +168,7 @@ def test_interrupted(tmp_path: Path) -> None:
     script = tmp_path / "slow.py"
     script.write_text(
         "import sys, time\n"
-        "from async_hfl.learning.datasets import download\n"
+        "from async_hfl.learning.datasets.files import download\n"
         "def slow(*arguments):\n"
         "    print('under way', flush=True)\n"
         "    time.sleep(600)\n"

@@ -32,7 +32,7 @@ def test_the_same_command_twice_another_seed_and_no_batching(call: Call) -> None
 
 
 def test_training_ahead_changes_nothing_but_how_jobs_are_called(call: Call) -> None:
-    due, ahead = (call("run", *SHORT, "--set", f"engine.ahead={choice}", "--json").json for choice in ("off", "on"))
+    due, ahead = (call("run", *SHORT, "--set", f"engine.prefetch={choice}", "--json").json for choice in ("off", "on"))
     assert (due["digest"], due["order_digest"]) == (ahead["digest"], ahead["order_digest"])
     calls = [RunDirectory(Path(result["run"])).read_summary() for result in (due, ahead)]
     assert calls[0] is not None

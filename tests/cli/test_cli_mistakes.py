@@ -60,9 +60,9 @@ SETTINGS = {
     "rates upside down": ("network.min_rate=2e6", "network.min_rate = 2000000.0 is above network.max_rate: swap them"),
     "a period without periods": (
         "gateway.period=50",
-        "gateway.period (--set gateway.period=50): with gateway.aggregation = 'mix' nobody reads it; leave it out",
+        "gateway.period (--set gateway.period=50): has no effect with gateway.aggregation = 'mix'; leave it out",
     ),
-    "a table without fixed": ("association.file=x.csv", "with association.policy = 'balanced-utility' nobody reads it"),
+    "a table without fixed": ("association.file=x.csv", "has no effect with association.policy = 'balanced-utility'"),
     "no devices": ("task.devices=0", "task.devices = 0 (--set task.devices=0): must be a whole number >= 1"),
     "no gateways": ("network.gateways=0", "network.gateways = 0"),
     "more devices than sites": ("task.devices=500", "500 were asked for (1..184 are possible)"),
@@ -292,7 +292,7 @@ def test_settings_of_a_manifest_that_no_longer_hold(call: Call) -> None:
     Path("old/manifest.json").write_text(json.dumps(manifest))
     done = call("resume", "old")
     assert done.code == 2
-    assert "the run began under other versions" in done.told()
+    assert "the run began with other versions" in done.told()
     assert "install those first" in done.told()
 
 

@@ -84,7 +84,7 @@ def test_a_run_is_shown_recorded_and_replayed(call: Call, tmp_path: Path) -> Non
         (("network", "show", "uniform", "--out", "a_file"), "give another --out"),
         (("network", "show", "folder"), "folder: not a run directory (no manifest.json)"),
         (("network", "record", "folder", "trace.csv"), "folder: not a run directory"),
-        (("network", "record", "run", "trace.txt"), "trace.txt: give the trace the ending .csv"),
+        (("network", "record", "run", "trace.txt"), "trace.txt: a trace is CSV"),
         (("network", "record", "run", "none/trace.csv"), "none/trace.csv: cannot be written"),
         (("network", "show", "run", "--devices", "3"), "run is a run: its devices"),
         (("network",), "WHAT"),

@@ -93,7 +93,7 @@ def test_runs_without_out_get_a_directory_each(call: Call) -> None:
 
 
 def test_manifest_and_summary_are_strict_json(call: Call) -> None:
-    """Python's writer would put Infinity for association.link_stretch, which no other reader takes."""
+    """Python's writer would put Infinity for association.max_latency_ratio, which no other reader takes."""
 
     def refuse(name: str) -> None:
         raise AssertionError(f"{name} is not JSON")

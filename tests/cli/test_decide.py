@@ -256,7 +256,7 @@ MISTAKES: dict[str, tuple[str, object, str]] = {
         first(ASSOCIATION, "links", device="x"),
         "links[0]: device 'x' is not among the devices",
     ),
-    "a key twice": ("selection", '{"capacity": 1, "capacity": 2}', "'capacity' stands twice in one object"),
+    "a key twice": ("selection", '{"capacity": 1, "capacity": 2}', "'capacity' occurs twice in one object"),
 }
 
 
@@ -307,5 +307,5 @@ def test_no_proof_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         ],
         "load_penalty": 0.1,
     }
-    with pytest.raises(UserError, match=r"no optimum could be proven .* without --exact there is an answer"):
+    with pytest.raises(UserError, match=r"no optimum could be proven .* without --exact the answer has"):
         async_hfl.decide_association(problem, exact=True)

@@ -217,7 +217,7 @@ def test_user_errors_are_reported_in_a_few_lines(tmp_path: Path) -> None:
     for arguments, words in (
         (("cluster", "--devices", "0"), "at least 1"),
         (("cluster", "--set", "task.devices=4"), "--devices"),
-        (("cluster", "--set", "life.device_up=50"), "life.device_up"),
+        (("cluster", "--set", "outages.device_up=50"), "outages.device_up"),
         (("cloud", "--state", str(tmp_path / "c")), "--certificates"),
         (("device", "--shard", "9/8", "--gateways", "127.0.0.1:1"), "3/8"),
         (("device", "--gateways", "127.0.0.1:1"), "--data"),

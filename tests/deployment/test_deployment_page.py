@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from async_hfl.assembly.settings.schema import EvaluationSection, Settings
-from async_hfl.assembly.settings.type_description import expected
+from async_hfl.assembly.settings.type_description import describe_field
 
 HANG_GUARD_S = 300.0
 PROGRAM = str(Path(sys.executable).with_name("async-hfl"))
@@ -100,7 +100,7 @@ def test_its_settings_exist() -> None:
     evaluation: dict[str, Any] = tomllib.loads(block)["evaluation"]
     assert set(evaluation) == {field.name for field in msgspec.structs.fields(EvaluationSection)}
     for name in set(re.findall(r"`((?:cloud|gateway|journal|transfer|task|network)\.[a-z_.]+)`", PAGE)):
-        assert expected(Settings, name.split(".")) is not None, name
+        assert describe_field(Settings, name.split(".")) is not None, name
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(([a-z/.\-]+)\)", PAGE))

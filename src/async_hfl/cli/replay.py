@@ -16,11 +16,11 @@ def add_commands(commands: Commands) -> None:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    from async_hfl.assembly.runs.replay import replay, told
+    from async_hfl.assembly.runs.replay import describe, replay
 
     found = replay(options.path, resolve=options.resolve)
     if options.json:
         print_json(found.as_json())
     else:
-        print(told(found))
+        print(describe(found))
     return 1 if found.differences else 0

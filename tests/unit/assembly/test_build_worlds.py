@@ -1,4 +1,4 @@
-"""Settings in, a world out: every packaged method builds, and what is built is what was asked for."""
+"""Simulations built from settings, for every packaged method and preset."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_bandwidth_as_a_share_and_in_bytes() -> None:
         (["selection.policy=utility-knapsack", "utility.gradient=update"], "update", "update"),
     ],
 )
-def test_gradients_are_kept_and_sent_only_where_somebody_needs_them(
+def test_gradients_are_kept_and_sent_only_if_a_policy_needs_them(
     overrides: list[str], at_gateways: str, at_the_cloud: str
 ) -> None:
     settings = compose(task="null", network="uniform", method="async-hfl", overrides=overrides).settings
@@ -52,7 +52,7 @@ def test_gradients_are_kept_and_sent_only_where_somebody_needs_them(
     assert world.gateways[0].config.share_gradients == (at_the_cloud != "none")
 
 
-def test_a_table_for_another_network_is_told_before_the_run(tmp_path: Path) -> None:
+def test_a_fixed_association_for_another_network_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "table.json"
     file.write_text('{"3": 0, "12": 1}')
     overrides = ["task.devices=12", "association.policy=fixed", f"association.file={file}"]
@@ -61,7 +61,7 @@ def test_a_table_for_another_network_is_told_before_the_run(tmp_path: Path) -> N
         build(settings, 1)
 
 
-def test_another_seed_is_another_network_and_another_start() -> None:
+def test_the_seed_determines_network_and_initial_model() -> None:
     settings = compose(task="null", network="uniform", overrides=["task.devices=12"]).settings
     one, same, two = build(settings, 1), build(settings, 1), build(settings, 2)
     latency = [built.network.links.expected_latency.tolist() for built in (one, same, two)]

@@ -1,4 +1,4 @@
-"""The benchmark of the simulator itself, on a network small enough for a test."""
+"""The benchmark of the simulator, on a small network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_small_network(capsys: pytest.CaptureFixture[str]) -> None:
     assert " bytes a device  (" in line
 
 
-def test_the_sizes_that_are_measured() -> None:
+def test_measured_sizes() -> None:
     assert [size.devices for size in FULL] == [1_000, 10_000, 100_000]
     assert [size.devices for size in QUICK] == [1_000, 10_000]
     assert all(size.devices == 100 * size.gateways for size in (*FULL, *QUICK))

@@ -1,4 +1,4 @@
-"""A campaign adds up its scenarios, and a seed alone replays one."""
+"""Fuzzing campaigns: sums over scenarios, repeatable seeds, resumed campaigns."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from async_hfl.assembly.fuzzing.campaign import Campaign, campaign
 from async_hfl.assembly.fuzzing.scenarios import fuzz
 
 
-def test_a_seed_replays() -> None:
+def test_a_seed_repeats_its_scenario() -> None:
     assert fuzz(4) == fuzz(4)
     assert fuzz(4) != fuzz(5)
 
 
-def test_a_campaign_adds_up() -> None:
+def test_a_campaign_sums_its_scenarios() -> None:
     outcomes = [fuzz(seed) for seed in (3, 4)]
     found = campaign(3, 2, processes=1)
     assert found.failures == []
@@ -26,7 +26,7 @@ def test_a_campaign_adds_up() -> None:
     assert found.as_json()["seeds"] == 2
 
 
-def test_the_summary_says_so_when_seeds_fail() -> None:
+def test_the_summary_of_a_campaign_with_failures() -> None:
     failed = Campaign(200, 0, [(17, "InvariantViolation: twice")], 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0.5)
     assert failed.line() == (
         "fuzz-faults: 200 seeds from 0: 1 SEEDS FAILED; 1 events, 2 crashes (3 tore a record, 4 cost a disk), "
@@ -36,17 +36,17 @@ def test_the_summary_says_so_when_seeds_fail() -> None:
     )
 
 
-def test_a_campaign_goes_on_where_it_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_campaign_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz_campaign, "_PIECE", 2)
-    file = tmp_path / "how far"
+    file = tmp_path / "progress.json"
     whole = fuzz_campaign.resumed(file, 3, 3, processes=1)
     known = json.loads(file.read_text())
-    # As it was after the first piece.
+    # The state after the first piece.
     first = campaign(3, 2, processes=1)
     file.write_text(json.dumps({"key": known["key"], **first.as_json()}))
     again = fuzz_campaign.resumed(file, 3, 3, processes=1)
     assert (again.seeds, again.events, again.jobs, again.failures) == (3, whole.events, whole.jobs, [])
     assert again.wall_s != whole.wall_s
-    # Of another program nothing counts.
+    # The progress of another version of the program is ignored.
     file.write_text(json.dumps({"key": {}, **first.as_json()}))
     assert fuzz_campaign.resumed(file, 3, 3, processes=1).events == whole.events

@@ -1,4 +1,4 @@
-"""A method is four choices: every one of them as its paper, or ours, defines it."""
+"""The packaged methods: the four choices of each, and the settings that follow from them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ CHOICES = {
 
 
 def small(method: str, overrides: list[str]) -> Settings:
-    """Nothing is learnt, and little of it."""
+    """A small run that learns nothing."""
     return compose(
         method=method, task="null", network="uniform", overrides=["task.devices=12", "network.gateways=2", *overrides]
     ).settings
 
 
-def test_these_and_no_others() -> None:
+def test_the_methods_are_complete() -> None:
     assert available("method").keys() == CHOICES.keys()
 
 
@@ -52,23 +52,23 @@ def test_the_four_choices(method: str) -> None:
     )
     assert choices == CHOICES[method]
     if found.gateway.aggregation in ("rounds", "periods"):
-        # Five rounds or periods a cycle, and no proximal term, whatever the task has.
+        # Five rounds or periods per upload, and no proximal term, even if the task has one.
         assert (found.gateway.epochs, found.device.proximal_weight) == (5, 0.0)
     else:
         assert (found.gateway.epochs, found.device.proximal_weight) == (10, 0.1)
 
 
-def test_what_else_a_method_has_to_say() -> None:
+def test_other_settings_of_methods() -> None:
     plus = compose(method="async-hfl-plus").settings
     assert (plus.gateway.drag, plus.utility.gradient, plus.selection.utility_scale) == (0.5, "update", "rank")
-    assert plus.association.link_stretch == 2.0
+    assert plus.association.max_latency_ratio == 2.0
     assert compose(method="two-tier").settings.cloud.evaluate_every == 20
     assert compose(method="rfl-ha").settings.association.period == 10
     assert compose(method="semi-async").settings.gateway.period == 100.0
 
 
 @pytest.mark.parametrize(("preset", "times"), [("tight", 3.0), ("paper", float("inf")), ("authors", float("inf"))])
-def test_rounds_time_out_except_where_the_paper_is_followed(preset: str, times: float) -> None:
+def test_rounds_time_out_except_in_the_paper_presets(preset: str, times: float) -> None:
     assert compose(method="sync-random", preset=preset).settings.gateway.round_patience == times
 
 
@@ -81,7 +81,7 @@ def test_rounds_time_out_except_where_the_paper_is_followed(preset: str, times: 
         (["utility.compression=pca", "warmup.quorum=0.8"], 0.8),
     ],
 )
-def test_a_basis_is_fitted_to_everybody_unless_told_otherwise(overrides: list[str], quorum: float) -> None:
+def test_pca_waits_for_all_devices_by_default(overrides: list[str], quorum: float) -> None:
     settings = small("async-hfl", ["task.model_size=300", *overrides])
     assert build(settings, seed=1).world.cloud.config.warmup_quorum == quorum
 
@@ -92,11 +92,11 @@ def test_a_basis_is_fitted_to_everybody_unless_told_otherwise(overrides: list[st
         ("async-hfl", "none", 0, False),
         ("async-hfl", "pca", 30, False),
         ("async-hfl", "sketch", 0, True),
-        ("async-random", "sketch", 0, False),  # nobody looks at gradients
+        ("async-random", "sketch", 0, False),  # no policy uses gradients
         ("sync-tifl", "pca", 0, False),
     ],
 )
-def test_compression_is_there_where_gradients_are(
+def test_gradients_are_compressed_only_if_a_policy_uses_them(
     method: str, compression: str, components: int, sketched: bool
 ) -> None:
     overrides = ["task.model_size=300", f"utility.compression={compression}"]
@@ -109,11 +109,11 @@ def test_compression_is_there_where_gradients_are(
 @pytest.mark.parametrize(
     ("method", "overrides", "words"),
     [
-        ("two-tier", ["cloud.aggregation=average"], "a relay sends single updates"),
+        ("two-tier", ["cloud.aggregation=average"], "relays send single device updates"),
         ("async-hfl", ["utility.compression=pca", "warmup.enabled=false"], "fitted to the gradients of the warm-up"),
         ("async-hfl", ["utility.compression=sketch", "utility.sketch_size=300"], "only 16 numbers"),
     ],
 )
-def test_what_does_not_go_together(method: str, overrides: list[str], words: str) -> None:
+def test_contradicting_settings(method: str, overrides: list[str], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         build(small(method, overrides), seed=1)

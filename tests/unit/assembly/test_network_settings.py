@@ -1,4 +1,4 @@
-"""Networks by settings: which keys each reads, how many devices a file brings, what fleets there are."""
+"""Networks built from settings: the settings that each reads, devices from a file, fleets."""
 
 from __future__ import annotations
 
@@ -142,5 +142,5 @@ def test_shown_by_name() -> None:
     assert (shown.network.name, shown.short_name, shown.network.links.devices) == ("file", "campus", 12)
     with pytest.raises(SettingsError, match=r"unknown network 'nycmes'; did you mean nycmesh\?"):
         network_by_name("nycmes")
-    with pytest.raises(SettingsError, match="a model of 0 bytes"):
+    with pytest.raises(SettingsError, match="model size 0"):
         network_by_name("uniform", model_bytes=0)

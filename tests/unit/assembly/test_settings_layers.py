@@ -1,4 +1,4 @@
-"""defaults < task < network < preset < method < FILE < --set, and what a manifest keeps of it."""
+"""The layers of settings: defaults < task < network < preset < method < FILE < --set; and settings in a manifest."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_the_order_of_the_layers() -> None:
 
 
 @pytest.mark.parametrize(("lower", "higher"), list(itertools.pairwise(range(len(ORDER)))))
-def test_each_layer_stands_above_the_one_before(lower: int, higher: int) -> None:
-    """The same key in two neighbours: the later one holds, whatever lies below."""
+def test_each_layer_overrides_the_one_before(lower: int, higher: int) -> None:
+    """The later of two adjacent layers with the same key wins, whatever earlier layers have."""
     stack = [(source, {key: dict(values) for key, values in table.items()}) for source, table in given()][: higher + 1]
     for place in range(lower + 1):
         stack[place][1].setdefault("staleness", {})["exponent"] = 0.25
@@ -67,7 +67,7 @@ def test_network_above_defaults() -> None:
     assert found.network.gateways == 6
 
 
-def test_preset_above_task_and_its_part_for_the_task_above_that() -> None:
+def test_preset_above_task_and_its_table_for_the_task_above_that() -> None:
     assert compose().settings.gateway.bandwidth == "50%"
     assert compose(preset="authors").settings.gateway.bandwidth == "35%"
     assert compose(preset="paper").settings.gateway.bandwidth == "323%"
@@ -91,7 +91,7 @@ def test_file_above_method_and_set_above_file(tmp_path: Path) -> None:
     assert over.settings.gateway.epochs == 5
 
 
-def test_options_stand_above_the_files_choice(tmp_path: Path) -> None:
+def test_options_override_the_run_table_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("[run]\ntask = 'null'\nmethod = 'two-tier'\nnetwork = 'uniform'\npreset = 'paper'\nseed = 9\n")
     assert compose(file).choice == RunChoice(task="null", method="two-tier", network="uniform", preset="paper", seed=9)
@@ -99,7 +99,7 @@ def test_options_stand_above_the_files_choice(tmp_path: Path) -> None:
     assert over == RunChoice(task="digits", method="async-hfl", network="nycmesh-paper", preset="tight", seed=0)
 
 
-def test_a_file_may_be_in_any_language(tmp_path: Path) -> None:
+def test_a_file_is_read_as_utf_8(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_bytes("# größer\n[gateway]\nepochs = 3\n".encode())
     assert compose(file).settings.gateway.epochs == 3
@@ -109,16 +109,14 @@ EVERY = list(itertools.product(*(available(kind) for kind in KINDS)))
 
 
 @pytest.mark.parametrize(("task", "network", "preset", "method"), EVERY)
-def test_everything_packaged_composes_and_comes_back_from_a_manifest(
-    task: str, network: str, preset: str, method: str
-) -> None:
+def test_every_combination_composes_and_survives_a_manifest(task: str, network: str, preset: str, method: str) -> None:
     composed = compose(task=task, network=network, preset=preset, method=method)
     assert (composed.settings.task.name, composed.settings.network.name) == (task, network)
     stored = json.loads(json.dumps(as_table(composed.settings), allow_nan=False))
     assert settings_from(stored) == composed.settings
 
 
-def test_every_packaged_file_says_what_it_is() -> None:
+def test_every_packaged_file_has_a_description() -> None:
     for kind in KINDS:
         for name, description in available(kind).items():
             assert 10 < len(description) < 120, name
@@ -127,9 +125,9 @@ def test_every_packaged_file_says_what_it_is() -> None:
 
 def test_infinity_survives_a_manifest() -> None:
     settings = compose(method="async-hfl").settings
-    assert settings.association.link_stretch == math.inf
-    assert as_table(settings)["association"]["link_stretch"] == "inf"
-    assert compose(overrides=["association.link_stretch=inf"]).settings.association.link_stretch == math.inf
+    assert settings.association.max_latency_ratio == math.inf
+    assert as_table(settings)["association"]["max_latency_ratio"] == "inf"
+    assert compose(overrides=["association.max_latency_ratio=inf"]).settings.association.max_latency_ratio == math.inf
 
 
 @pytest.mark.parametrize(
@@ -146,12 +144,12 @@ def test_infinity_survives_a_manifest() -> None:
         ("", ""),
     ],
 )
-def test_values_given_with_set(text: str, value: Any) -> None:
+def test_values_of_set(text: str, value: Any) -> None:
     assert parse_override(f"gateway.key={text}") == {"gateway": {"key": value}}
 
 
 @pytest.mark.parametrize("text", ["", "=", "a.b", "a=1", ".b=1", "a.=1", "a.b.c.d=1"])
-def test_what_set_does_not_understand(text: str) -> None:
+def test_malformed_set(text: str) -> None:
     with pytest.raises(SettingsError, match=r"write it as section\.key=value"):
         parse_override(text)
 
@@ -171,7 +169,7 @@ def test_the_name_of_the_task_is_not_a_setting() -> None:
     assert compose(overrides=["task.name=digits"]).settings.task.name == "digits"
 
 
-def test_a_manifest_of_another_version_is_told() -> None:
+def test_an_unknown_setting_in_a_manifest() -> None:
     table = as_table(compose().settings)
     table["gateway"]["colour"] = "blue"
     with pytest.raises(SettingsError, match=r"unknown setting gateway\.colour in the manifest"):
@@ -187,13 +185,13 @@ def test_a_manifest_of_another_version_is_told() -> None:
         ("tight", ["task.devices=100", "task.samples_per_device=600"], 600),
     ],
 )
-def test_another_number_of_devices_is_dealt_the_whole_set(
+def test_another_number_of_devices_splits_the_whole_training_set(
     preset: str, overrides: list[str], expected: int | str
 ) -> None:
     settings = compose(task="mnist", preset=preset, overrides=overrides).settings
     assert settings.task.samples_per_device == expected
 
 
-def test_a_preset_that_says_both_is_taken_at_its_word() -> None:
+def test_a_preset_may_give_devices_and_samples() -> None:
     task = compose(task="cifar10", preset="authors").settings.task
     assert (task.devices, task.samples_per_device) == (100, 600)

@@ -1,4 +1,4 @@
-"""Functions from the user's own file."""
+"""Functions loaded from a user's file."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from async_hfl.assembly.build.simulation import association_policy, selection_policy
+from async_hfl.assembly.build.policies import association_policy, selection_policy
 from async_hfl.assembly.settings.loading import compose
 from async_hfl.assembly.user_code.loading import file_of, fingerprint, is_user_code, load_function
 from async_hfl.core.errors import DataError, PolicyError, SettingsError
 
 
-def test_which_names_are_files() -> None:
+def test_names_of_user_code() -> None:
     assert is_user_code("mine.py:choose")
     assert is_user_code("mine.py")
     assert not is_user_code("utility-knapsack")
@@ -27,7 +27,7 @@ def test_a_function_is_loaded(tmp_path: Path) -> None:
 
 
 def test_a_file_may_hold_dataclasses(tmp_path: Path) -> None:
-    """With `from __future__ import annotations` a dataclass looks its module up by name while it is made."""
+    """With `from __future__ import annotations`, a dataclass looks up its module by name when it is defined."""
     file = tmp_path / "with_dataclass.py"
     file.write_text(
         "from __future__ import annotations\n"
@@ -43,7 +43,7 @@ def test_a_file_may_hold_dataclasses(tmp_path: Path) -> None:
     assert load_function("selection.policy", f"{file}:least")(None) == 1
 
 
-def test_what_can_go_wrong(tmp_path: Path) -> None:
+def test_errors_in_user_code(tmp_path: Path) -> None:
     file = tmp_path / "wrong.py"
     with pytest.raises(SettingsError, match="there is no file"):
         load_function("selection.policy", f"{file}:choose")
@@ -61,7 +61,7 @@ def test_what_can_go_wrong(tmp_path: Path) -> None:
             load_function("selection.policy", name)
 
 
-def test_a_fingerprint_is_that_of_the_bytes(tmp_path: Path) -> None:
+def test_a_fingerprint_is_the_digest_of_the_content(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_bytes(b"x = 1\n")
     assert fingerprint(str(file)) == hashlib.sha256(b"x = 1\n").hexdigest()
@@ -69,7 +69,7 @@ def test_a_fingerprint_is_that_of_the_bytes(tmp_path: Path) -> None:
         fingerprint(str(tmp_path / "gone.py"))
 
 
-def test_the_needs_of_a_policy_reach_the_world(tmp_path: Path) -> None:
+def test_the_needs_of_a_user_policy(tmp_path: Path) -> None:
     file = tmp_path / "needy.py"
     file.write_text(
         "def choose(problem):\n    return []\nchoose.needs = {'utility'}\ndef solve(problem):\n    return {}\n"

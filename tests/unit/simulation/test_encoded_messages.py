@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from async_hfl.assembly.build.simulation import build
-from async_hfl.assembly.settings.schema import LifeSection, NetworkSection, Settings, TaskSection, TransferSection
+from async_hfl.assembly.settings.environment import NetworkSection, OutagesSection, TransferSection
+from async_hfl.assembly.settings.schema import Settings, TaskSection
 from async_hfl.encoding.rounding import to_half
 from async_hfl.simulation.simulator import Simulator
 
@@ -29,13 +30,13 @@ class Sizes:
 
 
 def simulated(
-    transfer: TransferSection, life: LifeSection | None = None
+    transfer: TransferSection, outages: OutagesSection | None = None
 ) -> tuple[Sizes, list[np.ndarray[Any, Any]], Any]:
     """Return the sizes of all messages, and the models in transit in the middle of the run."""
     settings = Settings(
         task=TaskSection(name="null", devices=12, model_size=SIZE),
         network=NetworkSection(name="uniform", gateways=2),
-        life=life or LifeSection(),
+        outages=outages or OutagesSection(),
         transfer=transfer,
     )
     built = build(settings, 1)
@@ -57,7 +58,7 @@ def simulated(
 
 
 def test_models_are_sent_rounded_and_count_half() -> None:
-    journal, models, world = simulated(TransferSection(half=True))
+    journal, models, world = simulated(TransferSection(encoding="float16"))
     assert world.model_bytes == 2 * SIZE
     assert journal.models == {0, 2 * SIZE}
     assert models
@@ -68,7 +69,7 @@ def test_models_are_sent_rounded_and_count_half() -> None:
 
 
 def test_models_are_sent_rounded_under_outages_too() -> None:
-    journal, models, _ = simulated(TransferSection(half=True), LifeSection(transfer_loss=0.01))
+    journal, models, _ = simulated(TransferSection(encoding="float16"), OutagesSection(transfer_loss=0.01))
     assert max(journal.models) == 2 * SIZE
     assert models
     assert all(np.array_equal(to_half(model).astype(np.float32), model) for model in models)

@@ -87,7 +87,7 @@ def test_a_run_that_is_killed_repeatedly_ends_as_an_uninterrupted_one(method: st
     "setting",
     [
         "simulation.batching=off",
-        "simulation.charge_solver=7.5",
+        "simulation.solver_seconds=7.5",
         "cloud.delivery=broadcast",
         "gateway.in_flight=discard",
         "warmup.quorum=1.0",
@@ -197,7 +197,7 @@ def test_batches_are_larger_than_one_and_little_is_wasted(tmp_path: Path) -> Non
 
 def test_solving_takes_the_virtual_time_that_is_set(tmp_path: Path) -> None:
     """The first association follows the warm-up, until which both runs are the same."""
-    free, charged = run(tmp_path / "a"), run(tmp_path / "b", "async-hfl", "simulation.charge_solver=100")
+    free, charged = run(tmp_path / "a"), run(tmp_path / "b", "async-hfl", "simulation.solver_seconds=100")
     first = [next(iter(made.events("association")))[1]["at"] for made in (free, charged)]
     assert first[0] == free.summary["warmup_s"] == charged.summary["warmup_s"]
     assert first[1] == first[0] + 100

@@ -1,4 +1,4 @@
-"""What the devices of a run are: their compute times and watts, from `network.fleet`."""
+"""From `network.fleet` to the hardware of a run's devices: compute times and power."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from async_hfl.network.fleet import (
 
 FLEETS = ("raspberry-pi", *get_args(Board), "mixed", "lognormal")
 _MEASURED_SAMPLES = 600
-"""In the measurements of the boards; where a task does not say how many a device holds."""
+"""Samples per device in the measurements of the boards; assumed if the task does not fix the number."""
 
 
 def build_fleet(settings: Settings, devices: int, seed: int) -> Fleet:
-    """Every device is of one of the fleet's kinds, drawn by the seed: by the classes' shares if mixed, else evenly."""
+    """Draw each device's profile by the seed: in a mixed fleet by the shares of the CPU classes, else uniformly."""
     name = settings.network.fleet
     profiles = _profiles(settings)
     draw = stream(seed, "network", "fleet")
     if name == "mixed":
         kinds = draw.choice(len(profiles), devices, p=[kind.share for kind in CPU_CLASSES.values()])
-        each = draw.lognormal(-0.5 * MIXED_SIGMA**2, MIXED_SIGMA, devices)
-        return Fleet.of(profiles, kinds.tolist()).slowed(each)
+        factors = draw.lognormal(-0.5 * MIXED_SIGMA**2, MIXED_SIGMA, devices)
+        return Fleet.of(profiles, kinds.tolist()).slowed(factors)
     fleet = Fleet.of(profiles, draw.integers(0, len(profiles), devices).tolist())
     if name == "lognormal":
         fleet = replace(fleet, compute_seconds=authors_compute_seconds(devices, seed))
@@ -57,7 +57,7 @@ def _profiles(settings: Settings) -> list[DeviceProfile]:
 
 
 def _board(settings: Settings, board: Board) -> DeviceProfile:
-    """Training what was measured that is most like the task: its namesake, else the small model of MNIST."""
+    """The profile of a board that trains the task, or MNIST if the task was not measured."""
     task = settings.task
     measured: Measured = task.name if task.name in get_args(Measured) else "mnist"  # type: ignore[assignment]
     samples = _MEASURED_SAMPLES if task.samples_per_device == "all" else task.samples_per_device

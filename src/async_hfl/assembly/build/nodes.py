@@ -1,4 +1,4 @@
-"""From settings to single nodes: what a simulated world and a deployed process make alike."""
+"""From settings to cloud, gateway and device nodes, for a simulation and for a deployed process alike."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from async_hfl.nodes.config import CloudConfig, GatewayConfig, GatewayDeployment
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway.aggregation.mix import MixOnArrival
 from async_hfl.nodes.gateway.aggregation.periods import Periods
-from async_hfl.nodes.gateway.aggregation.rule import GatewayAggregation
 from async_hfl.nodes.gateway.aggregation.relay import Relay
 from async_hfl.nodes.gateway.aggregation.rounds import Rounds
+from async_hfl.nodes.gateway.aggregation.rule import GatewayAggregation
 from async_hfl.nodes.gateway.node import GatewayNode
 
 GATEWAY_AGGREGATION: dict[str, Callable[[], GatewayAggregation]] = {
@@ -36,12 +36,12 @@ GATEWAY_AGGREGATION: dict[str, Callable[[], GatewayAggregation]] = {
     "rounds": Rounds,
 }
 CLOUD_AGGREGATION: dict[str, Callable[[], CloudAggregation]] = {"mix": MixUploads, "average": AverageUploads}
-SIMULATED_ASSOCIATION_PATIENCE_S = 60.0
-"""Where devices are lost by the minute; in a deployment they are to work again within seconds."""
+_ASSOCIATION_PATIENCE_S = {"simulated": 60.0, "deployed": 0.5}
+"""Default of `association.patience`: in a deployment, devices should be back at work within seconds."""
 
 
-class Facts(Protocol):
-    """What nodes must know of a task; a learner knows it, and so does who was told."""
+class ModelFacts(Protocol):
+    """Facts about a task's model that the nodes need: a learner has them, and a deployed node is told them."""
 
     @property
     def model_bytes(self) -> int: ...
@@ -53,36 +53,37 @@ class Facts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method's choices as resolved, with what follows from them."""
+    """The policies of a method, and the gradients that they need."""
 
     selection: SelectionPolicy
     association: AssociationPolicy
     gradient: GradientKind
-    """none: no decider wants any."""
+    """none: neither policy needs gradients."""
     shared: bool
-    """The cloud wants gradients, too."""
+    """The cloud needs gradients as well."""
     components: int
-    """Of the basis that the cloud fits; 0: none."""
+    """Principal components that the cloud fits; 0: none."""
     sketch: CountSketch | None
 
 
 def method_of(settings: Settings, seed: int, selection: SelectionPolicy, association: AssociationPolicy) -> Method:
-    wanted = needs_gradients(selection.needs | association.needs)
-    pca = wanted and settings.utility.compression == "pca"
+    needed = needs_gradients(selection.needs | association.needs)
+    pca = needed and settings.utility.compression == "pca"
     sketch = None
-    if wanted and settings.utility.compression == "sketch":
+    if needed and settings.utility.compression == "sketch":
         sketch = CountSketch(stream_seed(seed, "sketch"), settings.utility.sketch_size)
     return Method(
-        selection,
-        association,
-        settings.utility.gradient if wanted else "none",
-        pca or needs_gradients(association.needs),
-        settings.utility.components if pca else 0,
-        sketch,
+        selection=selection,
+        association=association,
+        gradient=settings.utility.gradient if needed else "none",
+        shared=pca or needs_gradients(association.needs),
+        components=settings.utility.components if pca else 0,
+        sketch=sketch,
     )
 
 
-def check_sketch(method: Method, facts: Facts) -> None:
+def check_sketch(method: Method, facts: ModelFacts) -> None:
+    """Raise SettingsError if a sketch would not be smaller than the gradient itself."""
     if method.sketch is not None and method.sketch.size >= facts.gradient_size:
         raise SettingsError(
             f"utility.sketch_size = {method.sketch.size}: a gradient has only {facts.gradient_size} numbers; take "
@@ -90,7 +91,8 @@ def check_sketch(method: Method, facts: Facts) -> None:
         )
 
 
-def rated_model_bytes(settings: Settings, facts: Facts) -> int:
+def rated_model_bytes(settings: Settings, facts: ModelFacts) -> int:
+    """M in R_ij = M / tau_ij."""
     rated = settings.gateway.rated_model_bytes
     return facts.model_bytes if rated == "auto" else rated
 
@@ -102,13 +104,14 @@ def device_node(method: Method) -> DeviceNode:
 def gateway_node(
     settings: Settings,
     method: Method,
-    facts: Facts,
+    facts: ModelFacts,
+    *,
     number: int,
     bandwidth: float,
     seed: int,
     incarnation: int = 1,
     cloud_patience: float = float("inf"),
-    accounts: bool = False,
+    track_losses: bool = False,
 ) -> GatewayNode:
     gateway, selection = settings.gateway, settings.selection
     config = GatewayConfig(
@@ -122,7 +125,7 @@ def gateway_node(
         staleness=_staleness(settings),
         max_staleness=None if gateway.max_staleness == "auto" else gateway.max_staleness,
         in_flight=gateway.in_flight,
-        staleness_clock=gateway.carry_staleness,
+        staleness_clock=gateway.staleness_clock,
         patience_floor=gateway.patience_floor,
         patience_factor=gateway.patience_factor,
         cycle_patience=gateway.cycle_patience,
@@ -138,7 +141,7 @@ def gateway_node(
         learning_rate=facts.learning_rate,
         seed=stream_seed(seed, "selection", number),
         sketch=method.sketch,
-        deployment=GatewayDeployment(cloud_patience=cloud_patience, track_losses=accounts),
+        deployment=GatewayDeployment(cloud_patience=cloud_patience, track_losses=track_losses),
     )
     return GatewayNode(config, method.selection, GATEWAY_AGGREGATION[gateway.aggregation](), incarnation)
 
@@ -146,7 +149,8 @@ def gateway_node(
 def cloud_node(
     settings: Settings,
     method: Method,
-    facts: Facts,
+    facts: ModelFacts,
+    *,
     target: Target,
     links: FeasibleLinks,
     samples: Ints,
@@ -156,7 +160,7 @@ def cloud_node(
     membership: MembershipRules | None = None,
     evaluating_devices: int = 0,
 ) -> CloudNode:
-    """Without `membership` all nodes in `links` are there from the beginning."""
+    """Return the cloud. Without `membership`, all devices and gateways in `links` are present from the beginning."""
     cloud, association, warmup = settings.cloud, settings.association, settings.warmup
     gateways = links.gateways if membership is None else membership.start_gateways
     devices = links.devices if membership is None else membership.start_devices
@@ -166,7 +170,9 @@ def cloud_node(
         limit = 100 * devices
     else:
         limit = max(50, 10 * gateways)
-    patience = SIMULATED_ASSOCIATION_PATIENCE_S if membership is None else 0.5
+    patience = _ASSOCIATION_PATIENCE_S["simulated" if membership is None else "deployed"]
+    # The basis is fitted once, to the gradients of the warm-up, so every device should be among them.
+    quorum = 1.0 if settings.utility.compression == "pca" else 0.5
     config = CloudConfig(
         gateways=links.gateways,
         epochs=settings.last_epoch,
@@ -177,7 +183,7 @@ def cloud_node(
         delivery=cloud.delivery,
         evaluate_every=cloud.evaluate_every,
         warmup=warmup.enabled,
-        warmup_quorum=_quorum(settings) if warmup.quorum == "auto" else warmup.quorum,
+        warmup_quorum=quorum if warmup.quorum == "auto" else warmup.quorum,
         warmup_patience=warmup.patience,
         warmup_limit=warmup.limit,
         association_period=gateways if association.period == "auto" else association.period,
@@ -186,7 +192,7 @@ def cloud_node(
         every_device=association.every_device,
         switching_cost=association.switching_cost,
         utility_scale=association.utility_scale,
-        max_latency_ratio=association.link_stretch,
+        max_latency_ratio=association.max_latency_ratio,
         bandwidth=bandwidth,
         model_bytes=rated_model_bytes(settings, facts),
         gradient=method.gradient if method.shared else "none",
@@ -207,8 +213,3 @@ def cloud_node(
 def _staleness(settings: Settings) -> StalenessDiscount:
     how = settings.staleness
     return StalenessDiscount(how.kind, how.exponent, how.slope, how.offset, how.rate)
-
-
-def _quorum(settings: Settings) -> float:
-    """The basis is fitted once, to what warm-up brought: better to have heard everybody."""
-    return 1.0 if settings.utility.compression == "pca" else 0.5

@@ -1,10 +1,10 @@
-"""How models travel, and what they weigh then: settled once for a run, the same for both shells."""
+"""The encoding of a run's models in transfers, and their size on the wire: the same for both shells."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from async_hfl.assembly.build.nodes import Facts
+from async_hfl.assembly.build.nodes import ModelFacts
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.device_vector import here
 from async_hfl.core.weights import Weights
@@ -13,19 +13,26 @@ from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 
 
 @dataclass(frozen=True, slots=True)
-class OnTheWire:
-    """Facts of a task as nodes reckon with them: a model weighs what it takes to send it."""
+class WireFacts:
+    """Facts about a task's model, with its size as it is encoded for transfers."""
 
     encoding: Encoding
     share: float
+    """Encoded size over plain size."""
     model_bytes: int
+    """Encoded size."""
     gradient_size: int
     learning_rate: float
 
 
-def on_the_wire(settings: Settings, facts: Facts, initial: Weights) -> OnTheWire:
-    encoding = Encoding(settings.transfer.half, settings.transfer.zstd)
+def wire_facts(settings: Settings, facts: ModelFacts, initial: Weights) -> WireFacts:
+    """The compressed size is that of the initial model, so that it is known before the run."""
+    encoding = Encoding(half=settings.transfer.encoding == "float16", zstd=settings.transfer.zstd)
     share = share_on_wire(here(initial), encoding) if encoding != AS_IT_IS else 1.0
-    return OnTheWire(
-        encoding, share, max(1, round(share * facts.model_bytes)), facts.gradient_size, facts.learning_rate
+    return WireFacts(
+        encoding=encoding,
+        share=share,
+        model_bytes=max(1, round(share * facts.model_bytes)),
+        gradient_size=facts.gradient_size,
+        learning_rate=facts.learning_rate,
     )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from async_hfl.assembly.build.nodes import Method, cloud_node, device_node, gateway_node, method_of
-from async_hfl.assembly.build.simulation import association_policy, selection_policy
+from async_hfl.assembly.build.policies import association_policy, selection_policy
 from async_hfl.assembly.settings.loading import as_table, bandwidth_share, bytes_per_second, settings_from
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.maths.targets import Target
@@ -89,14 +89,14 @@ def deployed_cloud(identity: NodeIdentity, weights: Weights) -> CloudNode:
         settings,
         method_for(settings, facts.seed),
         facts,
-        facts.target,
-        no_links(),
-        np.zeros(0, np.int64),
-        weights,
-        (_bandwidth(settings),),
-        facts.seed,
-        membership,
-        settings.evaluation.devices if settings.evaluation.where == "devices" else 0,
+        target=facts.target,
+        links=no_links(),
+        samples=np.zeros(0, np.int64),
+        weights=weights,
+        bandwidth=(_bandwidth(settings),),
+        seed=facts.seed,
+        membership=membership,
+        evaluating_devices=settings.evaluation.devices if settings.evaluation.where == "devices" else 0,
     )
 
 
@@ -106,12 +106,12 @@ def deployed_gateway(identity: NodeIdentity) -> GatewayNode:
         settings,
         method_for(settings, facts.seed),
         facts,
-        identity.number,
-        _bandwidth(settings),
-        facts.seed,
-        identity.incarnation,
-        settings.gateway.cloud_patience,
-        accounts=True,
+        number=identity.number,
+        bandwidth=_bandwidth(settings),
+        seed=facts.seed,
+        incarnation=identity.incarnation,
+        cloud_patience=settings.gateway.cloud_patience,
+        track_losses=True,
     )
 
 

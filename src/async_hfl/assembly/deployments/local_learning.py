@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from async_hfl.assembly.build.simulation import build_learner, engine_options, recipe, task_options
+from async_hfl.assembly.build.task import build_learner, engine_options, recipe, task_options
 from async_hfl.assembly.deployments.deployed_nodes import method_for
 from async_hfl.assembly.settings.loading import settings_from
 from async_hfl.assembly.settings.schema import Settings

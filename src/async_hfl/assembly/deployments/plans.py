@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from async_hfl.assembly.build.nodes import check_sketch
-from async_hfl.assembly.build.simulation import build_learner
-from async_hfl.assembly.build.wire import OnTheWire, on_the_wire
+from async_hfl.assembly.build.task import build_learner
+from async_hfl.assembly.build.wire import WireFacts, wire_facts
 from async_hfl.assembly.deployments.deployed_nodes import (
     TaskFacts,
     deployed_cloud,
@@ -40,7 +40,7 @@ def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
     learner.compile()
     text = settings_text(settings)
     weights = learner.initial_weights(choice.seed)
-    wire = on_the_wire(settings, learner, weights)
+    wire = wire_facts(settings, learner, weights)
     facts = _facts(learner, choice, wire)
     learner.evaluate(weights)
 
@@ -62,7 +62,7 @@ def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
     )
 
 
-def _facts(learner: Learner, choice: RunChoice, wire: OnTheWire) -> TaskFacts:
+def _facts(learner: Learner, choice: RunChoice, wire: WireFacts) -> TaskFacts:
     target = learner.target
     return TaskFacts(
         wire.model_bytes,

@@ -1,4 +1,4 @@
-"""Many fault scenarios over the cores, with a summary that says how much was put to the test."""
+"""A campaign of many fault scenarios on all cores, with a summary of the faults that were tested."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from async_hfl.faults.hosts import Outcome
 
 _CHUNK = 10
 _PIECE = 500
-"""Seeds after which a long campaign notes how far it is."""
+"""Seeds after which a long campaign saves its progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
+    """The results of a campaign, summed over its scenarios."""
+
     seeds: int
     first_seed: int
     failures: list[tuple[int, str]]
     events: int
     crashes: int
     records_torn: int
-    """Crashes before the event at hand was in the log."""
+    """Crashes while an event was being written to the log."""
     disks_lost: int
     messages_lost: int
-    """Or transfers broken off."""
+    """Including transfers that broke off."""
     link_outages: int
     transfers_resumed: int
     gateways_declared_lost: int
@@ -39,11 +41,12 @@ class Campaign:
     uploads: int
     updates_acknowledged: int
     updates_lost: int
-    """Acknowledged by a gateway that was declared lost or lost its disk, and in no upload that arrived; all known."""
+    """Updates acknowledged by a gateway that was declared lost or lost its disk, and in no upload that arrived. Each is
+    on the cloud's list of losses."""
     updates_found: int
-    """Listed as lost, until their gateway was back with its disk."""
+    """Updates listed as lost until their gateway returned with its disk."""
     updates_late: int
-    """Acknowledged, and the run ended before the cloud decided on them."""
+    """Updates acknowledged, but not decided on by the cloud before the run ended."""
     wall_s: float
 
     def line(self) -> str:
@@ -63,6 +66,7 @@ class Campaign:
 
 
 def campaign(first_seed: int, seeds: int, processes: int | None = None) -> Campaign:
+    """Run one scenario per seed, on all cores unless `processes` is given."""
     began = time.perf_counter()
     chunks = [
         range(start, min(start + _CHUNK, first_seed + seeds)) for start in range(first_seed, first_seed + seeds, _CHUNK)
@@ -75,29 +79,29 @@ def campaign(first_seed: int, seeds: int, processes: int | None = None) -> Campa
             results = list(pool.map(_scenarios, chunks))
     outcomes = [outcome for good, _ in results for outcome in good]
     return Campaign(
-        seeds,
-        first_seed,
-        [failure for _, bad in results for failure in bad],
-        sum(o.events for o in outcomes),
-        sum(o.crashes for o in outcomes),
-        sum(o.torn for o in outcomes),
-        sum(o.disks_lost for o in outcomes),
-        sum(o.lost for o in outcomes),
-        sum(o.outages for o in outcomes),
-        sum(o.resumed for o in outcomes),
-        sum(o.declared_lost for o in outcomes),
-        sum(o.jobs for o in outcomes),
-        sum(o.uploads for o in outcomes),
-        sum(o.acknowledged for o in outcomes),
-        sum(o.updates_lost for o in outcomes),
-        sum(o.updates_found for o in outcomes),
-        sum(o.updates_late for o in outcomes),
-        time.perf_counter() - began,
+        seeds=seeds,
+        first_seed=first_seed,
+        failures=[failure for _, bad in results for failure in bad],
+        events=sum(outcome.events for outcome in outcomes),
+        crashes=sum(outcome.crashes for outcome in outcomes),
+        records_torn=sum(outcome.torn for outcome in outcomes),
+        disks_lost=sum(outcome.disks_lost for outcome in outcomes),
+        messages_lost=sum(outcome.lost for outcome in outcomes),
+        link_outages=sum(outcome.outages for outcome in outcomes),
+        transfers_resumed=sum(outcome.resumed for outcome in outcomes),
+        gateways_declared_lost=sum(outcome.declared_lost for outcome in outcomes),
+        jobs=sum(outcome.jobs for outcome in outcomes),
+        uploads=sum(outcome.uploads for outcome in outcomes),
+        updates_acknowledged=sum(outcome.acknowledged for outcome in outcomes),
+        updates_lost=sum(outcome.updates_lost for outcome in outcomes),
+        updates_found=sum(outcome.updates_found for outcome in outcomes),
+        updates_late=sum(outcome.updates_late for outcome in outcomes),
+        wall_s=time.perf_counter() - began,
     )
 
 
 def resumed(file: Path, first_seed: int, seeds: int, processes: int | None = None) -> Campaign:
-    """The same in pieces: what is done stands in the file, and is not done again while the program stays the same."""
+    """A campaign that saves its progress in a file, and continues from it as long as the program is the same."""
     key = {"program": _program_digest(), "first_seed": first_seed, "seeds": seeds}
     whole: Campaign | None = None
     if file.is_file():
@@ -107,7 +111,7 @@ def resumed(file: Path, first_seed: int, seeds: int, processes: int | None = Non
     while whole is None or whole.seeds < seeds:
         done = 0 if whole is None else whole.seeds
         piece = campaign(first_seed + done, min(_PIECE, seeds - done), processes)
-        whole = piece if whole is None else _together(whole, piece)
+        whole = piece if whole is None else _sum(whole, piece)
         file.parent.mkdir(parents=True, exist_ok=True)
         beside = file.with_suffix(".part")
         beside.write_text(json.dumps({"key": key, **whole.as_json()}))
@@ -115,7 +119,7 @@ def resumed(file: Path, first_seed: int, seeds: int, processes: int | None = Non
     return whole
 
 
-def _together(one: Campaign, other: Campaign) -> Campaign:
+def _sum(one: Campaign, other: Campaign) -> Campaign:
     sums = {name: getattr(one, name) + getattr(other, name) for name in one.as_json() if name != "first_seed"}
     return Campaign(first_seed=one.first_seed, **sums)
 
@@ -133,6 +137,6 @@ def _scenarios(seeds: range) -> tuple[list[Outcome], list[tuple[int, str]]]:
     for seed in seeds:
         try:
             outcomes.append(fuzz(seed))
-        except Exception as error:  # whatever breaks under faults is a finding
+        except Exception as error:  # every error under faults is a finding
             failures.append((seed, f"{type(error).__name__}: {error}"))
     return outcomes, failures

@@ -1,4 +1,4 @@
-"""Scenarios for the fault simulation: a small world and a method drawn from one seed."""
+"""Scenarios of the fault simulation: a small world, a method and a fault profile, all drawn from one seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from async_hfl.assembly.build.nodes import CLOUD_AGGREGATION, GATEWAY_AGGREGATION
-from async_hfl.assembly.build.simulation import ASSOCIATION, SELECTION
+from async_hfl.assembly.build.policies import ASSOCIATION, SELECTION
 from async_hfl.assembly.settings.schema import AssociationSection, SelectionSection
 from async_hfl.core.identifiers import CLOUD, DEVICE_TIER, Address, device_address, gateway_address
 from async_hfl.core.learner import Learner, TrainingJob, TrainingResult
@@ -31,11 +31,12 @@ from async_hfl.nodes.reliability.delivery import Node, ReliableNode
 
 MODEL_SIZE = 3
 NEED_A_FILE = {"fixed"}
+"""Association policies that cannot be drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """The four choices that make a method; more combinations are drawn here than have a name."""
+    """The four choices that make a method, in any combination, also ones that no packaged method has."""
 
     gateway: str
     cloud: str
@@ -48,17 +49,19 @@ class Method:
 
 
 def fuzz(seed: int, gateway: str | None = None) -> Outcome:
-    """One scenario to its end; raises InvariantViolation when a promise is broken. `gateway` fixes the aggregation
-    there, which is drawn otherwise."""
+    """Run one scenario to its end; raise InvariantViolation if an invariant is broken.
+
+    `gateway` fixes the gateways' aggregation, which is drawn otherwise.
+    """
     rng = stream(seed, "scenario")
     gateways, devices = int(rng.integers(1, 4)), int(rng.integers(2, 9))
-    fault_profile = _weather(seed, rng)
+    fault_profile = _fault_profile(seed, rng)
     method = _method(rng, gateway)
     gradient: GradientKind = "none" if not method.gradients else "last" if rng.random() < 0.5 else "update"
     compression = "none" if gradient == "none" else str(rng.choice(["none", "pca", "sketch"], p=[0.5, 0.3, 0.2]))
     learner = UnevenLearner(StubLearner(devices, MODEL_SIZE, gradient=gradient == "last"))
     links = _links(rng, devices, gateways, fault_profile)
-    gateway_rules, cloud_rules = _rules(
+    gateway_config, cloud_config = _configs(
         rng, learner, links, seed, method, gradient, compression, fault_profile.sessions
     )
     weights = learner.initial_weights(seed)
@@ -66,10 +69,10 @@ def fuzz(seed: int, gateway: str | None = None) -> Outcome:
 
     def cloud() -> Node:
         aggregation = CLOUD_AGGREGATION[method.cloud]()
-        return CloudNode(cloud_rules, links, learner.samples, weights, aggregation, revisits=association.revisits)
+        return CloudNode(cloud_config, links, learner.samples, weights, aggregation, revisits=association.revisits)
 
     def gateway_node(number: int, incarnation: int) -> Node:
-        config = replace(gateway_rules, number=number, seed=stream_seed(seed, "selection", number))
+        config = replace(gateway_config, number=number, seed=stream_seed(seed, "selection", number))
         return GatewayNode(config, method.selection, GATEWAY_AGGREGATION[method.gateway](), incarnation)
 
     def host(address: Address, make: Callable[[int], Node]) -> Host:
@@ -77,21 +80,16 @@ def fuzz(seed: int, gateway: str | None = None) -> Outcome:
             node = make(incarnation)
             sessions = fault_profile.sessions
             return ReliableNode(
-                node, seed, incarnation, watched=sessions, sessions=sessions, confirms=accounts(address)
+                node, seed, incarnation, watched=sessions, sessions=sessions, confirms=address.tier == DEVICE_TIER
             )
 
         return Host(address, wrapped)
 
     hosts = [host(CLOUD, lambda _: cloud())]
     hosts += [host(gateway_address(j), partial(gateway_node, j)) for j in range(gateways)]
-    hosts += [host(device_address(i), lambda _: DeviceNode(gateway_rules.sketch)) for i in range(devices)]
+    hosts += [host(device_address(i), lambda _: DeviceNode(gateway_config.sketch)) for i in range(devices)]
     pairs = list(zip(links.link_device.tolist(), links.link_gateway.tolist(), strict=True))
     return FaultSimulator(hosts, learner, association, fault_profile, pairs).run()
-
-
-def accounts(address: Address) -> bool:
-    """Devices want to know what was acknowledged."""
-    return address.tier == DEVICE_TIER
 
 
 def _method(rng: np.random.Generator, fixed: str | None) -> Method:
@@ -101,7 +99,7 @@ def _method(rng: np.random.Generator, fixed: str | None) -> Method:
     selection = str(rng.choice(sorted(set(SELECTION) - {"utility-knapsack"})))
     if rng.random() < 0.4:
         selection = "utility-knapsack"
-    # Redrawing moves devices all the time, which is what the hand-over of rights must survive.
+    # Redrawing moves devices all the time, which tests the hand-over of leases.
     association = "random"
     if rng.random() < 0.25:
         association = str(rng.choice(sorted(set(ASSOCIATION) - NEED_A_FILE)))
@@ -115,7 +113,7 @@ def _method(rng: np.random.Generator, fixed: str | None) -> Method:
 
 @final
 class UnevenLearner:
-    """Devices have 1, 2 or 3 samples, so that averages by samples are told from plain ones."""
+    """A stub learner whose devices have 1, 2 or 3 samples, so that weighted averages differ from plain ones."""
 
     def __init__(self, learner: StubLearner) -> None:
         self._learner = learner
@@ -130,7 +128,7 @@ class UnevenLearner:
         return [replace(result, samples=int(self.samples[job.device])) for job, result in results]
 
 
-def _weather(seed: int, rng: np.random.Generator) -> FaultProfile:
+def _fault_profile(seed: int, rng: np.random.Generator) -> FaultProfile:
     return FaultProfile(
         seed=seed,
         loss=float(rng.choice([0.0, 0.05, 0.3])),
@@ -158,7 +156,7 @@ def _links(rng: np.random.Generator, devices: int, gateways: int, fault_profile:
     return feasible_links(devices, gateways, device, gateway, latency)
 
 
-def _rules(
+def _configs(
     rng: np.random.Generator,
     learner: Learner,
     links: FeasibleLinks,

@@ -1,4 +1,4 @@
-"""A task trained in one place: settings in, a curve and a model out."""
+"""Centralised training of a task: settings in, a learning curve and a model out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from async_hfl.assembly.build.simulation import engine_options, recipe, task_options
+from async_hfl.assembly.build.task import engine_options, recipe, task_options
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import is_user_code
 from async_hfl.assembly.user_code.user_task import own_jax_task
@@ -18,21 +18,24 @@ from async_hfl.learning.tasks.catalogue import build_task
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Centralised:
+class CentralisedTraining:
+    """The result of centralised training."""
+
     metric: str
     higher_is_better: bool
     curve: list[dict[str, float]]
     naive: float | None
+    """The error of the trivial forecast; None if the task is not a forecast."""
     layout: Layout
     weights: Weights
 
 
 def train_task_centrally(
     settings: Settings, seed: int, on_epoch: Callable[[dict[str, float]], None] | None
-) -> Centralised:
+) -> CentralisedTraining:
     if settings.task.name == "null":
-        raise SettingsError("the task null learns nothing, so there is nothing to train centrally")
-    from async_hfl.learning.tasks.central import train_centrally  # brings JAX
+        raise SettingsError("the task null has nothing to train")
+    from async_hfl.learning.tasks.central import train_centrally  # imports JAX
 
     name, devices = settings.task.name, settings.task.devices
     own = is_user_code(name)
@@ -52,14 +55,14 @@ def train_task_centrally(
         }
         if not np.isfinite(weights).all():
             raise DataError(
-                f"epoch {done.epoch}: the weights became infinite; set central.learning_rate below "
+                f"epoch {done.epoch}: the weights are not finite; set central.learning_rate below "
                 f"{central.learning_rate:g}"
             )
         curve.append(row)
         if on_epoch is not None:
             on_epoch(row)
     assert weights is not None
-    return Centralised(
+    return CentralisedTraining(
         metric=task.target.metric,
         higher_is_better=task.target.direction == "at_least",
         curve=curve,
@@ -70,7 +73,7 @@ def train_task_centrally(
 
 
 def _last_reading_error(test: Samples) -> float | None:
-    """Mean squared error of saying that the next reading is the same as the last one; None where that means nothing."""
+    """Mean squared error of forecasting each reading by the one before it; None if the task is not a forecast."""
     if test.starts is None or test.targets.ndim != 2:
         return None
     last = test.inputs[test.starts + test.window - 1]

@@ -1,6 +1,7 @@
-"""One decision by itself: a problem as a file or as data in, what was chosen and how good it is proven to be out.
+"""`async-hfl decide`: solve one selection or association problem, and prove how close to the optimum the answer is.
 
-The same solvers as in a run, without what a run adds: no scaling of utilities, no lone device sent where none fits.
+The solvers are those of a run. What a run does around them is left out: utilities are not scaled, and if no device fits
+the bandwidth, none is selected.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from async_hfl.decisions.solvers.knapsack import Packing, knapsack
 
 
 def decide_selection(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
-    """Which devices to trigger (Eq. 10). `exact` asks for a proven optimum."""
+    """Solve Eq. 10: the devices to start jobs on. `exact` asks for a proven optimum."""
     task = selection_task(problem)
     started = time.perf_counter()
     values = task.learning_utility * task.round_latency**-task.latency_exponent
-    # What takes no bandwidth fits even where none is left, and is worth asking by itself.
+    # Devices that take no bandwidth always fit; they are left out of the knapsack.
     free = (task.data_rate == 0.0) & (values > 0.0) & (task.capacity >= 0.0)
     packing = _packed(np.where(free, 0.0, values), task.data_rate, task.capacity, exact)
     extra = float(values[free].sum())
@@ -38,9 +39,9 @@ def decide_selection(problem: str | Path | Mapping[str, Any], *, exact: bool = F
 
 
 def decide_association(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
-    """Which device belongs to which gateway (Eq. 11). `exact` asks for a proven optimum."""
+    """Solve Eq. 11: the gateway of each device. `exact` asks for a proven optimum."""
     task = association_task(problem)
-    load_solver()  # loading a library is not solving
+    load_solver()  # so that loading the library is not timed
     started = time.perf_counter()
     answer = _best(task.problem) if exact else BalancedUtility().solve(task.problem)
     seconds = time.perf_counter() - started
@@ -79,6 +80,6 @@ def _best(problem: AssociationProblem) -> Association:
 
 def _unproven(gap: float) -> str:
     return (
-        "no optimum could be proven within the limits of the search (it is counted in steps, not seconds); "
-        f"without --exact there is an answer with a proven gap of {gap:.2g}"
+        "no optimum could be proven within the search limit (which counts steps, not seconds); "
+        f"without --exact the answer has a proven gap of {gap:.2g}"
     )

@@ -1,13 +1,13 @@
-"""How many device updates a second the simulator carries when training costs nothing, and what a device takes.
+"""`async-hfl bench events`: the simulator's speed without training, in device updates per second, and its memory.
 
-The null task, random policies, journal on, on the `uniform` network: a hundred devices a gateway, three links a
-device, bandwidth at half of the demand. The clock starts when the network is built and stops when the journal is on
-disk.
+The runs have the null task, random policies and a journal, on the `uniform` network: 100 devices per gateway, three
+links per device, bandwidth of half the demand. The clock starts when the network has been built and stops when the
+journal is on disk.
 
-Memory is measured in a shorter run of its own, since tracing slows a run down: the most that Python and numpy had
-allocated at any moment, a checkpoint written while everything is in flight included, less what a run of 100 devices
-needs (its buffers), for each further device. The growth of the largest resident size in the timed run stands beside it;
-it has the buffers and the allocator's slack on top. Each measurement has a process of its own.
+Memory is measured in a separate, shorter run, since tracing is slow: the peak of the memory that Python and numpy have
+allocated, including a checkpoint with all jobs in flight, minus that of a run of 100 devices (its buffers), divided by
+the further devices. The growth of the peak resident size in the timed run is reported as well; it includes buffers and
+the allocator's overhead. Each measurement has its own process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from async_hfl.simulation.recorded_run import Progress, RecordedRun
 
 _Z = 20
 _TRACED_UPDATES = 2
-"""A device, in the run whose memory is traced: by then as many are in flight as ever will be."""
+"""Updates per device in the run whose memory is traced: enough for the most jobs in flight."""
 
 
 class Size(NamedTuple):
@@ -44,9 +44,11 @@ _SMALL = Size(100, 1, 20)
 
 
 def bench_events(sizes: Sequence[Size], on_row: Callable[[dict[str, Any]], None] | None = None) -> list[dict[str, Any]]:
+    """Measure each size; `on_row` is called with each result as soon as it is known."""
     rows = []
     for size in sizes:
-        row = {"devices": size.devices, "gateways": size.gateways, **_alone(_time, size), **_alone(_weigh, size)}
+        measured = {**_in_a_process(_speed, size), **_in_a_process(_memory, size)}
+        row = {"devices": size.devices, "gateways": size.gateways, **measured}
         rows.append(row)
         if on_row is not None:
             on_row(row)
@@ -61,35 +63,35 @@ def print_row(row: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _alone(measure: Callable[[Size], dict[str, float]], size: Size) -> dict[str, float]:
+def _in_a_process(measure: Callable[[Size], dict[str, float]], size: Size) -> dict[str, float]:
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(measure, size).result()
 
 
-def _time(size: Size) -> dict[str, float]:
+def _speed(size: Size) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="async-hfl-bench-") as folder:
-        _session(_SMALL, Path(folder) / "small").run()  # pays for the libraries
-        before = _largest_resident()
+        _session(_SMALL, Path(folder) / "small").run()  # loads the libraries
+        before = _peak_resident_size()
         result = _session(size, Path(folder) / "run").run()
-        assert result is not None  # nobody pauses it
+        assert result is not None  # nothing pauses the run
     return {
         "updates_per_s": result["device_updates"] / result["wall_s"],
         "updates": result["device_updates"],
         "wall_s": result["wall_s"],
-        "resident_bytes_per_device": (_largest_resident() - before) / size.devices,
+        "resident_bytes_per_device": (_peak_resident_size() - before) / size.devices,
     }
 
 
-def _weigh(size: Size) -> dict[str, float]:
+def _memory(size: Size) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="async-hfl-bench-") as folder:
-        _session(_SMALL, Path(folder) / "first").run()  # pays for the libraries
-        small = _most_allocated(_SMALL, Path(folder) / "small")
-        whole = _most_allocated(size, Path(folder) / "run")
+        _session(_SMALL, Path(folder) / "first").run()  # loads the libraries
+        small = _peak_allocation(_SMALL, Path(folder) / "small")
+        whole = _peak_allocation(size, Path(folder) / "run")
     return {"bytes_per_device": (whole - small) / (size.devices - _SMALL.devices)}
 
 
-def _most_allocated(size: Size, path: Path) -> int:
-    """In bytes, at any moment of a run that saves a checkpoint at half-time."""
+def _peak_allocation(size: Size, path: Path) -> int:
+    """Peak memory in bytes, of a run that writes a checkpoint at half-time."""
     tracemalloc.start()
     session = _session(size._replace(updates_per_device=_TRACED_UPDATES), path)
     halfway = size.devices * _TRACED_UPDATES // _Z // 2
@@ -99,9 +101,9 @@ def _most_allocated(size: Size, path: Path) -> int:
             session.request_checkpoint()
 
     session.run(at_half_time)
-    _, most = tracemalloc.get_traced_memory()
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return most
+    return peak
 
 
 def _session(size: Size, path: Path) -> RecordedRun:
@@ -121,6 +123,6 @@ def _session(size: Size, path: Path) -> RecordedRun:
     return RecordedRun(build(settings, 1).world, directory)
 
 
-def _largest_resident() -> int:
-    """In bytes, of this process so far."""
+def _peak_resident_size() -> int:
+    """Bytes, of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

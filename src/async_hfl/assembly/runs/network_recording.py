@@ -1,4 +1,4 @@
-"""`async-hfl network record`: what a run's journal says of its network, as a trace."""
+"""`async-hfl network record`: write the network delays in a run's journal as a trace."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from async_hfl.network.files.traces import RECORDED, trace_rows, write_trace
 
 
 def record_network(run: str | Path, out: str | Path) -> dict[str, int]:
-    """Write the trace of a run; returns the number of rows of each kind.
+    """Write the trace of a run and return the number of rows of each kind.
 
-    `--network file --set network.path=OUT` replays it.
+    `--network file --set network.path=OUT` replays the trace.
     """
     directory, file = RunDirectory.open(Path(run)), Path(out)
     if file.suffix != ".csv":
-        raise DataError(f"{file}: give the trace the ending .csv, which is its format")
+        raise DataError(f"{file}: a trace is CSV; give it a name that ends in .csv")
     if not directory.events.is_file():
-        raise RunDirectoryError(f"{directory.path}: has no events.jsonl; nothing of this run was recorded")
+        raise RunDirectoryError(f"{directory.path}: has no events.jsonl, so nothing of this run was recorded")
     rows = list(trace_rows(read_events(directory.events, *RECORDED)))
     if not rows:
-        raise RunDirectoryError(f"{directory.path}: its journal tells of no transfer; let the run go on first")
+        raise RunDirectoryError(f"{directory.path}: its journal has no transfers yet; resume the run first")
     try:
         with file.open("w", newline="", encoding="utf-8") as opened:
             return write_trace(opened, rows)

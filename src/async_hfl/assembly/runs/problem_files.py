@@ -1,4 +1,4 @@
-"""One decision as plain data, the form of `async-hfl decide`: read strictly, so that no mistake decides silently.
+"""Selection and association problems as JSON or plain data, for `async-hfl decide`. Every mistake is an error.
 
     selection    {"candidates": [{"device": "d1", "learning_utility": 0.4, "round_latency_s": 80.0, "data_rate": 2e4},
                   ...], "capacity": 1e6, "latency_exponent": 1.0}
@@ -7,8 +7,8 @@
                   "links": [{"device": "d1", "gateway": "g1", "data_rate": 2e4}, ...],
                   "load_penalty": 0.1, "every_device": true}
 
-`latency_exponent`, `load_penalty` and `every_device` may be left out. Utilities are taken as given, of any sign. An
-empty list is a problem too, if not an interesting one.
+`latency_exponent`, `load_penalty` and `every_device` may be left out. Utilities are used as given and may be negative.
+Lists may be empty.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class AssociationTask:
 
 
 def read_problem(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """The data, and what messages call it: the file, or `problem` for data handed over."""
+    """The data, and its name in messages: the file, or `problem` if the source is data already."""
     if isinstance(source, Mapping):
         return source, "problem"
     name = str(source)
@@ -122,7 +122,7 @@ def association_task(source: str | Path | Mapping[str, Any]) -> AssociationTask:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """An object of the file and where it stands."""
+    """A JSON object, and its place in the file for messages."""
 
     values: Mapping[str, Any]
     place: str
@@ -208,7 +208,7 @@ def _without_repeats(pairs: list[tuple[str, Any]], name: str) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise DataError(f"{name}: {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object")
+        raise DataError(f"{name}: {next(key for key in keys if keys.count(key) > 1)!r} occurs twice in one object")
     return table
 
 

@@ -1,4 +1,4 @@
-"""Where a run comes from: what a result depends on besides its settings, and where it is put."""
+"""Provenance of a run: seed, user files and software versions that its result depends on, and its directory."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def check_seed(seed: int) -> None:
 
 
 def place_of(out: str | Path | None, choice: RunChoice, network: str) -> Path:
+    """The directory of a new run: `out`, or one under runs/ that is named by the run and the time."""
     if out is not None:
         return Path(out)
     task = Path(file_of(choice.task)).stem if is_user_code(choice.task) else choice.task
@@ -38,11 +39,11 @@ def _fresh_path(name: str) -> Path:
 
 
 def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:
-    """What a run was given from outside and cannot go on without, with its fingerprint."""
+    """The user's files that a run needs to be resumed -> their fingerprints."""
     named = (settings.task.name, settings.selection.policy, settings.association.policy)
     network = settings.network
     files = [network.path, network.download_path, network.fleet if network.fleet.endswith(".csv") else ""]
-    files.append(settings.life.file)
+    files.append(settings.outages.file)
     if settings.association.policy == "fixed":
         files.append(settings.association.file)
     given = [
@@ -59,11 +60,11 @@ def _installed() -> dict[str, str]:
     for package in _VERSIONED:
         try:
             found[package] = version(package)
-        except PackageNotFoundError:  # run from a source tree that was never installed
+        except PackageNotFoundError:  # run from a source tree without installation
             found[package] = "not installed"
     return found
 
 
 def versions() -> dict[str, str]:
-    """What the bits of a result may depend on besides its settings."""
+    """Versions of the packages that results may depend on to the bit."""
     return dict(_installed())

@@ -1,4 +1,4 @@
-"""`async-hfl replay`: does the same come out again? For a deployment's nodes, one of them, or a simulated run."""
+"""`async-hfl replay`: repeat a simulation, or deployed nodes from their recorded inputs, and compare the results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from async_hfl.assembly.build.simulation import association_policy, build, build_learner
+from async_hfl.assembly.build.policies import association_policy
+from async_hfl.assembly.build.simulation import build
+from async_hfl.assembly.build.task import build_learner
 from async_hfl.assembly.deployments.deployed_nodes import (
     TaskFacts,
     deployed_cloud,
@@ -20,7 +22,7 @@ from async_hfl.assembly.deployments.deployed_nodes import (
     method_for,
     settings_of,
 )
-from async_hfl.assembly.runs.simulated_run import session_for
+from async_hfl.assembly.runs.simulated_run import recorded_run_for
 from async_hfl.assembly.settings.loading import settings_from
 from async_hfl.core.errors import RunDirectoryError
 from async_hfl.core.weights import Weights, frozen
@@ -35,7 +37,7 @@ from async_hfl.nodes.reliability.delivery import Node
 
 @dataclass(slots=True)
 class Replay:
-    """What `--json` prints."""
+    """The result of a replay, as `--json` prints it."""
 
     nodes: int = 0
     events: int = 0
@@ -43,11 +45,11 @@ class Replay:
     differences: int = 0
     payloads_missing: int = 0
     events_skipped: int = 0
-    """Before the first snapshot from which every model is there."""
+    """Events before the first snapshot from which on no model is missing."""
     solutions: int = 0
-    """Solved again, with --resolve."""
+    """Associations solved again, with `--resolve`."""
     tolerance: float = 0.0
-    """0: compared bit for bit."""
+    """0: compared bit by bit."""
     first_differences: list[str] = field(default_factory=list)
 
     def add(self, node: NodeReplay) -> None:
@@ -66,6 +68,7 @@ class Replay:
 
 
 def replay(path: Path, *, resolve: bool = False) -> Replay:
+    """Replay a node's state directory, all nodes below a directory, or a simulated run."""
     states = sorted(file.parent for file in path.rglob(DATABASE)) if path.is_dir() else []
     if not states:
         return _simulate_again(RunDirectory.open(path))
@@ -88,14 +91,14 @@ def _replay_stored(stored: StoredNode, card: NodeIdentity, *, resolve: bool) -> 
             return deployed_gateway(card)
         if card.role == "device":
             return deployed_device(card)
-        # The first snapshot holds the initial model: the task itself need not be here.
-        return deployed_cloud(card, _nothing(card) if whole else _initial_weights(card))
+        # The first snapshot holds the initial model, so that a replay does not need the task.
+        return deployed_cloud(card, _zero_weights(card) if whole else _initial_weights(card))
 
     solve = association_policy(settings_of(card)).solve if resolve and card.role == "cloud" else None
     return replay_node(stored, card.name, lambda: reliable(card, make()), solve)
 
 
-def _nothing(card: NodeIdentity) -> Weights:
+def _zero_weights(card: NodeIdentity) -> Weights:
     return frozen(np.zeros(TaskFacts.of(card).model_size, np.float32))
 
 
@@ -105,17 +108,18 @@ def _initial_weights(card: NodeIdentity) -> Weights:
 
 
 def _simulate_again(run: RunDirectory) -> Replay:
-    """A simulated run has no inputs but its settings and seed: simulate it once more and compare the journals."""
+    """Simulate a run again and compare the journals: its only inputs are its settings and its seed."""
     manifest = run.read_manifest()
     if not run.events.is_file():
         raise RunDirectoryError(f"{run.path}: has no events.jsonl; there is nothing to compare with")
     settings, start = settings_from(manifest["settings"]), manifest["start_from"]
-    built = build(settings, manifest["seed"], None if start is None else lambda x: load_model(Path(start), x.layout))
+    load = None if start is None else lambda learner: load_model(Path(start), learner.layout)
+    built = build(settings, manifest["seed"], start_from=load)
     built.world.learner.compile()
     complete = run.read_summary() is not None
     with tempfile.TemporaryDirectory() as folder:
         again = RunDirectory.create(Path(folder) / "again", manifest)
-        session = session_for(built.world, again, settings)  # a checkpoint changes how jobs are grouped
+        session = recorded_run_for(built.world, again, settings)  # the same checkpoints: they affect how jobs are grouped
         try:
             session.run(None)
         finally:
@@ -123,7 +127,7 @@ def _simulate_again(run: RunDirectory) -> Replay:
         found = Replay(nodes=1 + manifest["gateways"] + manifest["devices"])
         for number, (was, new) in enumerate(zip_longest(_lines(run.events), _lines(again.events)), 1):
             if was is None and not complete:
-                break  # it was cut off: what it has is compared
+                break  # the run was interrupted: compare only what it has written
             found.events += 1
             found.effects += 1
             if was != new:
@@ -142,15 +146,15 @@ def _short(line: bytes | None) -> str:
     return "nothing" if line is None else line.decode(errors="replace").strip()[:120]
 
 
-def told(found: Replay) -> str:
-    """For a person."""
-    how = "bit for bit" if found.tolerance == 0 else f"within {TOLERANCE:g} (other versions or processor)"
+def describe(found: Replay) -> str:
+    """The result in words."""
+    how = "bit by bit" if found.tolerance == 0 else f"within {TOLERANCE:g} (other versions, or another processor)"
     lines = [
         f"{found.nodes} nodes, {found.events:,} events, {found.effects:,} effects compared {how}: "
         + ("no difference" if not found.differences else f"{found.differences:,} DIFFERENCES")
     ]
     if found.solutions:
-        lines.append(f"{found.solutions:,} solutions worked out again")
+        lines.append(f"{found.solutions:,} associations solved again")
     if found.payloads_missing:
         lines.append(
             f"{found.payloads_missing:,} models were evicted, so {found.events_skipped:,} events could not be replayed"

@@ -1,4 +1,4 @@
-"""A network by itself, to be looked at: one of ours by name, one's own by its file, or that of a run."""
+"""A network without a run, for display: a packaged one by name, a user's by its file, or that of an existing run."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from async_hfl.core.errors import SettingsError
 from async_hfl.network.description import NetworkDescription
 
 PAPER_MODEL_BYTES = 600_000
-"""Of the model in the authors' network simulation, so that delays can be compared with theirs."""
+"""The model size in the authors' network simulation, so that delays can be compared with theirs."""
 PAPER_DEVICES = 184
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShownNetwork:
+    """A network, with the model size and the seed that it was built for."""
+
     network: NetworkDescription
     model_bytes: int
     seed: int
     short_name: str
-    """For the names of files."""
+    """For file names."""
 
 
 def network_by_name(
@@ -40,7 +42,7 @@ def network_by_name(
 ) -> ShownNetwork:
     """`name` is one of `async-hfl networks`, or a file."""
     if model_bytes < 1:
-        raise SettingsError(f"a model of {model_bytes} bytes; at least one")
+        raise SettingsError(f"model size {model_bytes}: must be at least 1 byte")
     given = list(overrides)
     short_name = name
     if name not in available("network") and Path(name).is_file():
@@ -63,7 +65,7 @@ def network_of_run(manifest: Mapping[str, Any], short_name: str) -> ShownNetwork
 
 
 def last_association(devices: int, records: Iterable[Mapping[str, Any]]) -> Ints | None:
-    """Where the associations of a run, in their order, left every device; None if it never got so far."""
+    """The gateway of each device after these association records; None if there are none."""
     gateway_of = np.full(devices, -1, np.int64)
     solved = False
     for record in records:

@@ -1,4 +1,4 @@
-"""One simulated run, from its settings to its summary, in a directory; begun, or gone on with."""
+"""A simulated run, new or resumed: from settings to the summary in its run directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from async_hfl.assembly.build.simulation import Share, build
+from async_hfl.assembly.build.simulation import build
+from async_hfl.assembly.build.task import EngineSharing
 from async_hfl.assembly.runs.provenance import check_seed, place_of, user_files, versions
 from async_hfl.assembly.settings.loading import Composed, as_table, settings_from
 from async_hfl.assembly.settings.schema import Settings
@@ -23,30 +24,36 @@ from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.simulation.recorded_run import UPDATES_PER_DEVICE, Progress, RecordedRun
 from async_hfl.simulation.world import World
 
-_MORE_UPDATES = 10
-"""Times as many between checkpoints, where vectors stay on an accelerator."""
+_ACCELERATOR_CHECKPOINT_FACTOR = 10
+"""Factor on the updates between two checkpoints if vectors stay on an accelerator: a checkpoint takes as long as on a
+CPU, but updates are faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
+    """A run directory with its manifest, and the world to simulate."""
+
     directory: RunDirectory
     settings: Settings
     world: World | None
-    """What is to be simulated; none where the run is complete."""
+    """None if the run is complete."""
 
 
 def begin(
-    composed: Composed, out: str | Path | None = None, start_from: str | Path | None = None, share: Share | None = None
+    composed: Composed,
+    *,
+    out: str | Path | None = None,
+    start_from: str | Path | None = None,
+    sharing: EngineSharing | None = None,
 ) -> PreparedRun:
-    """A new run directory with its manifest, and the world to simulate."""
+    """Prepare a new run. `start_from` is a file with the initial model."""
     choice, settings = composed.choice, composed.settings
     check_seed(choice.seed)
     start = None if start_from is None else Path(start_from)
-    built = build(settings, choice.seed, None if start is None else _starter(start), share)
+    built = build(settings, choice.seed, start_from=_model_loader(start), sharing=sharing)
     target = built.world.learner.target
-    where = place_of(out, choice, choice.network)
     directory = RunDirectory.create(
-        where,
+        place_of(out, choice, choice.network),
         {
             "task": choice.task,
             "method": choice.method,
@@ -69,47 +76,49 @@ def begin(
     return PreparedRun(directory, settings, built.world)
 
 
-def begin_again(directory: RunDirectory, share: Share | None = None) -> PreparedRun:
-    """The same of a run that was cut off."""
+def begin_again(directory: RunDirectory, *, sharing: EngineSharing | None = None) -> PreparedRun:
+    """Prepare the rest of a run that was interrupted."""
     manifest = directory.read_manifest()
     settings = settings_from(manifest["settings"])
     if directory.summary.is_file():
         return PreparedRun(directory, settings, None)
     for file, known in manifest["user_files"].items():
         if fingerprint(file) != known:
-            raise UserError(f"{file}: has changed since the run began; put it back, or begin a new run")
-    if manifest["versions"] != versions():
-        changed = {k: v for k, v in versions().items() if manifest["versions"].get(k) != v}
-        raise UserError(
-            f"the run began under other versions ({manifest['versions']}); now: {changed}: install those first"
-        )
+            raise UserError(f"{file}: has changed since the run began; restore it, or start a new run")
+    then, now = manifest["versions"], versions()
+    if then != now:
+        changed = [
+            f"{name} {then.get(name)} (now {now.get(name)})" for name in then | now if then.get(name) != now.get(name)
+        ]
+        raise UserError(f"the run began with other versions: {', '.join(changed)}; install those first")
     start = manifest["start_from"]
-    built = build(settings, manifest["seed"], None if start is None else _starter(Path(start)), share)
+    load = _model_loader(None if start is None else Path(start))
+    built = build(settings, manifest["seed"], start_from=load, sharing=sharing)
     return PreparedRun(directory, settings, built.world)
 
 
-def session_for(world: World, directory: RunDirectory, settings: Settings) -> RecordedRun:
-    """A checkpoint costs as much wherever vectors are, but on an accelerator more updates are made in that time."""
+def recorded_run_for(world: World, directory: RunDirectory, settings: Settings) -> RecordedRun:
+    """Return the recorded run of a world, with checkpoints at the configured interval."""
     every, learner = settings.simulation.checkpoint_epochs, world.learner
     fast = isinstance(learner, Accelerated) and learner.on_accelerator
     return RecordedRun(
         world,
         directory,
         checkpoint_epochs=None if every == "auto" else every,
-        checkpoint_updates=_MORE_UPDATES * UPDATES_PER_DEVICE if fast else UPDATES_PER_DEVICE,
+        checkpoint_updates=UPDATES_PER_DEVICE * (_ACCELERATOR_CHECKPOINT_FACTOR if fast else 1),
     )
 
 
 def simulate(
-    begun: PreparedRun, on_epoch: Callable[[Progress], None] | None = None, pause: Callable[[], bool] | None = None
+    prepared: PreparedRun, on_epoch: Callable[[Progress], None] | None = None, pause: Callable[[], bool] | None = None
 ) -> None:
-    """To the end, or until `pause` says so."""
-    world, directory, settings = begun.world, begun.directory, begun.settings
+    """Simulate a run to its end, or until `pause` returns true."""
+    world, directory, settings = prepared.world, prepared.directory, prepared.settings
     if world is None:
         return
-    world.learner.compile()  # before the clock starts: compiling is not simulating
+    world.learner.compile()  # before the clock starts: compilation is not part of the simulation
     with directory.locked():
-        session = session_for(world, directory, settings)
+        session = recorded_run_for(world, directory, settings)
         try:
             result = session.run(on_epoch, pause)
         finally:
@@ -117,19 +126,19 @@ def simulate(
         if result is None:
             return
         if not settings.warmup.charge:
-            _take_off_warmup(result)
-        finer = _finer(world.learner, world.cloud.state.weights)
-        directory.write_summary({"run": str(directory.path), **called(directory), **result, **finer})
+            _subtract_warmup(result)
+        details = _details(world.learner, world.cloud.state.weights)
+        directory.write_summary({"run": str(directory.path), **called(directory), **result, **details})
 
 
 def called(directory: RunDirectory) -> dict[str, Any]:
-    """What a result repeats of its manifest."""
+    """The part of the manifest that a summary repeats."""
     manifest = directory.read_manifest()
     return {key: manifest[key] for key in ("method", "task", "network", "preset", "seed")}
 
 
-def _finer(learner: Learner, weights: Weights) -> dict[str, Any]:
-    """What the mean over everybody hides: the final model by class and by device."""
+def _details(learner: Learner, weights: Weights) -> dict[str, Any]:
+    """The final model's metric by class and by device."""
     by_device = [
         None if one is None or not math.isfinite(one.metric) else one.metric
         for one in learner.evaluate_by_device(weights)
@@ -140,8 +149,8 @@ def _finer(learner: Learner, weights: Weights) -> dict[str, Any]:
     return {"by_class": by_class, "by_device": {**spread(by_device, learner.target.direction), "values": by_device}}
 
 
-def _take_off_warmup(result: dict[str, Any]) -> None:
-    """`warmup.charge = false`: times and bytes to the target are counted from the end of the warm-up."""
+def _subtract_warmup(result: dict[str, Any]) -> None:
+    """Count times and bytes to the target from the end of the warm-up (`warmup.charge = false`)."""
     for key, free in (
         ("time_to_target_s", "warmup_s"),
         ("first_crossing_s", "warmup_s"),
@@ -152,5 +161,5 @@ def _take_off_warmup(result: dict[str, Any]) -> None:
             result[key] -= result[free]
 
 
-def _starter(path: Path) -> Callable[[Learner], Weights]:
-    return lambda learner: load_model(path, learner.layout)
+def _model_loader(path: Path | None) -> Callable[[Learner], Weights] | None:
+    return None if path is None else lambda learner: load_model(path, learner.layout)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from async_hfl.assembly.settings.schema import NetworkSection
+from async_hfl.assembly.settings.environment import NetworkSection
 from async_hfl.network.files.delays import DelayMatrix
 from async_hfl.network.files.sites import OwnSites
 from async_hfl.network.topologies.from_file import devices_in, read_own_network

@@ -1,192 +1,158 @@
-"""The settings of a run: sections named by the room they configure, strict in name, type and range.
+"""The schema of a run's settings: one class per section, with default, range and meaning of every setting.
 
-Defaults stand here; task, network, preset and method files, a run file and `--set` override them in that order.
+Task, network, preset and method files, a run file and `--set` override these defaults, in that order. Names, types and
+ranges are checked (`loading`). The sections on network, radio, outages and transfers are in `environment`.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
-Positive = Annotated[float, Meta(gt=0)]
-NotNegative = Annotated[float, Meta(ge=0)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-Weight = Annotated[float, Meta(gt=0, le=1)]
-Count = Annotated[int, Meta(ge=1)]
-OrZero = Annotated[int, Meta(ge=0)]
-Auto = Literal["auto"]
-
-
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of the settings file."""
+from async_hfl.assembly.settings.environment import NetworkSection, OutagesSection, RadioSection, TransferSection
+from async_hfl.assembly.settings.field_types import (
+    AtLeastOne,
+    Auto,
+    Count,
+    NotNegative,
+    OrZero,
+    Positive,
+    Section,
+    Share,
+    Weight,
+)
 
 
 class TaskSection(Section, frozen=True):
-    """What is learnt."""
+    """[task]: the learning problem, and the distribution of its data over the devices."""
 
     name: str = "digits"
+    """Set by `--task`; `async-hfl tasks` lists the choices."""
     devices: Count = 60
     target: float = 0.9
-    """The metric to reach."""
+    """The value of the task's metric at which a run has reached its goal."""
     partition: str = "by_class"
-    """Who holds which samples: iid, by_class, pathological, dirichlet, shard, natural_id, by_size."""
+    """The distribution of samples over devices: iid, by_class, pathological, dirichlet, shard, natural_id, by_size."""
     samples_per_device: Count | Literal["all"] = "all"
-    """So many samples a device, some of them held by several where the set is too small; all: it is dealt out once."""
+    """Samples that each device draws; a sample may be drawn by several devices. all: the training set is split into
+    disjoint parts."""
     classes_per_device: Count = 2
+    """by_class, pathological: different classes on each device."""
     class_assignment_mode: Literal["random", "deterministic", "first-deterministic"] = "random"
+    """pathological: how a device's classes are chosen."""
     dirichlet_alpha: Positive = 0.5
+    """dirichlet: concentration; smaller values make devices differ more."""
     min_samples_per_device: Count = 10
+    """dirichlet: draw again until every device has this many."""
     self_balancing: bool = False
+    """dirichlet: devices that already have their fair share get no more."""
     shards_per_device: Count | None = None
+    """shard: shards that each device gets."""
     shard_size: Count | None = None
+    """shard: samples in each shard."""
     keep_incomplete_shard: bool = True
+    """shard: use a last shard that is smaller than the others."""
     device_sizes: Literal["linear", "square", "exponential"] = "linear"
+    """by_size: growth of the number of samples with the device's number."""
     refresh: Share = 0.0
-    """Share of a device's samples that is renewed with each job, from its own classes."""
+    """Share of a device's samples that each job replaces by others of the same classes."""
     layers: Literal[1, 2] = 1
     """shakespeare: layers of the LSTM."""
     normalisation: Literal["batch", "group"] = "batch"
-    """cifar10: of the ResNet."""
+    """cifar10: normalisation in the ResNet."""
     interval: Literal["half-hourly", "hourly"] = "half-hourly"
-    """hpwren: of the readings."""
+    """hpwren: interval of the readings."""
     model_size: Count = 16
-    """Numbers in the model of the null task."""
-
-
-class NetworkSection(Section, frozen=True):
-    """Where it is learnt."""
-
-    name: str = "nycmesh-paper"
-    gateways: Count = 6
-    compute: Literal["comp", "comp1"] = "comp1"
-    """nycmesh-paper: which of the authors' two draws of compute delays."""
-    links_per_device: Count | Auto = "auto"
-    """uniform: so many (auto: 3); by radio: the best so many (auto: 10)."""
-    min_rate: Positive = 50_000.0
-    max_rate: Positive = 1_000_000.0
-    min_compute: NotNegative = 15.0
-    max_compute: NotNegative = 100.0
-    least_rate: Positive = 10_000.0
-    """Bytes per second both ways from which a radio link counts as one."""
-    spacing: Positive = 500.0
-    """random-geometric: metres from gateway to gateway, on average."""
-    fleet: str = "raspberry-pi"
-    """What devices are: raspberry-pi, rpi4, rpi400, mixed, lognormal, or a CSV file of profiles."""
-    link_latency: NotNegative = 0.02
-    """Seconds that any message takes on a device link, besides its bytes."""
-    backhaul_rate: Positive = 12_500_000.0
-    """Bytes per second between gateway and cloud, each way."""
-    backhaul_latency: NotNegative = 0.02
-    link_noise: NotNegative | Auto = "auto"
-    """sigma of the log-normal factor on every transfer, of mean 1; auto: as measured by radio, else 0."""
-    compute_noise: NotNegative = 0.0
-    """The same on every training, and ..."""
-    backhaul_noise: NotNegative = 0.0
-    """... between gateway and cloud."""
-    contention: bool | Auto = "auto"
-    """Transfers of a gateway at the same time share its air; auto: by radio they do."""
-    path: str = ""
-    """file: sites (CSV, GeoJSON), a table of measured delays, or a trace."""
-    download_path: str = ""
-    """file, delays: another table for the way to the devices."""
-    measured_bytes: Count | Auto = "auto"
-    """file, delays: how much travelled when they were measured; auto: as much as this run's model."""
-    replay: Literal["order", "resample"] = "order"
-    """file, trace: one recorded value after the other, or drawn from them."""
-
-
-class RadioSection(Section, frozen=True):
-    """The air, for networks of places: what a link loses, and what the radios at its ends make of the rest."""
-
-    frequency_mhz: Positive = 5180.0
-    environment: Literal["urban", "suburban", "open-areas"] = "urban"
-    city_size: Literal["small", "medium", "large"] = "large"
-    rooftop_m: Positive = 20.0
-    street_width_m: Positive = 20.0
-    street_orientation_deg: Annotated[float, Meta(ge=0, le=90)] = 45.0
-    building_extent_m: Positive = 80.0
-    building_separation_m: Positive = 50.0
-    line_of_sight_limit_m: NotNegative = 200.0
-    rooftop_limit_m: NotNegative = 1000.0
-    shadowing_db: NotNegative = 7.0
-    """Standard deviation, drawn once for each pair of places."""
-    gateway_transmit_dbm: float = 20.0
-    gateway_antenna_dbi: float = 12.0
-    device_transmit_dbm: float = 16.0
-    device_antenna_dbi: float = 3.0
-    noise_figure_db: float = 7.0
-    detection_dbm: float = -92.0
-    """A frame weaker than this is not noticed: outdoor radios of this kind state -92 to -96 (ns-3's default is -82)."""
-    mcs: Literal["best", 0, 1, 2, 3, 4, 5, 6, 7] = "best"
-    """The rate of 802.11n: for each link the one that carries most, or one for all (the authors': 0)."""
-    width_mhz: Literal[20, 40] = 20
+    """null: parameters of the model."""
 
 
 class StartSection(Section, frozen=True):
-    """Deployed: when a run begins. Who comes later is a late device."""
+    """[cloud.start]: when a deployed run begins. Devices that join later are late devices."""
 
     devices: Count | Auto = "auto"
-    """So many must be there; auto: as many as the task has."""
+    """Devices that must have joined; auto: `task.devices`."""
     gateways: Count | Auto = "auto"
-    """auto: as many as the network has."""
+    """Gateways that must have joined; auto: `network.gateways`."""
     patience: Positive = 300.0
-    """After so many seconds it begins with whoever is there, if anybody is."""
+    """After this many seconds the run begins with the devices that have joined, if there are any."""
 
 
 class CloudSection(Section, frozen=True):
+    """[cloud]: aggregation of the gateways' models, and the end of a run."""
+
     aggregation: Literal["mix", "average"] = "mix"
-    """mix: an upload at once; average: when all gateways have reported."""
+    """mix: each upload on arrival; average: all gateways' models, once all have reported."""
     epochs: Count = 1000
-    """H: most aggregations at the cloud; most evaluations where gateways relay, and each device's update is one."""
+    """H: aggregations after which a run ends. Where gateways relay, every device update is an aggregation, and
+    evaluations are counted instead."""
     epochs_after_target: OrZero = 0
-    """Evaluations that a run goes on for once its target is held."""
+    """Evaluations for which a run continues after it has reached its target."""
     mixing_weight: Weight = 0.9
-    """alpha."""
+    """mix: alpha."""
     max_staleness: Count | Auto = "auto"
+    """mix: uploads that are staler, in cloud epochs, are rejected. auto: ten times the gateways, at least 50; where
+    gateways relay, 100 times the devices."""
     delivery: Literal["reply", "broadcast"] = "reply"
+    """A new global model goes to the gateway whose upload is being answered, or to all of them."""
     evaluate_every: Count = 1
-    """Aggregations from one evaluation to the next; the last one is evaluated in any case."""
+    """Aggregations between two evaluations. The last model is always evaluated."""
     start: StartSection = StartSection()
     gateway_patience: Positive = 10.0
-    """Deployed: seconds that a gateway whose session broke may stay away before its devices are given to others."""
+    """Deployed: seconds without a session after which a gateway's devices are assigned to others."""
     lost_patience: NotNegative = 600.0
-    """Deployed: seconds from there on after which what it has is listed as lost, until it brings it after all."""
+    """Deployed: further seconds after which the updates that the gateway has are listed as lost. They are struck off
+    the list if it returns with them."""
     linger: NotNegative = 30.0
     """Deployed: seconds that the cloud waits at the end for gateways that have not heard of it."""
 
 
 class GatewaySection(Section, frozen=True):
+    """[gateway]: aggregation of device updates, the bandwidth limit and the timeouts, which are in seconds."""
+
     aggregation: Literal["mix", "relay", "periods", "rounds"] = "mix"
+    """mix: each update on arrival; relay: pass it to the cloud; periods: the mean of each period; rounds: the mean of a
+    synchronous round."""
     epochs: Count = 20
     """Z: updates mixed (or periods, or rounds) before an upload."""
     period: Positive = 100.0
-    """periods: how long one is, seconds."""
-    round_patience: Annotated[float, Meta(ge=1)] = 3.0
-    """rounds: one closes after this many times what its slowest was expected to take (inf: when all are back)."""
+    """periods: duration of a period, seconds."""
+    round_patience: AtLeastOne = 3.0
+    """rounds: a round closes after this many times the expected latency of its slowest device; inf: when all devices
+    have answered."""
     mixing_weight: Weight = 0.9
-    """beta."""
+    """mix: beta."""
     drag: Share = 1.0
+    """mix: 1 mixes the device's model, as the paper does; 0 adds only the change that it made to the model it was sent,
+    so that a late update does not pull the gateway's model back."""
     bandwidth: Positive | str = "50%"
-    """B_j in bytes per second, or a share of the demand ("50%"; deployed: of what warm-up shows), or "unlimited"."""
+    """B_j in bytes per second, or a share of the demand ("50%"; deployed: the demand seen in the warm-up), or
+    "unlimited"."""
     rated_model_bytes: Count | Auto = "auto"
-    """M in R_ij = M / tau_ij; auto: what a model weighs. Bytes sent are always counted as they are."""
+    """M in R_ij = M / tau_ij; auto: the model's size on the wire. Statistics count the bytes that were really sent."""
     max_staleness: Count | Auto = "auto"
+    """mix, periods: updates that are staler are discarded; auto: 100 times the associated devices, at least 200."""
     in_flight: Literal["carry", "discard"] = "carry"
-    carry_staleness: Literal["both", "gateway"] = "both"
+    """Jobs in flight when a new global model arrives are still aggregated, or are discarded."""
+    staleness_clock: Literal["both", "gateway"] = "both"
+    """mix: staleness counts the epochs of gateway and cloud since the job was sent, or the gateway's alone."""
     patience_floor: Positive = 60.0
-    patience_factor: Annotated[float, Meta(ge=1)] = 5.0
+    """A device times out after `patience_factor` times its expected latency, but not before this time."""
+    patience_factor: AtLeastOne = 5.0
     cycle_patience: Positive = 600.0
+    """A gateway that waits for updates, with no job in flight and no device to select, uploads after this time."""
     reply_patience: Positive = 120.0
+    """An upload is sent again if the cloud has not answered within this time; the time doubles with each attempt."""
     cloud_patience: Positive = 60.0
-    """Deployed: seconds without the cloud after which a gateway triggers nothing new."""
+    """Deployed: a gateway that has had no session with the cloud for this long starts no new jobs."""
     linger: NotNegative = 40.0
-    """Deployed: seconds that a gateway stays at the end for devices that have not heard of it (they dial again within
+    """Deployed: seconds that a gateway waits at the end for devices that have not heard of it (they reconnect within
     36 s)."""
 
 
 class DeviceSection(Section, frozen=True):
+    """[device]: local training, by stochastic gradient descent with a proximal term."""
+
     epochs: Count = 5
     """E: passes over the local data."""
     batch_size: Count = 100
@@ -199,157 +165,148 @@ class DeviceSection(Section, frozen=True):
 
 
 class CentralSection(Section, frozen=True):
-    """Centralised training, for comparison: alone one may take larger steps than devices that must agree."""
+    """[central]: centralised training, for comparison. It can take larger steps than federated training."""
 
     epochs: Count = 20
     """Passes over the whole training set."""
     batch_size: Count = 100
     learning_rate: Positive = 0.05
-    """At first; it falls to 0 along half a cosine."""
+    """Initial value; it falls to 0 along half a cosine."""
 
 
 class StalenessSection(Section, frozen=True):
+    """[staleness]: the discount s(x) for an update of staleness x, at gateways and cloud alike."""
+
     kind: Literal["polynomial", "constant", "hinge", "exponential"] = "polynomial"
+    """polynomial (x + 1)^-q, constant 1, hinge 1 up to b and then 1 / (a (x - b) + 1), exponential e^(-c x)."""
     exponent: NotNegative = 0.5
+    """q."""
     slope: Positive = 10.0
+    """a."""
     offset: NotNegative = 4.0
+    """b."""
     rate: NotNegative = 0.1
+    """c."""
 
 
 class SelectionSection(Section, frozen=True):
+    """[selection]: which devices a gateway starts jobs on."""
+
     policy: str = "utility-knapsack"
-    """A name, or FILE.py:FUNCTION of your own."""
+    """A built-in policy, or FILE.py:FUNCTION."""
     latency_exponent: NotNegative = 1.0
     """kappa."""
     utility_scale: Literal["minmax", "rank"] = "minmax"
+    """Utilities are scaled to [utility_floor, 1] by their value or by their rank."""
     utility_floor: Share = 0.1
     min_participation: Share = 0.0
-    """The least share of its time that a device is to take part, if the bandwidth allows; 0.2: after four times its
-    own latency a waiting device goes first."""
+    """Least share of the time that each device takes part, as far as the bandwidth allows. 0.2: a device that has
+    waited for four times its own latency goes first."""
     inside_tier: Literal["high-loss", "random"] = "high-loss"
-    """tifl: who of the tier drawn goes first."""
+    """tifl: the order within the tier that was drawn."""
 
 
 class AssociationSection(Section, frozen=True):
+    """[association]: which gateway each device belongs to."""
+
     policy: str = "balanced-utility"
+    """A built-in policy, or FILE.py:FUNCTION."""
     load_penalty: NotNegative = 0.1
     """phi."""
     period: Count | Auto = "auto"
-    """Cloud epochs between solutions; auto: the number of gateways."""
+    """Cloud epochs between two solutions; auto: the number of gateways."""
     patience: NotNegative | Auto = "auto"
-    """Seconds that a device without a working gateway waits for a solution: who loses its own meanwhile is in it.
-    auto: a minute simulated, half a second deployed."""
+    """Seconds from the first device that loses its gateway to the next solution, so that one solution serves all
+    devices that lose theirs meanwhile. auto: 60 simulated, 0.5 deployed."""
     every_device: bool = True
+    """Every device with a link gets a gateway; false: a policy may leave devices out."""
     switching_cost: NotNegative = 0.0
+    """Objective that a device must gain to move to another gateway."""
     utility_scale: Literal["mean", "raw"] = "mean"
-    link_stretch: Annotated[float, Meta(ge=1)] = float("inf")
+    """Utilities are divided by the mean of their absolute values, or taken as they are."""
+    max_latency_ratio: AtLeastOne = float("inf")
+    """Links whose latency is more than this many times that of the device's best link are not used."""
     redraw: bool = False
-    """random: draw anew at every solution."""
+    """random: draw again at every solution."""
     file: str = ""
-    """fixed: the table of device and gateway, CSV or JSON."""
+    """fixed: the table of devices and gateways, CSV or JSON."""
 
 
 class UtilitySection(Section, frozen=True):
+    """[utility]: the gradients from which the learning utility of a device is computed."""
+
     gradient: Literal["last", "update"] = "last"
+    """The gradient of the last batch, which devices send along, or the update itself, which costs no extra bytes."""
     compression: Literal["none", "pca", "sketch"] = "none"
     components: Count = 30
-    """pca: most principal components of the warm-up gradients that later ones are projected on."""
+    """pca: most principal components of the warm-up gradients, onto which later gradients are projected."""
     sketch_size: Count = 256
     """sketch: numbers in a compressed gradient."""
 
 
 class WarmUpSection(Section, frozen=True):
+    """[warmup]: one job for every device, to estimate latencies and utilities. Times are in seconds."""
+
     enabled: bool = True
     quorum: Weight | Auto = "auto"
-    """Share of the devices not given up that must have answered; auto: a half, with pca all."""
+    """Share of the devices, less those that timed out, that must have answered; auto: 0.5, or 1 with pca."""
     patience: NotNegative = 0.0
+    """Least duration of the warm-up; it ends earlier only if all devices have answered or timed out."""
     limit: Positive = 3600.0
+    """The warm-up ends after this time if any device has answered."""
     charge: bool = True
+    """False: times and bytes to the target are counted from the end of the warm-up."""
 
 
 class EngineSection(Section, frozen=True):
-    """How jobs are trained; what comes out differs by rounding at most, and on CPU not at all."""
+    """[engine]: how jobs are trained. Results differ by rounding at most, and on a CPU not at all."""
 
-    memory: Annotated[int, Meta(ge=1)] = 8 * 2**30
-    """Bytes that one group of jobs may take on a device."""
+    memory: Count = 8 * 2**30
+    """Bytes that one group of jobs may take, on each accelerator or on the CPU."""
     precision: Literal["float32", "tf32", "bf16"] = "float32"
-    """Of matrix products on a GPU."""
-    vectors: Literal["auto", "card", "host"] = "auto"
-    """Where a simulation keeps models and gradients; auto: on a GPU, if there is one and `memory` takes them."""
-    ahead: Literal["auto", "on", "off"] = "auto"
-    """Train jobs while the simulation goes on, before results are due? On GPUs: smaller groups, so other roundings."""
-
-
-class LifeSection(Section, frozen=True):
-    """What fails in a simulated run, and comes back. Nothing, unless told otherwise."""
-
-    device_up: Positive = float("inf")
-    """Mean seconds that a device stays up, and ..."""
-    device_down: Positive = 600.0
-    """... that an outage of it lasts. 5400 and 600: a tenth of the devices is down at any time."""
-    link_up: Positive = float("inf")
-    """The same for every link between a device and a gateway, and ..."""
-    link_down: Positive = 600.0
-    gateway_up: Positive = float("inf")
-    """... for gateways."""
-    gateway_down: Positive = 600.0
-    distribution: Literal["exponential", "log-normal"] = "exponential"
-    """Of the times up and down."""
-    spread: NotNegative = 1.0
-    """log-normal: standard deviation of the logarithm."""
-    schedule: tuple[str, ...] = ()
-    """Single turns, "SECONDS WHAT NUMBER TURN": "3600 gateway 2 dies", "0 link 12-3 down", "90 device 7 slow"."""
-    file: str = ""
-    """The same as CSV (at, what, number, turn), or the trace of a recorded run."""
-    detection: Positive = 60.0
-    """Seconds after which the cloud holds a gateway that is down for lost."""
-    transfer_loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
-    """Chance of a transfer to break off on its way."""
-    stragglers: Share = 0.0
-    """Share of the devices that become slow, ..."""
-    straggler_factor: Annotated[float, Meta(ge=1)] = 5.0
-    """... so many times as long for every training, ..."""
-    straggler_from: NotNegative = 0.0
-    """... from that second on."""
-
-
-class TransferSection(Section, frozen=True):
-    """How models travel. A simulation rounds and counts likewise."""
-
-    half: bool = False
-    """float32 as float16: half the bytes, 11 bits of each number."""
-    zstd: bool = False
-    """Compressed without loss; about a tenth less, for some work at both ends."""
+    """Precision of matrix products on a GPU."""
+    vectors: Literal["auto", "device", "host"] = "auto"
+    """The place where a simulation keeps models and gradients. device: on the accelerator; auto: there, if it is a GPU
+    and they fit into `memory`."""
+    prefetch: Literal["auto", "on", "off"] = "auto"
+    """Train jobs before their results are due, while the simulation goes on. On a GPU this makes smaller groups, which
+    round differently."""
 
 
 class EvaluationSection(Section, frozen=True):
-    """Deployed, where the cloud has no test set: devices that have one are asked."""
+    """[evaluation]: evaluation by devices, in deployments in which the cloud has no test set."""
 
     where: Literal["cloud", "devices"] = "cloud"
     period: Count = 1
-    """Cloud epochs from one evaluation to the next."""
+    """Cloud epochs between two evaluations by devices."""
     devices: Count = 10
-    """Most devices asked each time, drawn at random."""
+    """Most devices that are asked each time, drawn at random."""
     patience: Positive = 60.0
-    """Seconds after which an evaluation closes with the answers that came (else with 80 % of them)."""
+    """Seconds after which an evaluation closes. It closes earlier once 80 % of the devices have answered."""
 
 
 class JournalSection(Section, frozen=True):
-    """Deployed: what a node keeps on its disk."""
+    """[journal]: the storage of a deployed node."""
 
-    payload_budget: Annotated[int, Meta(ge=0)] = 2_000_000_000
-    """Bytes of models kept for replay; what recovery needs is kept besides, records are kept for ever."""
+    payload_budget: OrZero = 2_000_000_000
+    """Bytes of models kept for replay. Models that recovery needs are kept in addition; records are never deleted."""
 
 
 class SimulationSection(Section, frozen=True):
+    """[simulation]: the simulator itself."""
+
     batching: Literal["on", "off"] = "on"
+    """Train the jobs in flight in groups; off: one at a time, when a result is due."""
     checkpoint_epochs: Count | Auto = "auto"
-    """Cloud epochs between checkpoints; auto: 10, and at least ten updates a device (each writes every device), on a
-    GPU a hundred."""
-    charge_solver: NotNegative = 0.0
+    """Cloud epochs between two checkpoints. auto: 10, and at least 10 updates per device (100 where models stay on a
+    GPU), since a checkpoint writes every device's state."""
+    solver_seconds: NotNegative = 0.0
+    """Virtual seconds that each solution of the association takes."""
 
 
 class Settings(Section, frozen=True):
+    """All settings of a run."""
+
     task: TaskSection = TaskSection()
     network: NetworkSection = NetworkSection()
     radio: RadioSection = RadioSection()
@@ -363,7 +320,7 @@ class Settings(Section, frozen=True):
     utility: UtilitySection = UtilitySection()
     warmup: WarmUpSection = WarmUpSection()
     engine: EngineSection = EngineSection()
-    life: LifeSection = LifeSection()
+    outages: OutagesSection = OutagesSection()
     transfer: TransferSection = TransferSection()
     evaluation: EvaluationSection = EvaluationSection()
     journal: JournalSection = JournalSection()
@@ -371,13 +328,13 @@ class Settings(Section, frozen=True):
 
     @property
     def last_epoch(self) -> int:
-        """Of the cloud, where it does not reach its target."""
+        """The cloud epoch at which a run ends that does not reach its target."""
         relays = self.gateway.aggregation == "relay"
         return self.cloud.epochs * (self.cloud.evaluate_every if relays else 1)
 
 
 class RunChoice(Section, frozen=True):
-    """The `[run]` table of a run file: which parts to compose."""
+    """[run] in a run file: the files that a run's settings are composed from, and its seed."""
 
     task: str = "digits"
     method: str = "async-hfl-plus"

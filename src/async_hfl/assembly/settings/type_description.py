@@ -1,4 +1,4 @@
-"""What a setting may be, in words: the second half of every message about a wrong value."""
+"""The type of a setting in words, as in "must be a whole number >= 1": the end of every message about a wrong value."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from msgspec import inspect
 _BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
 
 
-def expected(kind: type[Any], path: list[str]) -> str | None:
-    """ "a whole number >= 1" for the field that `path` leads to from the struct `kind`; None: no such field."""
+def describe_field(kind: type[Any], path: list[str]) -> str | None:
+    """The type of the field that `path` leads to from the struct `kind`; None if there is no such field."""
     found: Any = kind
     for name in path:
         if not (isinstance(found, type) and issubclass(found, msgspec.Struct)):
             return None
         found = next((field.type for field in msgspec.structs.fields(found) if field.name == name), None)
-    return None if found is None or not path else _told(inspect.type_info(found))
+    return None if found is None or not path else _described(inspect.type_info(found))
 
 
-def _told(kind: inspect.Type) -> str:
+def _described(kind: inspect.Type) -> str:
     if isinstance(kind, inspect.UnionType):
-        return " or ".join(_told(part) for part in kind.types)
+        return " or ".join(_described(part) for part in kind.types)
     if isinstance(kind, inspect.IntType):
         return "a whole number" + _bounds(kind)
     if isinstance(kind, inspect.FloatType):
@@ -35,7 +35,7 @@ def _told(kind: inspect.Type) -> str:
     if isinstance(kind, inspect.StrType):
         return "a text"
     if isinstance(kind, inspect.VarTupleType):
-        return f"a list, each {_told(kind.item_type)}"
+        return f"a list, each {_described(kind.item_type)}"
     return "a table of settings"
 
 

@@ -1,4 +1,4 @@
-"""Python from the user's own file: `FILE.py:NAME`."""
+"""Loading of functions and tasks from a user's Python file, given as `FILE.py:NAME`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from async_hfl.core.errors import DataError, PolicyError, SettingsError, TaskErr
 
 
 def is_user_code(name: str) -> bool:
+    """True if a name means a user's file rather than something built in."""
     return ":" in name or name.endswith(".py")
 
 
 def load_function(setting: str, name: str) -> Callable[..., Any]:
-    """The function a setting names; every way this can fail says which setting, which file and why."""
+    """Load the function that a setting names. Errors name the setting, the file and the cause."""
     file, attribute = file_of(name), name.rpartition(":")[2]
     module = _loaded(setting, name, "FUNCTION", PolicyError)
     function = getattr(module, attribute, None)
@@ -30,7 +31,7 @@ def load_function(setting: str, name: str) -> Callable[..., Any]:
 
 
 def load_task(name: str) -> object:
-    """What stands in the user's file under the name of a task: a value or a function."""
+    """Load the task, a value or a function, that `--task` names."""
     file, attribute = file_of(name), name.rpartition(":")[2]
     module = _loaded("--task", name, "TASK", TaskError)
     if not hasattr(module, attribute):
@@ -51,11 +52,11 @@ def _loaded(setting: str, name: str, what: str, blame: type[UserError]) -> Modul
     if spec is None or spec.loader is None:
         raise SettingsError(f"{setting} = {name!r}: {file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses, for one, look their own module up
+    sys.modules[spec.name] = module  # dataclasses, among others, look up their module by name
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise blame(f"{setting}: {file} failed while loading: {_told(error, spec.origin)}") from error
+        raise blame(f"{setting}: {file} failed while loading: {_described(error, spec.origin)}") from error
     return module
 
 
@@ -65,17 +66,17 @@ def file_of(name: str) -> str:
 
 
 def fingerprint(file: str) -> str:
-    """SHA-256 of a file, so that a resumed run notices that what it was given has changed."""
+    """SHA-256 of a file, by which a resumed run detects that the file has changed."""
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()
     except OSError as error:
         raise DataError(
-            f"{file}: cannot be read ({error.strerror}), and the run needs it; put it back, or go to the directory "
-            "from which the run began"
+            f"{file}: cannot be read ({error.strerror}), and the run needs it; restore it, or change to the directory "
+            "in which the run began"
         ) from error
 
 
-def _told(error: BaseException, file: str | None) -> str:
-    """What was raised, and the last line of the user's file that led to it (a SyntaxError says so itself)."""
+def _described(error: BaseException, file: str | None) -> str:
+    """The error, and the line of the user's file at which it was raised (a SyntaxError names it itself)."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f"{type(error).__name__}: {error}" + (f" (line {lines[-1]})" if lines else "")

@@ -1,4 +1,4 @@
-"""`--task FILE.py:NAME`: the user's own task as a learner, whichever library it is written in."""
+"""`--task FILE.py:NAME`: a user's task as a learner, for JAX and PyTorch alike."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from async_hfl.learning.pytorch.task import TorchTask
 if TYPE_CHECKING:
     from async_hfl.learning.tasks.task_learner import Task
 
-_BRINGS_JAX = re.compile(r"^\s*(import|from)\s+(jax|flax|equinox)\b", re.MULTILINE)
+_IMPORTS_JAX = re.compile(r"^\s*(import|from)\s+(jax|flax|equinox)\b", re.MULTILINE)
 
 
 def own_settings(name: str, devices: int | None, seed: int, usual_devices: int) -> dict[str, Any]:
-    """What the task itself says of the settings: how many devices (where nobody else does) and the target."""
+    """The settings that the task itself gives: its target, and its number of devices if `devices` is None."""
     if devices is None:
         devices = devices_given(_loaded_once(name, _content(name))) or usual_devices
     return {"devices": devices, "target": _given(name, devices, seed).target}
@@ -43,13 +43,13 @@ def own_learner(
     threshold: float | None = None,
     refresh: float = 0.0,
 ) -> Learner:
-    """`threshold` goes before the task's own target; `runs` go on at a time."""
+    """The learner of a user's task. `threshold` overrides the task's target; `runs` counts concurrent runs."""
     if isinstance(_given(name, devices, seed), TorchTask):
         from async_hfl.learning.pytorch.learner import TorchLearner
 
         source = partial(load_torch_task, name, devices, seed)
         return TorchLearner(source, name, devices, seed, recipe, threshold=threshold, refresh=refresh)
-    from async_hfl.learning.tasks.task_learner import (  # brings JAX, which a task in PyTorch does without
+    from async_hfl.learning.tasks.task_learner import (  # imports JAX, which a task in PyTorch does not need
         TaskLearner,
         settled,
     )
@@ -59,17 +59,17 @@ def own_learner(
 
 
 def own_jax_task(name: str, devices: int, seed: int, *, threshold: float | None = None, refresh: float = 0.0) -> Task:
-    """As the engine knows tasks; an error where the task is written in PyTorch."""
+    """The task in the form that the training engine takes; an error if it is written in PyTorch."""
     own = _given(name, devices, seed)
     if not isinstance(own, OwnTask):
-        raise SettingsError(f"{name}: is a task in PyTorch, which only `async-hfl run` trains")
+        raise SettingsError(f"{name}: is a task in PyTorch, and only `async-hfl run` can train those")
     from async_hfl.learning.own.build import own_task
 
     return own_task(own, name, devices, seed, threshold=threshold, refresh=refresh)
 
 
 def own_data(name: str, devices: int, seed: int) -> OwnData:
-    """The data alone, dealt over the devices."""
+    """The data of the task, and its distribution over the devices."""
     return checked_data(_given(name, devices, seed), devices, seed, Blame(name))
 
 
@@ -78,7 +78,7 @@ def own_class_names(name: str, devices: int, seed: int) -> tuple[str, ...]:
 
 
 def load_torch_task(name: str, devices: int, seed: int) -> TorchTask:
-    """Called in every training process, which loads the user's file for itself."""
+    """The task in PyTorch. Every training process calls this, and so loads the user's file itself."""
     own = _given(name, devices, seed)
     if not isinstance(own, TorchTask):
         raise InternalError(f"{name} is a TorchTask in one process and not in another")
@@ -91,14 +91,14 @@ def _given(name: str, devices: int, seed: int) -> OwnTask | TorchTask:
 
 @lru_cache(maxsize=2)
 def _made_once(name: str, content: str, devices: int, seed: int) -> OwnTask | TorchTask:
-    """Composing the settings and building the learner both ask; reading the data may take a while."""
+    """The task, cached: settings and learner both need it, and reading its data may take long."""
     return given_task(_loaded_once(name, content), name, devices, seed)
 
 
 @lru_cache(maxsize=2)
 def _loaded_once(name: str, content: str) -> object:
-    if _BRINGS_JAX.search(content):
-        # What the file computes while it is loaded must not start JAX unprepared, on one core.
+    if _IMPORTS_JAX.search(content):
+        # The file may compute with JAX while it is loaded, so JAX must be configured first.
         from async_hfl.learning.engine import runtime
 
         runtime.prepare()
@@ -106,7 +106,7 @@ def _loaded_once(name: str, content: str) -> object:
 
 
 def _content(name: str) -> str:
-    """Of the file; where it cannot be read, loading it will say so better."""
+    """The content of the file; empty if it cannot be read, which `load_task` then reports."""
     try:
         return Path(file_of(name)).read_text(encoding="utf-8", errors="replace")
     except OSError:

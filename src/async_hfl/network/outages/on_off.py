@@ -37,9 +37,9 @@ class OnOff:
         for name in ("up_s", "down_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
-                raise SettingsError(f"life: {name} = {value} is not a positive number of seconds")
+                raise SettingsError(f"outages: {name} = {value} is not a positive number of seconds")
         if not (math.isfinite(self.sigma) and self.sigma >= 0):
-            raise SettingsError(f"life: spread = {self.sigma} is not a number, 0 or more")
+            raise SettingsError(f"outages: spread = {self.sigma} is not a number, 0 or more")
 
     @property
     def share_down(self) -> float:

@@ -86,11 +86,11 @@ def checked(changes: Sequence[Change], links: FeasibleLinks) -> tuple[Change, ..
     for change in changes:
         if not 0 <= change.number < counts[change.thing]:
             raise DataError(
-                f"life: {change.thing} {change.number} at {change.at:g} s: the network has {change.thing}s "
+                f"outages: {change.thing} {change.number} at {change.at:g} s: the network has {change.thing}s "
                 f"0..{counts[change.thing] - 1}"
             )
         if change.turn == "slow" and change.thing != "device":
-            raise DataError(f"life: a {change.thing} at {change.at:g} s cannot become slow; a device can")
+            raise DataError(f"outages: a {change.thing} at {change.at:g} s cannot become slow; a device can")
     ordered = sorted(changes, key=lambda change: change.at)
     last = {change.number: place for place, change in enumerate(ordered) if change.thing == "gateway"}
     for place in last.values():

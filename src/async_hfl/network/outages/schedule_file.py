@@ -23,7 +23,7 @@ COLUMNS = ("at", "what", "number", "turn")
 
 
 def read_life(path: Path, links: FeasibleLinks) -> list[Change]:
-    text = read_text(path, "give it with --set life.file=FILE")
+    text = read_text(path, "give it with --set outages.file=FILE")
     header, lines = csv_lines(path, text)
     if is_trace(header):
         return _of_trace(path, text)
@@ -39,8 +39,8 @@ def read_schedule(lines: Sequence[str], links: FeasibleLinks) -> list[Change]:
     for line in lines:
         words = line.split()
         if len(words) != len(COLUMNS):
-            raise DataError(f"life.schedule: {line!r}: write it as SECONDS WHAT NUMBER TURN, '3600 gateway 2 dies'")
-        changes.append(_change(words, f"life.schedule: {line!r}", links))
+            raise DataError(f"outages.schedule: {line!r}: write it as SECONDS WHAT NUMBER TURN, '3600 gateway 2 dies'")
+        changes.append(_change(words, f"outages.schedule: {line!r}", links))
     return changes
 
 

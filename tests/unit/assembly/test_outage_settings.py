@@ -1,4 +1,4 @@
-"""The section [life], and what a run makes of it: strict, off by default, bytes decide the time, work costs energy."""
+"""The section [outages], and its effect on a run: off by default, strict about mistakes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(path: Path, network: str, *overrides: str, **options: Any) -> api.Run:
     )
 
 
-def test_nothing_fails_unless_told_to() -> None:
+def test_nothing_fails_by_default() -> None:
     assert world("uniform").outages is None
     assert world("uniform").air is None
     assert world("uniform", "network.contention=true").air is not None
@@ -38,61 +38,61 @@ def test_nothing_fails_unless_told_to() -> None:
     assert world("nycmesh", "network.contention=false").air is None
 
 
-def test_everything_that_can_be_said() -> None:
-    life = world(
+def test_every_setting_of_outages() -> None:
+    outages = world(
         "uniform",
-        "life.device_up=5400",
-        "life.gateway_up=9000",
-        "life.gateway_down=100",
-        "life.distribution=log-normal",
-        "life.spread=0.5",
-        'life.schedule=["3600 gateway 2 dies"]',
-        "life.detection=30",
-        "life.transfer_loss=0.01",
-        "life.stragglers=0.25",
-        "life.straggler_factor=3",
-        "life.straggler_from=50",
+        "outages.device_up=5400",
+        "outages.gateway_up=9000",
+        "outages.gateway_down=100",
+        "outages.distribution=log-normal",
+        "outages.spread=0.5",
+        'outages.schedule=["3600 gateway 2 dies"]',
+        "outages.detection=30",
+        "outages.transfer_loss=0.01",
+        "outages.stragglers=0.25",
+        "outages.straggler_factor=3",
+        "outages.straggler_from=50",
     ).outages
-    assert life is not None
-    assert life.devices == OnOff(5400.0, 600.0, "log-normal", 0.5)
-    assert life.gateways == OnOff(9000.0, 100.0, "log-normal", 0.5)
-    assert life.links is None
-    slow = [change for change in life.scheduled if change.turn == "slow"]
+    assert outages is not None
+    assert outages.devices == OnOff(5400.0, 600.0, "log-normal", 0.5)
+    assert outages.gateways == OnOff(9000.0, 100.0, "log-normal", 0.5)
+    assert outages.links is None
+    slow = [change for change in outages.scheduled if change.turn == "slow"]
     assert len({change.number for change in slow}) == 3
     assert {change.at for change in slow} == {50.0}
-    assert life.scheduled[-1] == Change(3600.0, "gateway", 2, "dies")
-    assert (life.detection_s, life.transfer_loss, life.slow_factor) == (30.0, 0.01, 3.0)
+    assert outages.scheduled[-1] == Change(3600.0, "gateway", 2, "dies")
+    assert (outages.detection_s, outages.transfer_loss, outages.slow_factor) == (30.0, 0.01, 3.0)
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("life.device_up=0", "must be a number > 0"),
-        ("life.device_down=60", "does nothing without life.device_up"),
-        ("life.spread=2", "does nothing without life.distribution = 'log-normal'"),
-        ("life.straggler_factor=2", "does nothing without life.stragglers"),
-        ("life.transfer_loss=1", "must be a number >= 0 and < 1"),
-        ("life.detection=inf", "must be a finite number"),
-        ("life.schedule=1", "must be a list, each a text"),
-        ("life.devices_up=3", "did you mean life.device_up?"),
+        ("outages.device_up=0", "must be a number > 0"),
+        ("outages.device_down=60", "has no effect without outages.device_up"),
+        ("outages.spread=2", "has no effect without outages.distribution = 'log-normal'"),
+        ("outages.straggler_factor=2", "has no effect without outages.stragglers"),
+        ("outages.transfer_loss=1", "must be a number >= 0 and < 1"),
+        ("outages.detection=inf", "must be a finite number"),
+        ("outages.schedule=1", "must be a list, each a text"),
+        ("outages.devices_up=3", "did you mean outages.device_up?"),
     ],
 )
-def test_mistakes_are_told(override: str, message: str) -> None:
+def test_mistakes(override: str, message: str) -> None:
     with pytest.raises(SettingsError) as error:
         compose(task="null", network="uniform", overrides=[override])
     assert message in str(error.value)
 
 
-def test_a_run_with_a_hard_life_is_broken_off_and_goes_on_to_the_same_end(tmp_path: Path) -> None:
+def test_an_interrupted_run_with_outages_is_resumed_to_the_same_end(tmp_path: Path) -> None:
     hard = [
-        "life.device_up=300",
-        "life.device_down=60",
-        "life.link_up=600",
-        "life.link_down=30",
-        "life.gateway_up=800",
-        "life.gateway_down=90",
-        "life.transfer_loss=0.05",
-        'life.schedule=["400 gateway 1 dies"]',
+        "outages.device_up=300",
+        "outages.device_down=60",
+        "outages.link_up=600",
+        "outages.link_down=30",
+        "outages.gateway_up=800",
+        "outages.gateway_down=90",
+        "outages.transfer_loss=0.05",
+        'outages.schedule=["400 gateway 1 dies"]',
         "network.contention=true",
         "network.link_noise=0.3",
         "task.model_size=50000",
@@ -118,14 +118,14 @@ def test_a_run_with_a_hard_life_is_broken_off_and_goes_on_to_the_same_end(tmp_pa
     assert min(happened[f"{thing}_went_down"] for thing in ("device", "link", "gateway")) > 0
 
 
-def test_bytes_decide_the_time_on_the_same_network(tmp_path: Path) -> None:
+def test_larger_models_take_longer(tmp_path: Path) -> None:
     small = run(tmp_path / "small", "nycmesh", "task.model_size=1000")
     big = run(tmp_path / "big", "nycmesh", "task.model_size=500000")
     assert big.summary["virtual_s"] > 1.1 * small.summary["virtual_s"]
     assert big.summary["energy"]["radio_s"] > 10 * small.summary["energy"]["radio_s"]
 
 
-def test_sharing_the_air_takes_longer_than_having_it(tmp_path: Path) -> None:
+def test_contention_makes_transfers_slower(tmp_path: Path) -> None:
     alone, shared = (
         run(
             tmp_path / name,

@@ -1,4 +1,4 @@
-"""What a setting may be, in words."""
+"""The types of settings in words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from async_hfl.assembly.settings.schema import RunChoice, Settings, StartSection
-from async_hfl.assembly.settings.type_description import expected
+from async_hfl.assembly.settings.type_description import describe_field
 
 
 @pytest.mark.parametrize(
@@ -28,20 +28,20 @@ from async_hfl.assembly.settings.type_description import expected
     ],
 )
 def test_in_words(path: str, words: str) -> None:
-    assert expected(Settings, path.split(".")) == words
+    assert describe_field(Settings, path.split(".")) == words
 
 
-def test_a_field_that_is_not_there() -> None:
-    assert expected(Settings, ["gateway", "colour"]) is None
-    assert expected(Settings, ["gateway", "epochs", "most"]) is None
-    assert expected(Settings, []) is None
-    assert expected(RunChoice, ["seed"]) == "a whole number"
+def test_a_missing_field() -> None:
+    assert describe_field(Settings, ["gateway", "colour"]) is None
+    assert describe_field(Settings, ["gateway", "epochs", "most"]) is None
+    assert describe_field(Settings, []) is None
+    assert describe_field(RunChoice, ["seed"]) == "a whole number"
 
 
-def test_there_are_words_for_every_setting() -> None:
+def test_every_setting_has_a_description() -> None:
     for section in msgspec.structs.fields(Settings):
         for field in msgspec.structs.fields(section.type):
             inner = msgspec.structs.fields(field.type) if field.type is StartSection else ()
             paths = [[section.name, field.name, one.name] for one in inner] or [[section.name, field.name]]
             for path in paths:
-                assert expected(Settings, path) not in (None, "a table of settings"), path
+                assert describe_field(Settings, path) not in (None, "a table of settings"), path

@@ -1,0 +1,142 @@
+"""Checks that no single setting can express: combinations, and settings that the run would never read.
+
+A setting that has no effect under the chosen task, network or method is an error, since it is most likely a mistake.
+The packaged files are exempt: they may set values that only some combinations read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from async_hfl.assembly.settings.environment import OutagesSection, RadioSection
+from async_hfl.assembly.settings.network_kinds import BY_RADIO, DEPLOYED, READ_BY, network_kind
+from async_hfl.assembly.settings.schema import Settings
+from async_hfl.assembly.user_code.loading import is_user_code
+from async_hfl.core.errors import SettingsError
+from async_hfl.learning.partition import PARTITIONERS
+from async_hfl.learning.tasks.catalogue import TASKS
+
+PACKAGED = ("task ", "network ", "preset ", "method ")
+"""Beginnings of the sources that are packaged files."""
+_MAY_BE_INFINITE = {"association.max_latency_ratio", "gateway.round_patience"} | {
+    f"outages.{part}_up" for part in ("device", "link", "gateway")
+}
+_READ_WITH = {
+    "gateway.period": ("gateway.aggregation", {"periods"}),
+    "gateway.round_patience": ("gateway.aggregation", {"rounds"}),
+    "gateway.drag": ("gateway.aggregation", {"mix"}),
+    "gateway.mixing_weight": ("gateway.aggregation", {"mix"}),
+    "cloud.mixing_weight": ("cloud.aggregation", {"mix"}),
+    "selection.inside_tier": ("selection.policy", {"tifl"}),
+    "association.file": ("association.policy", {"fixed"}),
+    "association.redraw": ("association.policy", {"random"}),
+    "utility.sketch_size": ("utility.compression", {"sketch"}),
+    "utility.components": ("utility.compression", {"pca"}),
+}
+"""Settings that are read only if another setting has one of these values."""
+_DEPLOYED_ONLY = (
+    "evaluation.",
+    "journal.",
+    "cloud.start",
+    "cloud.gateway_patience",
+    "cloud.linger",
+    "cloud.lost_patience",
+    "gateway.cloud_patience",
+    "gateway.linger",
+)
+_SIMULATED_ONLY = ("outages.", "simulation.", "radio.")
+
+
+def check(settings: Settings, origin: Mapping[str, str]) -> None:
+    """Raise SettingsError if settings do not fit together. `origin` maps each setting that was given to its source."""
+    _check_finite(settings, origin)
+    _check_combinations(settings)
+    given = {path: source for path, source in origin.items() if not source.startswith(PACKAGED)}
+    _check_policies(settings, given)
+    _check_shell(settings, given)
+    _check_task_and_network(settings, given)
+    _check_outages(settings.outages, origin)
+
+
+def _check_finite(settings: Settings, origin: Mapping[str, str]) -> None:
+    for section, values in msgspec.to_builtins(settings).items():
+        for key, value in values.items():
+            path = f"{section}.{key}"
+            if isinstance(value, float) and not math.isfinite(value) and path not in _MAY_BE_INFINITE:
+                raise SettingsError(f"{path} = {value} ({origin.get(path)}): must be a finite number")
+
+
+def _check_combinations(settings: Settings) -> None:
+    if settings.gateway.aggregation == "relay" and settings.cloud.aggregation == "average":
+        raise SettingsError(
+            "cloud.aggregation = 'average' needs a model from every gateway, but relays send single device updates: "
+            "use gateway.aggregation = 'rounds' or 'periods', or cloud.aggregation = 'mix'"
+        )
+    if settings.utility.compression == "pca" and not settings.warmup.enabled:
+        raise SettingsError(
+            "utility.compression = 'pca' is fitted to the gradients of the warm-up, but warmup.enabled is false: "
+            "use 'sketch', which needs no warm-up, or enable it"
+        )
+    network = settings.network
+    for low, high in (("min_rate", "max_rate"), ("min_compute", "max_compute")):
+        if getattr(network, low) > getattr(network, high):
+            raise SettingsError(f"network.{low} = {getattr(network, low)} is above network.{high}: swap them")
+    if settings.device.learning_rate > 1e3:
+        raise SettingsError(f"device.learning_rate = {settings.device.learning_rate}: must be at most 1000")
+
+
+def _check_policies(settings: Settings, given: Mapping[str, str]) -> None:
+    for path, (decider, values) in _READ_WITH.items():
+        section, key = decider.split(".")
+        chosen = getattr(getattr(settings, section), key)
+        if path in given and chosen not in values:
+            raise SettingsError(f"{path} ({given[path]}): has no effect with {decider} = {chosen!r}; leave it out")
+
+
+def _check_shell(settings: Settings, given: Mapping[str, str]) -> None:
+    deployed = settings.network.name == DEPLOYED
+    others = _SIMULATED_ONLY if deployed else _DEPLOYED_ONLY
+    kind = "deployed" if deployed else "simulated"
+    for path, source in given.items():
+        if path.startswith(others):
+            raise SettingsError(f"{path} ({source}): has no effect in a {kind} run; leave it out")
+
+
+def _check_task_and_network(settings: Settings, given: Mapping[str, str]) -> None:
+    task, network = settings.task, settings.network
+    if task.name == "null":
+        read = {"model_size"}
+    elif is_user_code(task.name):
+        read = {"refresh"}
+    else:
+        known, partitioner = TASKS.get(task.name), PARTITIONERS.get(task.partition)
+        read = {"partition", "refresh", *(known.reads if known else ())}
+        read |= set(partitioner.arguments) if partitioner else set()
+    partitioned = "" if is_user_code(task.name) else f" with the partition {task.partition}"
+    kind = network_kind(network)
+    by_radio = set(RadioSection.__struct_fields__) if kind in BY_RADIO else set()
+    for section, keys, what in (
+        ("task", read | {"name", "devices", "target"}, f"the task {task.name}{partitioned}"),
+        ("network", READ_BY[kind] | {"name"}, f"the network {kind}"),
+        ("radio", by_radio, f"the network {kind}"),
+    ):
+        for path, source in given.items():
+            if path.startswith(f"{section}.") and path.removeprefix(f"{section}.") not in keys:
+                raise SettingsError(f"{path} ({source}): {what} does not read it; leave it out")
+
+
+def _check_outages(outages: OutagesSection, origin: Mapping[str, str]) -> None:
+    needed = {f"{part}_down": f"{part}_up" for part in ("device", "link", "gateway")}
+    idle = {down: up for down, up in needed.items() if math.isinf(getattr(outages, up))}
+    if outages.distribution != "log-normal":
+        idle["spread"] = "distribution = 'log-normal'"
+    if outages.stragglers == 0.0:
+        idle["straggler_from"] = "stragglers"
+        if not outages.schedule and not outages.file:
+            idle["straggler_factor"] = "stragglers"
+    for key, other in idle.items():
+        if source := origin.get(f"outages.{key}"):
+            raise SettingsError(f"outages.{key} ({source}): has no effect without outages.{other}; set that too")

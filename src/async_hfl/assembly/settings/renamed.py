@@ -1,0 +1,38 @@
+"""Settings and values that were renamed: for one release, the old name gives an error with the new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+SINCE = "0.2.0"
+SECTIONS = {"life": "outages"}
+SETTINGS = {
+    "association.link_stretch": "association.max_latency_ratio",
+    "engine.ahead": "engine.prefetch",
+    "gateway.carry_staleness": "gateway.staleness_clock",
+    "simulation.charge_solver": "simulation.solver_seconds",
+    "transfer.half": "transfer.encoding",
+}
+VALUES: dict[str, dict[object, str]] = {
+    "engine.vectors": {"card": "device"},
+    "transfer.half": {True: "float16", False: "float32"},
+}
+"""Setting, under its old name -> old value -> new value."""
+
+
+def renaming(section: str, values: Mapping[str, Any]) -> str | None:
+    """The message about the first old name or value in a section; None if there is none."""
+    if section in SECTIONS:
+        path = ".".join([SECTIONS[section], *list(values)[:1]])
+        return f"{section} is called {SECTIONS[section]} since {SINCE}: write {path}"
+    for key, value in values.items():
+        old = f"{section}.{key}"
+        new = SETTINGS.get(old, old)
+        new_value = VALUES.get(old, {}).get(value) if isinstance(value, (str, bool)) else None
+        written = new if new_value is None else f'{new} = "{new_value}"'
+        if new != old:
+            return f"{old} is called {new} since {SINCE}: write {written}"
+        if new_value is not None:
+            return f'{old} = "{value}" is called "{new_value}" since {SINCE}: write {written}'
+    return None
