@@ -24,9 +24,9 @@ from async_hfl.nodes.config import CloudConfig, GatewayConfig, GatewayDeployment
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway.aggregation.mix import MixOnArrival
 from async_hfl.nodes.gateway.aggregation.periods import Periods
-from async_hfl.nodes.gateway.aggregation.rule import GatewayAggregation
 from async_hfl.nodes.gateway.aggregation.relay import Relay
 from async_hfl.nodes.gateway.aggregation.rounds import Rounds
+from async_hfl.nodes.gateway.aggregation.rule import GatewayAggregation
 from async_hfl.nodes.gateway.node import GatewayNode
 
 GATEWAY_AGGREGATION: dict[str, Callable[[], GatewayAggregation]] = {
