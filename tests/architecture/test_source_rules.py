@@ -44,7 +44,7 @@ def test_nothing_is_pickled(path: Path) -> None:
     assert not imported(path) & UNSAFE
     assert "allow_pickle=True" not in text
     # core.plain makes constructors from the field names of our own classes, as dataclasses does; never from data.
-    assert not re.search(r"\b(eval|exec)\(", text) or name_of(path).endswith("core/plain.py")
+    assert not re.search(r"\b(eval|exec)\(", text) or name_of(path).endswith("core/serialization.py")
 
 
 @pytest.mark.parametrize("path", TEXT, ids=name_of)
