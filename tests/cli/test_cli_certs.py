@@ -43,7 +43,7 @@ def test_mistakes_are_told(call: Call) -> None:
     assert "no certificate authority" in call("certs", "issue", "nowhere", "request.pem").told()
     authority(call)
     assert "already" in call("certs", "init", "ca", "--federation", "lab").told()
-    assert "small letters" in call("certs", "init", "other", "--federation", "My Lab").told()
+    assert "lower-case letters" in call("certs", "init", "other", "--federation", "My Lab").told()
     assert "role 'king'" in call("certs", "request", "n", "--federation", "lab", "--role", "king", "--name", "x").told()
     assert "no such file" in call("certs", "issue", "ca", "missing.pem").told()
     assert "either a request.pem, or --bundle" in call("certs", "issue", "ca").told()
