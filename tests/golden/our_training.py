@@ -12,7 +12,7 @@ from async_hfl.learning.engine.backend import jax
 from async_hfl.learning.engine.device_data import Resident
 from async_hfl.learning.engine.local_training import LocalTraining, Progress
 from async_hfl.learning.engine.plans.step_chunks import cut
-from async_hfl.learning.engine.recipe import Shape
+from async_hfl.learning.engine.recipe import StaticHyperparameters
 from async_hfl.learning.evaluation.objectives import classification, regression
 from async_hfl.learning.models.cnn import cnn
 from async_hfl.learning.models.lstm import character_lstm, series_lstm

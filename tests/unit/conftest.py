@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from async_hfl.learning.engine.on_device.device_ops import DeviceOps
-    from async_hfl.learning.engine.on_device.device_vector import JaxVector
+    from async_hfl.learning.engine.on_device.jax_vectors import DeviceOps
+    from async_hfl.learning.engine.on_device.jax_vectors import JaxVector
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many vectors each question to a card is about that it was not told of before."""
-    from async_hfl.learning.engine.on_device.device_ops import DeviceOps  # brings JAX: only for who wants it
+    from async_hfl.learning.engine.on_device.jax_vectors import DeviceOps  # brings JAX: only for who wants it
 
     found: list[int] = []
     bring_together = DeviceOps.bring_together

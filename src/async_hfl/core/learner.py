@@ -13,10 +13,10 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.device_vector import Vector
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.serialization import plain
+from async_hfl.core.vectors import HostVector, Vector
 from async_hfl.core.weights import Layout, Weights
 
 
@@ -124,7 +124,7 @@ class AsyncLearner(Protocol):
     """A learner that trains while its caller does something else."""
 
     @property
-    def ahead(self) -> PrefetchPolicy | None:
+    def prefetch(self) -> PrefetchPolicy | None:
         """None: there is nothing to be gained by that."""
         ...
 
@@ -144,4 +144,8 @@ class Accelerated(Protocol):
     @property
     def on_accelerator(self) -> bool:
         """Vectors stay there, too."""
+        ...
+
+    def to_device(self, vector: HostVector) -> Vector:
+        """Return a stored vector where this learner keeps its vectors."""
         ...

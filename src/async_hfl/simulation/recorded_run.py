@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from async_hfl.core.errors import RunDirectoryError, UserError
+from async_hfl.core.learner import Accelerated
 from async_hfl.core.protocol.records import EpochRecord, JobRecord, Record
 from async_hfl.core.serialization import Plain, from_plain, to_plain
 from async_hfl.journal import checkpoint
@@ -80,7 +81,9 @@ class Session:
         saved: dict[str, list[Plain]] = {}
         known = ""
         if self._resumed:
-            saved = checkpoint.load(directory.checkpoint)
+            learner = world.learner
+            to_device = learner.to_device if isinstance(learner, Accelerated) else None
+            saved = checkpoint.load(directory.checkpoint, to_device)
             (session,) = saved["session"]
             truncate(directory.events, session["events_bytes"])
             truncate(directory.epochs, session["epochs_bytes"])

@@ -20,7 +20,6 @@ from itertools import islice
 
 import numpy as np
 
-from async_hfl.core.device_vector import here
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import AsyncLearner, Evaluation, Learner, Results, TrainingJob, TrainingResult
@@ -69,8 +68,8 @@ def _copied(result: TrainingResult) -> TrainingResult:
     gradient = result.gradient
     return replace(
         result,
-        weights=frozen(here(result.weights).copy()),
-        gradient=None if gradient is None else frozen(here(gradient).copy()),
+        weights=frozen(np.array(result.weights)),
+        gradient=None if gradient is None else frozen(np.array(gradient)),
     )
 
 
@@ -84,7 +83,7 @@ class TrainingPool:
         self.batching = batching
         self.counts = PoolCounts()
         self._early = learner if batching and isinstance(learner, AsyncLearner) else None
-        self._ahead = None if self._early is None else self._early.ahead
+        self._ahead = None if self._early is None else self._early.prefetch
         self._waiting: dict[JobId, TrainingJob] = {}
         self._calls: list[_Call] = []
         """Begun and not collected."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.device_vector import DeviceVector, Vector, here
+from async_hfl.core.vectors import DeviceVector, Vector, to_host
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import TrainingJob, TrainingResult
 from async_hfl.core.maths.targets import Target
@@ -109,7 +109,7 @@ def main() -> None:
 
 def check_products(gradients: Sequence[Vector]) -> None:
     """Of vectors afar with each other, as single precision gives them."""
-    exact = np.array([here(gradient) for gradient in gradients], np.float64)
+    exact = np.array([to_host(gradient) for gradient in gradients], np.float64)
     norms = np.linalg.norm(exact, axis=1)
     far = [gradient for gradient in gradients if isinstance(gradient, DeviceVector)]
     found = np.array([one.products(far) for one in far])

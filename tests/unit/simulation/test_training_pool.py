@@ -119,7 +119,7 @@ class Early(StubLearner):
 
     def __init__(self, ahead: PrefetchPolicy | None) -> None:
         super().__init__(8, 4, gradient=True)
-        self.ahead = ahead
+        self.prefetch = ahead
         self.story: list[tuple[str, list[int]]] = []
 
     def begin(self, jobs: Sequence[TrainingJob]) -> Results:

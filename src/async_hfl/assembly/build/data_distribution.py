@@ -8,7 +8,7 @@ from async_hfl.assembly.user_code.loading import is_user_code
 from async_hfl.assembly.user_code.user_task import own_class_names, own_data
 from async_hfl.core.data_distribution import DataDistribution, data_distribution
 from async_hfl.core.errors import SettingsError
-from async_hfl.learning.tasks.catalogue import dealt
+from async_hfl.learning.tasks.catalogue import distributed_data
 
 
 def who_holds_what(settings: Settings, seed: int) -> DataDistribution:
@@ -19,5 +19,5 @@ def who_holds_what(settings: Settings, seed: int) -> DataDistribution:
         own = own_data(task.name, task.devices, seed)
         names = own_class_names(task.name, task.devices, seed)
         return data_distribution(task.name, "its own partition", seed, own.owned, own.train.targets, own.classes, names)
-    data, owned = dealt(task.name, task.devices, seed, task_options(settings))
+    data, owned = distributed_data(task.name, task.devices, seed, task_options(settings))
     return data_distribution(task.name, task.partition, seed, owned, data.train.targets, data.classes, data.class_names)

@@ -204,17 +204,17 @@ def build_learner(
             threshold=task.target,
             refresh=task.refresh,
         )
-    from async_hfl.learning.tasks.task_learner import TaskLearner, engine_for, settled
+    from async_hfl.learning.tasks.task_learner import TaskLearner, decide_vectors, engine_for
 
     dealt = build_task(task.name, task.devices, seed, task_options(settings))
     how = recipe(settings, gradient=gradient == "last")
-    options = settled(dealt, options, runs)
+    options = decide_vectors(dealt, options, runs)
     trainer = None
     if share is not None:
         # What is compiled in or lies on the device; all else comes with each job.
-        same = (task.name, task.layers, task.normalisation, task.interval, how.shape, options)
+        same = (task.name, task.layers, task.normalisation, task.interval, how.static, options)
         trainer = share.engine(same, lambda: engine_for(dealt, how, options))
-    return TaskLearner(dealt, how, options, trainer, multiplied=gradient != "none")
+    return TaskLearner(dealt, how, options, trainer, needs_products=gradient != "none")
 
 
 def vectors_of(settings: Settings) -> VectorsChoice:
@@ -251,7 +251,7 @@ def recipe(settings: Settings, *, gradient: bool) -> Recipe:
 
 def engine_options(settings: Settings) -> EngineOptions:
     engine = settings.engine
-    return EngineOptions(memory=engine.memory, precision=engine.precision, ahead=engine.ahead)
+    return EngineOptions(memory=engine.memory, precision=engine.precision, prefetch=engine.ahead)
 
 
 def _bandwidth(settings: Settings, network: NetworkDescription, model_bytes: int) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from async_hfl.assembly.build.nodes import Facts
 from async_hfl.assembly.settings.schema import Settings
-from async_hfl.core.device_vector import here
+from async_hfl.core.vectors import to_host
 from async_hfl.core.weights import Weights
 from async_hfl.encoding.packet_codec import share_on_wire
 from async_hfl.encoding.rounding import AS_IT_IS, Encoding
@@ -25,7 +25,7 @@ class OnTheWire:
 
 def on_the_wire(settings: Settings, facts: Facts, initial: Weights) -> OnTheWire:
     encoding = Encoding(settings.transfer.half, settings.transfer.zstd)
-    share = share_on_wire(here(initial), encoding) if encoding != AS_IT_IS else 1.0
+    share = share_on_wire(to_host(initial), encoding) if encoding != AS_IT_IS else 1.0
     return OnTheWire(
         encoding, share, max(1, round(share * facts.model_bytes)), facts.gradient_size, facts.learning_rate
     )

@@ -274,7 +274,7 @@ class EngineSection(Section, frozen=True):
     """Bytes that one group of jobs may take on a device."""
     precision: Literal["float32", "tf32", "bf16"] = "float32"
     """Of matrix products on a GPU."""
-    vectors: Literal["auto", "card", "host"] = "auto"
+    vectors: Literal["auto", "device", "host"] = "auto"
     """Where a simulation keeps models and gradients; auto: on a GPU, if there is one and `memory` takes them."""
     ahead: Literal["auto", "on", "off"] = "auto"
     """Train jobs while the simulation goes on, before results are due? On GPUs: smaller groups, so other roundings."""

@@ -1,4 +1,4 @@
-"""Targets of the metrics that we compute ourselves: of those it is known how good a model can be."""
+"""Ranges of the built-in metrics, which bound how good a model can be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _RANGES = {"accuracy": (0.0, 1.0), "mse": (0.0, inf), "squared-error": (0.0, inf
 
 
 def known_target(metric: str, threshold: float, direction: Direction) -> Target:
-    """Not for a function of the user's: it may have the same name, and mean something else."""
+    """Return the target of a built-in metric. A user's metric of the same name may mean something else."""
     if metric not in _RANGES:
         return Target(metric, threshold, direction)
     low, high = _RANGES[metric]

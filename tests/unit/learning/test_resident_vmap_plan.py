@@ -11,27 +11,27 @@ import numpy as np
 import pytest
 from learning_cases import RECIPE, SIZES, check_products, make_job, mixed_jobs, uneven_task, with_noise
 
-from async_hfl.core.device_vector import DeviceVector, Vector, here
+from async_hfl.core.vectors import DeviceVector, Vector, to_host
 from async_hfl.core.learner import TrainingJob, TrainingResult
 from async_hfl.core.maths.aggregation import mix
 from async_hfl.core.weights import Layout, Weights, frozen, is_finite, mean_step
 from async_hfl.learning.engine.backend import Array
-from async_hfl.learning.engine.on_device.device_vector import JaxVector
-from async_hfl.learning.engine.on_device.shelf import BLOCK
+from async_hfl.learning.engine.on_device.jax_vectors import JaxVector
+from async_hfl.learning.engine.on_device.jax_vectors import BLOCK
 from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.engine.trainer import EngineOptions
 from async_hfl.learning.models.model import Model, Parameters
-from async_hfl.learning.tasks.task_learner import Task, TaskLearner, engine_for, settled, vectors_fit
+from async_hfl.learning.tasks.task_learner import Task, TaskLearner, engine_for, decide_vectors, vectors_fit
 
 TOLERANCE = 1e-5
 """Of the weights' displacement, as in test_learning_stacked."""
-ON_CARD = EngineOptions(vectors="card")
+ON_CARD = EngineOptions(vectors="device")
 PLAIN = replace(RECIPE, gradient=False)
 
 
 @pytest.fixture(scope="module")
 def stacked() -> dict[Recipe, TaskLearner]:
-    return {recipe: TaskLearner(uneven_task(), recipe, EngineOptions(plan="stack")) for recipe in (RECIPE, PLAIN)}
+    return {recipe: TaskLearner(uneven_task(), recipe, EngineOptions(plan="vmap")) for recipe in (RECIPE, PLAIN)}
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +40,15 @@ def carded() -> dict[Recipe, TaskLearner]:
 
 
 def here_only(jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
-    return [replace(job, weights=here(job.weights)) for job in jobs]
+    return [replace(job, weights=to_host(job.weights)) for job in jobs]
 
 
 def norm(vector: Vector) -> float:
-    return float(np.linalg.norm(here(vector).astype(np.float64)))
+    return float(np.linalg.norm(to_host(vector).astype(np.float64)))
 
 
 def apart(one: Vector, other: Vector) -> float:
-    return float(np.linalg.norm(here(one).astype(np.float64) - here(other)))
+    return float(np.linalg.norm(to_host(one).astype(np.float64) - to_host(other)))
 
 
 def check_alike(jobs: Sequence[TrainingJob], found: list[TrainingResult], expected: list[TrainingResult]) -> None:
@@ -127,22 +127,22 @@ def test_the_same_call_gives_the_same_bits(carded: dict[Recipe, TaskLearner]) ->
     jobs = mixed_jobs(carded[RECIPE], 9)
     first, second = carded[RECIPE].train_many(jobs), carded[RECIPE].train_many(jobs)
     for one, other in zip(first, second, strict=True):
-        assert here(one.weights).tobytes() == here(other.weights).tobytes()
+        assert to_host(one.weights).tobytes() == to_host(other.weights).tobytes()
         assert one.gradient is not None
         assert other.gradient is not None
-        assert here(one.gradient).tobytes() == here(other.gradient).tobytes()
+        assert to_host(one.gradient).tobytes() == to_host(other.gradient).tobytes()
         assert (one.loss, one.squared_loss) == (other.loss, other.squared_loss)
 
 
 def test_a_start_that_is_far_gives_the_bits_of_the_same_start_here(carded: dict[Recipe, TaskLearner]) -> None:
     jobs = jobs_from("mixed", carded[RECIPE], 9)
     for one, other in zip(carded[RECIPE].train_many(jobs), carded[RECIPE].train_many(here_only(jobs)), strict=True):
-        assert here(one.weights).tobytes() == here(other.weights).tobytes()
+        assert to_host(one.weights).tobytes() == to_host(other.weights).tobytes()
         assert one.loss == other.loss
 
 
 def test_a_budget_below_one_job_trains_one_at_a_time(stacked: dict[Recipe, TaskLearner]) -> None:
-    tight = TaskLearner(uneven_task(), RECIPE, EngineOptions(vectors="card", memory=1))
+    tight = TaskLearner(uneven_task(), RECIPE, EngineOptions(vectors="device", memory=1))
     jobs = mixed_jobs(tight, 3)
     check_alike(jobs, tight.train_many(jobs), stacked[RECIPE].train_many(jobs))
 
@@ -173,10 +173,10 @@ def test_the_step_that_comes_along_has_the_bits_of_one_that_is_computed(carded: 
     learner = carded[PLAIN]
     jobs = mixed_jobs(learner, 11)
     results = learner.train_many(jobs)
-    others = [replace(job, weights=frozen(here(job.weights).copy())) for job in jobs]
+    others = [replace(job, weights=frozen(to_host(job.weights).copy())) for job in jobs]
     for came, computed in zip(steps_of(learner, jobs, results), steps_of(learner, others, results), strict=True):
         assert computed is not came
-        assert here(computed).tobytes() == here(came).tobytes()
+        assert to_host(computed).tobytes() == to_host(came).tobytes()
 
 
 def test_with_a_gradient_no_step_comes_along(carded: dict[Recipe, TaskLearner]) -> None:
@@ -184,7 +184,7 @@ def test_with_a_gradient_no_step_comes_along(carded: dict[Recipe, TaskLearner]) 
     jobs = mixed_jobs(learner, 3)
     results = learner.train_many(jobs)
     for job, result, step in zip(jobs, results, steps_of(learner, jobs, results), strict=True):
-        exact = (here(job.weights).astype(np.float64) - here(result.weights)) / (0.05 * result.steps)
+        exact = (to_host(job.weights).astype(np.float64) - to_host(result.weights)) / (0.05 * result.steps)
         np.testing.assert_allclose(step, exact, rtol=0, atol=1e-6 * np.abs(exact).max())
         assert result.gradient is not step
 
@@ -197,7 +197,7 @@ def counted_model(model: Model) -> Model:
         return model.apply(parameters, batch), {"seen": parameters["seen"] + mask.sum()}
 
     def init(random: np.random.Generator) -> Weights:
-        return frozen(np.append(here(model.init(random)), np.float32(0)))
+        return frozen(np.append(to_host(model.init(random)), np.float32(0)))
 
     return Model(layout, init, model.apply, in_training, ("seen",))
 
@@ -213,11 +213,11 @@ def test_statistics_are_weights_and_no_part_of_gradients_and_steps(recipe: Recip
     results = learner.train_many(jobs)
     for job, result, step in zip(jobs, results, steps_of(learner, jobs, results), strict=True):
         assert len(result.weights) == learner.gradient_size + 1
-        assert here(result.weights)[-1] == 3 * learner.samples[job.device]
+        assert to_host(result.weights)[-1] == 3 * learner.samples[job.device]
         gradient = step if recipe is PLAIN else result.gradient
         assert gradient is not None
         assert len(gradient) == learner.gradient_size
-        assert len(here(gradient)) == learner.gradient_size
+        assert len(to_host(gradient)) == learner.gradient_size
 
 
 # Products --------------------------------------------------------------------------------------------------------
@@ -309,7 +309,9 @@ def test_two_learners_on_one_engine_know_their_own_gradients_alone(asked: list[i
     assert isinstance(other, JaxVector)
     (product,) = one.products([other])
     assert asked == [1]
-    assert product == pytest.approx(float(np.dot(here(one).astype(np.float64), here(other))), abs=2e-6 * norm(one) ** 2)
+    assert product == pytest.approx(
+        float(np.dot(to_host(one).astype(np.float64), to_host(other))), abs=2e-6 * norm(one) ** 2
+    )
 
 
 def test_jobs_of_two_learners_in_one_call_know_their_own_gradients_alone(asked: list[int]) -> None:
@@ -319,12 +321,12 @@ def test_jobs_of_two_learners_in_one_call_know_their_own_gradients_alone(asked: 
     recipes = [PLAIN, replace(PLAIN, learning_rate=0.02)]
     learners = [TaskLearner(task, recipe, ON_CARD, trainer=engine) for recipe in recipes]
     jobs = mixed_jobs(learners[0], 6)
-    results = engine.train([request for learner in learners for request in learner._requests(jobs)])
+    results = engine.begin([request for learner in learners for request in learner.requests(jobs)])()
     steps = [steps_of(learners[0], jobs, results[:6]), steps_of(learners[1], jobs, results[6:])]
     for recipe, mine, trained in zip(recipes, steps, (results[:6], results[6:]), strict=True):
         check_products(mine)
         for job, step, result in zip(jobs, mine, trained, strict=True):
-            moved = here(job.weights).astype(np.float64) - here(result.weights)
+            moved = to_host(job.weights).astype(np.float64) - to_host(result.weights)
             assert apart(step, (moved / (recipe.learning_rate * result.steps)).astype(np.float32)) < 1e-6 * norm(step)
     assert asked == []
     check_products([*steps[0], *steps[1]])
@@ -347,7 +349,7 @@ def test_far_weights_are_evaluated_as_those_that_are_here(far_first: bool, small
     trained, further = (result.weights for result in learner.train_many(mixed_jobs(learner, 2)))
     for weights in (trained, mix(trained, further, 0.3)):
         assert isinstance(weights, DeviceVector)
-        pair = [weights, weights.here()] if far_first else [weights.here(), weights]
+        pair = [weights, weights.to_host()] if far_first else [weights.to_host(), weights]
         one, other = (learner.evaluate(model) for model in pair)
         assert one == other
         first, second = (learner.evaluate_by_device(model) for model in pair)
@@ -361,14 +363,14 @@ def test_far_weights_are_evaluated_as_those_that_are_here(far_first: bool, small
 
 def test_left_to_the_learner_vectors_stay_on_the_host_of_a_cpu() -> None:
     task = uneven_task()
-    found = settled(task, EngineOptions(vectors="auto", memory=12345, ahead="on"), runs=3)
+    found = decide_vectors(task, EngineOptions(vectors="auto", memory=12345, ahead="on"), runs=3)
     assert found == EngineOptions(vectors="host", memory=12345, ahead="on")
     for options in (
-        EngineOptions(vectors="card"),
+        EngineOptions(vectors="device"),
         EngineOptions(vectors="host"),
-        EngineOptions(vectors="card", memory=1),
+        EngineOptions(vectors="device", memory=1),
     ):
-        assert settled(task, options, runs=1000) == options
+        assert decide_vectors(task, options, runs=1000) == options
 
 
 @pytest.mark.parametrize(
@@ -389,7 +391,7 @@ def test_what_a_card_takes(devices: int, parameters: int, runs: int, fit: bool) 
 
 
 def test_what_was_not_chosen_stays_here() -> None:
-    for options in (EngineOptions(), EngineOptions(plan="stack"), EngineOptions(plan="loop", vectors="card")):
+    for options in (EngineOptions(), EngineOptions(plan="vmap"), EngineOptions(plan="sequential", vectors="device")):
         learner = TaskLearner(uneven_task(), RECIPE, options)
         (result,) = learner.train_many(mixed_jobs(learner, 1))
         assert isinstance(result.weights, np.ndarray)
@@ -416,7 +418,7 @@ def test_weights_that_are_not_finite_are_told_and_touch_no_others(
 ) -> None:
     learner = carded[recipe]
     jobs = jobs_from("afar" if far else "here", learner, 6)
-    broken = here(jobs[0].weights).copy()
+    broken = to_host(jobs[0].weights).copy()
     broken[3] = np.nan
     start: Weights = frozen(broken)
     if far:
@@ -425,7 +427,7 @@ def test_weights_that_are_not_finite_are_told_and_touch_no_others(
     results, sound = learner.train_many(poisoned), learner.train_many(jobs)
     for number, (result, right) in enumerate(zip(results, sound, strict=True)):
         assert isinstance(result.weights, DeviceVector)
-        assert is_finite(result.weights) == bool(np.isfinite(result.weights.here()).all()) == (number != 3)
+        assert is_finite(result.weights) == bool(np.isfinite(result.weights.to_host()).all()) == (number != 3)
         if number != 3:
             assert apart(result.weights, right.weights) < TOLERANCE * apart(right.weights, jobs[number].weights)
     assert not np.isfinite(results[3].loss)

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from async_hfl.core import far_vector
-from async_hfl.core.device_vector import DeviceVector, HereVector, Vector
+from async_hfl.core.vectors import DeviceVector, HostVector, Vector
 from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.maths.projection import CountSketch, fit_pca
 from async_hfl.core.serialization import from_plain, to_plain
 from async_hfl.core.weights import frozen
 from async_hfl.journal.checkpoint import load, save
 from async_hfl.learning.engine.backend import jax
-from async_hfl.learning.engine.on_device.device_ops import DeviceOps
-from async_hfl.learning.engine.on_device.device_vector import JaxVector
-from async_hfl.learning.engine.on_device.kin import Kin
+from async_hfl.learning.engine.on_device.jax_vectors import DeviceOps
+from async_hfl.learning.engine.on_device.jax_vectors import JaxVector
+from async_hfl.learning.engine.trainer import LiveGradients
 
 SIZE = 300
 """Long enough to be kept as they come."""
@@ -38,7 +38,7 @@ def card() -> DeviceOps:
     return DeviceOps(jax.local_devices()[0])
 
 
-def normal(rows: int, size: int = SIZE, seed: int = 3) -> list[HereVector]:
+def normal(rows: int, size: int = SIZE, seed: int = 3) -> list[HostVector]:
     random = np.random.default_rng(seed)
     return [frozen(random.standard_normal(size).astype(np.float32)) for _ in range(rows)]
 
@@ -59,7 +59,7 @@ def table_of(gradients: Sequence[Vector], *, kept: bool = True) -> GradientTable
     return table
 
 
-def afar(card: DeviceOps, gradients: Sequence[HereVector]) -> list[JaxVector]:
+def afar(card: DeviceOps, gradients: Sequence[HostVector]) -> list[JaxVector]:
     return [card.place(gradient.copy()) for gradient in gradients]
 
 
@@ -210,7 +210,7 @@ def test_huge_gradients_neither_overflow_nor_leave_anything_behind(card: DeviceO
 @pytest.mark.parametrize("kept", [True, False])
 def test_gradients_that_know_each_other_cost_no_question(card: DeviceOps, asked: list[int], kept: bool) -> None:
     """Nor where no sum would be kept of such that are here."""
-    kin, gradients = Kin(0.1), afar(card, normal(6))
+    kin, gradients = LiveGradients(0.1), afar(card, normal(6))
     card.introduce(kin, gradients)
     table = table_of(gradients, kept=kept)
     table.utility(np.arange(6))

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learning_cases import check_products
 
-from async_hfl.core.device_vector import DeviceVector, HereVector, Vector, here
+from async_hfl.core.vectors import DeviceVector, HostVector, Vector, to_host
 from async_hfl.core.errors import InternalError
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.maths.aggregation import add_changes, average, mix, mix_with_drag
@@ -25,10 +25,10 @@ from async_hfl.core.weights import digest, frozen, is_finite, mean_step
 from async_hfl.encoding.rounding import Encoding, message_as_received
 from async_hfl.journal.checkpoint import load, save
 from async_hfl.learning.engine.backend import jax
-from async_hfl.learning.engine.on_device.device_ops import _MOST_TERMS, DeviceOps
-from async_hfl.learning.engine.on_device.device_vector import JaxVector
-from async_hfl.learning.engine.on_device.kin import Kin
-from async_hfl.learning.engine.on_device.shelf import _AT_ONCE, BLOCK
+from async_hfl.learning.engine.on_device.jax_vectors import _MOST_TERMS, DeviceOps
+from async_hfl.learning.engine.on_device.jax_vectors import JaxVector
+from async_hfl.learning.engine.trainer import LiveGradients
+from async_hfl.learning.engine.on_device.jax_vectors import _AT_ONCE, BLOCK
 
 ROUNDING = 1e-6
 """Of the largest numbers that are added: some eight times what a float32 can tell apart."""
@@ -42,20 +42,20 @@ def card() -> DeviceOps:
     return DeviceOps(jax.local_devices()[0])
 
 
-def floats(*values: float) -> HereVector:
+def floats(*values: float) -> HostVector:
     return frozen(np.array(values, np.float32))
 
 
-def normal(count: int, size: int, seed: int = 1) -> list[HereVector]:
+def normal(count: int, size: int, seed: int = 1) -> list[HostVector]:
     random = np.random.default_rng(seed)
     return [frozen(random.standard_normal(size).astype(np.float32)) for _ in range(count)]
 
 
-def some_far(card: DeviceOps, vectors: Sequence[HereVector], far: Sequence[bool]) -> list[Vector]:
+def some_far(card: DeviceOps, vectors: Sequence[HostVector], far: Sequence[bool]) -> list[Vector]:
     return [card.place(vector) if away else vector for vector, away in zip(vectors, far, strict=True)]
 
 
-def afar(card: DeviceOps, vectors: Sequence[HereVector]) -> list[JaxVector]:
+def afar(card: DeviceOps, vectors: Sequence[HostVector]) -> list[JaxVector]:
     """New ones, that nobody knows anything of, whatever was placed before."""
     return [card.place(vector.copy()) for vector in vectors]
 
@@ -67,10 +67,10 @@ def which(count: int) -> st.SearchStrategy[list[bool]]:
 
 def agree(found: Vector, expected: npt.ArrayLike, largest: float) -> None:
     assert isinstance(found, DeviceVector)
-    np.testing.assert_allclose(found.here(), expected, rtol=0, atol=ROUNDING * largest)
+    np.testing.assert_allclose(found.to_host(), expected, rtol=0, atol=ROUNDING * largest)
 
 
-def greatest(vectors: Sequence[HereVector]) -> float:
+def greatest(vectors: Sequence[HostVector]) -> float:
     return max(float(np.abs(vector).max()) for vector in vectors)
 
 
@@ -150,10 +150,10 @@ def test_a_vector_may_stand_in_several_places(card: DeviceOps) -> None:
 def test_nothing_that_was_given_changes(card: DeviceOps) -> None:
     vectors = [floats(1, 2), floats(3, 4), floats(5, 6)]
     placed = afar(card, vectors)
-    assert mix_with_drag(*placed, 0.3, 0.5).here() is not placed[0].here()  # type: ignore[call-arg]
+    assert mix_with_drag(*placed, 0.3, 0.5).to_host() is not placed[0].to_host()  # type: ignore[call-arg]
     for vector, before in zip(placed, vectors, strict=True):
         np.testing.assert_array_equal(np.asarray(vector.array), before)
-        np.testing.assert_array_equal(vector.here(), before)
+        np.testing.assert_array_equal(vector.to_host(), before)
 
 
 def test_a_long_chain_of_blends_is_only_noted_and_right(card: DeviceOps) -> None:
@@ -164,7 +164,7 @@ def test_a_long_chain_of_blends_is_only_noted_and_right(card: DeviceOps) -> None
     for number, one in enumerate(afar(card, received)):
         weight = 0.05 + 0.001 * number
         model = mix(model, one, weight)
-        expected += weight * (one.here() - expected)
+        expected += weight * (one.to_host() - expected)
         assert isinstance(model, JaxVector)
         assert len(model.terms) <= _MOST_TERMS
         noted += model.noted
@@ -231,7 +231,7 @@ def test_a_mean_step_is_numpys_but_for_rounding(
     found = mean_step(sent, card.place(end), size, np.float32(divisor))
     assert isinstance(found, DeviceVector)
     # XLA multiplies by 1 / divisor: two roundings instead of one.
-    np.testing.assert_array_max_ulp(found.here(), here(mean_step(start, end, size, np.float32(divisor))), 2)
+    np.testing.assert_array_max_ulp(found.to_host(), to_host(mean_step(start, end, size, np.float32(divisor))), 2)
 
 
 def test_a_mean_step_from_a_far_vector_to_one_that_is_here(card: DeviceOps) -> None:
@@ -250,7 +250,7 @@ def test_a_step_that_came_with_its_vector_is_given_for_that_very_start_and_divis
     assert mean_step(start, end, 2, np.float32(0.25)) is came
     # Another divisor, and another start though its numbers are the same.
     np.testing.assert_array_equal(mean_step(start, end, 2, np.float32(0.5)), [2, -4])
-    np.testing.assert_array_equal(mean_step(here(start).copy(), end, 2, np.float32(0.25)), [4, -8])
+    np.testing.assert_array_equal(mean_step(to_host(start).copy(), end, 2, np.float32(0.25)), [4, -8])
     assert mean_step(start, end, 2, np.float32(0.25)) is came
 
 
@@ -304,15 +304,15 @@ def test_a_product_is_the_same_number_in_whatever_company(card: DeviceOps, size:
     assert all_of(strangers) == alone
     assert [product for i in picked for product in np.take(strangers[i].products(strangers), picked)] == alone
     introduced = afar(card, vectors)
-    card.introduce(Kin(0.1), introduced)
+    card.introduce(LiveGradients(0.1), introduced)
     assert all_of(introduced) == alone
     # First three, then all the others to them, the last ones first.
-    kin, late = Kin(0.1), afar(card, vectors)
+    kin, late = LiveGradients(0.1), afar(card, vectors)
     card.introduce(kin, late[:3])
     card.introduce(kin, late[:2:-1])
     assert all_of(late) == alone
     three = afar(card, vectors[:3])
-    card.introduce(Kin(0.1), three)
+    card.introduce(LiveGradients(0.1), three)
     assert [three[i].products(three) for i in range(3)] == [
         [alone[pairs.index((i, j))] for j in range(3)] for i in range(3)
     ]
@@ -322,7 +322,7 @@ def test_a_product_is_the_same_number_on_a_shelf_of_many_blocks(card: DeviceOps)
     """More than one order names: those of the last are multiplied with all, and lie where they should."""
     count = (_AT_ONCE + 1) * BLOCK + 6
     numbers = normal(count, 700)
-    vectors, kin = afar(card, numbers), Kin(0.1)
+    vectors, kin = afar(card, numbers), LiveGradients(0.1)
     card.introduce(kin, vectors)
     assert kin.shelf is not None
     assert len(kin.shelf) == count
@@ -337,7 +337,7 @@ def test_a_product_is_the_same_number_on_a_shelf_of_many_blocks(card: DeviceOps)
 
 
 def test_who_comes_to_a_shelf_from_another_leaves_no_memory_there(card: DeviceOps) -> None:
-    kin, guests = Kin(0.1), afar(card, normal(BLOCK + 6, 11))
+    kin, guests = LiveGradients(0.1), afar(card, normal(BLOCK + 6, 11))
     guests[0].products(guests)
     assert guests[0].place is not None
     visited = guests[0].place.shelf
@@ -352,7 +352,7 @@ def test_who_comes_to_a_shelf_from_another_leaves_no_memory_there(card: DeviceOp
 
 
 def test_those_that_were_introduced_know_their_products(card: DeviceOps, asked: list[int]) -> None:
-    kin, vectors = Kin(0.1), afar(card, normal(BLOCK + 6, 300))
+    kin, vectors = LiveGradients(0.1), afar(card, normal(BLOCK + 6, 300))
     card.introduce(kin, vectors[:4])
     card.introduce(kin, vectors[4:])
     for one in vectors:
@@ -364,7 +364,7 @@ def test_those_that_were_introduced_know_their_products(card: DeviceOps, asked: 
 
 
 def test_the_place_of_one_that_died_is_taken_by_the_next(card: DeviceOps, asked: list[int]) -> None:
-    kin, vectors = Kin(0.1), afar(card, normal(BLOCK, 300))
+    kin, vectors = LiveGradients(0.1), afar(card, normal(BLOCK, 300))
     card.introduce(kin, vectors)
     assert kin.shelf is not None
     survivors = vectors[::3]
@@ -389,7 +389,7 @@ def test_whoever_comes_and_goes_products_are_right(
     card: DeviceOps, turns: list[tuple[int, int, int]], seed: int
 ) -> None:
     """Some come to one of two families or to nobody, some go, all are asked."""
-    families, living, random = [Kin(0.1), Kin(0.1)], [], np.random.default_rng(seed)
+    families, living, random = [LiveGradients(0.1), LiveGradients(0.1)], [], np.random.default_rng(seed)
     for family, come, go in turns:
         new = afar(card, normal(come, 7, seed=int(random.integers(1 << 32))))
         if family < 2:
@@ -404,7 +404,7 @@ def test_whoever_comes_and_goes_products_are_right(
 def test_a_vector_that_lies_on_a_shelf_is_what_it_was(card: DeviceOps) -> None:
     numbers = normal(BLOCK + 6, 5000)
     vectors = afar(card, numbers)
-    card.introduce(Kin(0.1), vectors)
+    card.introduce(LiveGradients(0.1), vectors)
     for vector, right in zip(vectors, numbers, strict=True):
         assert (len(vector), vector.noted) == (5000, False)
         np.testing.assert_array_equal(np.asarray(vector.array), right)
@@ -415,13 +415,13 @@ def test_what_was_only_noted_is_computed_to_be_multiplied(card: DeviceOps) -> No
     one, other = afar(card, [floats(1, 2), floats(3, 4)])
     blend = mix(one, other, 0.5)
     assert isinstance(blend, JaxVector)
-    card.introduce(Kin(0.1), [blend])
+    card.introduce(LiveGradients(0.1), [blend])
     assert not blend.noted
     assert blend.products([blend]) == [13.0]
 
 
 def test_vectors_of_different_lengths_are_refused_and_nothing_is_lost(card: DeviceOps) -> None:
-    kin, vectors = Kin(0.1), afar(card, normal(3, 300))
+    kin, vectors = LiveGradients(0.1), afar(card, normal(3, 300))
     card.introduce(kin, vectors)
     (short,) = afar(card, [floats(1, 2)])
     for ask in (lambda: vectors[0].products([short]), lambda: card.introduce(kin, [short])):
@@ -441,7 +441,7 @@ def test_products_that_overflow_single_precision_are_taken_in_double(card: Devic
     huge, ordinary = (np.linspace(0.5, 1.5, 300) * 1e25).astype(np.float32), np.linspace(-1, 3, 300, dtype=np.float32)
     vectors = afar(card, [huge, ordinary])
     if introduced:
-        card.introduce(Kin(0.1), vectors)
+        card.introduce(LiveGradients(0.1), vectors)
     exact = huge.astype(np.float64)
     squared, product = vectors[0].products(vectors)
     assert squared == pytest.approx(float(exact @ exact), rel=1e-12)
@@ -482,11 +482,11 @@ def test_products_with_what_is_not_finite_are_not_finite_and_say_nothing(card: D
 def test_the_numbers_are_read_only_and_one_array(card: DeviceOps) -> None:
     given_vector = floats(1, 2, 3)
     placed = card.place(given_vector)
-    assert placed.here() is given_vector
+    assert placed.to_host() is given_vector
     for vector, expected in ((placed, [1, 2, 3]), (mix(placed, floats(3, 2, 1), 0.5), [2, 2, 2])):
         assert isinstance(vector, DeviceVector)
-        numbers = vector.here()
-        assert numbers is vector.here() is here(vector) is np.asarray(vector)
+        numbers = vector.to_host()
+        assert numbers is vector.to_host() is to_host(vector) is np.asarray(vector)
         assert (numbers.dtype, numbers.flags.writeable) == (np.float32, False)
         np.testing.assert_array_equal(numbers, expected)
 
@@ -498,7 +498,7 @@ def test_as_an_array(card: DeviceOps) -> None:
     assert double.tolist() == [1, 2, 3]
     copied = np.array(vector)
     copied[0] = 7
-    assert vector.here()[0] == 1
+    assert vector.to_host()[0] == 1
     assert np.linalg.norm(vector - floats(0, 0, 1)) == 3.0  # type: ignore[operator]
 
 
@@ -535,9 +535,9 @@ def test_what_may_be_written_is_copied(card: DeviceOps) -> None:
     placed = card.place(writable)
     writable[0] = 7
     assert card.place(writable) is not placed
-    assert placed.here().tolist() == np.asarray(placed.array).tolist() == [1, 2]
+    assert placed.to_host().tolist() == np.asarray(placed.array).tolist() == [1, 2]
     assert writable.flags.writeable
-    assert card.place(writable).here().tolist() == [7, 2]
+    assert card.place(writable).to_host().tolist() == [7, 2]
 
 
 def test_what_nobody_holds_is_let_go() -> None:
@@ -552,7 +552,7 @@ def test_what_nobody_holds_is_let_go() -> None:
     np.testing.assert_array_equal(blend, [2, 3])
     gc.collect()
     assert len(card._placed) == 0
-    assert card.place(vector).here() is vector
+    assert card.place(vector).to_host() is vector
 
 
 def test_an_address_that_is_used_again_is_not_mistaken(card: DeviceOps) -> None:
@@ -591,20 +591,20 @@ def there_and_back(tree: object, path: Path, *, file: bool) -> Any:
 def test_what_was_afar_comes_back_afar_and_as_one(tmp_path: Path, file: bool) -> None:
     card = DeviceOps(jax.local_devices()[0])  # whoever came last takes them back
     vectors = several(card, 2000)
-    numbers = [vector.here().tobytes() for vector in vectors]
+    numbers = [vector.to_host().tobytes() for vector in vectors]
     tree = {"models": vectors, "of devices": [(vector, "again") for vector in vectors], "here": floats(1, 2)}
     found = there_and_back(tree, tmp_path / "c.msgpack", file=file)
-    assert [vector.here().tobytes() for vector in found["models"]] == numbers
+    assert [vector.to_host().tobytes() for vector in found["models"]] == numbers
     for vector, (again, _) in zip(found["models"], found["of devices"], strict=True):
         assert isinstance(vector, JaxVector)
         assert vector.card is card
         assert again is vector
-        np.testing.assert_array_equal(np.asarray(vector.array), vector.here())
+        np.testing.assert_array_equal(np.asarray(vector.array), vector.to_host())
     assert isinstance(found["here"], np.ndarray)
 
 
 def test_what_came_back_is_multiplied_and_blended_as_before(card: DeviceOps, tmp_path: Path) -> None:
-    kin, vectors = Kin(0.1), afar(card, normal(5, 2000))
+    kin, vectors = LiveGradients(0.1), afar(card, normal(5, 2000))
     card.introduce(kin, vectors)
     found = there_and_back(vectors, tmp_path / "c.msgpack", file=True)
     assert [one.products(found) for one in found] == [one.products(vectors) for one in vectors]

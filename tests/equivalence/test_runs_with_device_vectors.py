@@ -60,7 +60,7 @@ def test_where_all_would_be_fetched_vectors_do_not_stay() -> None:
 
     assert chosen() == "auto"
     assert chosen("transfer.half=true") == chosen("utility.compression=pca") == "host"
-    assert chosen("transfer.half=true", "engine.vectors=card") == "card"
+    assert chosen("transfer.half=true", "engine.vectors=device") == "card"
 
 
 def test_half_precision_on_the_link_rounds_far_vectors_too(tmp_path: Path) -> None:
