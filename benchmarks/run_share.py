@@ -1,15 +1,15 @@
-"""How much of the engine's speed is left in a whole simulated run: decisions, aggregation, journal and evaluation too.
+"""Share of the engine's speed that a whole simulated run reaches, with decisions, aggregation, journal and evaluation.
 
     python benchmarks/run_share.py --task har                  # needs the task's data, as `async-hfl run` does
     python benchmarks/run_share.py --task mnist --epochs 60 --json
 
-The run is that of `async-hfl run`, with the engine watched from outside: which jobs it was given together. Then exactly
-those calls are made to the bare engine again, one by one. Both take turns; compiling comes before. A run trains a few
-jobs that nobody asks for any more when it ends, so there are two rates of a run: of what was trained, and of what was
-used. What is still being trained when a run has ended is waited for, and the wait counted.
+The run is that of `async-hfl run`; the jobs of each call to the engine are recorded. Then the same calls are made to
+the bare engine, one by one. Runs and bare calls take turns, after compilation. When a run ends, it has trained a few
+jobs whose results are not used, so there are two rates of a run: of trained and of used jobs. The benchmark waits for
+jobs that are in training when a run ends, and counts the wait.
 
-A run may go on while jobs are trained (`engine.prefetch`): then "training" is the time that it handed out work or
-waited.
+A run may continue while jobs are trained (`engine.prefetch`). Then "training" is the time that it started calls or
+waited for them.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from async_hfl.core.learner import (
     TrainingJob,
     TrainingResult,
 )
+from async_hfl.core.vectors import HostVector, Vector
 from async_hfl.core.weights import Weights
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.learning.engine.trainer import Request, Trainer
@@ -48,23 +49,18 @@ from async_hfl.learning.engine.trainer import Request, Trainer
 
 @dataclass
 class Watched:
-    """An engine that remembers the calls made to it."""
+    """An engine that records the calls made to it."""
 
     engine: Trainer
     calls: list[list[Request]] = field(default_factory=list)
     watching: bool = True
 
-    def compile(self, room: int, jobs: int) -> None:
-        self.engine.compile(room, jobs)
-
-    def train(self, requests: Sequence[Request]) -> list[TrainingResult]:
-        if self.watching:
-            self.calls.append(list(requests))
-        return self.engine.train(requests)
+    def compile(self, max_samples: int, jobs: int) -> None:
+        self.engine.compile(max_samples, jobs)
 
     @property
-    def ahead(self) -> PrefetchPolicy | None:
-        return self.engine.ahead
+    def prefetch(self) -> PrefetchPolicy | None:
+        return self.engine.prefetch
 
     def begin(self, requests: Sequence[Request]) -> Results:
         if self.watching:
@@ -84,14 +80,16 @@ class Timed:
         return getattr(self._learner, name)
 
     @property
-    def ahead(self) -> PrefetchPolicy | None:
-        """Said outright: whether a learner can begin is asked of its class."""
-        return self._learner.ahead if isinstance(self._learner, AsyncLearner) else None
+    def prefetch(self) -> PrefetchPolicy | None:
+        """Defined here because the check for an `AsyncLearner` looks at the class."""
+        return self._learner.prefetch if isinstance(self._learner, AsyncLearner) else None
 
     @property
     def on_accelerator(self) -> bool:
-        """Likewise."""
         return isinstance(self._learner, Accelerated) and self._learner.on_accelerator
+
+    def to_device(self, vector: HostVector) -> Vector:
+        return self._learner.to_device(vector) if isinstance(self._learner, Accelerated) else vector
 
     def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
         began = time.perf_counter()
@@ -116,7 +114,7 @@ class Timed:
         return timed
 
     def finish(self) -> None:
-        """Wait for what nobody has collected."""
+        """Wait for the calls that were not collected."""
         for results in list(self._begun):
             results()
 
@@ -143,6 +141,8 @@ class Timed:
 
 @dataclass
 class Ran:
+    """The measurements of one run."""
+
     seconds: float
     training_s: float
     evaluation_s: float
@@ -153,7 +153,7 @@ class Ran:
 
 
 class Share:
-    """One engine for all runs, so that what is compiled in the first is there in the next."""
+    """Runs that share one engine, so that programs are compiled once."""
 
     def __init__(self, settings: Settings, seed: int) -> None:
         self._settings = settings
@@ -199,13 +199,13 @@ class Share:
     def replay(self) -> float:
         began = time.perf_counter()
         for requests in self.watched.calls:
-            self.watched.engine.train(requests)
+            self.watched.engine.begin(requests)()
         return time.perf_counter() - began
 
 
 def measure(settings: Settings, seed: int, rounds: int) -> dict[str, Any]:
     share = Share(settings, seed)
-    first = share.run()  # compiles what the run needs, and is remembered
+    first = share.run()  # compiles the programs, and its calls are recorded
     share.watched.watching = False
     share.replay()
     runs: list[Ran] = []
@@ -215,7 +215,7 @@ def measure(settings: Settings, seed: int, rounds: int) -> dict[str, Any]:
             if part == "run":
                 again = share.run()
                 if again.digest != first.digest:
-                    sys.stderr.write("the run did not repeat itself: its calls may differ from those made again\n")
+                    sys.stderr.write("the run was not reproduced: its calls may differ from the recorded ones\n")
                 runs.append(again)
             else:
                 replays.append(share.replay())
@@ -252,9 +252,9 @@ def main() -> int:
     parser.add_argument("--network")
     parser.add_argument("--preset")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--epochs", type=int, default=40, help="of the cloud; the run goes on past its target")
+    parser.add_argument("--epochs", type=int, default=40, help="epochs of the cloud; the run continues past its target")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="overrides")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of the run and of the bare engine")
+    parser.add_argument("--rounds", type=int, default=3, help="repetitions of the run and of the bare engine")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     try:

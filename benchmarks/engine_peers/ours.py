@@ -37,7 +37,7 @@ class Ours:
         )
         memory = {"memory": options["memory"]} if options.get("memory") else {}
         chosen = EngineOptions(precision=options.get("precision", "float32"), **memory)
-        self._engine = Engine(model, objective, samples, recipe.shape, chosen)
+        self._engine = Engine(model, objective, samples, recipe.static, chosen)
         start = frozen(work.array("start"))
         self._requests = [
             Request(start, rows, seed, recipe.coefficients, size.samples)
@@ -45,10 +45,10 @@ class Ours:
         ]
 
     def train(self, clients: int) -> None:
-        self._engine.train(self._requests[:clients])
+        self._engine.begin(self._requests[:clients])()
 
     def weights(self, clients: int) -> npt.NDArray[np.float32]:
-        return np.stack([result.weights for result in self._engine.train(self._requests[:clients])])
+        return np.stack([result.weights for result in self._engine.begin(self._requests[:clients])()])
 
     def device_bytes(self) -> int | None:
         devices = jax.local_devices()

@@ -11,7 +11,7 @@ from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import stream
 from async_hfl.learning.datasets.samples import Dataset, Samples, Scaling
 from async_hfl.learning.engine.batches import BatchOrders
-from async_hfl.learning.engine.recipe import Shape
+from async_hfl.learning.engine.recipe import StaticHyperparameters
 from async_hfl.learning.tasks.catalogue import TASKS, TaskOptions
 from engine_peers.protocol import Channel
 from engine_peers.sizes import Size
@@ -84,9 +84,9 @@ def prepare(size: Size, data: str, folder: Path) -> Work:
 
 def _orders(size: Size, seeds: list[int]) -> np.ndarray[Any, Any]:
     """(clients, epochs, samples): as the library's engine visits them."""
-    shape = Shape(size.epochs, size.batch_size, gradient=False)
+    shape = StaticHyperparameters(size.epochs, size.batch_size, gradient=False)
     places = np.arange(size.samples, dtype=np.int32)
-    orders = BatchOrders([places] * size.clients, np.array(seeds, dtype=np.uint64), shape).whole()
+    orders = BatchOrders([places] * size.clients, np.array(seeds, dtype=np.uint64), shape).draw()
     return orders.reshape(size.clients, size.epochs, -1)[:, :, : size.samples]
 
 

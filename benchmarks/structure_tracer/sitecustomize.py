@@ -50,9 +50,8 @@ def _properties() -> set[CodeType]:
         if getattr(module, "__name__", "").startswith("async_hfl"):
             for kind in (value for value in vars(module).values() if inspect.isclass(value)):
                 for value in vars(kind).values():
-                    getter = getattr(value, "fget", None) or getattr(value, "func", None)
-                    if inspect.isfunction(getter):
-                        found.add(getter.__code__)
+                    accessors = (getattr(value, name, None) for name in ("fget", "fset", "func"))
+                    found.update(accessor.__code__ for accessor in accessors if inspect.isfunction(accessor))
     return found
 
 

@@ -6,22 +6,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from async_hfl.learning.engine.on_device.device_ops import DeviceOps
-    from async_hfl.learning.engine.on_device.device_vector import JaxVector
+    from async_hfl.learning.engine.on_device.jax_vectors import DeviceOps, JaxVector
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many vectors each question to a card is about that it was not told of before."""
-    from async_hfl.learning.engine.on_device.device_ops import DeviceOps  # brings JAX: only for who wants it
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of products in each computation that was not enqueued before it was needed."""
+    from async_hfl.learning.engine.on_device.jax_vectors import DeviceOps  # imports JAX, which other tests do without
 
     found: list[int] = []
-    bring_together = DeviceOps.bring_together
+    products = DeviceOps.products
 
-    def counted(card: DeviceOps, vectors: Sequence[JaxVector]) -> None:
-        before = {id(vector): vector.place for vector in vectors}
-        bring_together(card, vectors)
-        found.append(sum(vector.place is not before[id(vector)] for vector in set(vectors)))
+    def counted(ops: DeviceOps, one: JaxVector, others: Sequence[JaxVector]) -> list[float]:
+        found.append(len(others))
+        return products(ops, one, others)
 
-    monkeypatch.setattr(DeviceOps, "bring_together", counted)
+    monkeypatch.setattr(DeviceOps, "products", counted)
     return found

@@ -13,10 +13,10 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.device_vector import Vector
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.serialization import plain
+from async_hfl.core.vectors import HostVector, Vector
 from async_hfl.core.weights import Layout, Weights
 
 
@@ -147,4 +147,8 @@ class Accelerated(Protocol):
     @property
     def on_accelerator(self) -> bool:
         """True if vectors stay on the accelerator, too."""
+        ...
+
+    def to_device(self, vector: HostVector) -> Vector:
+        """Return a stored vector where this learner keeps its vectors."""
         ...

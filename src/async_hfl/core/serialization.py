@@ -14,15 +14,15 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from async_hfl.core.device_vector import DeviceVector, returned
 from async_hfl.core.errors import DataError
+from async_hfl.core.vectors import DeviceVector
 
 Plain: TypeAlias = Any
 """A recursive type; the tag keys below keep it unambiguous."""
 
 C = TypeVar("C", bound=type)
 
-_CLASS, _FIELDS, _TUPLE, _SET, _PAIRS, _FAR = "$class", "fields", "$tuple", "$set", "$pairs", "$far"
+_CLASS, _FIELDS, _TUPLE, _SET, _PAIRS = "$class", "fields", "$tuple", "$set", "$pairs"
 _registry: dict[str, type] = {}
 _field_names: dict[type, tuple[str, ...]] = {}
 
@@ -88,7 +88,7 @@ def to_plain(value: object) -> Plain:
     if isinstance(value, np.ndarray):
         return value if not value.flags.writeable else value.copy()
     if isinstance(value, DeviceVector):
-        return {_FAR: value.here()}
+        return value  # immutable; a checkpoint stores its numbers
     kind = type(value)
     names = _field_names.get(kind)
     if names is not None:
@@ -130,8 +130,6 @@ def from_plain(data: Plain) -> Any:
         return tuple(from_plain(item) for item in data[_TUPLE])
     if _SET in data:
         return {from_plain(item) for item in data[_SET]}
-    if _FAR in data:
-        return returned(data[_FAR])
     if _PAIRS in data:
         return {from_plain(key): from_plain(item) for key, item in data[_PAIRS]}
     return {key: from_plain(item) for key, item in data.items()}

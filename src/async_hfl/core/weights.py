@@ -1,6 +1,6 @@
-"""A model is one flat, read-only float32 vector; `Layout` says which named array lies where in it.
+"""Models as flat, read-only float32 vectors, and the layout of named arrays inside them.
 
-Flat vectors make mixing three numpy calls whatever the model, and stack into one matrix for batched training.
+Flat vectors can be mixed by three numpy calls whatever the model, and stacked into one matrix for batched training.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.device_vector import DeviceVector, HereVector, Vector, here
 from async_hfl.core.errors import DataError
+from async_hfl.core.vectors import DeviceVector, HostVector, Vector, to_host
 
 Weights: TypeAlias = Vector
-"""Here or, in a simulation on an accelerator, with the learner."""
+"""On the host or, in a simulation on an accelerator, on the learner's device."""
 
 
-def frozen(weights: HereVector) -> HereVector:
-    """Mark as read-only: a model that was sent is shared by many jobs and must never change under them."""
+def frozen(weights: HostVector) -> HostVector:
+    """Mark an array as read-only: a model that was sent is shared by many jobs and must not change."""
     weights.flags.writeable = False
     return weights
 
 
 def digest(weights: Weights) -> str:
-    """SHA-256 of the numbers."""
-    return hashlib.sha256(np.ascontiguousarray(here(weights)).data).hexdigest()
+    """Return the SHA-256 of the numbers."""
+    return hashlib.sha256(np.ascontiguousarray(to_host(weights)).data).hexdigest()
 
 
 def is_finite(weights: Weights) -> bool:
-    """No NaN, no infinity. One product tells in nearly every case; a huge but finite vector overflows it."""
+    """True if no weight is NaN or infinite. One product decides nearly every case; huge finite weights overflow it."""
     if isinstance(weights, DeviceVector):
         return weights.finite
     with np.errstate(over="ignore", invalid="ignore"):
@@ -43,18 +43,18 @@ def is_finite(weights: Weights) -> bool:
 
 
 def mean_step(sent: Weights, received: Weights, size: int, divisor: np.float32) -> Vector:
-    """(sent - received) / divisor of the leading numbers, which are trained. Of absurd weights it is not finite."""
+    """Return (sent - received) / divisor of the first `size` weights, which are trained. It may overflow."""
     if isinstance(received, DeviceVector):
         return received.mean_step(sent, size, divisor)
     with np.errstate(over="ignore", invalid="ignore"):
-        step = here(sent)[:size] - received[:size]
+        step = to_host(sent)[:size] - received[:size]
         step /= divisor
     return frozen(step)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Names and shapes of the arrays inside a flat model, in order."""
+    """The names and shapes of the arrays inside a flat model, in order."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -63,8 +63,8 @@ class Layout:
     def size(self) -> int:
         return sum(prod(shape) for shape in self.shapes)
 
-    def unflatten(self, weights: HereVector) -> dict[str, HereVector]:
-        arrays: dict[str, HereVector] = {}
+    def unflatten(self, weights: HostVector) -> dict[str, HostVector]:
+        arrays: dict[str, HostVector] = {}
         start = 0
         for name, shape in zip(self.names, self.shapes, strict=True):
             stop = start + prod(shape)
@@ -72,8 +72,8 @@ class Layout:
             start = stop
         return arrays
 
-    def flatten(self, arrays: Mapping[str, npt.NDArray[np.generic]], where: str = "the model") -> HereVector:
-        """Check names, shapes and finiteness; what passes is safe to train from."""
+    def flatten(self, arrays: Mapping[str, npt.NDArray[np.generic]], where: str = "the model") -> HostVector:
+        """Return the flat model after checking names, shapes and that all values are finite."""
         missing = [name for name in self.names if name not in arrays]
         surplus = [name for name in arrays if name not in self.names]
         if missing or surplus:
@@ -83,7 +83,7 @@ class Layout:
             array = np.asarray(arrays[name])
             if array.shape != shape:
                 raise DataError(f"{where}: array {name!r} has shape {array.shape}, this task's model wants {shape}")
-            with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused just below
+            with np.errstate(over="ignore"):  # too large a value becomes infinite and is refused below
                 values = array.astype(np.float32).reshape(-1)
             if not np.isfinite(values).all():
                 raise DataError(f"{where}: array {name!r} holds NaN or infinite values (as float32)")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.device_vector import DeviceVector
+from async_hfl.core.vectors import DeviceVector
 
 Array = npt.NDArray[Any]
 _HALF_MOST = np.float32(65504.0)
@@ -86,7 +86,7 @@ def _changed(value: Any, change: Callable[[Array], Array]) -> Any:
     if isinstance(value, np.ndarray):
         return change(value)
     if isinstance(value, DeviceVector):
-        return change(value.here())
+        return change(value.to_host())
     if isinstance(value, tuple):
         items = [_changed(item, change) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from async_hfl.core.arrays import Floats
-from async_hfl.core.device_vector import here
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId, UploadId
 from async_hfl.core.protocol import messages as m
@@ -62,11 +61,11 @@ class ModelOracle:
             return
         before = self._gateways.get(number)
         if before is None or before[:2] != (state.incarnation, state.base_epoch):
-            start: Floats = here(self.globals[state.base_epoch]).astype(np.float64)
+            start: Floats = np.asarray(self.globals[state.base_epoch], np.float64)
         elif not jobs and before[2] is state.weights:
             return
         else:
-            start = here(before[2]).astype(np.float64)
+            start = np.asarray(before[2], np.float64)
         drag = node.config.drag if isinstance(node.aggregation, MixOnArrival) else 0.0
         expected = self._after(start, jobs, drag)
         _demand(_alike(expected, state.weights), f"gateway {number}: its model is not what its updates make it")
@@ -74,7 +73,10 @@ class ModelOracle:
 
     def _after(self, model: Floats, jobs: Sequence[JobRecord], drag: float) -> Floats:
         for record in jobs:
-            new, old = here(self.updates[record.job].weights).astype(np.float64), here(self.trains[record.job].weights)
+            new, old = (
+                np.asarray(self.updates[record.job].weights, np.float64),
+                np.asarray(self.trains[record.job].weights),
+            )
             model = model + record.weight * ((new - old) + drag * (old - model))
         return model
 
@@ -83,12 +85,12 @@ class ModelOracle:
         if not records and self._cloud is weights:
             return
         if self._cloud is not None:
-            expected: Floats = here(self._cloud).astype(np.float64)
+            expected: Floats = np.asarray(self._cloud, np.float64)
             averages = isinstance(node.aggregation, AverageUploads)
             if averages and records:
                 expected = np.zeros(len(weights))
             for record in records:
-                upload = here(self.uploads[record.upload].weights).astype(np.float64)
+                upload = np.asarray(self.uploads[record.upload].weights, np.float64)
                 expected = expected + record.weight * (upload if averages else upload - expected)
             _demand(
                 _alike(expected, weights),
@@ -98,7 +100,7 @@ class ModelOracle:
 
 
 def _alike(expected: Floats, weights: Weights) -> bool:
-    return float(np.abs(expected - here(weights)).max()) <= _SLACK * max(1.0, float(np.abs(expected).max()))
+    return float(np.abs(expected - np.asarray(weights)).max()) <= _SLACK * max(1.0, float(np.abs(expected).max()))
 
 
 def _demand(holds: bool, what: str) -> None:

@@ -8,7 +8,7 @@ written under a temporary name, synced and renamed, so a kill at any moment leav
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 from zlib import crc32
@@ -18,9 +18,10 @@ import numpy as np
 
 from async_hfl.core.errors import RunDirectoryError
 from async_hfl.core.serialization import Plain
+from async_hfl.core.vectors import DeviceVector, Vector
 from async_hfl.journal.formats import FORMAT, foreign_format
 
-_ARRAY = 1
+_ARRAY, _DEVICE_VECTOR = 1, 2
 _MAGIC = b"async-hfl checkpoint %d\n"
 _HEADER = _MAGIC % FORMAT
 _LENGTH = 8
@@ -48,8 +49,8 @@ def save(path: Path, parts: Iterable[tuple[str, Plain]]) -> None:
         os.close(folder)
 
 
-def load(path: Path) -> dict[str, list[Plain]]:
-    """Return the trees of each part name, in the order they were saved."""
+def load(path: Path, to_device: Callable[[Array], Vector] | None = None) -> dict[str, list[Plain]]:
+    """Return the trees of each part name, as saved; `to_device` puts vectors back on an accelerator."""
     data = memoryview(path.read_bytes())
     if bytes(data[: len(_HEADER)]) != _HEADER:
         for former in range(1, FORMAT):
@@ -57,7 +58,7 @@ def load(path: Path) -> dict[str, list[Plain]]:
                 raise RunDirectoryError(f"{foreign_format(path, former)}, or delete it to begin the run again")
         raise RunDirectoryError(f"{path}: not a checkpoint; delete it to begin the run again")
     try:
-        return _read(data[len(_HEADER) :])
+        return _read(data[len(_HEADER) :], to_device)
     except (msgspec.DecodeError, ValueError, TypeError, IndexError, KeyError) as error:
         raise RunDirectoryError(f"{path}: damaged ({error}); delete it to begin the run again") from error
 
@@ -85,6 +86,9 @@ class _Writer:
         self._shared.clear()  # the encoder and its hook are a cycle: release the arrays now
 
     def _array(self, value: Any) -> Any:
+        code = _ARRAY
+        if isinstance(value, DeviceVector):
+            code, value = _DEVICE_VECTOR, value.to_host()
         if not isinstance(value, np.ndarray):
             raise TypeError(f"{type(value).__name__} in a checkpoint")
         known = self._shared.get(id(value))
@@ -96,17 +100,18 @@ class _Writer:
             # A view of the array's memory: a large table is not copied on its way to the file.
             self.block(["array", str(value.dtype), list(value.shape), value.flags.writeable])
             self._checked(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
-        return msgspec.msgpack.Ext(_ARRAY, known[0].to_bytes(4, "little"))
+        return msgspec.msgpack.Ext(code, known[0].to_bytes(4, "little"))
 
 
-def _read(data: memoryview) -> dict[str, list[Plain]]:
+def _read(data: memoryview, to_device: Callable[[Array], Vector] | None) -> dict[str, list[Plain]]:
     arrays: list[Array] = []
     parts: dict[str, list[Plain]] = {}
 
     def hook(code: int, place: memoryview) -> Any:
-        if code != _ARRAY:
+        if code not in (_ARRAY, _DEVICE_VECTOR):
             raise ValueError(f"unknown extension {code}")
-        return arrays[int.from_bytes(place, "little")]
+        array = arrays[int.from_bytes(place, "little")]
+        return array if code == _ARRAY or to_device is None else to_device(array)
 
     blocks = _blocks(data)
     for block in blocks:

@@ -8,14 +8,13 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from async_hfl.core.device_vector import here
 from async_hfl.core.errors import DataError
 from async_hfl.core.weights import Layout, Weights
 
 
 def save_model(path: Path, layout: Layout, weights: Weights) -> None:
     beside = path.with_suffix(".part")
-    arrays = {name: np.ascontiguousarray(array) for name, array in layout.unflatten(here(weights)).items()}
+    arrays = {name: np.ascontiguousarray(array) for name, array in layout.unflatten(np.asarray(weights)).items()}
     try:
         save_file(arrays, beside)
     except (OSError, SafetensorError) as error:

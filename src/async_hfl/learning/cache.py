@@ -1,6 +1,6 @@
-"""Where async-hfl keeps what it can make again: compiled programs, downloads, parsed arrays.
+"""The cache directory for files that can be made again: compiled programs, downloads, parsed arrays.
 
-ASYNC_HFL_CACHE (empty: nowhere), else XDG_CACHE_HOME/async-hfl, else ~/.cache/async-hfl.
+It is ASYNC_HFL_CACHE (empty: no cache), else XDG_CACHE_HOME/async-hfl, else ~/.cache/async-hfl.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ CACHE_VARIABLE = "ASYNC_HFL_CACHE"
 
 
 def cache_root() -> Path | None:
-    """The folder, which need not exist yet; None where there is no place."""
+    """Return the directory, which need not exist yet; None without one."""
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen is not None:
         return Path(chosen).expanduser() if chosen else None

@@ -152,5 +152,5 @@ class CloudConfig:
 
 def _table(slots: int, size: int, sketch: CountSketch | None, *, kept: bool) -> GradientTable:
     if sketch is None:
-        return GradientTable.empty(slots, size, kept=kept)
-    return GradientTable.empty(slots, sketch.size, compressed=True, kept=kept)
+        return GradientTable.empty(slots, size, keep_sum=kept)
+    return GradientTable.empty(slots, sketch.size, compressed=True, keep_sum=kept)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from async_hfl.core.errors import RunDirectoryError, UserError
+from async_hfl.core.learner import Accelerated
 from async_hfl.core.protocol.records import EpochRecord, JobRecord, Record
 from async_hfl.core.serialization import Plain, from_plain, to_plain
 from async_hfl.journal import checkpoint
@@ -87,7 +88,9 @@ class RecordedRun:
         saved: dict[str, list[Plain]] = {}
         known = ""
         if self._resumed:
-            saved = checkpoint.load(directory.checkpoint)
+            learner = world.learner
+            to_device = learner.to_device if isinstance(learner, Accelerated) else None
+            saved = checkpoint.load(directory.checkpoint, to_device)
             (recorded,) = saved["recorded_run"]
             truncate(directory.events, recorded["events_bytes"])
             truncate(directory.epochs, recorded["epochs_bytes"])

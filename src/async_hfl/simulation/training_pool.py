@@ -22,7 +22,6 @@ from itertools import islice
 
 import numpy as np
 
-from async_hfl.core.device_vector import here
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import AsyncLearner, Evaluation, Learner, Results, TrainingJob, TrainingResult
@@ -221,6 +220,6 @@ def _copied(result: TrainingResult) -> TrainingResult:
     gradient = result.gradient
     return replace(
         result,
-        weights=frozen(here(result.weights).copy()),
-        gradient=None if gradient is None else frozen(here(gradient).copy()),
+        weights=frozen(np.array(result.weights)),
+        gradient=None if gradient is None else frozen(np.array(gradient)),
     )

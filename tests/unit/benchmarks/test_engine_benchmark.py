@@ -84,7 +84,7 @@ def test_counted_operations() -> None:
 
 def test_orders_are_the_engines_own(tmp_path: Path) -> None:
     from async_hfl.learning.engine.batches import BatchOrders
-    from async_hfl.learning.engine.recipe import Shape
+    from async_hfl.learning.engine.recipe import StaticHyperparameters
     from engine_peers.prepare import prepare
     from engine_peers.sizes import SIZES
     from engine_peers.work import load_work
@@ -93,7 +93,9 @@ def test_orders_are_the_engines_own(tmp_path: Path) -> None:
     prepare(size, "synthetic", tmp_path / "work")
     work = load_work(tmp_path / "work")
     rows, orders = work.array("rows"), work.array("orders")
-    expected = BatchOrders(list(rows), np.array(work.seeds, dtype=np.uint64), Shape(2, 4, gradient=False)).whole()
+    expected = BatchOrders(
+        list(rows), np.array(work.seeds, dtype=np.uint64), StaticHyperparameters(2, 4, gradient=False)
+    ).draw()
     visited = np.stack([own[order] for own, order in zip(rows, orders, strict=True)])
     assert np.array_equal(visited, expected.reshape(3, 2, -1)[:, :, :10])
     assert all(sorted(epoch) == sorted(own) for own, order in zip(rows, visited, strict=True) for epoch in order)

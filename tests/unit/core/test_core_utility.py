@@ -77,7 +77,7 @@ def test_running_sums_are_what_recomputation_gives(
     steps: list[tuple[str, int, object]], kept: bool, repeats: int
 ) -> None:
     """Whether a sum is kept or taken when asked for; for short gradients and for long ones (the same 3, repeated)."""
-    table = GradientTable.empty(5, 3 * repeats, kept=kept)
+    table = GradientTable.empty(5, 3 * repeats, keep_sum=kept)
     error = 1e-9 if repeats == 1 else 1e-3  # sums to 500, products to some 1e6: single precision has 1e-7 of these
     gradients: dict[int, npt.NDArray[np.float64]] = {}
     counted: set[int] = set()
@@ -171,7 +171,7 @@ def test_gradients_beyond_single_precision_are_summed_in_double(size: float) -> 
 
 def test_many_long_gradients_are_summed_to_single_precision() -> None:
     gradients = np.random.default_rng(8).standard_normal((400, 300)).astype(np.float32) + np.float32(3)
-    table = GradientTable.empty(400, 300, kept=False)
+    table = GradientTable.empty(400, 300, keep_sum=False)
     table.counted[:] = True
     for slot, gradient in enumerate(gradients):
         table.put(slot, gradient)

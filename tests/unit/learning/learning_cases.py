@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.device_vector import DeviceVector, Vector, here
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import TrainingJob, TrainingResult
 from async_hfl.core.maths.targets import Target
+from async_hfl.core.vectors import DeviceVector, Vector, to_host
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.learning.datasets.samples import Samples
 from async_hfl.learning.engine.recipe import Recipe
@@ -108,11 +108,11 @@ def main() -> None:
 
 
 def check_products(gradients: Sequence[Vector]) -> None:
-    """Of vectors afar with each other, as single precision gives them."""
-    exact = np.array([here(gradient) for gradient in gradients], np.float64)
+    """Check the products of device vectors with each other against double precision."""
+    exact = np.array([to_host(gradient) for gradient in gradients], np.float64)
     norms = np.linalg.norm(exact, axis=1)
-    far = [gradient for gradient in gradients if isinstance(gradient, DeviceVector)]
-    found = np.array([one.products(far) for one in far])
+    placed = [gradient for gradient in gradients if isinstance(gradient, DeviceVector)]
+    found = np.array([one.products(placed) for one in placed])
     np.testing.assert_array_less(np.abs(found - exact @ exact.T), 2e-6 * np.outer(norms, norms))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from async_hfl.learning.datasets.samples import Samples
 from async_hfl.learning.engine.backend import jax
-from async_hfl.learning.engine.device_data import resident
+from async_hfl.learning.engine.device_data import samples_to_device
 from async_hfl.learning.evaluation import evaluator
 from async_hfl.learning.models.mlp import mlp
 
@@ -26,4 +26,4 @@ def test_passes_are_few_and_of_the_same_length(
 ) -> None:
     monkeypatch.setattr(evaluator, "_LARGEST", largest)
     test = Samples(np.zeros((samples, 64), np.float32), np.zeros(samples, np.int32))
-    assert evaluator.rows_a_pass(mlp(64, 64, 10), test, resident(test, jax.local_devices()[0])) == rows
+    assert evaluator.rows_per_pass(mlp(64, 64, 10), test, samples_to_device(test, jax.local_devices()[0])) == rows

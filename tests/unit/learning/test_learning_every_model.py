@@ -102,7 +102,7 @@ def test_together_as_alone(name: str) -> None:
     assert [fingerprint(result) for result in together] == [fingerprint(result) for result in backwards]
     assert all(np.isfinite(result.weights).all() for result in together)
 
-    side_by_side = TaskLearner(task, RECIPE, EngineOptions(plan="stack")).train_many(jobs)
+    side_by_side = TaskLearner(task, RECIPE, EngineOptions(plan="vmap")).train_many(jobs)
     # One rectifier or pool near a tie that falls to the other side changes what comes after it; so the median of jobs.
     distances = [
         np.linalg.norm(one.weights - other.weights) / np.linalg.norm(one.weights - job.weights)

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_hfl.core.errors import SettingsError
+from async_hfl.core.randomness import scramble, stream_seed
 from async_hfl.learning.partition import Rows, deal_by_class
-from async_hfl.learning.tasks.refresh import Refresh, refreshed
+from async_hfl.learning.tasks.refresh import Refresh
 
 CLASSES = 5
 TARGETS = np.random.default_rng(1).permutation(np.repeat(np.arange(CLASSES, dtype=np.int32), 80))
@@ -19,6 +20,17 @@ OWNED = deal_by_class(TARGETS, 7, 3, classes=CLASSES, classes_per_device=2)
 
 def made(share: float, seed: int = 9, owned: tuple[Rows, ...] = OWNED) -> Refresh:
     return Refresh(owned, TARGETS, classes=CLASSES, share=share, seed=seed)
+
+
+def refreshed(device: int, generation: int, share: float, seed: int) -> Rows:
+    """Compute the rows of one device slot by slot, as the definition says."""
+    held = []
+    for slot, row in enumerate(OWNED[device].tolist()):
+        salt = scramble(stream_seed(seed, "refresh", device) ^ slot)
+        version = int(generation * share + (salt >> 11) * 2.0**-53)
+        draw, pool = scramble((salt + version) % 2**64) >> 32, POOLS[TARGETS[row]]
+        held.append(row if version == 0 else int(pool[(draw * len(pool)) >> 32]))
+    return np.array(held, dtype=np.int64)
 
 
 @settings(max_examples=40)
@@ -34,7 +46,7 @@ def test_as_defined_slot_by_slot(jobs: list[tuple[int, int]], share: float, seed
     assert held.shape == (len(jobs), max(map(len, OWNED)))
     for (device, generation), rows in zip(jobs, held, strict=True):
         original = OWNED[device]
-        expected = refreshed(original, generation, share, device, seed, POOLS, TARGETS[original].tolist())
+        expected = refreshed(device, generation, share, seed)
         assert rows[: len(original)].tolist() == expected.tolist()
         assert (rows[len(original) :] == rows[0]).all()
         assert (TARGETS[expected] == TARGETS[original]).all(), "of the same class, slot by slot"

@@ -15,7 +15,7 @@ from async_hfl.core.errors import SettingsError
 from async_hfl.core.learner import Learner
 from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.engine.trainer import EngineOptions, Trainer, VectorsChoice
-from async_hfl.learning.tasks.catalogue import TaskOptions, build_task, dealt
+from async_hfl.learning.tasks.catalogue import TaskOptions, build_task, distributed_data
 from async_hfl.learning.tasks.stub_learner import StubLearner
 from async_hfl.nodes.config import GradientKind
 
@@ -56,16 +56,16 @@ def build_learner(
             threshold=task.target,
             refresh=task.refresh,
         )
-    from async_hfl.learning.tasks.task_learner import TaskLearner, engine_for, settled  # imports JAX
+    from async_hfl.learning.tasks.task_learner import TaskLearner, decide_vectors, engine_for  # imports JAX
 
     built = build_task(task.name, task.devices, seed, task_options(settings))
-    options = settled(built, options, runs)
+    options = decide_vectors(built, options, runs)
     trainer = None
     if sharing is not None:
         # The key holds what an engine compiles in or keeps on the accelerator; the rest comes with each job.
-        key = (task.name, task.layers, task.normalisation, task.interval, how.shape, options)
+        key = (task.name, task.layers, task.normalisation, task.interval, how.static, options)
         trainer = sharing.engine(key, lambda: engine_for(built, how, options))
-    return TaskLearner(built, how, options, trainer, multiplied=gradient != "none")
+    return TaskLearner(built, how, options, trainer, needs_products=gradient != "none")
 
 
 def vectors_of(settings: Settings) -> VectorsChoice:
@@ -77,7 +77,7 @@ def vectors_of(settings: Settings) -> VectorsChoice:
     copied = settings.transfer.encoding != "float32" or settings.utility.compression != "none"
     if chosen == "auto" and copied:
         return "host"
-    return "card" if chosen == "device" else chosen
+    return chosen
 
 
 def task_options(settings: Settings) -> TaskOptions:
@@ -108,7 +108,7 @@ def recipe(settings: Settings, *, gradient: bool) -> Recipe:
 
 def engine_options(settings: Settings) -> EngineOptions:
     engine = settings.engine
-    return EngineOptions(memory=engine.memory, precision=engine.precision, ahead=engine.prefetch)
+    return EngineOptions(memory=engine.memory, precision=engine.precision, prefetch=engine.prefetch)
 
 
 def build_data_distribution(settings: Settings, seed: int) -> DataDistribution:
@@ -120,5 +120,5 @@ def build_data_distribution(settings: Settings, seed: int) -> DataDistribution:
         own = own_data(task.name, task.devices, seed)
         names = own_class_names(task.name, task.devices, seed)
         return data_distribution(task.name, "its own partition", seed, own.owned, own.train.targets, own.classes, names)
-    data, owned = dealt(task.name, task.devices, seed, task_options(settings))
+    data, owned = distributed_data(task.name, task.devices, seed, task_options(settings))
     return data_distribution(task.name, task.partition, seed, owned, data.train.targets, data.classes, data.class_names)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from async_hfl.assembly.build.nodes import ModelFacts
 from async_hfl.assembly.settings.schema import Settings
-from async_hfl.core.device_vector import here
+from async_hfl.core.vectors import to_host
 from async_hfl.core.weights import Weights
 from async_hfl.encoding.packet_codec import share_on_wire
 from async_hfl.encoding.rounding import AS_IT_IS, Encoding
@@ -28,7 +28,7 @@ class WireFacts:
 def wire_facts(settings: Settings, facts: ModelFacts, initial: Weights) -> WireFacts:
     """The compressed size is that of the initial model, so that it is known before the run."""
     encoding = Encoding(half=settings.transfer.encoding == "float16", zstd=settings.transfer.zstd)
-    share = share_on_wire(here(initial), encoding) if encoding != AS_IT_IS else 1.0
+    share = share_on_wire(to_host(initial), encoding) if encoding != AS_IT_IS else 1.0
     return WireFacts(
         encoding=encoding,
         share=share,

@@ -51,11 +51,11 @@ def own_learner(
         return TorchLearner(source, name, devices, seed, recipe, threshold=threshold, refresh=refresh)
     from async_hfl.learning.tasks.task_learner import (  # imports JAX, which a task in PyTorch does not need
         TaskLearner,
-        settled,
+        decide_vectors,
     )
 
     task = own_jax_task(name, devices, seed, threshold=threshold, refresh=refresh)
-    return TaskLearner(task, recipe, settled(task, options, runs), multiplied=multiplied)
+    return TaskLearner(task, recipe, decide_vectors(task, options, runs), needs_products=multiplied)
 
 
 def own_jax_task(name: str, devices: int, seed: int, *, threshold: float | None = None, refresh: float = 0.0) -> Task:

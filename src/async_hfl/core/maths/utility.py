@@ -1,10 +1,10 @@
 """Learning utility u_i = eta_i + nu_i (Eq. 7): affinity with the mean gradient plus diversity from the others.
 
-With g the plain mean over N devices, eta_i = g_i . g and nu_i = -1/(N-1) sum_{k != i} g_i . g_k, it collapses to
+With g the mean over N devices, eta_i = g_i . g and nu_i = -1/(N-1) sum_{k != i} g_i . g_k, it simplifies to
 
-    u_i = (|g_i|^2 - g_i . g) / (N - 1),        N = 1: |g_1|^2,
+    u_i = (|g_i|^2 - g_i . g) / (N - 1),        N = 1: |g_1|^2.
 
-which is what `gradient_table` keeps sums for. Here: the scaling for a selection.
+`core.gradient_table` computes u_i; this module scales utilities for a selection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UtilityScale = Literal["minmax", "rank"]
 
 
 def scaled(utility: Floats, known: npt.NDArray[np.bool_], scale: UtilityScale, floor: float) -> Floats:
-    """Utilities of candidates on [floor, 1]; equal, single or unknown ones get 1. Never NaN."""
+    """Scale the utilities of candidates to [floor, 1]. A single, equal or unknown utility becomes 1; none is NaN."""
     result = np.ones(len(utility))
     rows = np.flatnonzero(known)
     if len(rows) < 2:
@@ -35,12 +35,12 @@ def scaled(utility: Floats, known: npt.NDArray[np.bool_], scale: UtilityScale, f
 
 
 def _ranks(values: Floats) -> Floats:
-    """From 0; ties share their mean rank, so that equal utilities never differ by their order."""
+    """Return ranks from 0. Ties get their mean rank, so that equal utilities do not depend on their order."""
     order = values.argsort()
     in_order = values[order]
     ranks = np.empty(len(values))
     ranks[order] = np.arange(len(values))
-    if (in_order[1:] == in_order[:-1]).any():  # seldom, and np.unique takes ten times as long as a sort of so few
+    if (in_order[1:] == in_order[:-1]).any():  # rare, and np.unique takes ten times as long as a short sort
         _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
         ranks = (np.cumsum(counts) - 1 - (counts - 1) / 2)[inverse]
     return ranks

@@ -11,9 +11,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.device_vector import Vector
 from async_hfl.core.identifiers import JobId, UploadId
 from async_hfl.core.serialization import plain
+from async_hfl.core.vectors import Vector
 from async_hfl.core.weights import Weights
 
 Gradient: TypeAlias = Vector

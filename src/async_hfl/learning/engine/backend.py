@@ -1,4 +1,4 @@
-"""The one door to JAX: importing it from here prepares it first."""
+"""The only module that imports JAX, after configuring it; all others import JAX from here."""
 
 from __future__ import annotations
 

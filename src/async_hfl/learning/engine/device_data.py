@@ -1,4 +1,4 @@
-"""Samples on a device, and how a batch of them is gathered there."""
+"""Samples in the memory of a device, and the gathering of batches there."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from async_hfl.learning.datasets.samples import Samples
 from async_hfl.learning.engine.backend import Array, jax, jnp
 
 
-class Resident(NamedTuple):
-    """The arrays of `Samples`; None where it has none."""
+class DeviceSamples(NamedTuple):
+    """The arrays of `Samples` on a device; None for those that it does not have."""
 
     inputs: Any
     targets: Any
@@ -18,22 +18,22 @@ class Resident(NamedTuple):
     factor: Any
 
 
-def resident(samples: Samples, device: Any) -> Resident:
-    """The samples put on a device once: only what differs between calls travels later."""
+def samples_to_device(samples: Samples, device: Any) -> DeviceSamples:
+    """Copy the samples to a device, once; later only row numbers are transferred."""
     scaling = samples.scaling
-    parts = Resident(
+    parts = DeviceSamples(
         samples.inputs,
         samples.targets,
         samples.starts,
         None if scaling is None else scaling.offset,
         None if scaling is None else scaling.factor,
     )
-    placed: Resident = jax.device_put(parts, device)
+    placed: DeviceSamples = jax.device_put(parts, device)
     return placed
 
 
-def gather(data: Resident, rows: Array, window: int) -> tuple[Array, Array]:
-    """Inputs and targets of these samples, as `Samples.read` gives them. Rows must lie within the data."""
+def gather(data: DeviceSamples, rows: Array, window: int) -> tuple[Array, Array]:
+    """Return the inputs and targets of these samples, as `Samples.read` does. Rows are not checked."""
     if data.starts is None:
         batch = data.inputs.at[rows].get(mode="promise_in_bounds")
     else:

@@ -1,11 +1,11 @@
-"""Trains jobs, many at a time, on the host's cores or on accelerators.
+"""The engine: trains jobs, many at a time, on the host's cores or on accelerators.
 
-An engine belongs to a model, an objective and a training set; whose rows a job trains on, with which coefficients and
-from which weights, comes with the job. So one engine serves every run of a task, whatever its seed and method.
+An engine belongs to a model, an objective and a training set. The rows on which a job trains, its coefficients and its
+start weights come with the job, so one engine serves every run of a task, whatever its seed and method.
 
-A call is cut into groups, spread over the devices, and collected in order. How a group runs is the plan's: job after
-job on a core (`loop_plan`), or side by side on an accelerator (`stack_plan`). Devices work by themselves, so a call may
-be begun and collected later.
+A call is divided into groups, which are distributed over the devices and collected in order. A plan runs the groups:
+one job after another on a core (`plans.sequential`), or side by side on an accelerator (`plans.vmap`). Devices work in
+the background, so a call can be started and collected later.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from async_hfl.learning.datasets.samples import Samples
 from async_hfl.learning.engine.backend import jax
 from async_hfl.learning.engine.batches import BatchOrders
 from async_hfl.learning.engine.compilation import Program, compile_for
-from async_hfl.learning.engine.device_data import Resident, resident
+from async_hfl.learning.engine.device_data import samples_to_device
 from async_hfl.learning.engine.on_device.resident_vmap_plan import ResidentVmapPlan
-from async_hfl.learning.engine.plans.protocol import QUEUED_GROUPS, Group, Plan, Traced
+from async_hfl.learning.engine.plans.plan import QUEUED_GROUPS, Group, GroupInput, Plan, PlanSetup, Traced
 from async_hfl.learning.engine.plans.sequential import SequentialPlan
 from async_hfl.learning.engine.plans.vmap import VmapPlan
-from async_hfl.learning.engine.recipe import Shape
+from async_hfl.learning.engine.recipe import StaticHyperparameters
 from async_hfl.learning.engine.runtime import usable_cores
 from async_hfl.learning.engine.trainer import EngineOptions, Request
 from async_hfl.learning.evaluation.objectives import Objective
@@ -38,73 +38,83 @@ from async_hfl.learning.models.model import Model
 
 
 class Engine:
+    """The `Trainer` of one task, on all devices of this process."""
+
     def __init__(
         self,
         model: Model,
         objective: Objective,
         train: Samples,
-        shape: Shape,
+        static: StaticHyperparameters,
         options: EngineOptions = EngineOptions(),  # noqa: B008  (frozen)
     ) -> None:
-        self._shape = shape
+        self._static = static
         self._options = options
-        on_card = options.vectors == "card"
-        self._devices = jax.local_devices()[: 1 if on_card else None]
-        self._data: list[Resident] = [resident(train, device) for device in self._devices]
-        chosen = options.plan or ("loop" if self._devices[0].platform == "cpu" and not on_card else "stack")
-        make = SequentialPlan if chosen == "loop" else ResidentVmapPlan if on_card else VmapPlan
-        self.plan: Plan = make(model, objective, shape, self._data[0], train.window, self._devices, options)
+        on_device = options.vectors == "device"
+        self._devices = jax.local_devices()[: 1 if on_device else None]
+        self._data = [samples_to_device(train, device) for device in self._devices]
+        on_cpu = self._devices[0].platform == "cpu"
+        chosen = options.plan or ("sequential" if on_cpu and not on_device else "vmap")
+        plan = SequentialPlan if chosen == "sequential" else ResidentVmapPlan if on_device else VmapPlan
+        self.plan: Plan = plan(PlanSetup(model, objective, static, self._data[0], train.window, self._devices, options))
         self._programs: dict[Hashable, list[Program]] = {}
-        self._of_kind: dict[Group, dict[str, Program]] = {}
-        """By a group without its members: many kinds share programs."""
+        self._of_group: dict[Group, dict[str, Program]] = {}
+        """By group without members; many groups share programs."""
         self._locks: dict[Hashable, Lock] = {}
         self._compiling = Lock()
-        # A device lets whoever orders more pieces than it may queue wait: the others' must not wait with them.
-        several = len(self._devices) if len(self._devices) > 1 and chosen == "stack" else 0
+        # A device whose queue is full blocks the caller. With a thread for each, it does not block the others.
+        several = len(self._devices) if len(self._devices) > 1 and chosen == "vmap" else 0
         self._starters = [ThreadPoolExecutor(1, thread_name_prefix="starter") for _ in range(several)]
 
-    def compile(self, room: int, jobs: int) -> None:
-        """Compile now what calls will need, all programs at once: compiling leaves Python."""
-        expected = self.plan.expected(room, jobs)
+    def compile(self, max_samples: int, jobs: int) -> None:
+        """Compile the programs that calls will need, all at once: the compiler does not hold Python's lock."""
+        expected = self.plan.expected(max_samples, jobs)
         programs = {traced.key: traced for group in expected for traced in self.plan.programs(group).values()}
         with ThreadPoolExecutor(min(len(programs), usable_cores())) as threads:
             list(threads.map(self._compiled, programs.values()))
 
     @property
-    def ahead(self) -> PrefetchPolicy | None:
-        choice = self._options.ahead
-        # Where every vector passes through the host, it is the host that is waited for.
-        return self.plan.ahead if choice == "on" or (choice == "auto" and self.plan.name != "stack") else None
-
-    def train(self, requests: Sequence[Request]) -> list[TrainingResult]:
-        return self.begin(requests)()
+    def prefetch(self) -> PrefetchPolicy | None:
+        choice = self._options.prefetch
+        # Where every vector passes through the host, the host is the bottleneck.
+        return self.plan.prefetch if choice == "on" or (choice == "auto" and self.plan.name != "vmap") else None
 
     def begin(self, requests: Sequence[Request]) -> Results:
-        """Hands the devices as many groups as they may queue; the rest, if any, when the results are asked for."""
+        """Start as many groups as the devices may queue; the others start when the results are collected."""
         groups = self.plan.groups(requests)
+        running: deque[tuple[Group, Callable[[], Any]]] = deque()
 
-        def started(group: Group) -> tuple[Group, Callable[[], Any]]:
-            # Before the work is done: the other devices get theirs meanwhile.
-            members = [requests[index] for index in group.members]
-            if self._starters:
-                return group, self._starters[group.device].submit(self._start, group, members).result
-            outcome = self._start(group, members)
-            return group, lambda: outcome
+        def start(count: int) -> None:
+            for group in islice(groups, count):
+                members = [requests[index] for index in group.members]
+                if self._starters:
+                    running.append((group, self._starters[group.device].submit(self._run, group, members).result))
+                else:
+                    output = self._run(group, members)
+                    running.append((group, lambda output=output: output))  # type: ignore[misc]
 
-        running = deque(map(started, islice(groups, QUEUED_GROUPS * len(self._devices))))
-
-        def collected() -> list[TrainingResult]:
+        def collect() -> list[TrainingResult]:
             results: dict[int, TrainingResult] = {}
-            for group in groups:
-                running.append(started(group))
-                self._collect(*running.popleft(), requests, results)
             while running:
-                self._collect(*running.popleft(), requests, results)
+                start(1)
+                group, output = running.popleft()
+                # There may be more places than members.
+                for index, one in zip(group.members, self.plan.collect(output()), strict=False):
+                    samples = len(requests[index].rows)
+                    results[index] = TrainingResult(
+                        weights=one.weights,
+                        samples=samples,
+                        steps=self._static.epochs * self._static.steps_per_epoch(samples),
+                        loss=one.loss / samples,
+                        squared_loss=one.squared_loss / samples,
+                        gradient=one.gradient,
+                    )
             return [results[index] for index in range(len(requests))]
 
-        return collected
+        start(QUEUED_GROUPS * len(self._devices))
+        return collect
 
-    def _start(self, group: Group, members: Sequence[Request]) -> Any:
+    def _run(self, group: Group, members: Sequence[Request]) -> Any:
         coefficients = np.zeros((group.places, 4), dtype=np.float32)
         sizes = np.zeros(group.places, dtype=np.int32)
         for place, request in enumerate(members):
@@ -112,42 +122,21 @@ class Engine:
             sizes[place] = len(request.rows)
         seeds = np.array([request.seed for request in members], dtype=np.uint64)
         rows = [request.rows for request in members]
-        orders = BatchOrders(rows, seeds, self._shape, places=group.places, steps=group.steps)
-        programs = self._programs_of(group)
-        return self.plan.run(programs, group, members, self._data[group.device], coefficients, orders, sizes)
-
-    def _collect(
-        self,
-        group: Group,
-        outcome: Callable[[], Any],
-        requests: Sequence[Request],
-        results: dict[int, TrainingResult],
-    ) -> None:
-        # There may be more places than members.
-        for index, one in zip(group.members, self.plan.collect(group, outcome()), strict=False):
-            samples = len(requests[index].rows)
-            results[index] = TrainingResult(
-                weights=one.weights,
-                samples=samples,
-                steps=self._shape.epochs * self._shape.steps_per_epoch(samples),
-                loss=one.loss / samples,
-                squared_loss=one.squared_loss / samples,
-                gradient=one.gradient,
-            )
-
-    def _programs_of(self, group: Group) -> dict[str, Program]:
+        orders = BatchOrders(rows, seeds, self._static, places=group.places, steps=group.steps)
         kind = replace(group, members=())
-        found = self._of_kind.get(kind)
-        if found is None:
+        programs = self._of_group.get(kind)
+        if programs is None:
             traced = self.plan.programs(group)
-            found = {name: self._compiled(one)[group.device] for name, one in traced.items()}
-            self._of_kind[kind] = found
-        return found
+            programs = {name: self._compiled(one)[group.device] for name, one in traced.items()}
+            self._of_group[kind] = programs
+        return self.plan.run(
+            GroupInput(group, programs, members, self._data[group.device], coefficients, orders, sizes)
+        )
 
     def _compiled(self, traced: Traced) -> list[Program]:
         with self._compiling:
             lock = self._locks.setdefault(traced.key, Lock())
-        with lock:  # one thread compiles it, the others wait for it
+        with lock:  # one thread compiles it, the others wait
             found = self._programs.get(traced.key)
             if found is None:
                 found = compile_for(self._devices, traced.function, traced.arguments, self._options.precision)

@@ -1,9 +1,9 @@
-"""One job as a pure function: the device's whole local training, traced once and compiled.
+"""Local training of one device as a pure function, which is traced once and compiled.
 
-Shapes do not depend on the job: every job runs the very same machine code. Rows missing from the last batch of an
-epoch are computed and masked. Where jobs run one after another, a job is one call, its loop as long as it needs. Where
-they run side by side, it is cut into pieces of so many steps, each a call: one program then serves jobs of any length;
-steps beyond a job's own are computed and change nothing.
+Shapes do not depend on the job, so every job runs the same machine code. Rows missing from the last batch of an epoch
+are computed and masked. Where jobs run one after another, a job is one call with a loop as long as it needs. Where they
+run side by side, it is divided into chunks of equally many steps, each a call: one program then serves jobs of any
+length, and steps beyond the end of a job are computed and change nothing.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, TypeVar, final
 
 from async_hfl.learning.engine.backend import Array, jax, jnp, lax
-from async_hfl.learning.engine.device_data import Resident, gather
-from async_hfl.learning.engine.recipe import Shape
+from async_hfl.learning.engine.device_data import DeviceSamples, gather
+from async_hfl.learning.engine.recipe import StaticHyperparameters
 from async_hfl.learning.evaluation.objectives import Objective
 from async_hfl.learning.models.model import Model, flatten, unflatten
 
 
 class Coefficients(NamedTuple):
-    """Numbers of the recipe that are arguments of the program, so that jobs of several recipes share it."""
+    """Hyperparameters that are arguments of the program, so that jobs with different values share it."""
 
     learning_rate: Array
     momentum: Array
@@ -29,23 +29,25 @@ class Coefficients(NamedTuple):
 
 
 class Trained(NamedTuple):
+    """The result of a job."""
+
     weights: Array
     """Flat."""
     sums: Array
-    """Of loss and squared loss over the samples of the last epoch."""
+    """Sums of the loss and the squared loss over the samples of the last epoch."""
     gradient: Array | None
-    """Of the trained part."""
+    """Gradient of the trained weights."""
 
 
 Named: TypeAlias = dict[str, Array]
-"""A model's arrays, or some of them: those that are trained, or its statistics."""
+"""Arrays of a model by name: those that are trained, or its statistics."""
 
 
 class Progress(NamedTuple):
-    """Where a job is between two pieces."""
+    """The state of a job between two chunks."""
 
     parameters: Named
-    """Trained ones."""
+    """Trained weights."""
     statistics: Named
     velocity: Named
     sums: Array
@@ -57,16 +59,20 @@ _T = TypeVar("_T")
 @final
 @dataclass(frozen=True, eq=False)
 class LocalTraining:
+    """Local training with one model, objective and recipe."""
+
     model: Model
     objective: Objective
-    shape: Shape
+    static: StaticHyperparameters
     window: int = 0
     half: bool = False
-    """Layers compute in bfloat16; weights, their gradients' sums, statistics and losses stay as they are."""
+    """True if layers compute in bfloat16; weights, sums of gradients, statistics and losses stay in float32."""
 
-    def __call__(self, data: Resident, coefficients: Array, start: Array, orders: Array, samples: Array) -> Trained:
-        """The whole job; `start` flat, `orders` a job's of `BatchOrders.whole`."""
-        epochs, batch_size = self.shape.epochs, self.shape.batch_size
+    def __call__(
+        self, data: DeviceSamples, coefficients: Array, start: Array, orders: Array, samples: Array
+    ) -> Trained:
+        """Train a whole job. `start` is flat, `orders` are those of one job of `BatchOrders.draw`."""
+        epochs, batch_size = self.static.epochs, self.static.batch_size
         rates = Coefficients(*coefficients)
         received, statistics = self.named(start)
         steps_per_epoch = self._steps_per_epoch(samples)
@@ -87,7 +93,7 @@ class LocalTraining:
         end = loop(0, epochs * steps_per_epoch, one_step, begin)
         parameters, statistics, _, sums = end
         weights = self.flat(end)
-        if not self.shape.gradient:
+        if not self.static.gradient:
             return Trained(weights, sums, None)
         add: Callable[..., Named] = lax.fori_loop
         total = add(0, steps_per_epoch, add_batch, at_rest)
@@ -95,7 +101,7 @@ class LocalTraining:
 
     def advance(
         self,
-        data: Resident,
+        data: DeviceSamples,
         coefficients: Array,
         received: Named,
         progress: Progress,
@@ -103,8 +109,8 @@ class LocalTraining:
         samples: Array,
         first: Array,
     ) -> Progress:
-        """A piece: as many steps as `orders` has rows, from the job's step `first` on. `received`: what was trained of
-        the start weights."""
+        """Train a chunk of as many steps as `orders` has rows, from the job's step `first` on. `received` is the
+        trained part of the start weights."""
         rates = Coefficients(*coefficients)
         steps_per_epoch = self._steps_per_epoch(samples)
 
@@ -112,16 +118,16 @@ class LocalTraining:
             index = first + turn
             epoch, step = lax.div(index, steps_per_epoch), lax.rem(index, steps_per_epoch)
             after = self._step(data, rates, received, samples, orders[turn], epoch, step, before)
-            return _where(index < self.shape.epochs * steps_per_epoch, after, before)
+            return _where(index < self.static.epochs * steps_per_epoch, after, before)
 
-        # A fixed number of turns: the accelerator runs ahead without asking the host whether to go on.
+        # A fixed number of iterations: the accelerator need not ask the host whether to continue.
         loop: Callable[..., Progress] = lax.fori_loop
         return loop(0, len(orders), one_step, progress)
 
     def add_gradient(
-        self, data: Resident, progress: Progress, total: Named, orders: Array, samples: Array, first: Array
+        self, data: DeviceSamples, progress: Progress, total: Named, orders: Array, samples: Array, first: Array
     ) -> Named:
-        """A piece of the last pass: `total` and the summed loss's gradient over these batches."""
+        """Return `total` plus the gradient of the summed loss over a chunk of the last pass."""
 
         def add_batch(turn: Array, before: Named) -> Named:
             step = first + turn
@@ -135,11 +141,11 @@ class LocalTraining:
     def mean_gradient(
         self, coefficients: Array, received: Named, progress: Progress, total: Named, samples: Array
     ) -> Array:
-        """Of the regularised loss, from what `add_gradient` has summed; flat."""
+        """Return the flat gradient of the regularised loss from the sum that `add_gradient` computed."""
         return self._mean(Coefficients(*coefficients), progress.parameters, received, samples, total)
 
     def named(self, flat: Array) -> tuple[Named, Named]:
-        """Trained parameters and statistics."""
+        """Split a flat model into trained weights and statistics."""
         whole = unflatten(self.model.layout, flat)
         return {name: whole[name] for name in self.model.trained}, {name: whole[name] for name in self.model.statistics}
 
@@ -147,12 +153,12 @@ class LocalTraining:
         return flatten(self.model.layout.names, {**progress.parameters, **progress.statistics})
 
     def _steps_per_epoch(self, samples: Array) -> Array:
-        batch_size = self.shape.batch_size
+        batch_size = self.static.batch_size
         return lax.div(samples + (batch_size - 1), jnp.asarray(batch_size, samples.dtype))
 
     def _batch_gradient(
         self,
-        data: Resident,
+        data: DeviceSamples,
         parameters: Named,
         statistics: Named,
         samples: Array,
@@ -160,8 +166,8 @@ class LocalTraining:
         step: Array,
         finished: bool,
     ) -> tuple[Named, Named, Array, Array]:
-        """Gradient of the summed loss, statistics, the losses (0 where masked) and how many samples there are."""
-        model, batch_size = self.model, self.shape.batch_size
+        """Return the gradient of the summed loss, the statistics, the losses (0 if masked) and the sample count."""
+        model, batch_size = self.model, self.static.batch_size
         batch, wanted = gather(data, rows, self.window)
         first = step * batch_size
         real = first + jnp.arange(batch_size) < samples
@@ -184,7 +190,7 @@ class LocalTraining:
 
     def _step(
         self,
-        data: Resident,
+        data: DeviceSamples,
         rates: Coefficients,
         received: Named,
         samples: Array,
@@ -205,13 +211,13 @@ class LocalTraining:
             received,
         )
         moved = jax.tree.map(lambda w, v: w - rates.learning_rate * v, parameters, velocity)
-        in_last = (epoch == self.shape.epochs - 1).astype(losses.dtype)
+        in_last = (epoch == self.static.epochs - 1).astype(losses.dtype)
         sums += in_last * jnp.stack([losses.sum(), (losses * losses).sum()])
         return Progress(moved, after, velocity, sums)
 
     def _add(
         self,
-        data: Resident,
+        data: DeviceSamples,
         parameters: Named,
         statistics: Named,
         samples: Array,
@@ -228,7 +234,7 @@ class LocalTraining:
 
 
 def _regularised(rates: Coefficients, mean_gradient: Array, at: Array, origin: Array) -> Array:
-    # The penalties' gradients are added here, not differentiated: cheaper, and `w - w_0` is rounded once.
+    # The gradients of the penalties are added here, not differentiated: cheaper, and `w - w_0` is rounded once.
     return mean_gradient + rates.weight_decay * at + rates.proximal_weight * (at - origin)
 
 
@@ -238,7 +244,7 @@ def _where(chosen: Array, after: _T, before: _T) -> _T:
 
 
 def _halved(parameters: Named, batch: Array) -> tuple[Named, Array]:
-    """Floats as bfloat16; symbols stay whole numbers."""
+    """Convert floats to bfloat16; integer inputs stay as they are."""
     less = jnp.bfloat16
     return (
         {name: array.astype(less) for name, array in parameters.items()},

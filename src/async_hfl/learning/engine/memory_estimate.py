@@ -1,4 +1,4 @@
-"""What training takes of a device's memory, told from shapes alone before anything is compiled."""
+"""Estimates of the memory that training and evaluation take on a device, from shapes alone, before compilation."""
 
 from __future__ import annotations
 
@@ -9,40 +9,46 @@ import numpy as np
 
 from async_hfl.learning.engine.backend import jax, jnp
 from async_hfl.learning.engine.compilation import like
-from async_hfl.learning.engine.device_data import Resident, gather
-from async_hfl.learning.engine.recipe import Shape
+from async_hfl.learning.engine.device_data import DeviceSamples, gather
+from async_hfl.learning.engine.recipe import StaticHyperparameters
 from async_hfl.learning.evaluation.objectives import Objective
 from async_hfl.learning.models.model import Model, unflatten
 
 _COPIES = 8
-"""Of the weights beside each other: what the group was given, received ones, current ones and velocity, the latter two
-also as they were before a piece; the gradient and its sum."""
+"""Copies of the weights at one time: the group's input; received weights; current weights and velocity, both also as
+they were before a chunk; the gradient and its sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingBytes:
+    """The memory that one job takes."""
+
     weights: int
-    """One model."""
+    """Bytes of one model."""
     activations: int
-    """What the backward pass needs of the forward one, and twice the largest array there is."""
+    """Bytes that the forward pass stores for the backward pass, and twice those of the largest array."""
 
     @property
-    def stacked(self) -> int:
-        """A job among others side by side."""
+    def per_job(self) -> int:
+        """Bytes of a job that runs side by side with others."""
         return _COPIES * self.weights + self.activations
 
 
-def training_bytes(model: Model, objective: Objective, shape: Shape, data: Resident, window: int) -> TrainingBytes:
+def training_bytes(
+    model: Model, objective: Objective, static: StaticHyperparameters, data: DeviceSamples, window: int
+) -> TrainingBytes:
+    """Estimate the memory of one training job."""
+
     def batch_loss(weights: Any, rows: Any) -> Any:
         batch, wanted = gather(data, rows, window)
         parameters = unflatten(model.layout, weights)
         if model.apply_in_training is None:
             outputs = model.apply(parameters, batch)
         else:
-            outputs, _ = model.apply_in_training(parameters, batch, jnp.ones(shape.batch_size))
+            outputs, _ = model.apply_in_training(parameters, batch, jnp.ones(static.batch_size))
         return objective.loss(outputs, wanted).sum()
 
-    weights, rows = like(model.layout.size), like(shape.batch_size, dtype=np.int32)
+    weights, rows = like(model.layout.size), like(static.batch_size, dtype=np.int32)
 
     def kept(weights: Any, rows: Any) -> Any:
         return jax.vjp(lambda at: batch_loss(at, rows), weights)[1]
@@ -53,13 +59,13 @@ def training_bytes(model: Model, objective: Objective, shape: Shape, data: Resid
     return TrainingBytes(4 * model.layout.size, saved + 2 * largest)
 
 
-def answering_bytes(model: Model, data: Resident, window: int, rows: int) -> int:
-    """The largest array there is while a model answers so many samples."""
+def evaluation_bytes(model: Model, data: DeviceSamples, window: int, rows: int) -> int:
+    """Return the bytes of the largest array while a model is applied to this many samples."""
 
-    def answers(weights: Any, rows: Any) -> Any:
+    def outputs(weights: Any, rows: Any) -> Any:
         return model.apply(unflatten(model.layout, weights), gather(data, rows, window)[0])
 
-    make: Any = jax.make_jaxpr(answers)
+    make: Any = jax.make_jaxpr(outputs)
     return _largest(make(like(model.layout.size), like(rows, dtype=np.int32)).jaxpr)
 
 
@@ -68,7 +74,7 @@ def _bytes(array: Any) -> int:
 
 
 def _largest(jaxpr: Any) -> int:
-    """Bytes of the largest array that a program makes."""
+    """Return the bytes of the largest array that a program creates."""
     sizes = [0]
     for equation in jaxpr.eqns:
         sizes += [_largest(part) for value in equation.params.values() for part in _programs(value)]

@@ -1,6 +1,6 @@
-"""How a device trains: mini-batch SGD with momentum on the regularised local loss.
+"""The recipe of local training: mini-batch SGD with momentum on the regularised local loss.
 
-With l the mean loss over the device's data and w_0 the model it received, SGD descends
+With l the mean loss over the device's data and w_0 the model it received, SGD minimises
 
     l(w) + weight_decay/2 |w|^2 + proximal_weight/2 |w - w_0|^2
 """
@@ -17,8 +17,8 @@ from async_hfl.core.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """The part of a recipe that is compiled in; what else a recipe says are arguments of the program."""
+class StaticHyperparameters:
+    """The part of a recipe that is compiled into the program; the rest are arguments of the program."""
 
     epochs: int
     batch_size: int
@@ -26,16 +26,18 @@ class Shape:
 
     @property
     def passes(self) -> int:
-        """Over the data: the final gradient takes one more."""
+        """Number of passes over the data: the final gradient takes one more."""
         return self.epochs + self.gradient
 
     def steps_per_epoch(self, samples: int) -> int:
-        """The last batch may be smaller than the others."""
+        """Return the number of batches, of which the last may be smaller than the others."""
         return -(-samples // self.batch_size)
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
+    """The hyperparameters of local training."""
+
     epochs: int
     """E: passes over the local data."""
     batch_size: int
@@ -46,7 +48,7 @@ class Recipe:
     proximal_weight: float = 0.0
     """rho."""
     gradient: bool = False
-    """Also give the gradient of the regularised loss at the final weights over all local data."""
+    """Also compute the gradient of the regularised loss at the final weights, over all local data."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
@@ -61,8 +63,8 @@ class Recipe:
                 raise SettingsError(f"device.{name} = {getattr(self, name)} must be at least 0")
 
     @property
-    def shape(self) -> Shape:
-        return Shape(self.epochs, self.batch_size, self.gradient)
+    def static(self) -> StaticHyperparameters:
+        return StaticHyperparameters(self.epochs, self.batch_size, self.gradient)
 
     @property
     def coefficients(self) -> npt.NDArray[np.float32]:

@@ -1,10 +1,10 @@
-"""Prepares JAX before it starts: host devices, compilation cache, silence.
+"""Configuration of JAX before it starts: host devices, compilation cache, log messages.
 
-* One host device per core, each running single-threaded programs: client after client on every core beats one client
-  on all cores, and a thread pool inside a small model only adds waiting.
-* Everything goes through JAX's configuration, not through XLA_FLAGS: an unknown flag there aborts the process, and
-  environment variables would leak into child processes that want another number of devices.
-* What the user has set (XLA_FLAGS, JAX_PLATFORMS, JAX_COMPILATION_CACHE_DIR, ...) is left as it is.
+* One host device per core, each running single-threaded programs: one job per core is faster than one job on all cores,
+  and a thread pool inside a small model only adds waiting.
+* Options are set through JAX's configuration, not through XLA_FLAGS: an unknown flag there aborts the process, and
+  environment variables would leak into child processes that need another number of devices.
+* Variables that the user has set (XLA_FLAGS, JAX_PLATFORMS, JAX_COMPILATION_CACHE_DIR, ...) are respected.
 
 This module imports JAX only inside `prepare`.
 """
@@ -31,33 +31,35 @@ _DEVICE_COUNT_FLAG = "xla_force_host_platform_device_count"
 _INTRA_OP_FLAG = "xla_cpu_multi_thread_eigen"
 
 _prepared: int | None = None
-"""Host devices asked of JAX; None until `prepare` has run."""
+"""Number of host devices requested from JAX; None until `prepare` has run."""
 
 
 def prepare(host_devices: int | None = None) -> None:
-    """Configure JAX; the first call decides, later ones without an argument do nothing.
+    """Configure JAX. The first call decides; later calls without an argument do nothing.
 
-    `host_devices`, else the variable ASYNC_HFL_HOST_DEVICES, else the number of usable cores.
+    The number of host devices is the argument, else the variable ASYNC_HFL_HOST_DEVICES, else that of usable cores.
     """
     global _prepared
     if _prepared is not None:
         if host_devices not in (None, _prepared):
-            raise InternalError(f"JAX was prepared with {_prepared} host devices, {host_devices} came too late")
+            raise InternalError(
+                f"JAX was prepared with {_prepared} host devices, {host_devices} cannot be set any more"
+            )
         return
     wanted = _host_devices(host_devices)
-    # Warnings and errors of the C++ side repeat what comes as an exception, or complain of a cache entry.
+    # Log messages of the C++ code repeat exceptions or complain about a cache entry.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import jax
 
     config: Any = jax.config
     if not config.jax_platforms and not accelerator_installed():
-        # JAX would look for other platforms first, and say so.
+        # JAX would look for other platforms first, and log it.
         config.update("jax_platforms", "cpu")
     if _DEVICE_COUNT_FLAG not in os.environ.get("XLA_FLAGS", ""):
         try:
             config.update("jax_num_cpu_devices", wanted)
         except RuntimeError as problem:
-            # The caller's program has started JAX already: its devices serve as well, unless a number was asked for.
+            # The caller's program has started JAX already. Its devices will do, unless a number was requested.
             if host_devices is not None:
                 raise InternalError("JAX has started: the number of host devices cannot change any more") from problem
     if not config.jax_compilation_cache_dir:
@@ -66,7 +68,7 @@ def prepare(host_devices: int | None = None) -> None:
 
 
 def accelerator_installed() -> bool:
-    """Is there a JAX plugin for a GPU or a TPU? They live in one namespace package."""
+    """True if there is a JAX plugin for a GPU or a TPU; all plugins are in one namespace package."""
     try:
         return importlib.util.find_spec("jax_plugins") is not None
     except (ImportError, ValueError):
@@ -74,7 +76,7 @@ def accelerator_installed() -> bool:
 
 
 def platform_and_devices() -> tuple[str, int]:
-    """What trains here: ("cpu", cores) or ("gpu", cards). JAX starts only where there may be an accelerator."""
+    """Return ("cpu", cores) or ("gpu", devices). Starts JAX only if there may be an accelerator."""
     if not accelerator_installed():
         return "cpu", usable_cores()
     prepare()
@@ -85,30 +87,29 @@ def platform_and_devices() -> tuple[str, int]:
 
 
 def compiler_options() -> dict[str, bool]:
-    """Options of every program compiled for the CPU: no threads inside an operation."""
+    """Return the options of every program compiled for a CPU: no threads inside an operation."""
     return {} if _INTRA_OP_FLAG in os.environ.get("XLA_FLAGS", "") else {_INTRA_OP_FLAG: False}
 
 
 @contextmanager
 def quiet_cache() -> Iterator[None]:
-    """A cache that cannot be read or written costs time, never a run; so it is not worth a warning either."""
+    """Suppress warnings of a cache that cannot be read or written: it costs time, but no run fails."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache")
         yield
 
 
 def cache_directory() -> Path | None:
-    """Where compiled programs are kept; None when there is no place to write.
+    """Return the directory of compiled programs, or None if it cannot be written.
 
-    One folder per kind of processor: compiled code must not travel to another one with a home directory that several
-    machines share.
+    There is one directory per kind of processor: several machines may share a home directory, but not compiled code.
     """
     root = cache_root()
     if root is None:
         return None
     directory = root / "compiled" / _processor()
     try:
-        # Whoever can write here can have code run: so nobody but the user.
+        # Write access here allows code execution: only for the user.
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
         return None
@@ -121,7 +122,7 @@ def _use_cache(config: Any) -> None:
         return
     config.update("jax_compilation_cache_dir", str(directory))
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        # The default of one second would leave out every program of a small model.
+        # The default of one second would exclude every program of a small model.
         config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
@@ -142,19 +143,19 @@ def _host_devices(asked: int | None) -> int:
 
 
 def usable_cores() -> int:
-    """Cores this process may use, which a container or taskset may have made fewer than the machine has."""
+    """Return the number of cores that this process may use; a container or taskset may limit them."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _processor() -> str:
-    """A short name of this kind of processor with its instruction sets."""
+    """Return a short identifier of this kind of processor and its instruction sets."""
     facts = [platform.machine(), platform.processor()]
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             wanted = ("model name", "flags", "Features", "CPU part")
             facts += sorted({line for line in file if line.startswith(wanted)})
     except OSError:
-        pass  # not Linux: the two facts above must do
+        pass  # not Linux: the two facts above must suffice
     return hashlib.blake2b("\n".join(facts).encode(), digest_size=8).hexdigest()

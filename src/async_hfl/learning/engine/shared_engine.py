@@ -1,9 +1,9 @@
-"""Several runs at once, one engine: what all of them are waiting for is trained in one call.
+"""One engine shared by several concurrent runs, whose waiting jobs are trained in one call.
 
-Jobs are pure, so it does not matter whose they are. Each run simulates in a thread of its own until it needs a result;
-when every run that is still going needs one, the jobs of all are trained together, in the order of the runs. That
-keeps an accelerator full where one run alone has too few devices in flight, and it repeats: who meets whom depends on
-the runs, not on how fast the threads happen to be.
+Jobs are pure functions, so it does not matter to which run they belong. Each run simulates in its own thread until it
+needs a result. When every active run needs one, the jobs of all are trained together, in the order of the runs. This
+keeps an accelerator full if one run alone has too few jobs in flight. It is reproducible: the calls depend on the runs,
+not on the speed of the threads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from async_hfl.learning.engine.trainer import Request, Trainer
 
 
 class _Call:
-    """What one run waits for."""
+    """The jobs for which one run waits."""
 
     __slots__ = ("done", "error", "key", "requests", "results")
 
@@ -32,7 +32,7 @@ class _Call:
 
 
 class _Turn:
-    """A question that is asked when everybody waits, run after run."""
+    """A function that is called when every run waits, one run after another."""
 
     __slots__ = ("answer", "ask", "done")
 
@@ -44,7 +44,7 @@ class _Turn:
 
 @final
 class SharedEngine:
-    """Meeting place of `runs` runs, numbered from 0. Each must `leave` in the end, whatever became of it."""
+    """Engines shared by `runs` runs, numbered from 0. Each run must call `leave` in the end, even after an error."""
 
     def __init__(self, runs: int) -> None:
         self._going = set(range(runs))
@@ -54,21 +54,21 @@ class SharedEngine:
         self._changed = Condition()
 
     def trainer(self, run: int, key: Hashable, make: Callable[[], Trainer]) -> Trainer:
-        """This run's door to the engine of that key, which the first to ask for it makes."""
+        """Return this run's access to the engine of this key, which the first run to ask creates."""
         with self._making:
             if key not in self._engines:
                 self._engines[key] = make()
-        return _Door(self, run, key)
+        return _RunTrainer(self, run, key)
 
     def leave(self, run: int) -> None:
-        """The run needs nothing more; the others need not wait for it."""
+        """Remove a run, so that the others do not wait for it."""
         with self._changed:
             self._going.discard(run)
             self._train_if_all_wait()
 
     def train(self, run: int, key: Hashable, requests: Sequence[Request]) -> list[TrainingResult]:
         if run not in self._going:
-            raise InternalError(f"run {run} has left and wants something trained")
+            raise InternalError(f"run {run} has left the shared engine and cannot train")
         call = _Call(key, requests)
         self._wait(run, call)
         if call.error is not None:
@@ -76,7 +76,7 @@ class SharedEngine:
         return call.results
 
     def in_turn(self, run: int, ask: Callable[[], int | None]) -> int | None:
-        """Ask when all the others wait: who gets which answer does not depend on how fast the threads are."""
+        """Call a function when all runs wait, so that its answer does not depend on the speed of the threads."""
         turn = _Turn(ask)
         self._wait(run, turn)
         return turn.answer
@@ -87,11 +87,11 @@ class SharedEngine:
             self._train_if_all_wait()
             self._changed.wait_for(lambda: call.done)
 
-    def compile(self, key: Hashable, room: int, jobs: int) -> None:
-        self._engines[key].compile(room, jobs)
+    def compile(self, key: Hashable, max_samples: int, jobs: int) -> None:
+        self._engines[key].compile(max_samples, jobs)
 
     def _train_if_all_wait(self) -> None:
-        """The last to come (or a run that leaves) trains for all; nobody else has anything to do meanwhile."""
+        """Train for all runs, in the thread of the run that came last or left; the others wait anyway."""
         if not self._waiting or set(self._waiting) != self._going:
             return
         waiting = [self._waiting[run] for run in sorted(self._waiting)]
@@ -103,7 +103,7 @@ class SharedEngine:
         for key in dict.fromkeys(call.key for call in calls):
             mine = [call for call in calls if call.key == key]
             try:
-                results = iter(self._engines[key].train([request for call in mine for request in call.requests]))
+                results = iter(self._engines[key].begin([request for call in mine for request in call.requests])())
                 for call in mine:
                     call.results = [next(results) for _ in call.requests]
             except BaseException as error:
@@ -115,24 +115,20 @@ class SharedEngine:
 
 
 @final
-class _Door:
-    """A `Trainer` that meets the other runs."""
+class _RunTrainer:
+    """The `Trainer` of one run, which trains together with the others."""
 
-    def __init__(self, together: SharedEngine, run: int, key: Hashable) -> None:
-        self._together = together
+    def __init__(self, shared: SharedEngine, run: int, key: Hashable) -> None:
+        self._shared = shared
         self._run = run
         self._key = key
 
-    def compile(self, room: int, jobs: int) -> None:
-        self._together.compile(self._key, room, jobs)
-
-    def train(self, requests: Sequence[Request]) -> list[TrainingResult]:
-        return self._together.train(self._run, self._key, requests)
+    def compile(self, max_samples: int, jobs: int) -> None:
+        self._shared.compile(self._key, max_samples, jobs)
 
     @property
-    def ahead(self) -> None:
-        """While one run's jobs are trained there are the other runs to be simulated."""
-        return None
+    def prefetch(self) -> None:
+        """None: while the jobs of one run are trained, the other runs are simulated."""
 
     def begin(self, requests: Sequence[Request]) -> Results:
-        return partial(self.train, requests)
+        return partial(self._shared.train, self._run, self._key, requests)

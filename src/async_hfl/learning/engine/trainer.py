@@ -1,24 +1,47 @@
-"""What the engine takes and what may be chosen of it. Importing this does not import JAX."""
+"""The engine's input, options and interface. Importing this module does not import JAX."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.learner import PrefetchPolicy, Results, TrainingResult
+from async_hfl.core.learner import PrefetchPolicy, Results
+from async_hfl.core.vectors import DeviceVector
 from async_hfl.core.weights import Weights
 from async_hfl.learning.engine.batches import RowNumbers
-from async_hfl.learning.engine.on_device.kin import Kin
 
 Precision: TypeAlias = Literal["float32", "tf32", "bf16"]
-"""Of matrix products on accelerators, sums float32 in all of them; bf16: of all that lies between the layers, too."""
-PlanName: TypeAlias = Literal["loop", "stack"]
-AheadChoice: TypeAlias = Literal["auto", "on", "off"]
-VectorsChoice: TypeAlias = Literal["auto", "card", "host"]
+"""Precision of matrix products on accelerators; their sums are always float32. bf16 also applies between layers."""
+PlanName: TypeAlias = Literal["sequential", "vmap"]
+PrefetchChoice: TypeAlias = Literal["auto", "on", "off"]
+VectorsChoice: TypeAlias = Literal["auto", "device", "host"]
+
+
+@final
+class LiveGradients:
+    """The gradients of one learner that are still referenced, where vectors stay on an accelerator.
+
+    The engine multiplies the gradients of new jobs with all of them. Learners that share an engine have one each.
+    """
+
+    def __init__(self, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
+        """Multiplied by a job's steps, the divisor that turns its change of the weights into a mean gradient."""
+        self._references: list[weakref.ref[DeviceVector]] = []
+
+    def vectors(self) -> list[DeviceVector]:
+        """Return the gradients that are still referenced, in the order in which they were added."""
+        found = [vector for reference in self._references if (vector := reference()) is not None]
+        self._references = [weakref.ref(vector) for vector in found]
+        return found
+
+    def add(self, vectors: Sequence[DeviceVector]) -> None:
+        self._references += [weakref.ref(vector) for vector in vectors]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,45 +50,43 @@ class Request:
 
     weights: Weights
     rows: RowNumbers
-    """Of the training set."""
+    """Rows of the training set."""
     seed: int
     coefficients: npt.NDArray[np.float32]
-    room: int
-    """The most samples any job of the same learner has: decides the program, so that no other job does."""
-    kin: Kin | None = None
-    """Whose gradients the job's will be multiplied with, where vectors stay on an accelerator; None: nobody's."""
+    max_samples: int
+    """The most samples of any job of the same learner. It determines the program, so that no other job does."""
+    live: LiveGradients | None = None
+    """The gradients with which the job's gradient will be multiplied; None: with none."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What a user may choose of how jobs are trained; what is trained does not depend on it, but for rounding."""
+    """The user's choices of how jobs are trained. They change results by rounding at most."""
 
     memory: int = 8 << 30
-    """Bytes that a group may take on a device: fixed, never what happens to be free, so that runs repeat."""
+    """Bytes that a group may take on a device. A fixed number, not the free memory, so that runs can be repeated."""
     precision: Precision = "float32"
     plan: PlanName | None = None
-    """None: loop on CPU, stack on accelerators."""
+    """None: sequential on a CPU, vmap on accelerators."""
     vectors: VectorsChoice = "host"
-    """Where models and gradients lie between jobs; auto is the learner's to decide (`task_learner.settled`)."""
-    ahead: AheadChoice = "auto"
-    """May training begin before a result is due? auto: on CPU, where it does not touch any result, and where vectors
-    stay on an accelerator, where it is a matter of rounding."""
+    """Location of models and gradients between jobs. `task_learner.decide_vectors` decides for auto."""
+    prefetch: PrefetchChoice = "auto"
+    """Train jobs before their results are due? auto: on a CPU, where no result changes, and where vectors stay on an
+    accelerator, where results change by rounding."""
 
 
 class Trainer(Protocol):
-    """What a learner needs of an engine; several runs may share one."""
+    """The part of an engine that a learner needs; several runs may share one engine."""
 
-    def compile(self, room: int, jobs: int) -> None:
-        """Be ready for jobs of at most `room` samples, of which at most `jobs` come at once."""
+    def compile(self, max_samples: int, jobs: int) -> None:
+        """Prepare for jobs of at most `max_samples` samples, of which at most `jobs` come at once."""
         ...
 
-    def train(self, requests: Sequence[Request]) -> list[TrainingResult]: ...
-
     @property
-    def ahead(self) -> PrefetchPolicy | None:
-        """When `begin` is worth while; None: never."""
+    def prefetch(self) -> PrefetchPolicy | None:
+        """The conditions under which `begin` should be called early; None: never."""
         ...
 
     def begin(self, requests: Sequence[Request]) -> Results:
-        """As `train`, but it returns while the devices work."""
+        """Start training and return while the devices work."""
         ...

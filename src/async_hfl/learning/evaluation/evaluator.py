@@ -1,7 +1,7 @@
-"""How good a model is on a set of samples: one compiled program, the samples spread over the devices.
+"""Evaluation of a model on a test set, by one compiled program and with the samples distributed over the devices.
 
-Sums of a batch do not depend on where it is computed, and batches are added in their order: the same model gives the
-same metric to the bit, on any number of cores.
+The sums of a batch do not depend on the device, and batches are added in order. The same model therefore gives the same
+metric to the bit, on any number of cores.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from async_hfl.core.weights import Weights
 from async_hfl.learning.datasets.samples import Samples
 from async_hfl.learning.engine.backend import Array, jax, lax
 from async_hfl.learning.engine.compilation import Program, compile_for
-from async_hfl.learning.engine.device_data import Resident, gather, resident
-from async_hfl.learning.engine.memory_estimate import answering_bytes
-from async_hfl.learning.engine.on_device.device_vector import as_argument
+from async_hfl.learning.engine.device_data import DeviceSamples, gather, samples_to_device
+from async_hfl.learning.engine.memory_estimate import evaluation_bytes
+from async_hfl.learning.engine.on_device.jax_vectors import program_argument
 from async_hfl.learning.engine.trainer import Precision
 from async_hfl.learning.evaluation.objectives import Objective
 from async_hfl.learning.models.model import Model, unflatten
@@ -27,12 +27,14 @@ from async_hfl.learning.models.model import Model, unflatten
 _ROWS_ON_CPU = 256
 """Samples per pass: activations of a large test set would not fit the cache."""
 _ROWS_ON_ACCELERATOR = 1024
-"""At least: a pass of fewer takes as long. More where they fit."""
+"""The fewest samples per pass, since a pass of fewer takes as long. More if they fit."""
 _LARGEST = 1 << 28
-"""Bytes of an array that fits."""
+"""Bytes of the largest array that fits."""
 
 
 class Evaluator:
+    """Evaluates models on one test set."""
+
     def __init__(self, model: Model, objective: Objective, test: Samples, precision: Precision = "float32") -> None:
         if not len(test):
             raise DataError("the test set is empty: there is nothing to evaluate a model on")
@@ -41,10 +43,10 @@ class Evaluator:
         self._window = test.window
         self._precision: Precision = precision
         devices = jax.local_devices()
-        first = resident(test, devices[0])
-        rows = min(_ROWS_ON_CPU, len(test)) if devices[0].platform == "cpu" else rows_a_pass(model, test, first)
+        first = samples_to_device(test, devices[0])
+        rows = min(_ROWS_ON_CPU, len(test)) if devices[0].platform == "cpu" else rows_per_pass(model, test, first)
         batches = -(-len(test) // rows)
-        # All devices run the same program: each takes as many batches, the last some that hold nothing.
+        # All devices run the same program on equally many batches; the last has some empty ones.
         self._devices = devices[: min(len(devices), batches)]
         share = -(-batches // len(self._devices))
         places = np.arange(share * len(self._devices) * rows)
@@ -53,7 +55,10 @@ class Evaluator:
         mask = (places < len(test)).astype(np.float32).reshape(len(self._devices), share, rows)
         self._batches = batches
         self._arguments = [
-            (resident(test, device) if number else first, *jax.device_put((order[number], mask[number]), device))
+            (
+                samples_to_device(test, device) if number else first,
+                *jax.device_put((order[number], mask[number]), device),
+            )
             for number, device in enumerate(self._devices)
         ]
         self._programs: list[Program] = []
@@ -65,17 +70,19 @@ class Evaluator:
                 weights = np.empty(self._model.layout.size, dtype=np.float32)
                 arguments = (*self._arguments[0], weights)
                 self._programs = compile_for(
-                    self._devices, counting(self._model, self._objective, self._window), arguments, self._precision
+                    self._devices,
+                    counting_program(self._model, self._objective, self._window),
+                    arguments,
+                    self._precision,
                 )
 
     def evaluate(self, weights: Weights) -> Evaluation:
         return self.begin(weights)()
 
     def begin(self, weights: Weights) -> Callable[[], Evaluation]:
-        """Started; the answer waits for it."""
+        """Start an evaluation and return a function that waits for its result."""
         self.compile()
-        # All are started before the first is waited for.
-        model = as_argument(weights, len(self._devices))
+        model = program_argument(weights, len(self._devices))
         parts = [program(*arguments, model) for program, arguments in zip(self._programs, self._arguments, strict=True)]
 
         def answer() -> Evaluation:
@@ -85,17 +92,17 @@ class Evaluator:
         return answer
 
 
-def rows_a_pass(model: Model, test: Samples, data: Resident) -> int:
-    """On an accelerator; passes of about the same length."""
+def rows_per_pass(model: Model, test: Samples, data: DeviceSamples) -> int:
+    """Return the samples per pass on an accelerator, so that passes are about equally long."""
     few = min(_ROWS_ON_ACCELERATOR, len(test))
-    fit = few * _LARGEST // answering_bytes(model, data, test.window, few)
+    fit = few * _LARGEST // evaluation_bytes(model, data, test.window, few)
     return -(-len(test) // -(-len(test) // max(few, fit)))
 
 
-def counting(model: Model, objective: Objective, window: int) -> Program:
-    """(samples, their rows by batch, mask, weights) -> the objective's sums, batch by batch."""
+def counting_program(model: Model, objective: Objective, window: int) -> Program:
+    """Return a function (samples, rows by batch, mask, weights) -> the objective's sums by batch."""
 
-    def count_all(data: Resident, order: Array, mask: Array, weights: Array) -> Array:
+    def count_all(data: DeviceSamples, order: Array, mask: Array, weights: Array) -> Array:
         parameters = unflatten(model.layout, weights)
 
         def count(batch: tuple[Array, Array]) -> Array:

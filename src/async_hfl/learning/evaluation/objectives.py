@@ -1,7 +1,7 @@
-"""What a task minimises, and how good a model is on its test set.
+"""Objectives: the loss that a task minimises, and the metric of a model on its test set.
 
-A test set may be larger than one batch, so `count` gives sums that add up over batches, and `summarise` turns the
-total into an evaluation.
+A test set may be larger than one batch. `count` therefore returns sums that are added up over batches, and `summarise`
+turns the total into an evaluation.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from async_hfl.learning.engine.backend import Array, jax, jnp, lax
 
 @dataclass(frozen=True, slots=True)
 class Objective:
+    """A loss, and the functions that compute a metric."""
+
     metric: str
     loss: Callable[[Array, Array], Array]
     """(outputs, targets) -> the loss of each sample."""
@@ -27,10 +29,10 @@ class Objective:
 
 
 def classification(classes: int) -> Objective:
-    """Cross-entropy; accuracy, whole and by class."""
+    """Return the cross-entropy loss, with accuracy, in total and by class, as metric."""
 
     def loss(outputs: Array, targets: Array) -> Array:
-        # The largest output is taken off so that exp cannot overflow; a one-hot product avoids a gather, whose
+        # The largest output is subtracted so that exp cannot overflow. A one-hot product avoids a gather, whose
         # derivative is a slow scatter.
         shifted = outputs - lax.stop_gradient(outputs.max(axis=-1, keepdims=True))
         chosen = (shifted * jax.nn.one_hot(targets, classes, dtype=outputs.dtype)).sum(axis=-1)
@@ -57,7 +59,7 @@ def classification(classes: int) -> Objective:
 
 
 def regression(values: int) -> Objective:
-    """Mean squared error, whole and by value; lower is better."""
+    """Return the mean squared error, in total and by value, as loss and metric; lower is better."""
 
     def squares(outputs: Array, targets: Array) -> Array:
         return jnp.square(outputs - targets)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.device_vector import here
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import stream
 from async_hfl.core.weights import Layout, Weights
@@ -170,7 +169,7 @@ def _check_loss(own: OwnTask, model: Model, objective: Objective, data: OwnData,
 
 def _check_values(model: Model, objective: Objective, data: OwnData, blame: Blame) -> None:
     """Finite losses at the initial weights, and no sample that looks at its neighbours."""
-    parameters = model.layout.unflatten(here(model.init(stream(0, "initial"))))
+    parameters = model.layout.unflatten(np.asarray(model.init(stream(0, "initial"))))
     rows = np.linspace(0, len(data.train) - 1, _BATCH).astype(np.int64)
     batch, targets = data.train.read(rows), data.train.targets[rows]
     apply: Any = jax.jit(model.apply)

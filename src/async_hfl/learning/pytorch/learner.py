@@ -15,7 +15,6 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.device_vector import here
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
 from async_hfl.core.maths.targets import Target
@@ -120,7 +119,7 @@ class TorchLearner:
         # Longest first: the processes finish together.
         order = np.argsort(-self._samples[devices], kind="stable").tolist()
         answers = self._processes.answers([Training(jobs[i].weights, held[i, : sizes[i]], jobs[i].seed) for i in order])
-        steps_per_epoch = self._recipe.shape.steps_per_epoch
+        steps_per_epoch = self._recipe.static.steps_per_epoch
         results = {
             i: TrainingResult(
                 weights=frozen(answer.weights),
@@ -149,7 +148,7 @@ class TorchLearner:
     ) -> list[Evaluation]:
         """Sums are added in the order of the rows, whoever counted them."""
         pieces = [
-            (number, Counting(here(weights), of_test, rows[first : first + _ROWS]))
+            (number, Counting(np.asarray(weights), of_test, rows[first : first + _ROWS]))
             for number, rows in enumerate(groups)
             for first in range(0, len(rows), _ROWS)
         ]

@@ -128,8 +128,8 @@ class TorchWorker:
 
     def train(self, job: Training) -> Trained:
         torch, recipe = self._torch, self._recipe
-        shape, samples = recipe.shape, len(job.rows)
-        orders = BatchOrders([job.rows], np.array([job.seed], dtype=np.uint64), shape).whole()
+        shape, samples = recipe.static, len(job.rows)
+        orders = BatchOrders([job.rows], np.array([job.seed], dtype=np.uint64), shape).draw()
         passes = torch.from_numpy(orders[0].reshape(shape.passes, -1)[:, :samples].astype(np.int64))
         torch.manual_seed(job.seed % 2**63)
         self._load(job.weights)

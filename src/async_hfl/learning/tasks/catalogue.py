@@ -1,4 +1,4 @@
-"""The tasks there are: which data, which model, which loss. Importing this does not import JAX."""
+"""The built-in tasks: their data, models and losses. Importing this module does not import JAX."""
 
 from __future__ import annotations
 
@@ -30,35 +30,38 @@ Interval = Literal["half-hourly", "hourly"]
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """What may be chosen of a task; each task reads those it has a use for."""
+    """The options of all tasks; each task reads those that it needs."""
 
     target: float
     partition: str
     partition_settings: Mapping[str, Any] = field(default_factory=dict)
     refresh: float = 0.0
-    """Share of a device's samples renewed with each job, from its own classes."""
+    """Share of a device's samples that each job replaces by others of the same classes."""
     layers: int = 1
-    """Of the character LSTM."""
+    """Layers of the character LSTM."""
     normalisation: Normalisation = "batch"
-    """Of the ResNet."""
+    """Normalisation of the ResNet."""
     interval: Interval = "half-hourly"
-    """Of the weather readings."""
+    """Interval of the weather readings."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownTask:
+    """A built-in task."""
+
     load: Callable[[TaskOptions], Dataset]
     model: Callable[[Dataset, TaskOptions], Model]
     reads: frozenset[str] = frozenset()
-    """Settings of [task] that matter to this task alone."""
+    """Settings of [task] that only this task reads."""
 
 
 def build_task(name: str, devices: int, seed: int, options: TaskOptions) -> Task:
-    """The task dealt over the devices. The data and its split into training and test are the same for every seed."""
-    # Here and not above: JAX takes a while to import, and a command line that only prints help should not wait for it.
+    """Return the task with its data distributed over the devices. The split into training and test sets does not depend
+    on the seed."""
+    # Imported here because JAX takes a while to import, and a command that only prints help should not wait for it.
     from async_hfl.learning.tasks.task_learner import Task
 
-    data, owned = dealt(name, devices, seed, options)
+    data, owned = distributed_data(name, devices, seed, options)
     objective = _objective(data)
     direction: Literal["at_least", "at_most"] = "at_least" if data.classes else "at_most"
     return Task(
@@ -77,8 +80,8 @@ def build_task(name: str, devices: int, seed: int, options: TaskOptions) -> Task
     )
 
 
-def dealt(name: str, devices: int, seed: int, options: TaskOptions) -> tuple[Dataset, tuple[Rows, ...]]:
-    """The data, and whose rows of the training set are whose; without a model, hence without JAX."""
+def distributed_data(name: str, devices: int, seed: int, options: TaskOptions) -> tuple[Dataset, tuple[Rows, ...]]:
+    """Return the data and each device's rows of the training set; without a model, and hence without JAX."""
     if name not in TASKS:
         raise SettingsError(f"task.name = {name!r}: `async-hfl tasks` lists them all")
     data = _loaded(name, options.layers, options.normalisation, options.interval)
@@ -86,7 +89,7 @@ def dealt(name: str, devices: int, seed: int, options: TaskOptions) -> tuple[Dat
 
 
 def _test_rows(how: str, data: Dataset, owned: tuple[Rows, ...]) -> tuple[Rows, ...]:
-    """Whose part of the test set each device is judged on, where devices are the data's own owners."""
+    """Return each device's rows of the test set if devices are the natural owners of the data."""
     if how != "natural_id" or data.owner is None or data.test_owner is None:
         return ()
     return owners_test_rows(owned, data.owner, data.test_owner)
@@ -102,7 +105,7 @@ def _objective(data: Dataset) -> Objective:
 
 @lru_cache(maxsize=2)
 def _loaded(name: str, layers: int, normalisation: Normalisation, interval: Interval) -> Dataset:
-    """Several runs of a process read their data once."""
+    """Load the data once for all runs of a process."""
     options = TaskOptions(0.0, "", layers=layers, normalisation=normalisation, interval=interval)
     return TASKS[name].load(options)
 
@@ -141,14 +144,14 @@ def _series_lstm(data: Dataset, options: TaskOptions) -> Model:
 
 
 def _on_accelerator() -> bool:
-    """Some models have a form for accelerators that computes the same by other products."""
+    """True if models should use their form for accelerators, which computes the same by other products."""
     from async_hfl.learning.engine.backend import jax
 
     return bool(jax.default_backend() != "cpu")
 
 
 _UNROLLED = 4
-"""Steps of a recurrence in one turn of its loop: an accelerator starts fewer kernels, a processor only loses."""
+"""Unrolled steps of a recurrence: an accelerator starts fewer kernels; a CPU gains nothing."""
 
 TASKS: dict[str, KnownTask] = {
     "digits": KnownTask(lambda options: load_digits(), _perceptron(64)),

@@ -1,7 +1,7 @@
-"""Centralised training: one device that owns the whole training set, trained by the same engine.
+"""Centralised training: the same engine trains one device that owns the whole training set.
 
-The upper bound a researcher compares with: no network, no partition, no staleness. Each epoch is one job; momentum
-starts afresh with it, the learning rate falls along half a cosine (Loshchilov & Hutter, ICLR 2017).
+It is the upper bound for a comparison: no network, no partition, no staleness. Each epoch is one job. Momentum restarts
+with each epoch, and the learning rate follows half a cosine (Loshchilov & Hutter, ICLR 2017).
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from async_hfl.learning.tasks.task_learner import Task
 
 @dataclass(frozen=True, slots=True)
 class CentralEpoch:
+    """One epoch of centralised training."""
+
     epoch: int
     learning_rate: float
     loss: float
-    """Mean over the training samples, as they were met during the epoch."""
+    """Mean training loss over the samples, each with the weights of its step."""
     evaluation: Evaluation
     weights: Weights
 
@@ -39,9 +41,9 @@ def train_centrally(
     seed: int,
     options: EngineOptions = EngineOptions(),  # noqa: B008
 ) -> Iterator[CentralEpoch]:
-    """One item after each epoch. The recipe's own epochs and proximal weight do not apply: there is no round."""
+    """Yield one item per epoch. The recipe's epochs and proximal weight are ignored: there are no rounds."""
     recipe = replace(recipe, epochs=1, proximal_weight=0.0, gradient=False)
-    engine = Engine(task.model, task.objective, task.train, recipe.shape, options)
+    engine = Engine(task.model, task.objective, task.train, recipe.static, options)
     evaluator = Evaluator(task.model, task.objective, task.test, options.precision)
     weights = task.model.init(stream(seed, "initial"))
     rows = np.arange(len(task.train), dtype=np.int32)
@@ -49,6 +51,6 @@ def train_centrally(
         rate = recipe.learning_rate * 0.5 * (1 + cos(pi * epoch / epochs))
         coefficients = replace(recipe, learning_rate=rate).coefficients
         request = Request(weights, rows, stream_seed(seed, "central", epoch), coefficients, len(rows))
-        [result] = engine.train([request])
+        [result] = engine.begin([request])()
         weights = result.weights
         yield CentralEpoch(epoch + 1, rate, result.loss, evaluator.evaluate(weights), weights)

@@ -1,13 +1,13 @@
-"""Local samples change over time: a sensor sees new things, of the same kinds as before.
+"""Local data that changes over time: each job replaces some samples of a device by others of the same classes.
 
-Slot k of a device holds, at the device's g-th job, version floor(g * share + phase) of itself. Version 0 is the sample
-that the partition dealt; each later one is drawn from all training samples of the same class. So class counts never
-change, a share of the slots is renewed with each job, and every slot once in 1/share jobs; the phase, a hash in [0, 1),
+At the device's g-th job, slot k holds its version floor(g * share + phase). Version 0 is the sample that the partition
+assigned; each later version is drawn from all training samples of the same class. Class counts therefore never change.
+Each job renews a share of the slots, and every slot is renewed once in 1/share jobs; the phase, a hash in [0, 1),
 staggers them.
 
-Which sample it is depends on (seed, device, slot, version) alone, not on what was drawn before: a job trained late, or
-in any company, sees the same samples. Draws are independent, so that now and then a device holds a sample twice (of
-300 slots and 6,000 samples of a class, some seven).
+A sample depends on (seed, device, slot, version) alone, not on earlier draws: a job sees the same samples whenever and
+with whichever others it is trained. Draws are independent, so a device sometimes holds a sample twice (with 300 slots
+and 6,000 samples of a class, about seven times).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.errors import SettingsError
-from async_hfl.core.randomness import UInt64s, scramble, scramble_many, stream_seed
+from async_hfl.core.randomness import UInt64s, scramble_many, stream_seed
 from async_hfl.learning.partition import Rows
 
 _HALF = np.uint64(32)
@@ -27,12 +27,12 @@ _HALF = np.uint64(32)
 
 @final
 class Refresh:
-    """The rows of many jobs at once."""
+    """The changing rows of all devices, computed for many jobs at once."""
 
     def __init__(
         self, owned: Sequence[Rows], targets: npt.NDArray[np.integer[Any]], *, classes: int, share: float, seed: int
     ) -> None:
-        """`share` of a device's slots is renewed with each job; 0: never."""
+        """Each job renews a `share` of its device's slots; 0: none."""
         if not 0 <= share <= 1:
             raise SettingsError(f"task.refresh = {share}: must be a share from 0 to 1")
         if share and not classes:
@@ -48,21 +48,23 @@ class Refresh:
             return
         self._labels = targets[self._rows].astype(np.min_scalar_type(classes))
         self._pool = np.argsort(targets, kind="stable").astype(np.int32)
-        """All training samples, class after class."""
+        """All training samples, ordered by class."""
         self._pool_sizes = np.bincount(targets, minlength=classes).astype(np.uint64)
         self._pool_starts = (np.cumsum(self._pool_sizes) - self._pool_sizes).astype(np.int64)
-        self._keys: UInt64s = np.array([_key(seed, device) for device in range(len(owned))], dtype=np.uint64)
+        self._keys: UInt64s = np.array(
+            [stream_seed(seed, "refresh", device) for device in range(len(owned))], dtype=np.uint64
+        )
         self._slots = np.arange(self._rows.shape[1], dtype=np.uint64)
 
     @property
     def width(self) -> int:
-        """Samples of the largest device."""
+        """Number of samples of the largest device."""
         return self._rows.shape[1]
 
     def rows(self, devices: npt.NDArray[np.int64], generations: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """(jobs, width): what device `devices[j]` holds at its job number `generations[j]`, slot by slot.
+        """Return, by job and slot, the rows that device `devices[j]` holds at its job number `generations[j]`.
 
-        Places beyond a device's samples repeat its slot 0.
+        Slots beyond a device's samples repeat its slot 0.
         """
         original = self._rows[devices]
         if not self._share or not generations.any():
@@ -77,26 +79,6 @@ class Refresh:
         beyond = np.arange(self.width) >= self.sizes[devices][:, None]
         np.copyto(held, held[:, :1], where=beyond)
         return held
-
-
-def refreshed(
-    rows: Rows, generation: int, share: float, device: int, seed: int, pools: Sequence[Rows], labels: Sequence[int]
-) -> Rows:
-    """The same for one device, slot by slot, as the definition says it: what the fast form is tested against.
-
-    `labels` are the classes of `rows`, `pools` all samples by class.
-    """
-    held = []
-    for slot, (row, label) in enumerate(zip(rows.tolist(), labels, strict=True)):
-        salt = scramble(_key(seed, device) ^ slot)
-        version = int(generation * share + (salt >> 11) * 2.0**-53)
-        draw = scramble((salt + version) % 2**64) >> 32
-        held.append(row if version == 0 else int(pools[label][(draw * len(pools[label])) >> 32]))
-    return np.array(held, dtype=np.int64)
-
-
-def _key(seed: int, device: int) -> int:
-    return stream_seed(seed, "refresh", device)
 
 
 def _versions(salts: UInt64s, generations: npt.NDArray[np.int64], share: float) -> UInt64s:

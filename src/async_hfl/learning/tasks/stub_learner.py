@@ -1,7 +1,8 @@
-"""A learner that learns nothing, quickly: for measuring events, and for simulating faults without training.
+"""A fast learner that learns nothing, to measure the simulator and to simulate faults without training.
 
-A result is a function of the job's start weights and seed alone, as a real one is, so that replay, batching and
-checkpoints are exercised in earnest. Weights stay bounded and the target is out of reach: a run lasts as long as asked.
+As in real training, a result depends on the job's start weights and seed alone, so that replay, batching and
+checkpoints are tested. Weights stay bounded and the target cannot be reached, so that a run lasts as long as its
+settings say.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from async_hfl.core.randomness import scramble_many, stream
 from async_hfl.core.weights import Layout, Weights
 
 _PULL = np.float32(0.125)
-"""Share of a result that is noise: powers of two make the mixture exact to follow by hand."""
+"""Share of a result that is noise; a power of two, so that results can be computed by hand."""
 _BLOCK_VALUES = 1 << 14
-"""Values hashed at a time, so that a large call works in cache."""
+"""Values hashed at a time, so that a large call fits into the cache."""
 
 
 @final
@@ -34,7 +35,7 @@ class StubLearner:
         self._gradient = gradient
         self._samples = np.ones(devices, dtype=np.int64)
         self._samples.flags.writeable = False
-        # Counter 0 decides the losses; each coordinate has its own.
+        # Counter 0 determines the losses; each weight has a counter of its own.
         self._counters = np.arange(size + 1, dtype=np.uint64)
 
     @property
@@ -75,12 +76,12 @@ class StubLearner:
         return [result for first in range(0, len(jobs), block) for result in self._train(jobs[first : first + block])]
 
     def evaluate(self, weights: Weights) -> Evaluation:
-        """Calm is 1 at the origin and falls towards 0 far from it; the target of 2 is never met."""
+        """Return a metric that is 1 at the origin and falls towards 0 far from it; the target of 2 is never reached."""
         distance = float(np.dot(weights, weights)) / max(1, len(weights))
         return Evaluation(metric=1.0 / (1.0 + distance), loss=distance)
 
     def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
-        """There is no data."""
+        """Return an empty list: there is no data."""
         return []
 
     def _train(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
@@ -91,7 +92,7 @@ class StubLearner:
         noise = (hashes[:, 1:] >> np.uint64(40)).astype(np.float32)
         noise *= np.float32(2.0**-23)
         noise -= np.float32(1.0)
-        # One concatenation reads each job's start once; stacking goes through every array's shape first.
+        # A concatenation is faster than stacking, which reads the shape of every array first.
         weights = np.concatenate([job.weights for job in jobs]).reshape(len(jobs), size)
         weights += _PULL * (noise - weights)
         losses = (hashes[:, 0] >> np.uint64(11)) * 2.0**-53

@@ -1,4 +1,4 @@
-"""A task is data, a model, a loss and a target; a recipe makes it a learner."""
+"""The learner of a task: data, a model, an objective and a target, trained by a recipe."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.device_vector import let_return
 from async_hfl.core.learner import Evaluation, PrefetchPolicy, Results, TrainingJob, TrainingResult
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.randomness import stream
+from async_hfl.core.vectors import HostVector, Vector
 from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.datasets.samples import Samples
 from async_hfl.learning.engine.backend import jax
 from async_hfl.learning.engine.engine import Engine
-from async_hfl.learning.engine.on_device.kin import Kin
-from async_hfl.learning.engine.on_device.shelf import BLOCK
+from async_hfl.learning.engine.on_device.jax_vectors import DeviceOps
 from async_hfl.learning.engine.recipe import Recipe
-from async_hfl.learning.engine.trainer import EngineOptions, Request, Trainer
+from async_hfl.learning.engine.trainer import EngineOptions, LiveGradients, Request, Trainer
 from async_hfl.learning.evaluation.evaluator import Evaluator
 from async_hfl.learning.evaluation.objectives import Objective
 from async_hfl.learning.evaluation.per_device import PerDeviceEvaluation
@@ -28,17 +27,18 @@ from async_hfl.learning.models.model import Model
 from async_hfl.learning.partition import Rows
 from async_hfl.learning.tasks.refresh import Refresh
 
-_MODELS, _GRADIENTS = 2, 2
-"""That a device is sent and gives, and that its gateway and the cloud know; about three in all."""
-_AT_WORK = 400
-"""Vectors that multiplying and blending take meanwhile."""
+_VECTORS = 4
+"""Vectors per device: the models that it receives and returns, the gradients at its gateway and at the cloud. About
+three of them exist at a time."""
+_WORKING_VECTORS = 400
+"""Vectors that products and blends need temporarily."""
 _MOST_DEVICES = 1024
-"""Each gradient is multiplied with all others: beyond that one sum of them, kept on the host, is cheaper."""
+"""Each gradient is multiplied with all others. For more devices, one sum on the host is cheaper."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """What is learnt from what; nothing of how."""
+    """The data, model, objective and target; not the way of training."""
 
     name: str
     model: Model
@@ -46,36 +46,35 @@ class Task:
     train: Samples
     test: Samples
     owned: tuple[Rows, ...]
-    """Rows of the training set by device."""
+    """Rows of the training set, by device."""
     target: Target
     refresh: float = 0.0
-    """Share of a device's samples renewed with each job."""
+    """Share of a device's samples that each job replaces."""
     seed: int = 0
-    """Of what changes over time."""
+    """Seed of the changes over time."""
     test_owned: tuple[Rows, ...] = ()
-    """Rows of the test set by device, where the data has natural owners and devices are owners."""
+    """Rows of the test set, by device, if devices are the natural owners of the data."""
     classes: int = 0
     class_names: tuple[str, ...] = ()
 
 
-def settled(task: Task, options: EngineOptions, runs: int = 1) -> EngineOptions:
-    """`vectors` decided: on the card where there is just one, and it takes those of so many runs."""
+def decide_vectors(task: Task, options: EngineOptions, runs: int = 1) -> EngineOptions:
+    """Resolve `vectors` = auto: on the device, if there is one accelerator that has room for this many runs."""
     if options.vectors != "auto":
         return options
     devices = jax.local_devices()
     fit = vectors_fit(len(task.owned), task.model.bytes, options.memory, runs)
     stay = devices[0].platform != "cpu" and len(devices) == 1 and fit
-    return replace(options, vectors="card" if stay else "host")
+    return replace(options, vectors="device" if stay else "host")
 
 
 def vectors_fit(devices: int, model_bytes: int, memory: int, runs: int) -> bool:
-    """Is there room for the vectors of so many runs, and are they few enough to be multiplied with each other?"""
-    places = -(-_GRADIENTS * devices // BLOCK) * BLOCK
-    return devices <= _MOST_DEVICES and (runs * (_MODELS * devices + places) + _AT_WORK) * model_bytes <= memory
+    """True if there is room for the vectors of this many runs, and they are few enough to be multiplied."""
+    return devices <= _MOST_DEVICES and (runs * _VECTORS * devices + _WORKING_VECTORS) * model_bytes <= memory
 
 
 def engine_for(task: Task, recipe: Recipe, options: EngineOptions) -> Engine:
-    return Engine(task.model, task.objective, task.train, recipe.shape, options)
+    return Engine(task.model, task.objective, task.train, recipe.static, options)
 
 
 @final
@@ -89,25 +88,24 @@ class TaskLearner:
         options: EngineOptions = EngineOptions(),  # noqa: B008  (frozen)
         trainer: Trainer | None = None,
         *,
-        multiplied: bool = True,
+        needs_products: bool = True,
     ) -> None:
-        """`trainer` where several learners of the same task, model and recipe's shape share one. `multiplied`: somebody
-        will ask for inner products of gradients."""
+        """Learners of the same task, model and static hyperparameters may share a `trainer`. `needs_products` if inner
+        products of gradients will be requested."""
         self._task = task
         self._recipe = recipe
         self._options = options
         self._by_device: PerDeviceEvaluation | None = None
         self._trainer = trainer or engine_for(task, recipe, options)
-        if options.vectors != "card":
-            let_return(None)
+        self._ops = DeviceOps(jax.local_devices()[0]) if options.vectors == "device" else None
         self._evaluator = Evaluator(task.model, task.objective, task.test, options.precision)
         self._refresh = Refresh(
             task.owned, task.train.targets, classes=task.classes, share=task.refresh, seed=task.seed
         )
         self._samples = np.array([len(rows) for rows in task.owned], dtype=np.int64)
         self._samples.flags.writeable = False
-        self._room = int(self._samples.max())
-        self._kin = Kin(recipe.learning_rate) if multiplied else None
+        self._max_samples = int(self._samples.max())
+        self._live = LiveGradients(recipe.learning_rate) if needs_products else None
 
     @property
     def task(self) -> Task:
@@ -141,25 +139,29 @@ class TaskLearner:
         return self._task.model.init(stream(seed, "initial"))
 
     def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
-        return self._trainer.train(self._requests(jobs)) if jobs else []
+        return self._trainer.begin(self.requests(jobs))() if jobs else []
 
     @property
     def on_accelerator(self) -> bool:
-        return self._options.vectors == "card"
+        return self._ops is not None
+
+    def to_device(self, vector: HostVector) -> Vector:
+        return vector if self._ops is None else self._ops.place(vector)
 
     @property
     def prefetch(self) -> PrefetchPolicy | None:
-        return self._trainer.ahead
+        return self._trainer.prefetch
 
     def begin(self, jobs: Sequence[TrainingJob]) -> Results:
-        return self._trainer.begin(self._requests(jobs))
+        return self._trainer.begin(self.requests(jobs))
 
-    def _requests(self, jobs: Sequence[TrainingJob]) -> list[Request]:
+    def requests(self, jobs: Sequence[TrainingJob]) -> list[Request]:
+        """Return the jobs as the engine takes them, with the rows that their devices hold."""
         coefficients = self._recipe.coefficients
         devices = np.array([job.device for job in jobs], dtype=np.int64)
         held = self._refresh.rows(devices, np.array([job.generation for job in jobs], dtype=np.int64))
         return [
-            Request(job.weights, rows[:size], job.seed, coefficients, self._room, self._kin)
+            Request(job.weights, rows[:size], job.seed, coefficients, self._max_samples, self._live)
             for job, rows, size in zip(jobs, held, self._samples[devices].tolist(), strict=True)
         ]
 
@@ -170,7 +172,7 @@ class TaskLearner:
         return self._evaluator.begin(weights)
 
     def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
-        """On its owner's part of the test set, else on the training samples it was dealt."""
+        """Evaluate each device on its owner's part of the test set, else on its training samples."""
         if self._by_device is None:
             task = self._task
             samples, owned = (task.test, task.test_owned) if task.test_owned else (task.train, task.owned)
@@ -178,6 +180,6 @@ class TaskLearner:
         return self._by_device.evaluate(weights)
 
     def compile(self) -> None:
-        """Compile every program now; otherwise the first call of each does."""
-        self._trainer.compile(self._room, len(self._samples))
+        """Compile every program now; otherwise its first call does."""
+        self._trainer.compile(self._max_samples, len(self._samples))
         self._evaluator.compile()

@@ -1,76 +1,58 @@
-"""The plan for processors: a compiled loop, job after job, on every core.
+"""The plan for CPUs: a compiled loop that trains one job after another, on every core.
 
-Exact by construction: how jobs are grouped cannot change a result, because a learner has one program, with a fixed
-number of places and a dynamic loop bound; unused places are never computed. A job's numbers come from the same
-instructions on the same values whether it comes alone or with a thousand others.
+The grouping of jobs cannot change a result. A learner has one program with a fixed number of places and a dynamic loop
+bound, and unused places are never computed: a job's numbers come from the same instructions on the same values whether
+it is trained alone or with a thousand others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, final
+from collections.abc import Iterator, Sequence
+from typing import final
 
 import numpy as np
-import numpy.typing as npt
 
-from async_hfl.core.device_vector import here
 from async_hfl.core.learner import PrefetchPolicy
 from async_hfl.learning.engine.backend import Array, jnp, lax
-from async_hfl.learning.engine.batches import BatchOrders
-from async_hfl.learning.engine.compilation import Program
-from async_hfl.learning.engine.device_data import Resident
-from async_hfl.learning.engine.local_training import LocalTraining
-from async_hfl.learning.engine.padding import padded_steps
-from async_hfl.learning.engine.plans.protocol import QUEUED_GROUPS, Collected, Group, Traced, collected_rows
-from async_hfl.learning.engine.recipe import Shape
-from async_hfl.learning.engine.trainer import EngineOptions, Request
-from async_hfl.learning.evaluation.objectives import Objective
-from async_hfl.learning.models.model import Model
+from async_hfl.learning.engine.compilation import Program, like
+from async_hfl.learning.engine.device_data import DeviceSamples
+from async_hfl.learning.engine.plans.padding import padded_steps
+from async_hfl.learning.engine.plans.plan import QUEUED_GROUPS, Group, GroupInput, Plan, PlanSetup, Traced
+from async_hfl.learning.engine.trainer import Request
 
 _MOST_PLACES, _MOST_BYTES = 16, 1 << 18
-"""Of a group, and of its weights. Enough that calling costs little; few enough that padding a small call does, too.
-Where a model is large, calling for each job costs next to nothing beside it, but unused places cost their copies."""
-_AHEAD_JOBS, _AHEAD_CALLS = 2, 4
-"""Jobs a core in a call that is begun ahead, if a group holds as many, and such calls at a time. Results do not depend
-on it: small and soon."""
+"""Limits of a group and of its weights: enough that a call costs little, and few enough that padding a small call does,
+too. For a large model, a call per job costs next to nothing in comparison, but unused places cost their copies."""
+_PREFETCH_JOBS, _PREFETCH_CALLS = 2, 4
+"""Jobs per core in a call that is started early, if a group holds as many, and the most such calls at a time. Results
+do not depend on them: calls are small and early."""
 
 
 @final
-class SequentialPlan:
-    name = "loop"
+class SequentialPlan(Plan):
+    name = "sequential"
 
-    def __init__(
-        self,
-        model: Model,
-        objective: Objective,
-        shape: Shape,
-        data: Resident,
-        window: int,
-        devices: Sequence[Any],
-        options: EngineOptions,
-    ) -> None:
-        self._model = model
-        self._shape = shape
-        self._cores = len(devices)
-        self._train = LocalTraining(model, objective, shape, window)
-        self._data = data
-        # A place costs its weights (start, answer, gradient) in every queued group, no activations.
-        queued = 3 * model.bytes * (QUEUED_GROUPS + 1) * len(devices)
-        self.places = max(1, min(_MOST_PLACES, _MOST_BYTES // model.bytes, options.memory // queued))
-        self.ahead = PrefetchPolicy(min(_AHEAD_JOBS, self.places) * len(devices), 0.0, _AHEAD_CALLS)
+    def __init__(self, setup: PlanSetup) -> None:
+        super().__init__(setup)
+        size, cores = setup.model.bytes, len(setup.devices)
+        # Each queued group holds the weights of its places (start, result, gradient), but no activations.
+        queued = 3 * size * (QUEUED_GROUPS + 1) * cores
+        self.places = max(1, min(_MOST_PLACES, _MOST_BYTES // size, setup.options.memory // queued))
+        self.prefetch = PrefetchPolicy(min(_PREFETCH_JOBS, self.places) * cores, 0.0, _PREFETCH_CALLS)
 
-    def expected(self, room: int, jobs: int) -> list[Group]:
-        return [Group(0, (), self.places, self._steps(room))]
+    def expected(self, max_samples: int, jobs: int) -> list[Group]:
+        return [Group(0, (), self.places, padded_steps(self._static.steps_per_epoch(max_samples)))]
 
     def groups(self, requests: Sequence[Request]) -> Iterator[Group]:
-        """Longest jobs first, dealt in turn, so that cores finish together. The program is the learner's own: how many
-        samples other jobs have, or other learners, does not touch it."""
+        """Deal the longest jobs first, so that the cores finish together. The program depends on the learner alone, not
+        on the samples of other jobs or learners."""
+        static = self._static
         samples = np.array([len(request.rows) for request in requests], dtype=np.int64)
-        steps_of = np.array([self._steps(request.room) for request in requests], dtype=np.int64)
+        steps_of = np.array([padded_steps(static.steps_per_epoch(request.max_samples)) for request in requests], int)
         for steps in np.unique(steps_of)[::-1].tolist():
             members = np.flatnonzero(steps_of == steps)
             members = members[np.argsort(-samples[members], kind="stable")]
-            used = min(self._cores, len(members))
+            used = min(len(self._devices), len(members))
             shares = [members[core::used] for core in range(used)]
             for first in range(0, len(shares[0]), self.places):
                 for core, share in enumerate(shares):
@@ -78,48 +60,32 @@ class SequentialPlan:
                     if len(part):
                         yield Group(core, tuple(part.tolist()), self.places, steps)
 
-    def _steps(self, samples: int) -> int:
-        return padded_steps(self._shape.steps_per_epoch(samples))
-
-    def _starts(self) -> npt.NDArray[np.float32]:
-        return np.empty((self.places, self._model.layout.size), dtype=np.float32)
-
-    def run(
-        self,
-        programs: Mapping[str, Program],
-        group: Group,
-        members: Sequence[Request],
-        data: Resident,
-        coefficients: npt.NDArray[np.float32],
-        orders: BatchOrders,
-        sizes: npt.NDArray[np.int32],
-    ) -> tuple[Array, ...]:
-        starts = self._starts()
-        for place, request in enumerate(members):
-            starts[place] = here(request.weights)
-        outcome: tuple[Array, ...] = programs["train"](data, coefficients, starts, orders.whole(), sizes)
-        return outcome
-
-    def collect(self, group: Group, outcome: tuple[Array, ...]) -> Iterator[Collected]:
-        return collected_rows(outcome)
+    def run(self, inputs: GroupInput) -> tuple[Array, ...]:
+        starts = np.empty((self.places, self._model.layout.size), dtype=np.float32)
+        for place, request in enumerate(inputs.members):
+            starts[place] = request.weights
+        output: tuple[Array, ...] = inputs.programs["train"](
+            inputs.data, inputs.coefficients, starts, inputs.orders.draw(), inputs.sizes
+        )
+        return output
 
     def programs(self, group: Group) -> dict[str, Traced]:
-        shape = self._shape
+        static, places = self._static, group.places
         arguments = (
             self._data,
-            np.empty((group.places, 4), np.float32),
-            self._starts(),
-            np.empty((group.places, shape.passes, group.steps, shape.batch_size), np.int32),
-            np.empty(group.places, np.int32),
+            like(places, 4),
+            like(places, self._model.layout.size),
+            like(places, static.passes, group.steps, static.batch_size, dtype=np.int32),
+            like(places, dtype=np.int32),
         )
         return {"train": Traced(group.steps, self._program(), arguments)}
 
     def _program(self) -> Program:
-        """(data, coefficients, starts, orders, sizes) -> weights, loss sums, and gradients where asked for."""
-        train, with_gradient, trained = self._train, self._shape.gradient, self._model.trained_size
+        """Return (data, coefficients, starts, orders, sizes) -> weights, loss sums and, if asked for, gradients."""
+        train, with_gradient, trained = self._train, self._static.gradient, self._model.trained_size
 
         def train_group(
-            data: Resident, coefficients: Array, starts: Array, orders: Array, sizes: Array
+            data: DeviceSamples, coefficients: Array, starts: Array, orders: Array, sizes: Array
         ) -> tuple[Array, ...]:
             def train_next(place: Array, done: tuple[Array, ...]) -> tuple[Array, ...]:
                 own = (coefficients, starts, orders, sizes)

@@ -1,7 +1,7 @@
-"""Jobs cut into pieces of so many steps, where jobs run side by side.
+"""Division of jobs into chunks of equally many steps, where jobs run side by side.
 
-A program is made for a number of steps. Were it the job's own, jobs of other lengths would each need one, and compiling
-one takes longer than many a run; so a job is several calls of one program, which hand on where it is.
+A program is compiled for a number of steps. Were it the length of a job, each length would need its own program, and
+compiling one takes longer than many runs. So a job is several calls of one program, which pass on its state.
 """
 
 from __future__ import annotations
@@ -11,37 +11,41 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-_WHOLE = 32
-"""Steps of a job that is not cut, ..."""
+_UNDIVIDED = 32
+"""Steps of the longest job that may be one chunk."""
 _LONGEST = 16
-"""... and of a piece of longer ones. A call costs a fraction of a millisecond: little beside so many steps; and a short
-job waits for few in vain."""
-_CALLS_A_STEP = 4
-"""That cost as much as a step."""
+"""Steps of the longest chunk of longer jobs. A call costs a fraction of a millisecond, which is little compared with so
+many steps, and a short job waits for few useless steps."""
+_CALLS_PER_STEP = 4
+"""Calls that cost as much as a step."""
 _LONG = 256
-"""Steps of a job of whose pieces the last may be as empty as it likes."""
+"""Steps of a job so long that padding in its last chunk does not matter."""
 
 
-def piece_of(steps: int, most: int) -> int:
-    """Steps of a piece of jobs of at most `steps`, whose learner has jobs of up to `most`: so that the longest have few
-    pieces and little in vain, and the lengths are few."""
+def chunk_length(steps: int, most: int) -> int:
+    """Return the steps of a chunk for jobs of at most `steps`, whose learner has jobs of up to `most` steps.
+
+    The longest jobs then have few chunks and little padding, and few lengths occur.
+    """
     if most <= _LONGEST:
         return most
-    if most <= _WHOLE:
+    if most <= _UNDIVIDED:
         return most if 2 * steps > most else _LONGEST
     if most >= _LONG:
         return _LONGEST
     lengths = range(_LONGEST, _LONGEST // 2, -1)
-    return min(lengths, key=lambda piece: _CALLS_A_STEP * (-most % piece) - (-most // piece))
+    return min(lengths, key=lambda length: _CALLS_PER_STEP * (-most % length) - (-most // length))
 
 
-def cut(
-    steps: npt.NDArray[np.int64], passes: range, piece: int
+def step_chunks(
+    steps: npt.NDArray[np.int64], passes: range, length: int
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Pass and step of each piece's steps, both by (job, step of the piece), where jobs go through these passes one
-    after the other; `steps` of a pass by job. A job that has ended repeats its last step."""
+    """Yield the pass and step of each step of each chunk, both by job and step of the chunk.
+
+    `steps` is the number of steps per pass of each job. A job that has ended repeats its last step.
+    """
     total = (len(passes) * steps)[:, None]
-    for first in range(0, int(total.max()), piece):
-        index = np.minimum(np.arange(first, first + piece), total - 1)
+    for first in range(0, int(total.max()), length):
+        index = np.minimum(np.arange(first, first + length), total - 1)
         turn, step = np.divmod(index, steps[:, None])
         yield passes.start + turn, step

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_hfl.learning.engine.plans.step_chunks import cut, piece_of
+from async_hfl.learning.engine.plans.step_chunks import chunk_length, step_chunks
 
 
 @pytest.mark.parametrize(
@@ -27,21 +27,21 @@ from async_hfl.learning.engine.plans.step_chunks import cut, piece_of
     ],
 )
 def test_by_hand(steps: int, most: int, piece: int) -> None:
-    assert piece_of(steps, most) == piece
+    assert chunk_length(steps, most) == piece
 
 
 @given(st.integers(1, 100_000), st.data())
 def test_a_piece_is_short_and_little_is_in_vain(most: int, data: st.DataObject) -> None:
-    piece = piece_of(most, most)
+    piece = chunk_length(most, most)
     assert piece == most if most <= 32 else 9 <= piece <= 16
     assert 16 * (-most % piece) <= most, "the longest have less than a sixteenth in vain"
     steps = data.draw(st.integers(1, most))
-    assert -steps % piece_of(steps, most) < max(16, steps)
+    assert -steps % chunk_length(steps, most) < max(16, steps)
 
 
 def test_two_jobs_in_pieces_of_two() -> None:
     def told(passes: range) -> list[tuple[list[list[int]], list[list[int]]]]:
-        return [(turn.tolist(), step.tolist()) for turn, step in cut(np.array([2, 1]), passes, 2)]
+        return [(turn.tolist(), step.tolist()) for turn, step in step_chunks(np.array([2, 1]), passes, 2)]
 
     first, second = ([[0, 0], [0, 1]], [[0, 1], [0, 0]]), ([[1, 1], [1, 1]], [[0, 1], [0, 0]])
     assert told(range(2)) == [first, second]
@@ -52,7 +52,7 @@ def test_two_jobs_in_pieces_of_two() -> None:
 def test_every_step_once_and_in_order(steps: list[int], passes: int, piece: int, data: st.DataObject) -> None:
     begin = data.draw(st.integers(0, passes - 1))
     end = data.draw(st.integers(begin + 1, passes))
-    pieces = list(cut(np.array(steps), range(begin, end), piece))
+    pieces = list(step_chunks(np.array(steps), range(begin, end), piece))
     assert len(pieces) == -(-max(steps) * (end - begin) // piece)
     turns, places = (np.concatenate(part, axis=1) for part in zip(*pieces, strict=True))
     for job, own in enumerate(steps):

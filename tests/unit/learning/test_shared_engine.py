@@ -12,7 +12,7 @@ import pytest
 
 import async_hfl
 from async_hfl.core.errors import InternalError, UserError
-from async_hfl.core.learner import TrainingResult
+from async_hfl.core.learner import Results, TrainingResult
 from async_hfl.core.weights import frozen
 from async_hfl.learning.engine.shared_engine import SharedEngine
 from async_hfl.learning.engine.trainer import Request, Trainer
@@ -20,7 +20,7 @@ from async_hfl.learning.engine.trainer import Request, Trainer
 
 def request(value: float) -> Request:
     return Request(
-        frozen(np.array([value], np.float32)), np.arange(3, dtype=np.int32), 0, np.zeros(4, np.float32), room=3
+        frozen(np.array([value], np.float32)), np.arange(3, dtype=np.int32), 0, np.zeros(4, np.float32), max_samples=3
     )
 
 
@@ -30,15 +30,15 @@ class Doubling:
     def __init__(self) -> None:
         self.calls: list[list[float]] = []
 
-    def compile(self, room: int, jobs: int) -> None:
+    def compile(self, max_samples: int, jobs: int) -> None:
         return
 
-    def train(self, requests: Sequence[Request]) -> list[TrainingResult]:
+    def begin(self, requests: Sequence[Request]) -> Results:
         values = [float(each.weights[0]) for each in requests]
         if 13.0 in values:
             raise ValueError("thirteen")
         self.calls.append(values)
-        return [TrainingResult(frozen(2 * each.weights), 3, 1, 0.0, 0.0) for each in requests]
+        return lambda: [TrainingResult(frozen(2 * each.weights), 3, 1, 0.0, 0.0) for each in requests]
 
 
 def in_threads(together: SharedEngine, engine: Trainer, scripts: Sequence[Sequence[tuple[float, list[float]]]]) -> list:
@@ -51,7 +51,7 @@ def in_threads(together: SharedEngine, engine: Trainer, scripts: Sequence[Sequen
         try:
             for dawdle, values in scripts[run]:
                 time.sleep(dawdle)
-                got.append([float(r.weights[0]) for r in door.train([request(value) for value in values])])
+                got.append([float(r.weights[0]) for r in door.begin([request(value) for value in values])()])
             outcomes[run] = got
         except ValueError as error:
             outcomes[run] = error
@@ -96,7 +96,7 @@ def test_a_run_that_has_left_cannot_come_back() -> None:
     door = together.trainer(0, "engine", Doubling)
     together.leave(0)
     with pytest.raises(InternalError, match="has left"):
-        door.train([request(1.0)])
+        door.begin([request(1.0)])()
 
 
 def test_runs_together_are_the_runs_alone(tmp_path: Path) -> None:

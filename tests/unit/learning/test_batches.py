@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 from async_hfl.core.randomness import scramble
 from async_hfl.learning.engine import batches
 from async_hfl.learning.engine.batches import BatchOrders
-from async_hfl.learning.engine.recipe import Shape
+from async_hfl.learning.engine.recipe import StaticHyperparameters
 
 OWNED = tuple(np.array(rows, dtype=np.int32) for rows in ([3, 5, 8], [10, 11, 12, 13, 14], [7]))
 
 
-def planner(*, epochs: int = 4, batch_size: int = 2, in_stored_order: bool = False) -> Shape:
-    return Shape(epochs, batch_size, in_stored_order)
+def planner(*, epochs: int = 4, batch_size: int = 2, in_stored_order: bool = False) -> StaticHyperparameters:
+    return StaticHyperparameters(epochs, batch_size, in_stored_order)
 
 
-def orders_of(shape: Shape, devices: list[int], seeds: list[int]) -> np.ndarray:
-    return drawn(shape, devices, seeds, steps=3).whole().reshape(len(devices), shape.passes, -1)
+def orders_of(shape: StaticHyperparameters, devices: list[int], seeds: list[int]) -> np.ndarray:
+    return drawn(shape, devices, seeds, steps=3).draw().reshape(len(devices), shape.passes, -1)
 
 
-def drawn(shape: Shape, devices: list[int], seeds: list[int], **room: int) -> BatchOrders:
+def drawn(shape: StaticHyperparameters, devices: list[int], seeds: list[int], **room: int) -> BatchOrders:
     return BatchOrders([OWNED[device] for device in devices], np.array(seeds, dtype=np.uint64), shape, **room)
 
 
@@ -75,21 +75,21 @@ def test_whole_or_pass_by_pass(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=6))
     rows = [np.arange(100 * job, 100 * job + size, dtype=np.int32) for job, size in enumerate(sizes)]
     seeds = np.arange(len(rows), dtype=np.uint64)
-    shape = Shape(data.draw(st.integers(1, 4)), 3, gradient=data.draw(st.booleans()))
-    alone = [BatchOrders([own], seeds[job : job + 1], shape).whole()[0] for job, own in enumerate(rows)]
+    shape = StaticHyperparameters(data.draw(st.integers(1, 4)), 3, gradient=data.draw(st.booleans()))
+    alone = [BatchOrders([own], seeds[job : job + 1], shape).draw()[0] for job, own in enumerate(rows)]
     keys = data.draw(st.integers(1, 200))
     with mock.patch.object(batches, "_KEYS", keys):
         places = len(rows) + data.draw(st.integers(0, 2))
         orders = BatchOrders(rows, seeds, shape, places=places)
         steps = np.array([shape.steps_per_epoch(size) for size in [*sizes, *[sizes[0]] * (places - len(rows))]])
         for turn in data.draw(st.permutations(range(shape.passes))):
-            orders.ahead(data.draw(st.integers(0, shape.passes + 1)))
+            orders.prefetch(data.draw(st.integers(0, shape.passes + 1)))
             step = np.stack([data.draw(st.integers(0, own - 1)) for own in steps])[:, None]
             found = orders.batches(np.full_like(step, turn), step)
             for place in range(places):
                 job = place if place < len(rows) else 0
                 assert (found[place, 0] == alone[job][turn, step[place, 0]]).all()
-        whole = orders.whole()
+        whole = orders.draw()
     for job, own in enumerate(alone):
         assert (whole[job, :, : own.shape[1]] == own).all()
     assert not whole[len(rows) :].any()
@@ -98,7 +98,7 @@ def test_whole_or_pass_by_pass(data: st.DataObject) -> None:
 def test_what_failed_is_drawn_up_again() -> None:
     orders, expected = (drawn(planner(), [1], [4]) for _ in range(2))
     with mock.patch.object(batches, "scramble_many", side_effect=MemoryError):
-        orders.ahead(2)
+        orders.prefetch(2)
         with pytest.raises(MemoryError):
-            orders.whole()
-    assert (orders.whole() == expected.whole()).all()
+            orders.draw()
+    assert (orders.draw() == expected.draw()).all()

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from learning_cases import RECIPE, fingerprint, mixed_jobs, uneven_task
 
-from async_hfl.core.device_vector import here
+from async_hfl.core.vectors import to_host
 from async_hfl.learning.engine.backend import jax
-from async_hfl.learning.engine.device_data import resident
+from async_hfl.learning.engine.device_data import samples_to_device
 from async_hfl.learning.engine.engine import Engine, EngineOptions
 from async_hfl.learning.engine.memory_estimate import training_bytes
-from async_hfl.learning.engine.padding import padded_jobs, padded_steps
+from async_hfl.learning.engine.plans.padding import padded_jobs, padded_steps
 from async_hfl.learning.engine.trainer import Request
 from async_hfl.learning.tasks.task_learner import TaskLearner
 
@@ -29,7 +29,7 @@ def looped() -> TaskLearner:
 
 @pytest.fixture(scope="module")
 def stacked() -> TaskLearner:
-    return TaskLearner(uneven_task(), RECIPE, EngineOptions(plan="stack"))
+    return TaskLearner(uneven_task(), RECIPE, EngineOptions(plan="vmap"))
 
 
 def test_side_by_side_as_one_after_another(looped: TaskLearner, stacked: TaskLearner) -> None:
@@ -54,16 +54,20 @@ def test_the_same_call_gives_the_same_bits(stacked: TaskLearner) -> None:
 def test_a_small_memory_budget_splits_groups_and_changes_nothing_but_rounding(looped: TaskLearner) -> None:
     task = uneven_task()
     one = training_bytes(
-        task.model, task.objective, RECIPE.shape, resident(task.train, jax.local_devices()[0]), task.train.window
+        task.model,
+        task.objective,
+        RECIPE.static,
+        samples_to_device(task.train, jax.local_devices()[0]),
+        task.train.window,
     )
-    tight = TaskLearner(task, RECIPE, EngineOptions(plan="stack", memory=3 * one.stacked))
+    tight = TaskLearner(task, RECIPE, EngineOptions(plan="vmap", memory=3 * one.per_job))
     jobs = mixed_jobs(looped, 11)
     for job, a, b in zip(jobs, looped.train_many(jobs), tight.train_many(jobs), strict=True):
         assert np.linalg.norm(a.weights - b.weights) < TOLERANCE * np.linalg.norm(a.weights - job.weights)
 
 
 def test_a_budget_below_one_job_still_trains_one_at_a_time(looped: TaskLearner) -> None:
-    learner = TaskLearner(uneven_task(), RECIPE, EngineOptions(plan="stack", memory=1))
+    learner = TaskLearner(uneven_task(), RECIPE, EngineOptions(plan="vmap", memory=1))
     jobs = mixed_jobs(looped, 3)
     assert [result.samples for result in learner.train_many(jobs)] == [24, 1, 70]
 
@@ -75,7 +79,9 @@ def test_nothing_to_train(stacked: TaskLearner) -> None:
 def test_memory_is_told_from_shapes() -> None:
     small, large = uneven_task(hidden=8), uneven_task(hidden=800)
     first, second = (
-        training_bytes(task.model, task.objective, RECIPE.shape, resident(task.train, jax.local_devices()[0]), 0)
+        training_bytes(
+            task.model, task.objective, RECIPE.static, samples_to_device(task.train, jax.local_devices()[0]), 0
+        )
         for task in (small, large)
     )
     assert first.weights == 4 * (64 * 8 + 8 + 8 * 10 + 10)
@@ -95,7 +101,7 @@ def test_jobs_are_padded_to_few_sizes() -> None:
     assert sizes == {1, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024}
     for jobs in range(17, 1025):
         assert jobs <= padded_jobs(jobs, 1024) < 2 * jobs
-    assert {padded_jobs(jobs, 8, heavy=True) for jobs in range(1, 9)} == {1, 2, 4, 8}
+    assert {padded_jobs(jobs, 8, large=True) for jobs in range(1, 9)} == {1, 2, 4, 8}
     assert padded_jobs(7, 5) == 5
     assert padded_jobs(100, 110) == 110
 
@@ -104,7 +110,7 @@ def test_jobs_are_padded_to_few_sizes() -> None:
 def heavy() -> Engine:
     """Of a model of 18 MB: 14 jobs fill a group."""
     task = uneven_task(sizes=(640,), hidden=60_000)
-    return Engine(task.model, task.objective, task.train, RECIPE.shape, EngineOptions(plan="stack"))
+    return Engine(task.model, task.objective, task.train, RECIPE.static, EngineOptions(plan="vmap"))
 
 
 def requests_of(samples: Sequence[int]) -> list[Request]:
@@ -137,7 +143,7 @@ def test_an_engine_serves_jobs_of_several_learners_as_if_alone() -> None:
     """Same task, other partition and other coefficients: one call, the same bits as two engines of their own."""
     task, other = uneven_task(), uneven_task(sizes=(40, 300))
     joint = uneven_task(sizes=(40, 300))
-    engine = Engine(joint.model, joint.objective, joint.train, RECIPE.shape)
+    engine = Engine(joint.model, joint.objective, joint.train, RECIPE.static)
     alone = TaskLearner(other, RECIPE)
     shared = TaskLearner(other, RECIPE, trainer=engine)
     jobs = mixed_jobs(alone, 5)
@@ -147,8 +153,8 @@ def test_an_engine_serves_jobs_of_several_learners_as_if_alone() -> None:
 
 def test_half_precision_stays_near() -> None:
     """bfloat16 has 8 bits of mantissa: a run goes the same way, and weights are still float32."""
-    full = TaskLearner(uneven_task(), RECIPE, EngineOptions(plan="stack"))
-    half = TaskLearner(uneven_task(), RECIPE, EngineOptions(plan="stack", precision="bf16"))
+    full = TaskLearner(uneven_task(), RECIPE, EngineOptions(plan="vmap"))
+    half = TaskLearner(uneven_task(), RECIPE, EngineOptions(plan="vmap", precision="bf16"))
     jobs = mixed_jobs(full, 8)
     for job, one, other in zip(jobs, full.train_many(jobs), half.train_many(jobs), strict=True):
         moved = np.linalg.norm(one.weights - job.weights)
@@ -158,7 +164,7 @@ def test_half_precision_stays_near() -> None:
 
 
 def test_what_is_compiled_ahead_is_what_calls_need() -> None:
-    learner = TaskLearner(uneven_task(sizes=(60,) * 40), RECIPE, EngineOptions(plan="stack"))
+    learner = TaskLearner(uneven_task(sizes=(60,) * 40), RECIPE, EngineOptions(plan="vmap"))
     learner.compile()
     engine = learner._trainer
     assert isinstance(engine, Engine)
@@ -170,7 +176,7 @@ def test_what_is_compiled_ahead_is_what_calls_need() -> None:
     assert set(engine._programs) == ready
 
 
-@pytest.mark.parametrize("options", [EngineOptions(plan="stack"), EngineOptions(vectors="card")])
+@pytest.mark.parametrize("options", [EngineOptions(plan="vmap"), EngineOptions(vectors="device")])
 def test_jobs_of_any_length_need_no_program_of_their_own(options: EngineOptions) -> None:
     """Nine lengths of 1 to 60 steps an epoch, up to twelve pieces: one program for each number of places."""
     lengths = (1, 2, 3, 5, 9, 17, 30, 33, 60)
@@ -184,10 +190,10 @@ def test_jobs_of_any_length_need_no_program_of_their_own(options: EngineOptions)
         jobs = mixed_jobs(learner, number)
         for job, one, other in zip(jobs, looped.train_many(jobs), learner.train_many(jobs), strict=True):
             moved = np.linalg.norm(one.weights - job.weights)
-            assert np.linalg.norm(one.weights - here(other.weights)) < TOLERANCE * moved
+            assert np.linalg.norm(one.weights - to_host(other.weights)) < TOLERANCE * moved
             assert one.gradient is not None
             assert other.gradient is not None
-            assert np.linalg.norm(one.gradient - here(other.gradient)) < TOLERANCE * np.linalg.norm(one.gradient)
+            assert np.linalg.norm(one.gradient - to_host(other.gradient)) < TOLERANCE * np.linalg.norm(one.gradient)
             assert (one.samples, one.steps) == (other.samples, other.steps)
             assert one.loss == pytest.approx(other.loss, rel=1e-5)
             assert one.squared_loss == pytest.approx(other.squared_loss, rel=1e-5)
@@ -195,20 +201,20 @@ def test_jobs_of_any_length_need_no_program_of_their_own(options: EngineOptions)
     assert len([key for key in ready if key[0] == "advance"]) == len({key[1] for key in ready}) <= 3
 
 
-@pytest.mark.parametrize("options", [EngineOptions(plan="stack"), EngineOptions(vectors="card")])
+@pytest.mark.parametrize("options", [EngineOptions(plan="vmap"), EngineOptions(vectors="device")])
 def test_learners_of_other_lengths_share_a_call(options: EngineOptions) -> None:
     """The one's longest job has 7 steps an epoch, the other's 90: weights, losses and gradients are as if alone."""
     small, large = uneven_task(sizes=(40, 200, 3000)), uneven_task(sizes=(2880, 60, 300))
-    engine = Engine(small.model, small.objective, small.train, RECIPE.shape, options)
+    engine = Engine(small.model, small.objective, small.train, RECIPE.static, options)
     learners = [TaskLearner(replace(large, train=small.train), RECIPE, options, trainer=engine)]
     learners.append(TaskLearner(replace(small, owned=small.owned[:2]), RECIPE, options, trainer=engine))
-    requests = [request for learner in learners for request in learner._requests(mixed_jobs(learner, 4))]
-    assert {request.room for request in requests} == {2880, 200}
-    alone = Engine(small.model, small.objective, small.train, RECIPE.shape)
-    for request, one, other in zip(requests, alone.train(requests), engine.train(requests), strict=True):
-        moved = np.linalg.norm(one.weights - here(request.weights))
-        assert np.linalg.norm(one.weights - here(other.weights)) < TOLERANCE * moved
+    requests = [request for learner in learners for request in learner.requests(mixed_jobs(learner, 4))]
+    assert {request.max_samples for request in requests} == {2880, 200}
+    alone = Engine(small.model, small.objective, small.train, RECIPE.static)
+    for request, one, other in zip(requests, alone.begin(requests)(), engine.begin(requests)(), strict=True):
+        moved = np.linalg.norm(one.weights - to_host(request.weights))
+        assert np.linalg.norm(one.weights - to_host(other.weights)) < TOLERANCE * moved
         assert one.gradient is not None
         assert other.gradient is not None
-        assert np.linalg.norm(one.gradient - here(other.gradient)) < TOLERANCE * np.linalg.norm(one.gradient)
+        assert np.linalg.norm(one.gradient - to_host(other.gradient)) < TOLERANCE * np.linalg.norm(one.gradient)
         assert one.loss == pytest.approx(other.loss, rel=1e-5)

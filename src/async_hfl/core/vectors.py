@@ -1,0 +1,80 @@
+"""Vectors of numbers (models, gradients) on the host or on an accelerator.
+
+On an accelerator, training is fast and copying every model to the host would take most of a simulated run. A learner
+may therefore return vectors that stay on its device. Code outside the learner treats both kinds alike, with one
+exception: it does not compute with a `DeviceVector` in numpy, but asks it to blend and for inner products.
+
+Where the numbers themselves are needed (to write, send or project them), `to_host` copies them, and so does
+`np.asarray`. The implementation for JAX is in `learning.engine.on_device`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+HostVector: TypeAlias = npt.NDArray[np.float32]
+"""One-dimensional, and read-only once it is shared."""
+
+
+class DeviceVector(ABC):
+    """An immutable vector of float32 in the memory of an accelerator."""
+
+    __slots__ = ("__weakref__",)
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * len(self)
+
+    @abstractmethod
+    def to_host(self) -> HostVector:
+        """Return the numbers; every call returns the same array."""
+
+    @property
+    @abstractmethod
+    def finite(self) -> bool:
+        """True if no number is NaN or infinite."""
+
+    @abstractmethod
+    def to_same_device(self, other: Vector) -> DeviceVector:
+        """Return the other vector on the device of this one."""
+
+    @abstractmethod
+    def blend(self, others: Sequence[Vector], coefficients: Sequence[float]) -> DeviceVector:
+        """Return self + sum c_i (other_i - self)."""
+
+    @abstractmethod
+    def mean_step(self, start: Vector, size: int, divisor: np.float32) -> DeviceVector:
+        """Return (start - self) / divisor of the first `size` numbers."""
+
+    @abstractmethod
+    def products(self, others: Sequence[Vector]) -> list[float]:
+        """Return the inner product with each of the others; it does not depend on which others there are."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        found = self.to_host()
+        return found.astype(dtype) if dtype is not None and dtype != found.dtype else found.copy() if copy else found
+
+
+if TYPE_CHECKING:
+    Vector: TypeAlias = HostVector | DeviceVector
+else:
+    Vector = HostVector  # message decoders read annotations, and a vector from a network is always on the host
+
+
+def to_host(vector: Vector) -> HostVector:
+    """Return the numbers of a vector of either kind."""
+    return vector if isinstance(vector, np.ndarray) else vector.to_host()
+
+
+def blend_on_device(base: Vector, others: Sequence[Vector], coefficients: Sequence[float]) -> DeviceVector:
+    """Return base + sum c_i (other_i - base) on the device of the first `DeviceVector` among them."""
+    first = next(vector for vector in (base, *others) if isinstance(vector, DeviceVector))
+    return first.to_same_device(base).blend(others, coefficients)
