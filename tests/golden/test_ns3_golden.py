@@ -1,4 +1,4 @@
-"""Our network against values recorded from ns-3 3.44 (make_ns3_golden.py)."""
+"""The network model against values recorded from ns-3 3.44 (make_ns3_golden.py)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from ns3_golden import BRANCHES, ERRORS, GIVEN, SETTINGS, WIFI, rows
 
-from async_hfl.network.ns3.comparison import LOSS_LIMIT_DB, TIME_LIMIT, TimeDifference
-from async_hfl.network.ns3.grid import WifiCase, WifiTimes, case_columns
-from async_hfl.network.ns3.prediction import predicted
 from async_hfl.network.radio.pair_losses import pair_losses, read_pairs
 from async_hfl.network.radio.propagation.hybrid_buildings import Indoors, path_loss, straight_line
 from async_hfl.network.radio.propagation.indoors import Building, Rooms
 from async_hfl.network.radio.propagation.surroundings import Surroundings
 from async_hfl.network.radio.wifi.error_rate import frame_success
 from async_hfl.network.radio.wifi.modes import modes
+from ns3_probe.prediction import predicted
+from ns3_probe.transfers import WifiCase, WifiTimes, case_columns
+from ns3_validation import LOSS_LIMIT_DB, TIME_LIMIT, TimeDifference
 
 ENDS = ("building", "floor", "room_x", "room_y")
 
