@@ -37,9 +37,7 @@ def add_commands(commands: Commands) -> None:
     losses.add_argument("--city-size", choices=["small", "medium", "large"], default="large")
     losses.add_argument("--rooftop-m", type=float, default=20.0, metavar="H", help="how high the roofs are (20)")
     finish(losses, _network_path_loss)
-    validate = of_network.add_parser(
-        "validate", help="compare path loss and Wi-Fi with ns-3 (needs a source checkout)"
-    )
+    validate = of_network.add_parser("validate", help="compare path loss and Wi-Fi with ns-3 (needs a source checkout)")
     validate.add_argument("--quick", action="store_true", help="a few transfers: a minute or two, not half an hour")
     validate.add_argument("--python", type=Path, metavar="PATH", help="a Python that has ns3 (default: this one)")
     finish(validate, _network_validate)
@@ -97,7 +95,7 @@ def _network_validate(options: argparse.Namespace) -> int:
     if not script.is_file():
         raise UserError(
             "network validate needs a source checkout of async-hfl, which has benchmarks/ns3_validation.py, and "
-            "the ns3 package: in the checkout, pip install -e '.[ns3]' (Linux, 520 MB, GPL), then run this command again"
+            "the ns3 package: in the checkout, pip install -e '.[ns3]' (Linux, 520 MB, GPL), then run it again"
         )
     flags = ["--quick"] * options.quick + ["--json"] * options.json
     python = [] if options.python is None else ["--python", str(options.python)]

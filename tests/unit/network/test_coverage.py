@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.network.topologies.coverage import greedy_cover, service
+from async_hfl.network.topologies.nycmesh import greedy_cover, service
 
 
 def test_what_serving_is_worth() -> None:

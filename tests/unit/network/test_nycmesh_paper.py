@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from async_hfl.core.errors import DataError
-from async_hfl.network.package_data import table
 from async_hfl.network.topologies import nycmesh_paper as module
-from async_hfl.network.topologies.gateway_estimate import estimated_gateways
-from async_hfl.network.topologies.nycmesh_paper import ComputeFile, nycmesh_paper
+from async_hfl.network.topologies.nycmesh_paper import ComputeFile, estimated_gateways, nycmesh_paper, table
 
 MODEL = 600_000
 

@@ -15,7 +15,6 @@ from async_hfl.core.errors import DataError, SettingsError
 from async_hfl.network.radio.propagation.hybrid_buildings import Indoors, path_loss, straight_line
 from async_hfl.network.radio.propagation.indoors import Building, Rooms
 from async_hfl.network.radio.propagation.itu_1411 import over_rooftops
-from async_hfl.network.radio.propagation.shadowing import shadowing_deviation
 from async_hfl.network.radio.propagation.surroundings import Surroundings
 
 PAPER = Surroundings()
@@ -158,13 +157,6 @@ def test_walls_and_floors_by_hand() -> None:
     both = indoor_loss(150.0, third_floor, rooms((1, 5, 1, 1)), wood, stone)
     assert both[0] == pytest.approx(outside + 4 + 12)
     assert indoor_loss(150.0, STREET, STREET)[0] == outside
-
-
-def test_deviation_of_shadowing() -> None:
-    inside = rooms((0, 1, 1, 1))
-    assert shadowing_deviation(STREET, STREET, PAPER)[0] == 7.0
-    assert shadowing_deviation(inside, inside, PAPER)[0] == 8.0
-    assert shadowing_deviation(inside, STREET, PAPER)[0] == pytest.approx(math.sqrt(49 + 25))
 
 
 def test_straight_line() -> None:

@@ -12,7 +12,7 @@ import pytest
 from async_hfl.core.errors import DataError, InvariantViolation
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.files.traces import COLUMNS, Trace, TraceRow, trace_rows, write_trace
-from async_hfl.network.topologies.from_file import devices_in, read_own_network
+from async_hfl.network.topologies.from_file import devices_in, read_network_file
 from async_hfl.network.topologies.rated_network import Wire
 from async_hfl.network.topologies.trace_network import trace_network
 
@@ -49,7 +49,7 @@ def sent(sender: list[int], receiver: list[int], model: int, **more: Any) -> tup
 
 def replayed(tmp_path: Path, text: str = TEXT, **options: Any) -> NetworkDescription:
     (tmp_path / "trace.csv").write_text(text)
-    trace = read_own_network(tmp_path / "trace.csv")
+    trace = read_network_file(tmp_path / "trace.csv")
     assert isinstance(trace, Trace)
     chosen = {"devices": devices_in(trace), "model_bytes": 1000, "seed": 1, "replay": "order", **options}
     return trace_network(trace, **chosen)
@@ -88,7 +88,7 @@ def test_written_and_read_again(tmp_path: Path) -> None:
     file = io.StringIO()
     assert write_trace(file, rows) == {"download": 1, "training": 1}
     (tmp_path / "trace.csv").write_text(file.getvalue())
-    again = read_own_network(tmp_path / "trace.csv")
+    again = read_network_file(tmp_path / "trace.csv")
     assert isinstance(again, Trace)
     assert list(again.rows) == sorted(rows)
     assert again.life == ()

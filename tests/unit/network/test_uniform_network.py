@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from async_hfl.core.errors import SettingsError
 from async_hfl.network.delays.rates import RateDelays
-from async_hfl.network.topologies.distinct_choices import distinct_gateways
-from async_hfl.network.topologies.uniform import UniformRanges, uniform
+from async_hfl.network.topologies.rated_network import Wire
+from async_hfl.network.topologies.uniform import UniformRanges, distinct_gateways, uniform
 
 MODEL = 290_000
 sizes = st.tuples(st.integers(1, 40), st.integers(1, 12)).flatmap(
@@ -93,8 +93,8 @@ def test_three_links_unless_there_are_fewer_gateways(gateways: int, wanted: int)
 
 
 def test_a_range_may_be_a_point() -> None:
-    ranges = UniformRanges(100.0, 100.0, 7.0, 7.0, 0.0, 10.0, 1.0)
-    network = uniform(3, 2, 1000, 0, ranges=ranges)
+    ranges = UniformRanges(100.0, 100.0, 7.0, 7.0)
+    network = uniform(3, 2, 1000, 0, ranges=ranges, wire=Wire(0.0, 10.0, 1.0))
     assert network.links.expected_latency.tolist() == [27.0] * 6
     assert network.delays.cloud_to_gateway(1, 20) == 3.0
 
@@ -115,7 +115,7 @@ def test_a_range_may_be_a_point() -> None:
 )
 def test_wrong_ranges_are_named(values: dict[str, float], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        UniformRanges(**values)
+        (Wire if {"link", "backhaul"} & {name.partition("_")[0] for name in values} else UniformRanges)(**values)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def check_seed(seed: int) -> None:
 def place_of(out: str | Path | None, choice: RunChoice, network: str) -> Path:
     if out is not None:
         return Path(out)
-    task = Path(file_of(choice.task)).stem if is_user_code(choice.task) else choice.task
+    task, network = (Path(file_of(name)).stem if is_user_code(name) else name for name in (choice.task, network))
     return _fresh_path(f"{task}-{choice.method}-{network}-s{choice.seed}")
 
 
@@ -39,7 +39,7 @@ def _fresh_path(name: str) -> Path:
 
 def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:
     """What a run was given from outside and cannot go on without, with its fingerprint."""
-    named = (settings.task.name, settings.selection.policy, settings.association.policy)
+    named = (settings.task.name, settings.network.name, settings.selection.policy, settings.association.policy)
     network = settings.network
     files = [network.path, network.download_path, network.fleet if network.fleet.endswith(".csv") else ""]
     files.append(settings.life.file)

@@ -109,7 +109,7 @@ def layers(choice: RunChoice, own: Table, file: str, overrides: Sequence[str]) -
     found: list[Layer] = []
     for kind in ("task", "network", "preset", "method"):
         name = getattr(choice, kind)
-        if kind == "task" and is_user_code(name):
+        if kind in ("task", "network") and is_user_code(name):
             continue  # its settings come with the file: see `resolve`
         table = _packaged(kind, name)
         table.pop("description", None)
@@ -340,6 +340,8 @@ def _merge(into: Table, table: Mapping[str, Any], origin: dict[str, str], source
                 _check_keys(value, inner[key], f"{section}.{key}", source)
                 target.setdefault(key, {}).update(value)
                 origin.update({f"{section}.{key}.{name}": source for name in value})
+            elif isinstance(value, dict) and isinstance(target.get(key), dict):
+                target[key] = {**target[key], **value}
             else:
                 target[key] = value
 

@@ -5,7 +5,7 @@ Defaults stand here; task, network, preset and method files, a run file and `--s
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -95,6 +95,8 @@ class NetworkSection(Section, frozen=True):
     """file, delays: how much travelled when they were measured; auto: as much as this run's model."""
     replay: Literal["order", "resample"] = "order"
     """file, trace: one recorded value after the other, or drawn from them."""
+    options: dict[str, Any] = {}
+    """FILE.py:NAME: settings of the user's network, under names of its own (network.options.NAME)."""
 
 
 class RadioSection(Section, frozen=True):

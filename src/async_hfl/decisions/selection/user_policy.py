@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from async_hfl.core.policies import Need, Selection, SelectionProblem
-from async_hfl.decisions.user_function import Asked, declared_needs
+from async_hfl.decisions.user_function import UserCall, declared_needs
 
 _ROUNDING = 1e-9
 """The user may have added the rates up in any order."""
@@ -39,32 +39,32 @@ class OwnSelection:
         object.__setattr__(self, "needs", declared_needs(self.function, self._title()))
 
     def choose(self, problem: SelectionProblem) -> Selection:
-        asked = Asked(self._title(), f" at gateway {problem.gateway}")
-        answer = asked.call(self.function, problem)
+        call = UserCall(self._title(), f" at gateway {problem.gateway}")
+        answer = call.call(self.function, problem)
         if not isinstance(answer, Selection):
-            return Selection(_checked(asked, problem, answer))
+            return Selection(_checked(call, problem, answer))
         if answer.memory is not None:
-            asked.memory(answer.memory)
-        return replace(answer, devices=_checked(asked, problem, answer.devices))
+            call.memory(answer.memory)
+        return replace(answer, devices=_checked(call, problem, answer.devices))
 
     def _title(self) -> str:
         return f"selection policy {self.name}"
 
 
-def _checked(asked: Asked, problem: SelectionProblem, answer: object) -> tuple[int, ...]:
-    devices = asked.whole_numbers(answer, _WHAT)
+def _checked(call: UserCall, problem: SelectionProblem, answer: object) -> tuple[int, ...]:
+    devices = call.whole_numbers(answer, _WHAT)
     position = {device: place for place, device in enumerate(problem.candidates.tolist())}
     seen: set[int] = set()
     for device in devices:
         if device not in position:
-            raise asked.wrong(f"chose device {device}, which is not a candidate; return {_WHAT}")
+            raise call.error(f"chose device {device}, which is not a candidate; return {_WHAT}")
         if device in seen:
-            raise asked.wrong(f"chose device {device} twice")
+            raise call.error(f"chose device {device} twice")
         seen.add(device)
     rates = problem.data_rate[np.array([position[device] for device in devices], np.int64)]
     total = math.fsum(rates.tolist())
     if devices and total > problem.capacity + _ROUNDING * abs(problem.capacity):
-        raise asked.wrong(
+        raise call.error(
             f"chose {len(devices)} devices that need {total:g} bytes per second where {problem.capacity:g} are free; "
             "keep the sum of problem.data_rate within problem.capacity"
         )

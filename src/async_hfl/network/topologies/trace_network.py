@@ -1,7 +1,7 @@
-"""A recorded network as a topology: the links that carried models, at the paces they had.
+"""A recorded network as a topology: the links that carried models, with their recorded transfer times.
 
-A link nobody used in both directions is not in a trace, so it is not in the network. Latency is the shortest time that
-any message took on that tier; what remains of a transfer's time is taken to grow with its bytes.
+A link that was not used in both directions is left out. The latency is the shortest time that any message took on that
+tier; the rest of a transfer's time is assumed to be proportional to its bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from async_hfl.network.delays.recorded import Past, Replay, TraceDelays
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.files.traces import BACKHAUL_TRANSFERS, DEVICE_TRANSFERS, Trace, TraceRow
 from async_hfl.network.link_lookup import LinkLookup
-from async_hfl.network.topologies.rated_network import USUAL_WIRE, Wire
+from async_hfl.network.topologies.rated_network import DEFAULT_WIRE, Wire
 
 Link = tuple[int, int]
 _LEAST_PACE = 1e-12
@@ -42,7 +42,7 @@ def devices_of(trace: Trace) -> tuple[int, ...]:
 
 
 def trace_network(
-    trace: Trace, devices: int, model_bytes: int, seed: int, replay: Replay, wire: Wire = USUAL_WIRE
+    trace: Trace, devices: int, model_bytes: int, seed: int, replay: Replay, wire: Wire = DEFAULT_WIRE
 ) -> NetworkDescription:
     """The first `devices` devices of the trace; `wire` where the trace says nothing of a backhaul."""
     of_link = links_of(trace)

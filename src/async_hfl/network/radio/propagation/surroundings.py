@@ -27,8 +27,6 @@ _ZERO_OR_MORE = (
     "rooftop_limit_m",
     "inner_wall_db",
     "shadowing_outdoor_db",
-    "shadowing_indoor_db",
-    "shadowing_outer_wall_db",
 )
 
 
@@ -57,9 +55,6 @@ class Surroundings:
     """Of each wall between two rooms."""
     shadowing_outdoor_db: float = 7.0
     """sigma of the log-normal shadowing between radios outdoors."""
-    shadowing_indoor_db: float = 8.0
-    shadowing_outer_wall_db: float = 5.0
-    """Added, as a variance, for a path through an outer wall."""
 
     def __post_init__(self) -> None:
         for name in _ABOVE_ZERO:
