@@ -17,7 +17,7 @@ from async_hfl.core.weights import frozen
 from async_hfl.learning.engine.backend import jax, jnp
 from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.own.build import own_task
-from async_hfl.learning.own.load_task import devices_given, given_task
+from async_hfl.learning.own.task import load_task, number_of_shards
 from async_hfl.learning.tasks.task_learner import Task, TaskLearner
 
 NAME = "my.py:task"
@@ -287,10 +287,10 @@ def test_mistakes_are_told_by_file_and_attribute(mistake: str) -> None:
 
 def test_what_a_file_may_give() -> None:
     task = given()
-    assert given_task(task, NAME, 3, 1) is task
-    assert given_task(lambda devices, seed: given(target=devices + seed), NAME, 3, 1).target == 4
-    assert devices_given(task) == 3
-    assert devices_given(given(shards=None, train=(X, Y))) is None
+    assert load_task(task, NAME, 3, 1) is task
+    assert load_task(lambda devices, seed: given(target=devices + seed), NAME, 3, 1).target == 4
+    assert number_of_shards(task) == 3
+    assert number_of_shards(given(shards=None, train=(X, Y))) is None
     for value, told in (
         (None, "task: is None; give an async_hfl.OwnTask"),
         ({"init": init}, "task: is a dict"),
@@ -300,7 +300,7 @@ def test_what_a_file_may_give() -> None:
         (lambda: given(), r"task\(devices, seed\): raised TypeError"),
     ):
         with pytest.raises(TaskError, match=told):
-            given_task(value, NAME, 3, 1)
+            load_task(value, NAME, 3, 1)
 
 
 @pytest.mark.parametrize("library", ["flax", "nnx", "equinox"])

@@ -23,9 +23,9 @@ from async_hfl.core.learner import Learner, TrainingJob
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.learning.engine.recipe import Recipe
+from async_hfl.learning.own.task import TorchTask
 from async_hfl.learning.pytorch.learner import TorchLearner
 from async_hfl.learning.pytorch.processes import Processes
-from async_hfl.learning.pytorch.task import TorchTask
 
 RECIPE = Recipe(3, 8, 0.05, momentum=0.9, weight_decay=0.02, proximal_weight=0.3, gradient=True)
 HERE = str(Path(__file__).parent)

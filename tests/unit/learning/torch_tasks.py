@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from async_hfl.learning.pytorch.task import TorchTask
+from async_hfl.learning.own.task import TorchTask
 
 SIZES = (24, 1, 70, 32, 33, 5)
 INPUTS, HIDDEN, CLASSES = 6, 5, 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from async_hfl.network.radio.links import Air
+from async_hfl.network.radio.air import Air
 from async_hfl.network.radio.places import Places
 
 

@@ -7,8 +7,8 @@ import pytest
 from radio_maps import minute, straight_air
 
 from async_hfl.core.errors import SettingsError
-from async_hfl.network.radio.air import air
-from async_hfl.network.radio.links import Air, LinkRules
+from async_hfl.network.radio.air import Air, make_air
+from async_hfl.network.radio.links import LinkRules
 from async_hfl.network.radio.propagation.surroundings import Surroundings
 from async_hfl.network.radio.wifi.goodput import Wifi
 from async_hfl.network.radio.wifi.radio import Radio
@@ -20,7 +20,9 @@ MODEL = 600_000
 
 def city(shadowing_db: float = 7.0) -> Air:
     gateway, device = Radio(20.0, 12.0, 7.0, -92.0), Radio(16.0, 6.0, 7.0, -92.0)
-    return air(Surroundings(frequency_mhz=5180.0, shadowing_outdoor_db=shadowing_db), Wifi(device, gateway, "best"))
+    return make_air(
+        Surroundings(frequency_mhz=5180.0, shadowing_outdoor_db=shadowing_db), Wifi(device, gateway, "best")
+    )
 
 
 def test_the_maps() -> None:

@@ -14,8 +14,9 @@ from async_hfl.core.errors import NetworkError, SettingsError
 from async_hfl.decisions.user_function import UserCall
 from async_hfl.network.delays.noisy import NoiseSpread, NoisyDelays
 from async_hfl.network.description import NetworkDescription, SharedAir
-from async_hfl.network.radio.air import air
-from async_hfl.network.radio.links import Air, LinkRules
+from async_hfl.network.radio.air import make_air
+from async_hfl.network.radio.air import Air
+from async_hfl.network.radio.links import LinkRules
 from async_hfl.network.radio.propagation.surroundings import Surroundings
 from async_hfl.network.radio.wifi.goodput import Wifi, efficiencies
 from async_hfl.network.radio.wifi.radio import Radio
@@ -112,7 +113,7 @@ def _air(settings: Settings) -> Air:
         rooftop_limit_m=radio.rooftop_limit_m,
         shadowing_outdoor_db=radio.shadowing_db,
     )
-    return air(around, _wifi(settings))
+    return make_air(around, _wifi(settings))
 
 
 def _wifi(settings: Settings) -> Wifi:

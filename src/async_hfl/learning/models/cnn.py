@@ -8,8 +8,7 @@ from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.engine.backend import Array, jax
 from async_hfl.learning.models.blocks import block_convolution, pooled_images
 from async_hfl.learning.models.convolution import batch_last, biased_max_pool, convolution
-from async_hfl.learning.models.initial import uniform
-from async_hfl.learning.models.model import Model, Parameters
+from async_hfl.learning.models.model import Model, Parameters, uniform_weights
 
 _FILTER = 5
 _FEW, _MANY, _HIDDEN = 20, 50, 500
@@ -39,7 +38,7 @@ def cnn(classes: int = 10, *, in_blocks: bool = False) -> Model:
     def init(random: np.random.Generator) -> Weights:
         return layout.flatten(
             {
-                name: uniform(random, shape, fan_in[name.partition(".")[0]])
+                name: uniform_weights(random, shape, fan_in[name.partition(".")[0]])
                 for name, shape in zip(layout.names, layout.shapes, strict=True)
             }
         )

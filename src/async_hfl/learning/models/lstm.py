@@ -6,8 +6,7 @@ import numpy as np
 
 from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.engine.backend import Array, jax
-from async_hfl.learning.models.initial import Drawn, uniform
-from async_hfl.learning.models.model import Model, Parameters
+from async_hfl.learning.models.model import Drawn, Model, Parameters, uniform_weights
 from async_hfl.learning.models.recurrence import Form, recurrence
 
 
@@ -76,7 +75,7 @@ class _Stack:
 
     def draw(self, random: np.random.Generator) -> dict[str, Drawn]:
         shapes = zip(self.names, self.shapes, strict=True)
-        return {name: uniform(random, shape, self._hidden) for name, shape in shapes}
+        return {name: uniform_weights(random, shape, self._hidden) for name, shape in shapes}
 
     def apply(self, parameters: Parameters, steps: Array) -> Array:
         """From (time, batch, inputs) to (batch, outputs)."""

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import prod, sqrt
 from typing import Any, TypeAlias, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from async_hfl.core.errors import InternalError
 from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.engine.backend import Array, jnp
 
 Parameters: TypeAlias = Mapping[str, Array]
+Drawn: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +67,13 @@ def unflatten(layout: Layout, flat: Array) -> dict[str, Array]:
 
 def flatten(names: tuple[str, ...], parameters: Parameters) -> Array:
     return jnp.concatenate([parameters[name].reshape(-1) for name in names])
+
+
+def uniform_weights(random: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> Drawn:
+    """Draw initial weights or biases from U(-1/sqrt(fan_in), 1/sqrt(fan_in)), PyTorch's default initialisation.
+
+    This is He et al. 2015 with a = sqrt(5). `fan_in` is the number of inputs summed into one output; for the weights of
+    an LSTM, PyTorch uses the hidden size instead.
+    """
+    bound = 1 / sqrt(fan_in)
+    return random.uniform(-bound, bound, shape)

@@ -10,8 +10,7 @@ import numpy as np
 from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.engine.backend import Array, jax
 from async_hfl.learning.models.convolution import batch_last, convolution
-from async_hfl.learning.models.initial import Drawn, uniform
-from async_hfl.learning.models.model import Model, Parameters
+from async_hfl.learning.models.model import Drawn, Model, Parameters, uniform_weights
 from async_hfl.learning.models.normalisation import Statistics, batch_norm, group_norm, running_norm, scaled
 
 _CHANNELS = (64, 128, 256, 512)
@@ -68,9 +67,9 @@ def resnet18(norm: Literal["batch", "group"] = "batch", classes: int = 10) -> Mo
         for name, shape in zip(layout.names, layout.shapes, strict=True):
             of, _, kind = name.rpartition(".")
             if of == "output":
-                drawn[name] = uniform(random, shape, _CHANNELS[-1])
+                drawn[name] = uniform_weights(random, shape, _CHANNELS[-1])
             elif kind == "weight":
-                drawn[name] = uniform(random, shape, convolutions[of].inputs * convolutions[of].size ** 2)
+                drawn[name] = uniform_weights(random, shape, convolutions[of].inputs * convolutions[of].size ** 2)
             else:
                 drawn[name] = np.ones(shape) if kind in ("scale", "variance") else np.zeros(shape)
         return layout.flatten(drawn)

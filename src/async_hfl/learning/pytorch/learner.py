@@ -22,10 +22,9 @@ from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import Layout, Weights, frozen
 from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.own.data import OwnData, checked_data
-from async_hfl.learning.own.names import target_of
-from async_hfl.learning.own.task_errors import Blame
+from async_hfl.learning.own.task import TorchTask, task_target
+from async_hfl.learning.own.task_errors import TaskErrors
 from async_hfl.learning.pytorch.processes import Processes
-from async_hfl.learning.pytorch.task import TorchTask
 from async_hfl.learning.pytorch.worker import Counting, Describing, Description, Drawing, TorchWorker, Training
 from async_hfl.learning.tasks.refresh import Refresh
 
@@ -54,11 +53,11 @@ class TorchLearner:
     ) -> None:
         if find_spec("torch") is None:
             raise SettingsError(f"{name}: needs PyTorch; install it with `pip install 'async-hfl[torch]'`")
-        blame = Blame(name)
+        errors = TaskErrors(name)
         task = source()
         self._by_class = task.metric == "accuracy"
-        self._target = target_of(task.metric, task.target, task.direction, blame, threshold)
-        self._data = checked_data(task, devices, seed, blame)
+        self._target = task_target(task, errors, threshold)
+        self._data = checked_data(task, devices, seed, errors)
         self._recipe = recipe
         self._refresh = Refresh(
             self._data.owned, self._data.train.targets, classes=self._data.classes, share=refresh, seed=seed
@@ -181,12 +180,12 @@ class _Maker:
     digest: str
 
     def __call__(self) -> Callable[[Any], Any]:
-        blame = Blame(self.name)
+        errors = TaskErrors(self.name)
         task = self.source()
-        data = checked_data(task, self.devices, self.seed, blame)
+        data = checked_data(task, self.devices, self.seed, errors)
         if _digest(data) != self.digest:
-            raise blame.wrong("task", "gives other data each time it is called; draw by its seed alone")
-        return TorchWorker(task, data, self.recipe, blame).answer
+            raise errors.invalid("task", "gives other data each time it is called; draw by its seed alone")
+        return TorchWorker(task, data, self.recipe, errors).answer
 
 
 def _digest(data: OwnData) -> str:

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
 import numpy as np
 
 from async_hfl.core.arrays import Floats
-from async_hfl.network.radio.links import Air, Goodput
 from async_hfl.network.radio.places import Places
 from async_hfl.network.radio.propagation.hybrid_buildings import path_loss, straight_line
 from async_hfl.network.radio.propagation.surroundings import Surroundings
 from async_hfl.network.radio.wifi.goodput import Wifi, download_goodput, upload_goodput
+
+PathLoss: TypeAlias = Callable[[Places, Places], Floats]
+"""Path loss in decibels between two columns of places, row by row, without shadowing."""
+Goodput: TypeAlias = Callable[[Floats], Floats]
+"""Bytes per second that arrive over paths of the given losses in decibels; 0 if nothing arrives."""
 
 LEAST_DISTANCE_M = 1.0
 """Several sites of a map may be one roof, to the metre; their antennas are not."""
 _STEPS_PER_DB, _MOST_DB = 100, 300
 
 
-def air(around: Surroundings, wifi: Wifi) -> Air:
+@dataclass(frozen=True, slots=True)
+class Air:
+    """Radio propagation: path loss, the goodput that results from it, and the spread of shadowing."""
+
+    path_loss: PathLoss
+    download: Goodput
+    upload: Goodput
+    shadowing_db: float = 0.0
+    """Standard deviation of the shadowing by buildings, which is drawn once for each pair of places."""
+
+
+def make_air(around: Surroundings, wifi: Wifi) -> Air:
     return Air(
         lambda here, there: loss_between(here, there, around),
         tabulated(lambda loss: download_goodput(loss, wifi)),

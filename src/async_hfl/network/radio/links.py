@@ -8,9 +8,7 @@ and back are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
@@ -18,26 +16,11 @@ from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.randomness import keyed_uniform, stream_seed
 from async_hfl.network.delays.rates import RatedLinks
+from async_hfl.network.radio.air import Air
 from async_hfl.network.radio.places import Places
 from async_hfl.network.radio.spatial_index import GatewayGrid
 
-PathLoss: TypeAlias = Callable[[Places, Places], Floats]
-"""Path loss in decibels between two columns of places, row by row, without shadowing."""
-Goodput: TypeAlias = Callable[[Floats], Floats]
-"""Bytes per second that arrive over paths of the given losses in decibels; 0 if nothing arrives."""
-
 _PAIRS_AT_ONCE = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Air:
-    """Radio propagation: path loss, the goodput that results from it, and the spread of shadowing."""
-
-    path_loss: PathLoss
-    download: Goodput
-    upload: Goodput
-    shadowing_db: float = 0.0
-    """Standard deviation of the shadowing by buildings, which is drawn once for each pair of places."""
 
 
 @dataclass(frozen=True, slots=True)

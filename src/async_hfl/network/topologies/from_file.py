@@ -23,7 +23,8 @@ from async_hfl.network.files.delays import DelayMatrix, delay_matrix
 from async_hfl.network.files.sites import OwnSites, sites_from_csv, sites_from_geojson
 from async_hfl.network.files.traces import Trace, is_trace, read_trace
 from async_hfl.network.positions import Positions
-from async_hfl.network.radio.links import Air, LinkRules, best_links
+from async_hfl.network.radio.air import Air
+from async_hfl.network.radio.links import LinkRules, best_links
 from async_hfl.network.topologies.rated_network import DEFAULT_WIRE, Wire, rated_network
 from async_hfl.network.topologies.request import RADIO_SETTINGS, WIRE_SETTINGS, NetworkEntry, NetworkRequest
 from async_hfl.network.topologies.trace_network import devices_of, trace_network

@@ -18,7 +18,8 @@ from async_hfl.core.randomness import stream
 from async_hfl.network.delays.rates import RatedLinks
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.positions import Positions
-from async_hfl.network.radio.links import Air, LinkRules, best_links
+from async_hfl.network.radio.air import Air
+from async_hfl.network.radio.links import LinkRules, best_links
 from async_hfl.network.radio.places import Places
 from async_hfl.network.topologies.rated_network import DEFAULT_WIRE, Wire, rated_network
 from async_hfl.network.topologies.request import RADIO_SETTINGS, NetworkEntry, NetworkRequest

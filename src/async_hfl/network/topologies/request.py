@@ -12,7 +12,8 @@ from typing import Any
 
 from async_hfl.core.arrays import Floats
 from async_hfl.network.description import NetworkDescription
-from async_hfl.network.radio.links import Air, LinkRules
+from async_hfl.network.radio.air import Air
+from async_hfl.network.radio.links import LinkRules
 from async_hfl.network.topologies.rated_network import Wire
 
 NOISE_SETTINGS = frozenset({"link_noise", "compute_noise", "backhaul_noise"})

@@ -12,8 +12,7 @@ from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
 from async_hfl.network.radio.propagation.indoors import Building, Rooms, floor_gain, outer_walls, within_building
 from async_hfl.network.radio.propagation.itu_1411 import line_of_sight, over_rooftops
-from async_hfl.network.radio.propagation.kun_2600 import kun_2600
-from async_hfl.network.radio.propagation.okumura_hata import okumura_hata
+from async_hfl.network.radio.propagation.okumura_hata import kun_2600, okumura_hata
 from async_hfl.network.radio.propagation.surroundings import PAPER_SURROUNDINGS, Surroundings
 
 Booleans = npt.NDArray[np.bool_]
