@@ -236,7 +236,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"init": lambda random: {"w": np.full((4, 3), np.nan)}},
         "init: its parameters: array 'w' holds NaN",
     ),
-    "init of two forms": ({"init": changing_form()}, "init: returned parameters of another form"),
+    "init of two forms": ({"init": changing_form()}, "init: returned another tree"),
     "apply raises": ({"apply": raises}, "apply: raised ValueError: no such thing"),
     "apply is no pure jax": (
         {"apply": lambda p, batch: batch if batch.sum() > 0 else -batch},

@@ -10,14 +10,14 @@ from async_hfl.core.randomness import stream
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.network.outages.on_off import OnOff
 from async_hfl.network.outages.plan import Change, OutagePlan, checked
-from async_hfl.network.outages.schedule_file import read_life, read_schedule
+from async_hfl.network.outages.schedule_file import read_outage_file, read_schedule
 
 
 def build_life(life: LifeSection, links: FeasibleLinks, seed: int) -> OutagePlan | None:
     """None where nothing will ever fail: such a run pays nothing for what might."""
     changes = read_schedule(life.schedule, links)
     if life.file:
-        changes += read_life(Path(life.file), links)
+        changes += read_outage_file(Path(life.file), links)
     slow = stream(seed, "life", "stragglers").permutation(links.devices)[: round(life.stragglers * links.devices)]
     changes += [Change(life.straggler_from, "device", int(device), "slow") for device in sorted(slow)]
     plan = OutagePlan(

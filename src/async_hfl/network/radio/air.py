@@ -1,4 +1,4 @@
-"""What the air does between two places: path loss by the buildings model, goodput by Wi-Fi."""
+"""Radio propagation between two places: path loss by the buildings model, goodput by Wi-Fi."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Goodput: TypeAlias = Callable[[Floats], Floats]
 """Bytes per second that arrive over paths of the given losses in decibels; 0 if nothing arrives."""
 
 LEAST_DISTANCE_M = 1.0
-"""Several sites of a map may be one roof, to the metre; their antennas are not."""
+"""Sites of a map may share a roof, and so a position to the metre; their antennas are further apart."""
 _STEPS_PER_DB, _MOST_DB = 100, 300
 
 
@@ -45,20 +45,23 @@ def make_air(around: Surroundings, wifi: Wifi) -> Air:
 
 
 def loss_between(here: Places, there: Places, around: Surroundings) -> Floats:
-    """Decibels, row by row, outdoors, without shadowing."""
+    """Return the path loss in decibels, row by row, outdoors, without shadowing."""
     length = straight_line(here.x - there.x, here.y - there.y, here.height - there.height)
     return path_loss(np.maximum(length, LEAST_DISTANCE_M), here.height, there.height, around)
 
 
 def tabulated(goodput: Goodput) -> Goodput:
-    """The same by a table of every hundredth of a decibel: a rate depends on the loss alone, and error functions of
-    millions of links, eight rates each, would take longer than all the rest of a large network."""
+    """Return the function as a table with steps of a hundredth of a decibel.
+
+    A rate depends on the loss alone. Computing error functions for millions of links at eight rates would take longer
+    than everything else in a large network.
+    """
     losses = np.arange(_STEPS_PER_DB * _MOST_DB + 1) / _STEPS_PER_DB
     rates = goodput(losses)
     edge = losses[np.flatnonzero(rates > 0)[-1]] if rates.any() else -1.0
 
     def looked_up(loss: Floats) -> Floats:
-        # Beyond the weakest frame that is noticed there is nothing, and no slope down to it.
+        # Beyond the weakest frame that is detected the rate is 0, without interpolation towards it.
         found: Floats = np.where(loss <= edge, np.interp(loss, losses, rates), 0.0)
         return found
 

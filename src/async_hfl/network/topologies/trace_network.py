@@ -15,7 +15,7 @@ from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import stream_seed
 from async_hfl.core.topology import feasible_links
-from async_hfl.network.delays.recorded import Past, Replay, TraceDelays
+from async_hfl.network.delays.recorded import RecordedValues, Replay, TraceDelays
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.files.traces import BACKHAUL_TRANSFERS, DEVICE_TRANSFERS, Trace, TraceRow
 from async_hfl.network.link_lookup import LinkLookup
@@ -23,11 +23,11 @@ from async_hfl.network.topologies.rated_network import DEFAULT_WIRE, Wire
 
 Link = tuple[int, int]
 _LEAST_PACE = 1e-12
-"""Seconds a byte where a model took no longer than the shortest message."""
+"""Seconds per byte for a model that took no longer than the shortest message."""
 
 
 def links_of(trace: Trace) -> dict[Link, tuple[list[TraceRow], list[TraceRow]]]:
-    """(device, gateway) -> its downloads and uploads of models, for every link that had both."""
+    """Return (device, gateway) -> its downloads and uploads of models, for every link that has both."""
     ways: dict[str, dict[Link, list[TraceRow]]] = {way: defaultdict(list) for way in DEVICE_TRANSFERS}
     for row in trace.rows:
         if row.what in DEVICE_TRANSFERS and row.device is not None and row.gateway is not None:
@@ -37,18 +37,19 @@ def links_of(trace: Trace) -> dict[Link, tuple[list[TraceRow], list[TraceRow]]]:
 
 
 def devices_of(trace: Trace) -> tuple[int, ...]:
-    """Devices with a link, as numbered in the trace."""
+    """Return the devices that have a link, by their numbers in the trace."""
     return tuple(sorted({device for device, _ in links_of(trace)}))
 
 
 def trace_network(
     trace: Trace, devices: int, model_bytes: int, seed: int, replay: Replay, wire: Wire = DEFAULT_WIRE
 ) -> NetworkDescription:
-    """The first `devices` devices of the trace; `wire` where the trace says nothing of a backhaul."""
+    """Build a network from the first `devices` devices of the trace. `wire` is used if the trace has no backhaul
+    transfers."""
     of_link = links_of(trace)
     if not of_link:
         raise DataError(f"{trace.path}: no link of this trace carried a model both ways; there is nothing to replay")
-    # Gateways stay the same ones however few devices are asked for, as in every network.
+    # The gateways do not depend on the number of devices, as in every network.
     gateway_numbers = sorted({gateway for _, gateway in of_link})
     numbers = sorted({device for device, _ in of_link})[:devices]
     device_row, gateway_row = _rows(numbers), _rows(gateway_numbers)
@@ -73,7 +74,7 @@ def trace_network(
         latency,
         backhaul_latency,
         *(
-            Past(values, replay, stream_seed(root, way))
+            RecordedValues(values, replay, stream_seed(root, way))
             for way, values in (
                 ("download", down),
                 ("upload", up),
@@ -96,7 +97,7 @@ def _rows(numbers: Sequence[int]) -> dict[int, int]:
 
 
 def _paces(rows: Sequence[TraceRow], latency: float) -> list[float]:
-    """Seconds a byte, in the order of time."""
+    """Return the seconds per byte of each transfer, in order of time."""
     return [max(((row.seconds or 0.0) - latency) / (row.bytes or 1), _LEAST_PACE) for row in rows]
 
 
@@ -105,13 +106,13 @@ def _means(paces: Sequence[Sequence[float]]) -> Floats:
 
 
 def _least_seconds(trace: Trace, ways: Sequence[str]) -> float:
-    """Of all messages that went these ways, with a model or without."""
+    """Return the shortest time of all messages of these kinds, with or without a model."""
     known = {*ways, *(f"small_{way}" for way in ways)}
     return min((row.seconds for row in trace.rows if row.what in known and row.seconds is not None), default=0.0)
 
 
 def _trainings(trace: Trace, numbers: Sequence[int]) -> list[list[float]]:
-    """Seconds by device. One that was heard but whose training was not recorded takes what the others took."""
+    """Return the training times of each device. A device without a recorded training gets those of all others."""
     found: dict[int, list[float]] = {number: [] for number in numbers}
     everybody = []
     for row in trace.rows:
@@ -125,7 +126,8 @@ def _trainings(trace: Trace, numbers: Sequence[int]) -> list[list[float]]:
 
 
 def _backhaul(trace: Trace, numbers: Sequence[int], wire: Wire) -> tuple[float, list[list[float]], list[list[float]]]:
-    """Latency and paces by gateway, each way; a gateway without records has those of all."""
+    """Return the latency, and the paces of each gateway in both directions; a gateway without records gets those of
+    all."""
     rows = [row for row in trace.rows if row.what in BACKHAUL_TRANSFERS]
     if not rows:
         usual = [[1.0 / wire.backhaul_rate] for _ in numbers]
