@@ -1,4 +1,4 @@
-"""Association by a function from the user's file, held to the same contract as every policy here.
+"""Association by a function from the user's file, with the same contract as the built-in policies.
 
     def solve(problem):                                   # a core.policies.AssociationProblem
         gateway_of = {}
@@ -6,8 +6,8 @@
             gateway_of.setdefault(device, gateway)        # the first gateway it can reach
         return gateway_of
 
-It may return a gateway number per device (-1 for none), a mapping from device to gateway (none for those it leaves
-out), or a whole `Association`. The objective is always computed here, so that methods compare.
+It returns a gateway number per device (-1 for none), a mapping from device to gateway (no gateway for missing devices),
+or a whole `Association`. The objective is always computed here, so that methods are comparable.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _WHAT = "the gateway number of each device, -1 for none"
 
 @dataclass(frozen=True, slots=True)
 class OwnAssociation:
-    """Asks `function(problem)` for the gateway of each device and checks the answer."""
+    """Calls `function(problem)` for the gateway of each device and checks the answer."""
 
     function: Callable[[AssociationProblem], object]
     name: str
-    """What the messages call it: the file and function the user named."""
+    """The file and function as the user named them, for error messages."""
     revisits: ClassVar[bool] = True
     needs: frozenset[Need] = field(init=False)
 
@@ -57,7 +57,7 @@ class OwnAssociation:
 
 
 def _gateways(call: UserCall, problem: AssociationProblem, answer: object) -> Ints:
-    """The answer as one gateway number per device."""
+    """Return the answer as one gateway number per device."""
     devices = len(problem.learning_utility)
     if not isinstance(answer, Mapping):
         numbers = call.whole_numbers(answer, _WHAT)
@@ -81,7 +81,7 @@ def _numbered(call: UserCall, gateways: list[int]) -> Ints:
 
 
 def _check(call: UserCall, problem: AssociationProblem, gateway_of: Ints) -> None:
-    """Only feasible links; and with `every_device`, somewhere for each device that has a link."""
+    """Check that every link is feasible and, with `every_device`, that each device with a link has a gateway."""
     linked = np.zeros(len(gateway_of), bool)
     linked[problem.link_device] = True
     reached = np.zeros(len(gateway_of), bool)

@@ -1,4 +1,4 @@
-"""Selection by a function from the user's file, held to the same contract as every policy here.
+"""Selection by a function from the user's file, with the same contract as the built-in policies.
 
     def choose(problem):                                  # a core.policies.SelectionProblem
         fastest = problem.round_latency.argsort()
@@ -7,7 +7,7 @@
 
     choose.needs = {"utility"}                            # optional
 
-`needs` asks the nodes for learning utilities (or gradients), which cost bytes and time and are not kept otherwise.
+`needs` requests learning utilities (or gradients) from the nodes. They cost bytes and time and are not kept otherwise.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from async_hfl.core.policies import Need, Selection, SelectionProblem
 from async_hfl.decisions.user_function import UserCall, declared_needs
 
 _ROUNDING = 1e-9
-"""The user may have added the rates up in any order."""
+"""Tolerance: the user may have added the rates in any order."""
 _WHAT = "device numbers out of problem.candidates"
 
 
 @dataclass(frozen=True, slots=True)
 class OwnSelection:
-    """Asks `function(problem)` for device numbers, or for a whole `Selection`, and checks the answer."""
+    """Calls `function(problem)` for device numbers, or for a whole `Selection`, and checks the answer."""
 
     function: Callable[[SelectionProblem], object]
     name: str
-    """What the messages call it: the file and function the user named."""
+    """The file and function as the user named them, for error messages."""
     needs: frozenset[Need] = field(init=False)
 
     def __post_init__(self) -> None:
