@@ -63,7 +63,7 @@ class Tifl:
         return Selection(devices(problem, fill(rates, order, Room(problem.capacity))), memory=memory)
 
     def tier_of(self, problem: SelectionProblem, latency: Floats) -> Ints:
-        """Return the tier of each device; tier 0 is the fastest fifth of all the gateway's devices, candidates or not."""
+        """Return the tier of each device; tier 0 is the fastest fifth of all devices, candidates or not."""
         everybody = np.sort(_with_peers(problem, "round_latency"))
         tier: Ints = np.searchsorted(everybody, latency) * self.tiers // max(len(everybody), 1)
         return tier

@@ -105,7 +105,7 @@ def price_bound(balance: AssignmentProblem, prices: Prices, allowed: Bools | Non
 
 
 def clipped(balance: AssignmentProblem, prices: Prices) -> AssignmentProblem:
-    """Return the problem with utilities clipped to the largest value that can count, as far as these prices prove it."""
+    """Return the problem with utilities clipped to the largest value that can count, as these prices prove."""
     negative = balance.at_gateways(np.minimum(balance.utility, 0.0), np.arange(len(balance.gateway)))
     price = np.append(prices.utility, 0.0)[balance.gateway]
     rows = balance.row_start()

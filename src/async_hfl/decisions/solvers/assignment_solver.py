@@ -24,12 +24,12 @@ _PROGRAMMES = 25_000
 """Number of links up to which the linear relaxation is solved (a fifth of a second)."""
 _SECOND_THOUGHTS, _POOR = 120_000, 0.01
 """Number of links up to which it is solved if prices leave a larger gap than this (some seconds)."""
-_LUMPY = 5_000
+_BRANCHING_LINKS = 5_000
 """Number of links up to which clipping uses the relaxation's multipliers and large devices are fixed by branch and
 bound; and the number of relaxations allowed for the latter.
 """
 _RELAXATIONS = 60
-_LUMPY_GAP = 3e-3
+_BRANCHING_GAP = 3e-3
 """A smaller gap is not worth that search."""
 _CLIPPINGS = 4
 _SOFT_SHARE = 0.02
@@ -62,14 +62,14 @@ def solve_assignment(balance: AssignmentProblem, *, target_gap: float, effort: i
         bound = min(bound, relaxed)
         start = rounded(tight, share, 1.0 - WHOLE)
     start = max([start, *_as_it_is(tight)], key=tight.aim)
-    lumpy = relaxation is not None and links <= _LUMPY and relaxation.has_divided_lump()
-    first_effort = _LEAST_EFFORT // 2 if lumpy else effort
+    splits_large = relaxation is not None and links <= _BRANCHING_LINKS and relaxation.splits_large_device()
+    first_effort = _LEAST_EFFORT // 2 if splits_large else effort
     used = improve(tight, start, enough=_near(bound, target_gap), effort=first_effort, seed=seed)
     poor = relaxation is None and links <= _SECOND_THOUGHTS and tight.aim(used) < _near(bound, _POOR)
-    if poor or (lumpy and tight.aim(used) < _near(bound, _LUMPY_GAP)):
+    if poor or (splits_large and tight.aim(used) < _near(bound, _BRANCHING_GAP)):
         relaxation = _relaxation(tight) if relaxation is None else relaxation
         if relaxation is not None:
-            share, relaxed = relaxation.settle(_RELAXATIONS if lumpy else 1)
+            share, relaxed = relaxation.settle(_RELAXATIONS if splits_large else 1)
             bound = min(bound, relaxed)
             start, enough = rounded(tight, share, 1.0 - WHOLE), _near(bound, target_gap)
             again = improve(tight, start, enough=enough, effort=effort, seed=seed)
@@ -82,7 +82,7 @@ def solve_assignment(balance: AssignmentProblem, *, target_gap: float, effort: i
 def _bounded(balance: AssignmentProblem) -> tuple[AssignmentProblem, float, Priced | None, Relaxation | None]:
     """Return the tightened problem and a bound, by prices, by the relaxation, or by both."""
     links = len(balance.device)
-    if links <= _LUMPY:
+    if links <= _BRANCHING_LINKS:
         try:
             tight, relaxation, bound = _tightened_by_programme(balance)
         except SolverError:  # numerical trouble in the solver: fall back to prices

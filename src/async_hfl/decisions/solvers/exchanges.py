@@ -236,7 +236,7 @@ class _View:
 
 
 def _others(terms: Floats, one: int) -> Floats:
-    """Return, for each partner, the sum of the terms of all gateways except `one` and the partner, without subtraction."""
+    """Return, for each partner, the sum of the terms of all gateways but `one` and the partner, without subtraction."""
     rest = terms.copy()
     rest[one] = 0.0
     before = np.concatenate(((0.0,), np.cumsum(rest)[:-1]))

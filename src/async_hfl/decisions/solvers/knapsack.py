@@ -8,7 +8,7 @@ It runs inline on every event of a gateway, so most of this module avoids work:
 2. Sort by density v_i / w_i. The *break solution* takes items until one, b, no longer fits; with r the capacity left,
    Dantzig's bound is U = v(break) + lambda r, where lambda = v_b / w_b. An item that deviates from the break
    solution lowers U by at least its loss |v_i - lambda w_i| (Dembo & Hammer 1980).
-3. The first incumbent is the best solution that adds at most one item to the break solution and removes at most one. Items
+3. The first incumbent adds at most one item to the break solution and removes at most one, in the best way. Items
    whose loss is no less than U - incumbent are settled; the others are the *core* (Balas & Zemel 1980).
 4. A core of 10 is enumerated. Of a larger one the 20 items of least loss (then 24) are enumerated as two halves that
    are matched by sorting (Horowitz & Sahni 1974): exact if the core has no more, otherwise an incumbent that settles

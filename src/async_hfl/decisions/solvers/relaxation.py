@@ -21,7 +21,7 @@ from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem, Pr
 from async_hfl.decisions.solvers.highs import LinearProgramme, LinearSolution, LinearSolver
 
 WHOLE = 1.0 - 1e-6
-_LUMP = 3.0
+_LARGE = 3.0
 """Multiple of the mean utility from which a device counts as large."""
 
 
@@ -94,15 +94,15 @@ class Relaxation:
         """Return the upper bound of any association, as far as known."""
         return max(entry[-1].bound for entry in self.open)
 
-    def has_divided_lump(self) -> bool:
-        return self._lump(self.open[0][-1].share) >= 0
+    def splits_large_device(self) -> bool:
+        return self._largest_split(self.open[0][-1].share) >= 0
 
     def settle(self, relaxations: int) -> tuple[Floats, float]:
         """Return shares of the links with large devices integral as far as the number of solutions allows, and a bound.
         One solution is the relaxation itself."""
         while True:
             node = self.open[0][-1]
-            device = self._lump(node.share)
+            device = self._largest_split(node.share)
             links = range(int(self.rows[device]), int(self.rows[device + 1])) if device >= 0 else range(0)
             if len(links) == 0 or self.made + len(links) > relaxations:
                 return node.share, self.bound()
@@ -135,13 +135,13 @@ class Relaxation:
             allowed[link] = True
         return allowed
 
-    def _lump(self, share: Floats) -> int:
+    def _largest_split(self, share: Floats) -> int:
         """Return the largest device that is split, -1 if none of the split ones is large."""
         divided = np.flatnonzero(np.maximum.reduceat(share, self.rows[:-1]) < WHOLE)
         if len(divided) == 0:
             return -1
         device = int(divided[self.size[divided].argmax()])
-        return device if self.size[device] > _LUMP * float(self.size.mean()) else -1
+        return device if self.size[device] > _LARGE * float(self.size.mean()) else -1
 
 
 def rounded(balance: AssignmentProblem, share: Floats, least_share: float) -> Ints:

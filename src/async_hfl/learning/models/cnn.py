@@ -15,11 +15,11 @@ _FEW, _MANY, _HIDDEN = 20, 50, 500
 _FEATURES = _MANY * 4 * 4
 """28 x 28 becomes 24 x 24, pooled 12 x 12, then 8 x 8, pooled 4 x 4."""
 _SIDES = {"first": 4, "second": 2}
-"""Of blocks of outputs, by layer."""
+"""Side of the blocks of outputs, by layer."""
 
 
 def cnn(classes: int = 10, *, in_blocks: bool = False) -> Model:
-    """For images of 28 x 28 with one channel, (batch, 28, 28, 1); 431,080 parameters with 10 classes.
+    """Build the model for images of shape (batch, 28, 28, 1); 431,080 parameters with 10 classes.
 
     `in_blocks`: the same function by other matrix products, for accelerators.
     """

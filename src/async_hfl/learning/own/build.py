@@ -1,7 +1,7 @@
-"""A task of the user's own as the engine knows tasks: parameters as a named flat model, loss and metric, samples.
+"""Conversion of a user's task in JAX to a task of the engine: a named flat model, loss and metric, samples.
 
-Everything that can be wrong is looked for here, on three samples, so that it is told before a run begins and in the
-user's terms. Shapes and derivatives are checked by tracing, which computes nothing.
+All checks happen here, on three samples, so that errors are reported before a run starts and in the user's terms.
+Shapes and derivatives are checked by tracing, which computes nothing.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from async_hfl.learning.tasks.task_learner import Task
 
 _like: Any = jax.ShapeDtypeStruct
 _BATCH = 3
-"""Samples to try a model on; small, and no number that a model's own sizes are likely to have."""
+"""Samples in a trial batch; a small number that is unlikely to be one of the model's own sizes."""
 _TOLERANCE = 1e-3
-"""Of a sample's outputs alone against among others: rounding differs, another result does not pass."""
+"""Tolerance between a sample's outputs alone and in a batch: rounding may differ."""
 
 
 def own_task(
     own: OwnTask, name: str, devices: int, seed: int, *, threshold: float | None = None, refresh: float = 0.0
 ) -> Task:
-    """`name` is FILE.py:NAME; `threshold`, where a setting gives one, goes before the task's own target."""
+    """Build the task. `name` is FILE.py:NAME; `threshold`, if a setting gives one, replaces the task's own target."""
     errors = TaskErrors(name)
     target = task_target(own, errors, threshold)
     data = checked_data(own, devices, seed, errors)
@@ -60,7 +60,7 @@ def own_task(
 
 
 def own_model(own: OwnTask, errors: TaskErrors) -> Model:
-    """The user's tree of parameters as named arrays; the names are the paths to its leaves."""
+    """Return the user's tree of parameters as named arrays; the names are the paths to its leaves."""
     for attribute in ("init", "apply"):
         if not callable(getattr(own, attribute)):
             raise errors.invalid(attribute, "is not a function")
@@ -93,7 +93,7 @@ def own_model(own: OwnTask, errors: TaskErrors) -> Model:
             outputs: Array = own.apply(tree.unflatten([parameters[name] for name in names]), batch)
         return outputs
 
-    init(stream(0, "initial"))  # finite, and the same form twice
+    init(stream(0, "initial"))  # check that values are finite, and the tree the same twice
     return Model(layout, init, apply)
 
 
@@ -131,7 +131,7 @@ def _traced_outputs(model: Model, data: OwnData, errors: TaskErrors) -> Any:
 
 
 def _classes(own: OwnTask, data: OwnData, shape: tuple[int, ...], errors: TaskErrors) -> int:
-    """Outputs a sample, where loss or metric take them for classes."""
+    """Return the number of outputs per sample if loss or metric interpret them as classes; otherwise 0."""
     by_class = [
         kind for kind, value in (("metric", "accuracy"), ("loss", "cross-entropy")) if getattr(own, kind) == value
     ]
@@ -171,7 +171,7 @@ def _check_loss(
 
 
 def _check_values(model: Model, objective: Objective, data: OwnData, errors: TaskErrors) -> None:
-    """Finite losses at the initial weights, and no sample that looks at its neighbours."""
+    """Check that losses are finite at the initial weights, and that no sample's output depends on other samples."""
     parameters = model.layout.unflatten(here(model.init(stream(0, "initial"))))
     rows = np.linspace(0, len(data.train) - 1, _BATCH).astype(np.int64)
     batch, targets = data.train.read(rows), data.train.targets[rows]
@@ -181,7 +181,7 @@ def _check_values(model: Model, objective: Objective, data: OwnData, errors: Tas
         losses = np.asarray(objective.loss(jnp.asarray(outputs), jnp.asarray(targets)))
     if not np.isfinite(losses).all():
         raise errors.invalid("loss", "is not finite at the initial parameters; scale the inputs or the parameters")
-    # The same sample among copies of itself: shapes stay, so nothing compiles anew, and only its company differs.
+    # The same sample among copies of itself: shapes stay the same, so nothing is compiled again.
     alone = np.asarray(apply(parameters, np.repeat(batch[:1], _BATCH, axis=0)))[0]
     scale = float(np.abs(outputs).max()) or 1.0
     if not np.allclose(outputs[0], alone, rtol=0, atol=_TOLERANCE * scale):

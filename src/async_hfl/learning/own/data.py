@@ -1,4 +1,4 @@
-"""The data of a task of the user's own, checked value by value: what passes is safe to train on."""
+"""The data of a user's task, checked value by value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OwnData:
     test: Samples
     owned: tuple[Rows, ...]
     classes: int
-    """One more than the largest class number; 0 where targets are not class numbers."""
+    """One more than the largest class number; 0 if targets are not class numbers."""
 
 
 def checked_data(task: UserTask, devices: int, seed: int, errors: TaskErrors) -> OwnData:
@@ -102,7 +102,7 @@ def _samples(pair: object, where: str, errors: TaskErrors) -> Samples:
 
 
 def _array(given: object, where: str, errors: TaskErrors) -> npt.NDArray[Any]:
-    """float32, int32 or bytes."""
+    """Return the values as float32, int32 or bytes."""
     with errors.during(where):
         array = np.asarray(given)
     if array.ndim == 0:
@@ -110,7 +110,7 @@ def _array(given: object, where: str, errors: TaskErrors) -> npt.NDArray[Any]:
     if array.dtype.kind not in "fiub":
         raise errors.invalid(where, f"holds {array.dtype} values (rows of unequal length?); give an array of numbers")
     if array.dtype.kind == "f":
-        with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused just below
+        with np.errstate(over="ignore"):  # values that do not fit become infinite and are rejected below
             floats = array.astype(np.float32)
         if not np.isfinite(floats).all():
             row = int(np.flatnonzero(~np.isfinite(floats.reshape(len(floats), -1)).all(axis=1))[0])

@@ -1,4 +1,4 @@
-"""Loss and metric of a task of the user's own, by name or as functions."""
+"""Loss and metric of a user's task, by name or as functions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PerSample: TypeAlias = Callable[[Array, Array], Array]
 
 
 def own_objective(task: OwnTask, classes: int, errors: TaskErrors) -> Objective:
-    """`classes` is the number of outputs, which accuracy needs."""
+    """Build the objective. `classes` is the number of outputs, which accuracy needs."""
     loss = _loss(task, classes, errors)
     name = function_name(task.metric, METRICS, "metric", errors)
-    if task.metric == "accuracy":  # not the name: a function of the user's may have it too
+    if task.metric == "accuracy":  # not by name: a user's function may have the same one
         return _accuracy(loss, classes)
     value: PerSample = task.metric if callable(task.metric) else _VALUES.get(name, loss)
     return _mean(name, loss, value)
@@ -35,7 +35,7 @@ def _loss(task: OwnTask, classes: int, errors: TaskErrors) -> PerSample:
 
 
 def _accuracy(loss: PerSample, classes: int) -> Objective:
-    """As `classification`, with another loss."""
+    """Return `classification` with another loss."""
     known = classification(classes)
 
     def count(outputs: Array, targets: Array, mask: Array) -> Array:
@@ -58,7 +58,7 @@ def _mean(name: str, loss: PerSample, value: PerSample) -> Objective:
 
 
 def _squared_error(outputs: Array, targets: Array) -> Array:
-    """Mean over a sample's values."""
+    """Return the mean over a sample's values."""
     return _per_sample((outputs - targets) ** 2)
 
 

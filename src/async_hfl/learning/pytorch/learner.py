@@ -1,6 +1,6 @@
-"""A task in PyTorch as a learner: one single-threaded process per core, a job at a time in each.
+"""Learner for a task in PyTorch: one single-threaded process per core, each with one job at a time.
 
-Each process loads the user's file itself, so that no code travels; that it finds the same data is checked.
+Each process loads the user's file itself, so that no code is sent; that it finds the same data is checked.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _ROWS = 512
 """Samples per evaluation request."""
 
 Source = Callable[[], TorchTask]
-"""Gives the task, here and in every process: a function that another interpreter can find by its name."""
+"""Returns the task, here and in every process: a function that another interpreter can import by name."""
 
 
 @final
 class TorchLearner:
-    """`core.learner.Learner` for a `TorchTask`."""
+    """A `core.learner.Learner` for a `TorchTask`."""
 
     def __init__(
         self,
@@ -103,11 +103,11 @@ class TorchLearner:
         return frozen(weights)
 
     def compile(self) -> None:
-        """There is nothing to compile, but every process loads its libraries and the data with its first request."""
+        """Load the libraries and the data in every process. There is nothing to compile."""
         self._processes.answers([Describing()] * self._count)
 
     def close(self) -> None:
-        """End the processes; a later call starts them again."""
+        """Stop the processes; a later call starts them again."""
         self._processes.close()
 
     def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
@@ -116,7 +116,7 @@ class TorchLearner:
         devices = np.array([job.device for job in jobs], dtype=np.int64)
         held = self._refresh.rows(devices, np.array([job.generation for job in jobs], dtype=np.int64))
         sizes = self._samples[devices].tolist()
-        # Longest first: the processes finish together.
+        # Longest first, so that the processes finish together.
         order = np.argsort(-self._samples[devices], kind="stable").tolist()
         answers = self._processes.answers([Training(jobs[i].weights, held[i, : sizes[i]], jobs[i].seed) for i in order])
         steps_per_epoch = self._recipe.shape.steps_per_epoch
@@ -139,14 +139,14 @@ class TorchLearner:
         return evaluation
 
     def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
-        """On the training samples it was dealt, at most `_ROWS` of them, evenly spread."""
+        """Evaluate on the device's training samples, at most `_ROWS` of them, evenly spaced."""
         judged = [rows[:: -(-len(rows) // _ROWS)] for rows in self._data.owned]
         return [*self._evaluated(weights, judged, of_test=False)]
 
     def _evaluated(
         self, weights: Weights, groups: Sequence[npt.NDArray[np.int64]], *, of_test: bool
     ) -> list[Evaluation]:
-        """Sums are added in the order of the rows, whoever counted them."""
+        """Add the sums in the order of the rows, whichever process computed them."""
         pieces = [
             (number, Counting(here(weights), of_test, rows[first : first + _ROWS]))
             for number, rows in enumerate(groups)
@@ -170,7 +170,7 @@ class TorchLearner:
 
 @dataclass(frozen=True, slots=True)
 class _Maker:
-    """Makes a workbench in another process."""
+    """Creates the worker in another process."""
 
     source: Source
     name: str

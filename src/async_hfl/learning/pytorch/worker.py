@@ -1,7 +1,7 @@
-"""One process's workbench: a module whose parameters are views of one flat vector, trained job after job.
+"""Training in one process: a module whose parameters are views of one flat vector, trained job after job.
 
-Flat vectors make the update a few calls whatever the model, and give torch twice the speed on small ones. Everything
-runs on one thread, from a seed of the job's own: a result depends on the job alone.
+With flat vectors an update takes a few calls whatever the model, which doubles PyTorch's speed on small ones.
+Everything runs on one thread with a seed per job: a result depends on the job alone.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from async_hfl.learning.own.task import LOSSES, METRICS, TorchTask, function_nam
 from async_hfl.learning.own.task_errors import TaskErrors
 
 _TRIED = 3
-"""Samples to try a model on; small, and no number that a model's own sizes are likely to have."""
+"""Samples in a trial batch; a small number that is unlikely to be one of the model's own sizes."""
 
 Sums = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Training:
-    """A request: train these rows."""
+    """A request to train on these rows."""
 
     weights: npt.NDArray[np.float32]
     rows: npt.NDArray[np.int32]
@@ -42,13 +42,13 @@ class Training:
 class Trained:
     weights: npt.NDArray[np.float32]
     sums: tuple[float, float]
-    """Of loss and squared loss over the samples of the last epoch."""
+    """Sums of loss and squared loss over the samples of the last epoch."""
     gradient: npt.NDArray[np.float32] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counting:
-    """A request: sums of losses and of the metric over these rows."""
+    """A request for the sums of losses and of the metric over these rows."""
 
     weights: npt.NDArray[np.float32]
     of_test: bool
@@ -57,23 +57,23 @@ class Counting:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A request: first weights."""
+    """A request for initial weights."""
 
     seed: int
 
 
 @dataclass(frozen=True, slots=True)
 class Describing:
-    """A request: what the model is, once everything about it was found in order."""
+    """A request for the description of the model, after all checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
     layout: Layout
     trained: int
-    """Numbers that a gradient has; what follows them in the layout are statistics and fixed parameters."""
+    """Length of a gradient; the rest of the layout is statistics and fixed parameters."""
     outputs: int
-    """A sample, where loss or metric take them for classes."""
+    """Outputs per sample if loss or metric interpret them as classes."""
 
 
 @final
@@ -92,7 +92,7 @@ class TorchWorker:
         parameters = [(n, p) for n, p in self._module.named_parameters() if p.requires_grad]
         fixed = [(n, p.data) for n, p in self._module.named_parameters() if not p.requires_grad]
         buffers = list(self._module.named_buffers())
-        # Statistics travel with the model; counters do not: they begin anew with each job.
+        # Statistics are sent with the model; counters are not and start again with each job.
         statistics = fixed + [(n, b) for n, b in buffers if b.is_floating_point()]
         self._counters = [(b, b.clone()) for _, b in buffers if not b.is_floating_point()]
         self._statistics = [part for _, part in statistics]
@@ -153,7 +153,8 @@ class TorchWorker:
         return Trained(self._whole(), (float(sums[0]), float(sums[1])), final)
 
     def count(self, request: Counting) -> Sums:
-        """[losses, metric, samples], or for accuracy [losses, samples of each class, right ones of each class]."""
+        """Return [losses, metric, samples], or for accuracy [losses, samples of each class, correct ones of each
+        class]."""
         torch = self._torch
         self._load(request.weights)
         self._module.train(False)
@@ -163,7 +164,7 @@ class TorchWorker:
             targets = self._targets[request.of_test][rows]
             with self._errors.during("loss"):
                 losses = self._loss(outputs, targets)
-            if self._task.metric == "accuracy":  # not its name: a function of the user's may have it too
+            if self._task.metric == "accuracy":  # not by name: a user's function may have the same one
                 right = outputs.argmax(dim=1) == targets
                 of_class, right_ones = (
                     torch.bincount(part, minlength=self._classes).double().numpy() for part in (targets, targets[right])
@@ -174,7 +175,7 @@ class TorchWorker:
         return np.array([float(losses.double().sum()), float(values.double().sum()), len(rows)])
 
     def _gradient_at_last(self, rows: Any, origin: Any) -> npt.NDArray[np.float32]:
-        """Of the regularised loss over all local data, as a finished model answers."""
+        """Return the gradient of the regularised loss over all local data, in inference mode."""
         self._module.train(False)
         self._gradient.zero_()
         for part in rows.split(self._recipe.batch_size):
@@ -241,7 +242,7 @@ class TorchWorker:
         return lambda o, t: (o - t).abs().reshape(len(o), -1).mean(dim=1)
 
     def _checked(self) -> int:
-        """Outputs a sample; everything that can be wrong is tried on a few samples first."""
+        """Check the task on a few samples; return the number of outputs per sample."""
         errors, torch = self._errors, self._torch
         try:
             self.initial(0)
