@@ -45,7 +45,7 @@ def branch_loss(row: dict[str, str]) -> float:
 
 
 def test_path_loss_in_every_branch() -> None:
-    """Eighteen frequencies, all environments, streets, thresholds hit exactly, heights at the roof, rooms and walls."""
+    """Eighteen frequencies, all environments, streets, exact thresholds, heights at roof level, rooms and walls."""
     golden = rows(BRANCHES)
     wrong = [row for row in golden if not abs(branch_loss(row) - float(row["path_loss_db"])) < LOSS_LIMIT_DB]
     assert wrong == []
@@ -64,7 +64,7 @@ def test_outdoor_rows_need_no_rooms() -> None:
 
 
 def test_frame_success() -> None:
-    """To 1e-5: ns-3 counts its rates in whole bits per second and loses a few digits of the exponent."""
+    """Within 1e-5: ns-3 counts its rates in whole bits per second and loses a few digits of the exponent."""
     by_mcs = modes()
     for row in rows(ERRORS):
         ours = frame_success(by_mcs[int(row["mcs"])], np.array([float(row["snr_db"])]), int(row["bits"]) // 8)[0]
@@ -84,9 +84,9 @@ def transfers() -> list[TimeDifference]:
 
 
 def test_wifi_transfer_times() -> None:
-    """Distance x bytes x contention: the mean time of a transfer within 15 % everywhere, and that nothing arrives where
-    nothing does. The last end of several too, but for eight uploads at once, where ns-3's last one may wait for TCP's
-    timer, a second each time."""
+    """Distance x bytes x contention: the mean time of a transfer is within 15 % everywhere, and transfers that never
+    arrive agree. The last end of several transfers agrees as well, except for eight uploads at once, where ns-3's
+    last one may wait for TCP's timer, one second each time."""
     found = transfers()
     assert [row for row in found if not row.within(TIME_LIMIT)] == []
     late = [row for row in found if row.all_done is None or abs(row.all_done) > TIME_LIMIT]

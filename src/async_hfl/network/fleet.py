@@ -218,9 +218,9 @@ def read_profiles(path: Path) -> list[DeviceProfile]:
     for name in ("name", "compute_s"):
         if name not in header:
             raise DataError(f"{path}, line {numbered[0][0]}: there is no column {name}")
-    strange = [name for name in header if name not in FILE_COLUMNS]
-    if strange:
-        raise DataError(f"{path}, line {numbered[0][0]}: unknown column {strange[0]!r}; {', '.join(FILE_COLUMNS)}")
+    unknown = [name for name in header if name not in FILE_COLUMNS]
+    if unknown:
+        raise DataError(f"{path}, line {numbered[0][0]}: unknown column {unknown[0]!r}; {', '.join(FILE_COLUMNS)}")
     profiles = []
     for (number, _), row in zip(numbered[1:], rows[1:], strict=True):
         if len(row) != len(header):

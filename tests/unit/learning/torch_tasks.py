@@ -1,4 +1,4 @@
-"""Tasks in PyTorch for the tests: their processes find them here by name."""
+"""Tasks in PyTorch for the tests: the training processes import them from here by name."""
 
 from __future__ import annotations
 

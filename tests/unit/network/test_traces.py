@@ -1,4 +1,4 @@
-"""A network as it was recorded: rows from a journal, the file, and its replay."""
+"""Recorded networks: rows from a journal, the file, and its replay."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_written_and_read_again(tmp_path: Path) -> None:
 
 
 def test_replayed_in_order(tmp_path: Path) -> None:
-    """Device 9 has a link to gateway 3 only: to gateway 1 nothing was sent up. Latency 0.5 s."""
+    """Device 9 has a link to gateway 3 only: there was no upload to gateway 1. Latency 0.5 s."""
     network = replayed(tmp_path)
     links, delays = network.links, network.delays
     assert list(zip(links.link_device.tolist(), links.link_gateway.tolist(), strict=True)) == [(0, 0), (1, 1)]
@@ -114,7 +114,7 @@ def test_replayed_in_order(tmp_path: Path) -> None:
         delays.to_device(0, 1, 1000)
 
 
-def test_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+def test_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     for replay in ("order", "resample"):
         one, other = replayed(tmp_path, replay=replay).delays, replayed(tmp_path, replay=replay).delays
         for _ in range(7):
@@ -135,7 +135,7 @@ def test_resampled(tmp_path: Path) -> None:
     assert drawn != [other.to_device(0, 0, 1000) for _ in range(400)]
 
 
-def test_without_a_backhaul_in_it(tmp_path: Path) -> None:
+def test_a_trace_without_backhaul_transfers(tmp_path: Path) -> None:
     text = "\n".join(line for line in TEXT.splitlines() if "to_cloud" not in line) + "\n"
     delays = replayed(tmp_path, text, wire=Wire(0.0, 100.0, 7.0)).delays
     assert delays.gateway_to_cloud(0, 1000) == pytest.approx(17.0)
@@ -146,7 +146,7 @@ def test_without_a_backhaul_in_it(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("at,what,seconds\n1,training,2\n", "has no column 'device'; a trace has at, what"),
-        (HEAD + "1,dowload,1,1,5,1\n", "line 2: 'dowload' is nothing that a trace tells; did you mean download"),
+        (HEAD + "1,dowload,1,1,5,1\n", "line 2: 'dowload' is not a kind of row in a trace; did you mean download"),
         (HEAD + "1,download,,1,5,1\n", "line 2: device is '', which is not a number"),
         (HEAD + "1,download,1.5,1,5,1\n", "device is 1.5; it must be a whole number"),
         (HEAD + "1,download,-1,1,5,1\n", "device is -1; it must be a number of at least 0"),

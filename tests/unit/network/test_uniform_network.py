@@ -31,7 +31,7 @@ def test_rows_are_distinct_and_cover_every_gateway(size: tuple[int, int, int], s
 
 
 def test_every_gateway_is_equally_likely_for_every_device() -> None:
-    """Over many draws each of device 0's links falls on each gateway in 3 of 7 cases (sd 0.011)."""
+    """Over many draws each of device 0's links is at each gateway in 3 of 7 cases (sd 0.011)."""
     random = np.random.default_rng(5)
     count = np.zeros(7)
     for _ in range(2000):
@@ -73,7 +73,7 @@ def test_the_seed_decides_everything(size: tuple[int, int, int], seed: int) -> N
 
 
 def test_one_property_does_not_reshuffle_another() -> None:
-    """Other compute times or another model leave the links and their rates as they were."""
+    """Other compute times or another model do not change the links and their rates."""
     one = uniform(20, 5, MODEL, 3)
     two = uniform(20, 5, 2 * MODEL, 3, ranges=UniformRanges(min_compute=1, max_compute=2))
     assert one.links.link_gateway.tolist() == two.links.link_gateway.tolist()
@@ -134,7 +134,7 @@ def test_wrong_sizes_are_named(devices: int, gateways: int, model: int, links: i
 
 
 def test_a_hundred_thousand_devices_fit() -> None:
-    """Ten links a device: about 220 bytes of delays and 250 of links."""
+    """With ten links per device: about 220 bytes of delays and 250 of links."""
     network = uniform(100_000, 1_000, MODEL, 0, 10)
     links, delays = network.links, network.delays
     assert isinstance(delays, RateDelays)

@@ -69,12 +69,12 @@ def distances(problem: SelectionProblem, places: Ints) -> Floats:
     """Return |g_k - g_i|: one row for every device k with a known gradient, one column for each of these candidates."""
     if problem.gradients is None or len(places) == 0:
         return np.zeros((0, len(places)))
-    everybody = problem.gradients[places]
+    gradients = problem.gradients[places]
     if problem.peers is not None and problem.peers.gradients is not None:
-        everybody = np.concatenate((everybody, problem.peers.gradients))
-    product = np.zeros((len(everybody), len(everybody)))
-    for start in range(0, everybody.shape[1], _BLOCK):
-        block = everybody[:, start : start + _BLOCK].astype(np.float64)
+        gradients = np.concatenate((gradients, problem.peers.gradients))
+    product = np.zeros((len(gradients), len(gradients)))
+    for start in range(0, gradients.shape[1], _BLOCK):
+        block = gradients[:, start : start + _BLOCK].astype(np.float64)
         product += block @ block.T
     squares = product.diagonal()
     squared = (squares[:, None] + squares[None, :] - 2.0 * product)[:, : len(places)]

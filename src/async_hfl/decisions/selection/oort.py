@@ -83,13 +83,13 @@ class Oort:
     def preferred_latency(self, problem: SelectionProblem, percentile: float) -> float:
         """Return T, the latency that this percentage of all devices (candidates or not) does not exceed; no limit from
         100 on."""
-        everybody = problem.round_latency
+        latencies = problem.round_latency
         if problem.peers is not None:
-            everybody = np.concatenate((everybody, problem.peers.round_latency))
-        if percentile >= 100.0 or len(everybody) == 0:
+            latencies = np.concatenate((latencies, problem.peers.round_latency))
+        if percentile >= 100.0 or len(latencies) == 0:
             return math.inf
-        place = min(int(len(everybody) * percentile / 100.0), len(everybody) - 1)
-        return float(np.sort(everybody)[place])
+        place = min(int(len(latencies) * percentile / 100.0), len(latencies) - 1)
+        return float(np.sort(latencies)[place])
 
     def utility(self, problem: SelectionProblem, seen: Bools, preferred: float) -> Floats:
         """Return the utility with age bonus and latency penalty; zero for unseen devices."""

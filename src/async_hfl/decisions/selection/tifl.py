@@ -64,8 +64,8 @@ class Tifl:
 
     def tier_of(self, problem: SelectionProblem, latency: Floats) -> Ints:
         """Return the tier of each device; tier 0 is the fastest fifth of all devices, candidates or not."""
-        everybody = np.sort(_with_peers(problem, "round_latency"))
-        tier: Ints = np.searchsorted(everybody, latency) * self.tiers // max(len(everybody), 1)
+        latencies = np.sort(_with_peers(problem, "round_latency"))
+        tier: Ints = np.searchsorted(latencies, latency) * self.tiers // max(len(latencies), 1)
         return tier
 
     def losses(self, problem: SelectionProblem) -> Floats:

@@ -58,7 +58,7 @@ class Samples:
         return replace(self, targets=self.targets[rows], starts=self.starts[rows])
 
     def read(self, rows: npt.NDArray[np.integer[Any]] | Sequence[int]) -> npt.NDArray[np.float32]:
-        """Return the inputs of these samples as a model sees them (numpy; the engine gathers likewise on its device)."""
+        """Return the inputs of these samples as a model sees them (in numpy; the engine gathers on its device)."""
         index = np.asarray(rows)
         if self.starts is None:
             stored = self.inputs[index]

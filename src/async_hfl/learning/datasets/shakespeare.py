@@ -36,7 +36,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def load_shakespeare(folder: Path | None = None, *, roles: int | None = ROLES) -> Dataset:
-    """Read the data set. `roles` is their number, None for all. `folder` names a text of your own in the same layout."""
+    """Read the data set with this many roles (None: all). `folder` names a text of your own in the same layout."""
     arrays = arrays_of(SHAKESPEARE, _parse, version=_VERSION, folder=folder)
     lengths = arrays["lengths"].astype(np.int64)
     chosen = _chosen(lengths, roles)

@@ -48,7 +48,7 @@ def convolution(images: Array, weight: Array, stride: int = 1, padding: int = 0)
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _patches(images: Array, window: _Window) -> Array:
-    """Return one column for every position of the window and every image; rows by (row, column in the window, channel)."""
+    """Return a column for every window position and every image; rows by (row, column in the window, channel)."""
     # First across, then down: 2 x size copies instead of size x size.
     across = jnp.stack([_steps(images, 2, first, window.columns, window.stride) for first in range(window.size)])
     both = jnp.stack([_steps(across, 2, first, window.rows, window.stride) for first in range(window.size)])

@@ -14,7 +14,7 @@ from async_hfl.core.errors import TaskError
 
 
 def from_flax(module: Any, example: Any) -> dict[str, Callable[..., Any]]:
-    """Wrap a `flax.linen` module that is called with a batch. Of `example`, a batch of inputs, only the shape matters."""
+    """Wrap a `flax.linen` module that is called with a batch. Only the shape of the batch `example` matters."""
 
     def init(random: np.random.Generator) -> Any:
         variables = dict(module.init(_key(random), example))

@@ -22,8 +22,8 @@ from async_hfl.learning.partition.dealing import (
     SamplesPerDevice,
     check_devices,
     check_samples_per_device,
+    device_rows,
     even_parts,
-    hands,
     labels_of,
 )
 
@@ -159,4 +159,4 @@ def _share_out(
         for device, held in enumerate(chosen):
             for label, count in zip(held, even_parts(wanted, len(held)), strict=True):
                 shares[device].append(decks[label].draw(count, f"class {label}"))
-    return hands(shares, len(targets))
+    return device_rows(shares, len(targets))

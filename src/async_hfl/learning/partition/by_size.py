@@ -17,7 +17,7 @@ from async_hfl.learning.partition.dealing import (
     SamplesPerDevice,
     check_devices,
     check_samples_per_device,
-    hands,
+    device_rows,
 )
 
 Sizes: TypeAlias = Literal["linear", "square", "exponential"] | Sequence[int]
@@ -31,9 +31,9 @@ def iid(dataset: Dataset, devices: int, seed: int, *, samples_per_device: Sample
     rows = np.arange(samples, dtype=np.int64)
     wanted = check_samples_per_device(samples_per_device)
     if wanted is None:
-        return hands([[part] for part in np.array_split(random.permutation(rows), devices)], samples)
+        return device_rows([[part] for part in np.array_split(random.permutation(rows), devices)], samples)
     deck = Deck(rows, random)
-    return hands([[deck.draw(wanted, "the training set")] for _ in range(devices)], samples)
+    return device_rows([[deck.draw(wanted, "the training set")] for _ in range(devices)], samples)
 
 
 def by_size(dataset: Dataset, devices: int, seed: int, *, partition_sizes: Sizes = "linear") -> tuple[Rows, ...]:
@@ -46,7 +46,7 @@ def by_size(dataset: Dataset, devices: int, seed: int, *, partition_sizes: Sizes
     sizes = _sizes(partition_sizes, devices, samples)
     shuffled = stream(seed, "partition", "by_size").permutation(samples)
     stops = np.cumsum(sizes)
-    return hands([[shuffled[stop - size : stop]] for size, stop in zip(sizes, stops, strict=True)], samples)
+    return device_rows([[shuffled[stop - size : stop]] for size, stop in zip(sizes, stops, strict=True)], samples)
 
 
 def _sizes(given: Sizes, devices: int, samples: int) -> npt.NDArray[np.int64]:

@@ -71,7 +71,7 @@ def even_parts(total: int, parts: int) -> list[int]:
     return [total // parts + (index < total % parts) for index in range(parts)]
 
 
-def hands(shares: Sequence[Sequence[Rows]], samples: int) -> tuple[Rows, ...]:
+def device_rows(shares: Sequence[Sequence[Rows]], samples: int) -> tuple[Rows, ...]:
     """Return each device's samples as ascending rows; no device may be without samples."""
     dealt = tuple(
         np.sort(np.concatenate(parts)).astype(np.int64) if parts else np.zeros(0, np.int64) for parts in shares

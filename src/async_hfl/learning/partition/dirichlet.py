@@ -21,7 +21,7 @@ from async_hfl.learning.partition.dealing import (
     SamplesPerDevice,
     check_devices,
     check_samples_per_device,
-    hands,
+    device_rows,
     labels_of,
 )
 
@@ -57,7 +57,7 @@ def dirichlet(
     for pool, row in zip(pools, counts, strict=True):
         for device, part in enumerate(np.split(random.permutation(pool), np.cumsum(row)[:-1])):
             shares[device].append(part)
-    return hands(shares, len(targets))
+    return device_rows(shares, len(targets))
 
 
 def _concentration(alpha: float | Sequence[float], length: int, what: str) -> npt.NDArray[np.float64]:
@@ -125,4 +125,4 @@ def _by_device(
             roomiest = int(np.argmax(sizes - counts))
             counts[roomiest] += min(missing, int((sizes - counts)[roomiest]))
         shares.append([deck.draw(int(n), "its class") for deck, n in zip(decks, counts, strict=True) if n])
-    return hands(shares, int(sizes.sum()))
+    return device_rows(shares, int(sizes.sum()))

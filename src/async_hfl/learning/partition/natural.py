@@ -20,15 +20,15 @@ from async_hfl.learning.partition.dealing import (
     SamplesPerDevice,
     check_devices,
     check_samples_per_device,
+    device_rows,
     even_parts,
-    hands,
 )
 
 
 def natural_id(
     dataset: Dataset, devices: int, seed: int, *, samples_per_device: SamplesPerDevice = "all"
 ) -> tuple[Rows, ...]:
-    """Partition by owner. A number of samples is the most that a device keeps; no device gets another owner's samples."""
+    """Partition by owner. A number of samples is the most that a device keeps of its owner's."""
     check_devices(devices)
     if dataset.owner is None:
         raise DataError(f"{dataset.name} has no natural owners: use another partition than natural_id")
@@ -48,7 +48,7 @@ def natural_id(
         for part in parts:
             kept = part if most is None or len(part) <= most else random.choice(part, most, replace=False)
             shares.append([kept])
-    return hands(shares, len(dataset.train))
+    return device_rows(shares, len(dataset.train))
 
 
 def owners_test_rows(

@@ -7,7 +7,7 @@ import numpy as np
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import stream
 from async_hfl.learning.datasets.samples import Dataset
-from async_hfl.learning.partition.dealing import Rows, check_devices, hands, labels_of
+from async_hfl.learning.partition.dealing import Rows, check_devices, device_rows, labels_of
 
 
 def shard(
@@ -53,4 +53,4 @@ def shard(
     chosen = random.permutation(whole)[:used]
     # If the shards do not divide evenly, devices with small numbers get one more.
     dealt = np.array_split(chosen, devices)
-    return hands([[by_label[s * size : (s + 1) * size] for s in shards] for shards in dealt], samples)
+    return device_rows([[by_label[s * size : (s + 1) * size] for s in shards] for shards in dealt], samples)

@@ -132,7 +132,7 @@ def read_trace(path: Path, text: str) -> Trace:
 def _row(line: Line) -> TraceRow:
     what = line.text("what")
     if what not in KINDS:
-        raise DataError(f"{line.where}: {what!r} is nothing that a trace tells{nearest(what, KINDS)}")
+        raise DataError(f"{line.where}: {what!r} is not a kind of row in a trace{nearest(what, KINDS)}")
     has_device = "load" in what or what == "training" or what.startswith("device")
     needs_gateway = what in TRANSFERS or what.startswith("gateway")
     device = _whole(line, "device") if has_device else None

@@ -114,15 +114,15 @@ def _least_seconds(trace: Trace, ways: Sequence[str]) -> float:
 def _trainings(trace: Trace, numbers: Sequence[int]) -> list[list[float]]:
     """Return the training times of each device. A device without a recorded training gets those of all others."""
     found: dict[int, list[float]] = {number: [] for number in numbers}
-    everybody = []
+    recorded = []
     for row in trace.rows:
         if row.what == "training" and row.seconds is not None and row.device is not None:
-            everybody.append(row.seconds)
+            recorded.append(row.seconds)
             if row.device in found:
                 found[row.device].append(row.seconds)
-    if not everybody:
-        raise DataError(f"{trace.path}: holds no training, so nobody knows how long devices compute")
-    return [found[number] or everybody for number in numbers]
+    if not recorded:
+        raise DataError(f"{trace.path}: contains no training, so the compute times are unknown")
+    return [found[number] or recorded for number in numbers]
 
 
 def _backhaul(trace: Trace, numbers: Sequence[int], wire: Wire) -> tuple[float, list[list[float]], list[list[float]]]:
@@ -135,7 +135,7 @@ def _backhaul(trace: Trace, numbers: Sequence[int], wire: Wire) -> tuple[float, 
     latency = _least_seconds(trace, BACKHAUL_TRANSFERS)
     ways: list[list[list[float]]] = []
     for way in BACKHAUL_TRANSFERS:
-        everybody = [row for row in rows if row.what == way] or rows
-        by_gateway = [[row for row in everybody if row.gateway == number] for number in numbers]
-        ways.append([_paces(of or everybody, latency) for of in by_gateway])
+        recorded = [row for row in rows if row.what == way] or rows
+        by_gateway = [[row for row in recorded if row.gateway == number] for number in numbers]
+        ways.append([_paces(of or recorded, latency) for of in by_gateway])
     return latency, ways[0], ways[1]

@@ -106,7 +106,7 @@ def _verified(published: PublishedSet, name: str, sources: Sources | None) -> Ve
 
 
 def fetch(published: PublishedSet, progress: Progress) -> Fetched:
-    """Fetch the set into the download folder: correct files stay, others come from $ASYNC_HFL_DATA or from the network."""
+    """Fetch the set into the download folder: correct files stay, others are copied from $ASYNC_HFL_DATA or fetched."""
     folder = download_folder(published)
     if folder is None:
         raise DataError(f"there is no place for downloads; set {CACHE_VARIABLE} to a folder")

@@ -22,7 +22,7 @@ _UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
 
 
 def members(wanted: Mapping[str, str]) -> Unpack:
-    """Return an extractor that selects members by the last part of their name: {name in the archive: name of the file}."""
+    """Return an extractor of members by the last part of their name: {name in the archive: name of the file}."""
 
     def unpack(archive: Path, folder: Path) -> None:
         missing = dict(wanted)

@@ -1,4 +1,4 @@
-"""Outages from a schedule, a file or a trace; every mistake is told with its place."""
+"""Outages from a schedule, a file or a trace; every error names its place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from async_hfl.network.outages.schedule_file import read_outage_file, read_sched
 LINKS = feasible_links(3, 2, np.array([0, 1, 1, 2]), np.array([0, 0, 1, 1]), np.full(4, 10.0))
 
 
-def test_a_schedule_names_what_when_and_how() -> None:
+def test_a_schedule_gives_time_node_and_change() -> None:
     lines = ["3600 gateway 1 dies", "0.5 link 1-1 down", "90 device 2 slow"]
     assert read_schedule(lines, LINKS) == [
         Change(3600.0, "gateway", 1, "dies"),
@@ -24,7 +24,7 @@ def test_a_schedule_names_what_when_and_how() -> None:
     ]
 
 
-def test_a_file_says_the_same(tmp_path: Path) -> None:
+def test_a_file_is_equivalent_to_a_schedule(tmp_path: Path) -> None:
     path = tmp_path / "life.csv"
     path.write_text("# a bad day\nwhat,number,turn,at\ndevice,0,down,10\n\ndevice,0,up,20\nlink,2-1,dies,5\n")
     assert read_outage_file(path, LINKS) == [
@@ -34,7 +34,7 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
     ]
 
 
-def test_a_recorded_trace_tells_who_was_gone(tmp_path: Path) -> None:
+def test_outages_from_a_recorded_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(
         "at,what,device,gateway,bytes,seconds\n"
@@ -94,7 +94,7 @@ def test_mistakes_in_a_file(tmp_path: Path) -> None:
         read_outage_file(path, LINKS)
 
 
-def test_what_is_not_there_cannot_fail() -> None:
+def test_missing_nodes_are_rejected() -> None:
     with pytest.raises(DataError, match=r"device 3 at 1 s: the network has devices 0\.\.2"):
         checked([Change(1.0, "device", 3, "down")], LINKS)
     with pytest.raises(DataError, match="a gateway at 1 s cannot become slow"):

@@ -1,4 +1,4 @@
-"""Networks from a user's files: what is read, and what is said of every kind of mistake."""
+"""Networks from a user's files: accepted formats, and the error for every kind of mistake."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_mistakes_in_geojson(tmp_path: Path, text: str, told: str) -> None:
         read_network_file(written(tmp_path, text, "mine.geojson"))
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_a_missing_network_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none.csv: no such file; give the network's file"):
         read_network_file(tmp_path / "none.csv")
     with pytest.raises(DataError, match="cannot be read"):
@@ -193,7 +193,7 @@ def test_delays(tmp_path: Path) -> None:
     assert both.links.expected_latency.tolist() == pytest.approx([1 + 42 + 4, 2 + 38 + 12, 3 + 38 + 2])
 
 
-def test_a_table_of_nothing_but_numbers(tmp_path: Path) -> None:
+def test_a_table_without_names(tmp_path: Path) -> None:
     own = delays(tmp_path, "0.0,5.5\n3,0\n")
     assert own.seconds.tolist() == [[0, 5.5], [3, 0]]
     assert own.gateway_names == ("gateway 0", "gateway 1")
