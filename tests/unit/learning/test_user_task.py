@@ -230,7 +230,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "init gives text": ({"init": lambda random: {"w": "a"}}, "init: 'w' holds <U1 values"),
     "init gives integers": (
         {"init": lambda random: {"w": np.zeros((4, 3), int)}},
-        "init: 'w' holds int64 values; parameters are floats",
+        "init: 'w' holds int64 values; parameters must be floats",
     ),
     "init gives NaN": (
         {"init": lambda random: {"w": np.full((4, 3), np.nan)}},

@@ -90,7 +90,7 @@ def test_mistakes_in_a_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no column 'turn'"):
         read_outage_file(path, LINKS)
     path.write_text("at,what,number,turn\n1,device,0,down\n2,device,0,away\n")
-    with pytest.raises(DataError, match=r"line 3: 'away' is no turn"):
+    with pytest.raises(DataError, match=r"line 3: 'away' is not a turn"):
         read_outage_file(path, LINKS)
 
 

@@ -155,7 +155,7 @@ def test_a_trace_without_backhaul_transfers(tmp_path: Path) -> None:
         (HEAD + "1,download,1,1,5,nan\n", "seconds is nan"),
         (HEAD + "-1,training,1,1,5,1\n", "at is -1"),
         (HEAD + "1,training,1,,,3\n", "no link of this trace carried a model both ways"),
-        (HEAD + "1,download,1,1,5,1\n1,upload,1,1,5,1\n", "holds no training"),
+        (HEAD + "1,download,1,1,5,1\n1,upload,1,1,5,1\n", "contains no training"),
     ],
 )
 def test_mistakes(tmp_path: Path, text: str, told: str) -> None:

@@ -52,13 +52,13 @@ class Processes:
             return
         context = multiprocessing.get_context("spawn")
         for number in range(self._count):
-            ours, theirs = context.Pipe()
+            parent_end, child_end = context.Pipe()
             process = context.Process(
-                target=_serve, args=(theirs, self._make), name=f"async-hfl trainer {number}", daemon=True
+                target=_serve, args=(child_end, self._make), name=f"async-hfl trainer {number}", daemon=True
             )
             process.start()
-            theirs.close()
-            self._running.append((process, ours))
+            child_end.close()
+            self._running.append((process, parent_end))
 
     def _exchange(self, requests: Sequence[Any]) -> list[Any]:
         found: dict[int, Any] = {}
@@ -73,7 +73,7 @@ class Processes:
                 following += 1
             by_end = {self._running[worker][1]: worker for worker in at_work}
             for end in wait(list(by_end)):
-                worker = by_end[end]  # type: ignore[index]  # what we waited for are connections
+                worker = by_end[end]  # type: ignore[index]  # all of them are connections
                 found[at_work.pop(worker)] = self._hear(worker)
                 idle.append(worker)
         return [found[number] for number in range(len(requests))]
@@ -101,8 +101,8 @@ class Processes:
 
 
 def _stop(running: list[tuple[BaseProcess, Connection]]) -> None:
-    for _, ours in running:
-        ours.close()
+    for _, parent_end in running:
+        parent_end.close()
     for process, _ in running:
         process.terminate()
     for process, _ in running:
@@ -114,13 +114,13 @@ def _stop(running: list[tuple[BaseProcess, Connection]]) -> None:
     running.clear()
 
 
-def _serve(theirs: Connection, make: Callable[[], Handler]) -> None:
+def _serve(child_end: Connection, make: Callable[[], Handler]) -> None:
     """Main function of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the owner decides
     handler: Handler | None = None
     while True:
         try:
-            request = theirs.recv()
+            request = child_end.recv()
         except (EOFError, OSError):
             return
         try:
@@ -130,7 +130,7 @@ def _serve(theirs: Connection, make: Callable[[], Handler]) -> None:
             # As text: an exception class of the user's own may not be importable by the owner.
             answer = (False, error if type(error).__module__.startswith("async_hfl.") else _portable(error))
         try:
-            theirs.send(answer)
+            child_end.send(answer)
         except OSError:
             return
 
