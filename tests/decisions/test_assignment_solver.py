@@ -123,7 +123,7 @@ def test_the_slope_of_the_smoothed_dual() -> None:
 @pytest.mark.parametrize("lumps", [False, True])
 @pytest.mark.parametrize("route", ["programme", "prices"])
 def test_both_routes_against_brute_force(lumps: bool, route: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The solution never exceeds the optimum, the bound is never below it, and the solution is nearly always optimal."""
+    """The solution never exceeds the optimum, the bound is never below it, and the solution is mostly optimal."""
     if route == "prices":
         monkeypatch.setattr(assignment_solver, "_PROGRAMMES", 0)
     rng = np.random.default_rng(30 + lumps)

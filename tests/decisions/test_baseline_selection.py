@@ -189,7 +189,7 @@ class TestOort:
             assert len(chosen) == 10
 
     def test_the_pacer(self) -> None:
-        """Utility constant over two windows of 20 rounds: five points more; fivefold: five fewer; otherwise unchanged."""
+        """Utility constant over two windows of 20 rounds: five points more; fivefold: five fewer; else unchanged."""
         policy, device = Oort(), [3.0]
         for losses, wanted in (((1.0, 1.0), 35.0), ((1.0, 49.0), 25.0), ((1.0, 4.0), 30.0)):
             memory = {}

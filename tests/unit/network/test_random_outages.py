@@ -1,4 +1,4 @@
-"""Random outages: the right means, the right share down from the start, and dependence on (seed, source, number) only."""
+"""Random outages: the right means and share down from the start, dependence on (seed, source, number) only."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_the_best_rate_is_at_least_any_constant_one() -> None:
 
 
 def test_up_and_down_differ_with_the_radios() -> None:
-    """A gateway with more power and a better receiver: the link works in both directions if the weak device is heard."""
+    """A gateway with more power and a better receiver: the link works both ways if the device is heard."""
     wifi = Wifi(device=Radio(), gateway=Radio(transmit_dbm=26.0), mcs="best")
     losses = np.array([88.0, 97.0, 99.0])
     up, down = upload_goodput(losses, wifi), download_goodput(losses, wifi)

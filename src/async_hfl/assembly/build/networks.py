@@ -14,8 +14,7 @@ from async_hfl.core.errors import NetworkError, SettingsError
 from async_hfl.decisions.user_function import UserCall
 from async_hfl.network.delays.noisy import NoiseSpread, NoisyDelays
 from async_hfl.network.description import NetworkDescription, SharedAir
-from async_hfl.network.radio.air import make_air
-from async_hfl.network.radio.air import Air
+from async_hfl.network.radio.air import Air, make_air
 from async_hfl.network.radio.links import LinkRules
 from async_hfl.network.radio.propagation.surroundings import Surroundings
 from async_hfl.network.radio.wifi.goodput import Wifi, efficiencies
