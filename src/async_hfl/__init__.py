@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     )
     from async_hfl.assembly.runs.network_recording import record_network
     from async_hfl.learning.own.modules import from_equinox, from_flax, from_nnx
-    from async_hfl.learning.own.task import OwnTask
-    from async_hfl.learning.pytorch.task import TorchTask
+    from async_hfl.learning.own.task import OwnTask, TorchTask
 
 __all__ = [
     "Central",
@@ -49,7 +48,7 @@ __all__ = [
 
 _HOME = {
     "OwnTask": "async_hfl.learning.own.task",
-    "TorchTask": "async_hfl.learning.pytorch.task",
+    "TorchTask": "async_hfl.learning.own.task",
     "from_equinox": "async_hfl.learning.own.modules",
     "from_flax": "async_hfl.learning.own.modules",
     "from_nnx": "async_hfl.learning.own.modules",

@@ -46,3 +46,11 @@ def test_validate_without_ns3_names_the_extra(call: Call) -> None:
     done = call("network", "validate", "--quick", "--python", "no-such-python")
     assert done.code == 2
     assert "no-such-python: cannot be started" in done.told()
+
+
+def test_validate_without_a_source_checkout(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("async_hfl.cli.network.__file__", str(tmp_path / "lib" / "async_hfl" / "cli" / "network.py"))
+    done = call("network", "validate")
+    assert done.code == 2
+    assert "needs a source checkout" in done.told()
+    assert ".[ns3]" in done.told()

@@ -19,7 +19,7 @@ NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 def test_all_are_here() -> None:
     assert {f"own_{library}.py" for library in ("jax", "flax", "equinox", "torch")} <= set(NAMES)
-    assert {"decide.py", "own_policy.py", "run_from_python.py"} <= set(NAMES)
+    assert {"decide.py", "own_network.py", "own_policy.py", "run_from_python.py"} <= set(NAMES)
 
 
 @pytest.fixture
@@ -51,6 +51,12 @@ def run(name: str, place: Path) -> str:
 def test_own_policy(place: Path) -> None:
     out = run("own_policy.py", place)
     assert "async-hfl on digits, nycmesh-paper (tight), seed 1" in out
+    assert "reached after" in out
+
+
+def test_own_network(place: Path) -> None:
+    out = run("own_network.py", place)
+    assert "async-hfl on digits, examples/own_network.py:street (tight)" in out
     assert "reached after" in out
 
 

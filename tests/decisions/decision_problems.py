@@ -1,4 +1,4 @@
-"""Random problems of every awkward kind, shared by the tests of the decisions."""
+"""Random problems with all kinds of edge cases, shared by the tests of the decisions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def selection_problem(
     seed: int = 7,
     gateway: int = 3,
 ) -> SelectionProblem:
-    """Device numbers are 10, 12, 14, ...: a policy that answers with positions is found out."""
+    """Device numbers are 10, 12, 14, ..., which detects a policy that answers with positions."""
     count = len(rate)
     return SelectionProblem(
         gateway=gateway,
@@ -42,7 +42,7 @@ def selection_problem(
 
 
 def random_selection_problem(rng: np.random.Generator) -> SelectionProblem:
-    """Nobody to many candidates, capacity from nothing to more than enough, sometimes rates that tie."""
+    """None to many candidates, capacity from zero to more than enough, and sometimes equal rates."""
     count = int(rng.integers(0, 40))
     latency = rng.lognormal(4.0, 0.8, count) if rng.random() < 0.7 else rng.choice([20.0, 40.0, 80.0], count)
     rate = 1e5 / latency
@@ -55,7 +55,7 @@ def random_selection_problem(rng: np.random.Generator) -> SelectionProblem:
 
 
 def with_knowledge(rng: np.random.Generator, problem: SelectionProblem) -> SelectionProblem:
-    """What devices have told so far: nothing, something or everything; sometimes others are busy."""
+    """Reports of the devices: none, some or all of them; sometimes there are busy peers."""
     count, heard = len(problem.candidates), float(rng.choice([0.0, 0.6, 1.0]))
     known = rng.random(count) < heard
     loss = np.where(known, rng.exponential(1.0, count).round(int(rng.integers(0, 3))), np.nan)
@@ -112,7 +112,7 @@ def association_problem(
 def random_association_problem(
     rng: np.random.Generator, devices: int, gateways: int, *, every_device: bool, switching_cost: float = 0.0
 ) -> AssociationProblem:
-    """Sparse links: some devices have none, some gateways nobody reaches; utilities may be negative or tie."""
+    """Sparse links: some devices have none, some gateways are unreachable; utilities may be negative or equal."""
     has_link = rng.random((devices, gateways)) < rng.choice([0.4, 0.7, 1.0])
     links = [(int(i), int(j)) for i, j in np.argwhere(has_link)]
     kind = rng.integers(0, 3)

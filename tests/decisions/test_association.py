@@ -1,4 +1,4 @@
-"""Associations against brute force, and what each policy promises."""
+"""Association policies against brute force, and the contract of each policy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from async_hfl.decisions.solvers.highs import LinearProgramme, solve_linear
 
 
 def first_in_reach(problem: AssociationProblem) -> dict[int, int]:
-    """What a user might write."""
+    """A policy as a user might write it."""
     found: dict[int, int] = {}
     for device, gateway in zip(problem.link_device.tolist(), problem.link_gateway.tolist(), strict=True):
         found.setdefault(device, gateway)
@@ -61,7 +61,7 @@ def check(problem: AssociationProblem, association: Association) -> None:
 
 
 def best_objective(problem: AssociationProblem) -> float:
-    """Every association there is."""
+    """Yield every possible association."""
     choices = []
     for device in range(len(problem.learning_utility)):
         own = problem.link_gateway[problem.link_device == device].tolist()
@@ -75,8 +75,8 @@ def name_of(policy: AssociationPolicy) -> str:
 
 @pytest.mark.parametrize("policy", POLICIES, ids=name_of)
 def test_contract(policy: AssociationPolicy) -> None:
-    """Feasible links only, everybody who has one where that is asked, the same for the same problem, memory that a
-    checkpoint can hold, nothing in the problem changed."""
+    """Only feasible links; a gateway for every device with a link if required; the same answer for the same problem;
+    memory that can be stored in a checkpoint; an unchanged problem."""
     rng = np.random.default_rng(5)
     for number in range(16):
         devices, gateways = int(rng.integers(1, 25)), int(rng.integers(1, 6))
@@ -128,7 +128,7 @@ def test_balanced_utility_closes_the_gap(devices: int, gateways: int) -> None:
 
 @pytest.mark.parametrize(("utility_power", "load_power"), [(-40, 0), (0, 30), (-30, 20), (25, -25)])
 def test_the_scale_of_the_numbers_does_not_matter(utility_power: int, load_power: int) -> None:
-    """Raw utilities are squared gradient norms: they may be minute, and the solver's tolerances are absolute."""
+    """Raw utilities are squared gradient norms: they may be tiny, and the solver's tolerances are absolute."""
     rng = np.random.default_rng(8)
     links = [(i, j) for i in range(80) for j in range(4)]
     utility, rate = rng.lognormal(0.0, 0.6, 80), rng.uniform(0.01, 0.1, len(links))
@@ -158,7 +158,7 @@ def test_by_hand() -> None:
     assert association.gateway_of[0] == association.gateway_of[3] != association.gateway_of[1]
 
 
-def test_a_device_worth_less_than_nothing_is_left_out_only_where_allowed() -> None:
+def test_a_device_of_negative_utility_is_left_out_only_if_allowed() -> None:
     links = [(0, 0), (1, 0), (2, 1)]
     problem = association_problem([1.0, -2.0, 1.0], [1.0, 1.0], links, [0.1, 0.1, 0.1])
     assert BalancedUtility().solve(problem).gateway_of.tolist() == [0, 0, 1]
@@ -174,8 +174,8 @@ def test_a_load_that_costs_more_than_the_device_is_worth_is_left_out() -> None:
     assert association.gap == pytest.approx(0.0, abs=1e-9)
 
 
-def test_a_gateway_nobody_reaches_takes_no_part() -> None:
-    """Else its utility of zero would be the minimum, and associating nobody as good as any."""
+def test_an_unreachable_gateway_does_not_count() -> None:
+    """Otherwise its utility of zero would be the minimum, and an empty association as good as any."""
     links = [(0, 0), (0, 2), (1, 0), (1, 2)]
     problem = association_problem([1.0, 1.0, 5.0], [1.0, 1.0, 1.0], links, [0.5] * 4)
     association = BalancedUtility().solve(problem)
@@ -246,7 +246,7 @@ class TestRandomAssociation:
             assert gateway_of[1] in (0, 1)
             assert gateway_of[2:] == [1, -1]
 
-    def test_redraws_all_if_told_to(self) -> None:
+    def test_redraws_all_devices_with_redraw(self) -> None:
         links = [(i, j) for i in range(50) for j in range(4)]
         problem = association_problem([1.0] * 50, [1.0] * 4, links, [0.1] * 200, current=[0] * 50)
         assert RandomAssociation().solve(problem).gateway_of.tolist() == [0] * 50
@@ -261,7 +261,7 @@ class TestRandomAssociation:
         # 1000 expected each, standard deviation 27.
         assert abs(counts[::2] - 1000).max() < 4.5 * 27
 
-    def test_is_solved_anew_every_period_only_if_it_redraws(self) -> None:
+    def test_is_solved_every_period_only_with_redraw(self) -> None:
         assert not RandomAssociation().revisits
         assert RandomAssociation(redraw=True).revisits
 
@@ -319,7 +319,7 @@ class TestEven:
         problem = association_problem([1.0, 1.0], [1.0, 1.0], links, [0.4, 0.2, 0.2, 0.4])
         assert Even().solve(problem).gateway_of.tolist() == [0, 1]
 
-    def test_utility_is_not_looked_at(self) -> None:
+    def test_utility_is_ignored(self) -> None:
         rng = np.random.default_rng(2)
         links = [(i, j) for i in range(40) for j in range(4)]
         rate = rng.uniform(0.05, 0.1, len(links))
@@ -332,12 +332,12 @@ class TestEven:
         assert load.max() / load.min() < 1.02
 
     def test_slow_links_are_not_used(self) -> None:
-        """Three devices, the third near gateway 0 only within twice its best."""
+        """Three devices; the third reaches gateway 0 only within twice its best latency."""
         links = [(i, j) for i in range(3) for j in range(2)]
         latency = [10.0, 15.0, 10.0, 15.0, 10.0, 20.5]
         problem = association_problem([1.0] * 3, [1.0, 1.0], links, [0.3] * 4 + [0.9, 0.9], latency=latency)
         assert Even().solve(problem).gateway_of.tolist() == [1, 1, 0]
-        wide = Even(link_stretch=3.0).solve(replace(problem, link_data_rate=np.array([0.3, 0.2] * 2 + [0.9, 1.2])))
+        wide = Even(max_latency_ratio=3.0).solve(replace(problem, link_data_rate=np.array([0.3, 0.2] * 2 + [0.9, 1.2])))
         assert wide.gateway_of.tolist() == [0, 0, 1]
 
     def test_a_gateway_with_more_bandwidth_gets_more(self) -> None:
@@ -367,12 +367,12 @@ class TestReclustering:
             sizes = np.bincount(Reclustering().solve(problem).gateway_of, minlength=gateways)
             assert sizes.max() - sizes.min() <= 1
 
-    def test_a_gateway_that_few_reach_gets_those(self) -> None:
+    def test_a_gateway_with_few_links_gets_those_devices(self) -> None:
         links = [(i, 0) for i in range(6)] + [(5, 1)]
         problem = association_problem([1.0] * 6, [1.0, 1.0], sorted(links), [0.1] * 7)
         assert Reclustering().solve(problem).gateway_of.tolist() == [0, 0, 0, 0, 0, 1]
 
-    def test_remade_every_period_and_only_repaired_between(self) -> None:
+    def test_reclustered_every_period_and_only_repaired_in_between(self) -> None:
         rng = np.random.default_rng(3)
         links = [(i, j) for i in range(20) for j in range(4)]
         problem = association_problem(

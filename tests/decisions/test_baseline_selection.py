@@ -1,4 +1,4 @@
-"""The baselines' selections against numbers worked out by hand from their papers, and what each must prefer."""
+"""The baselines' selections against numbers worked out by hand from their papers, and their preferences."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def known(
 
 
 def shares(policy: Oort | Tifl, problem: SelectionProblem, draws: int) -> dict[int, float]:
-    """How often each device is the first choice over many seeds."""
+    """Count how often each device is the first choice over many seeds."""
     first = [policy.choose(replace(problem, seed=seed)).devices[0] for seed in range(draws)]
     return {device: times / draws for device, times in Counter(first).items()}
 
@@ -72,12 +72,12 @@ class TestOrders:
         assert sorted(first) == [10, 12, 14, 16]
         assert max(first.values()) < 150
 
-    def test_who_does_not_fit_is_passed_over(self) -> None:
+    def test_devices_that_do_not_fit_are_skipped(self) -> None:
         problem = replace(known(latency=[10.0, 20.0, 30.0], capacity=2.0), data_rate=np.array([1.5, 1.0, 0.5]))
         assert ShortLatency().choose(problem).devices == (10, 14)
 
 
-def test_room_is_exact_to_the_last_digit() -> None:
+def test_capacity_is_exact_to_the_last_digit() -> None:
     rates = [0.1, 0.2, 0.3, 0.4, 0.7, 0.6]
     for order in itertools.permutations(rates):
         room = Room(math.fsum(rates))
@@ -86,7 +86,7 @@ def test_room_is_exact_to_the_last_digit() -> None:
 
 
 def test_an_order_drawn_by_weight() -> None:
-    """Weights 1, 2, 5: who is first is theirs over 8; of the last two it is as the others left them."""
+    """Weights 1, 2, 5: the first place goes to each in proportion; the second to one of the others in proportion."""
     rng = np.random.default_rng(0)
     orders = Counter(tuple(weighted_order(np.array([1.0, 2.0, 5.0]), 1.0 - rng.random(3))) for _ in range(20_000))
     for order, wanted in (((0, 1, 2), 1 / 8 * 2 / 7), ((2, 1, 0), 5 / 8 * 2 / 3), ((1, 2, 0), 2 / 8 * 5 / 6)):
@@ -117,7 +117,7 @@ class TestOort:
         assert Oort().preferred_latency(busy, 100.0) == math.inf
 
     def test_utility_is_clipped_at_the_95th_percentile(self) -> None:
-        """Of 40 values the 39th: one device whose loss explodes counts no more than the next."""
+        """The 39th of 40 values: a device whose loss explodes counts no more than the next."""
         squared = np.append(np.arange(1.0, 40.0) ** 2, 1e12)
         problem = known(latency=np.full(40, 10.0), squared=squared, last_seen=[1] * 40, epoch=0)
         utility = Oort().utility(problem, np.ones(40, bool), math.inf)
@@ -125,9 +125,9 @@ class TestOort:
         assert utility[19] == pytest.approx(19.0 / 38.0)
 
     def test_a_draw_in_proportion_to_utility_above_the_cut_off(self) -> None:
-        """Room for one: the best has 0.548, so below 0.95 of that nobody is drawn."""
+        """Capacity for one device: the best has 0.548, so no device below 0.95 of that is drawn."""
         assert shares(Oort(), self.PROBLEM, 50) == {10: 1.0}
-        # Utilities 1, 0.96 (age is the same, small) and far less: two are above the cut-off, and drawn 1 : 0.96.
+        # Utilities 1, 0.96 (with the same small age bonus) and far less: two are above the cut-off, drawn 1 : 0.96.
         problem = known(latency=[10.0] * 3, squared=[1.0, 0.9216, 0.01], last_seen=[10**9] * 3, epoch=9)
         found = shares(Oort(), problem, 4000)
         scaled = (0.96 - 0.1) / (1.0 - 0.1)
@@ -135,9 +135,10 @@ class TestOort:
         assert set(found) == {10, 12}
         assert found[10] == pytest.approx(1.0 / (1.0 + scaled), abs=0.03)
 
-    def test_a_slow_device_that_fits_into_any_crumb_does_not_set_the_cut_off(self) -> None:
-        """Rates M / tau, room for three and a half of ten quick ones; the eleventh is 100 times slower, so that
-        the half would hold it fifty times. Losses of the quick 10, 9, ... 1: utilities 1, 8/9, 7/9 and so on."""
+    def test_a_slow_device_that_always_fits_does_not_set_the_cut_off(self) -> None:
+        """Rates M / tau and capacity for three and a half of ten fast devices. The eleventh is 100 times slower, so it
+        would fit into the remaining half fifty times. Losses of the fast ones are 10, 9, ... 1: utilities 1, 8/9,
+        7/9 and so on."""
         latency = np.append(np.full(10, 10.0), 1000.0)
         squared = np.append(np.arange(10.0, 0.0, -1.0), 10.0) ** 2
         problem = replace(
@@ -146,24 +147,24 @@ class TestOort:
         utility = Oort().utility(problem, np.ones(11, bool), 10.0)
         assert utility[:3] == pytest.approx([1.0, 8 / 9, 7 / 9], abs=1e-4)
         assert utility[10] == pytest.approx(1e-4, rel=1e-3)
-        # The next, 6/9, is below 0.95 x 7/9 = 0.739. The half stays free.
+        # The next, 6/9, is below 0.95 x 7/9 = 0.739. The remaining half stays free.
         for seed in range(30):
             assert sorted(Oort().choose(replace(problem, seed=seed)).devices) == [10, 12, 14]
 
-    def test_the_best_alone_sets_the_cut_off_where_even_it_does_not_fit(self) -> None:
-        """Round 1, so a tenth of the room for the seen: less than any quick one. Exploration has nobody who fits, so
-        what it leaves goes to those above the cut-off, here the best; the slow one, whom the tenth would hold, does
-        not go."""
+    def test_the_best_device_sets_the_cut_off_if_it_does_not_fit(self) -> None:
+        """In round 1 seen devices get a tenth of the capacity, less than any fast one needs. Exploration finds no
+        device that fits, so its capacity goes to devices above the cut-off, here the best one; the slow one, which
+        would fit the tenth, is not chosen."""
         latency = np.array([10.0, 10.0, 1000.0, 1.0])
         problem = known(latency=latency, squared=[9.0, 1.0, 9.0, math.nan], last_seen=[1] * 4, epoch=0, capacity=25.0)
         problem = replace(problem, data_rate=100.0 / latency)
         assert Oort().choose(problem).devices == (10,)
 
-    def test_somebody_below_the_cut_off_is_better_than_nobody(self) -> None:
-        """The best two need more than there is; the third, of less than 95 % of their utility, fits."""
+    def test_a_device_below_the_cut_off_is_better_than_none(self) -> None:
+        """The best two need more than is free; the third, with less than 95 % of their utility, fits."""
         problem = known(latency=[10.0] * 3, squared=[9.0, 9.0, 1.0], last_seen=[1] * 3, capacity=1.5)
         assert Oort().choose(replace(problem, data_rate=np.array([2.0, 2.0, 1.0]))).devices == (14,)
-        # Where one of the two fits, the third does not go with it.
+        # If one of the two fits, the third is not chosen with it.
         assert Oort().choose(replace(problem, data_rate=np.array([2.0, 1.0, 0.5]))).devices == (12,)
 
     def test_exploration_decays_to_a_fifth(self) -> None:
@@ -173,13 +174,13 @@ class TestOort:
         assert policy.exploration_at(1000) == 0.2
 
     def test_unseen_devices_get_their_share_by_samples_and_latency(self) -> None:
-        """Round 1: nine of ten go to the unseen, drawn by samples x penalty: 100 : 300 / 4 with T = 10."""
+        """In round 1 nine tenths go to unseen devices, drawn by samples x penalty: 100 : 300 / 4 with T = 10."""
         problem = known(latency=[10.0, 20.0], samples=[100, 300], epoch=0)
         found = shares(Oort(), replace(problem, peers=Peers(np.full(9, 10.0), np.full(9, 1.0))), 4000)
         assert found[10] == pytest.approx(100 / 175, abs=0.03)
 
     def test_the_share_of_the_unseen(self) -> None:
-        """Twenty seen, twenty not, room for ten: in round 1 one is exploited, late in the run eight are."""
+        """Twenty seen, twenty unseen, capacity for ten: in round 1 one is exploited, late in the run eight are."""
         squared = np.where(np.arange(40) < 20, 1.0 + np.arange(40), np.nan)
         for epoch, exploited in ((0, 1), (999, 8)):
             problem = known(latency=[10.0] * 40, squared=squared, last_seen=[1] * 40, capacity=10.0, epoch=epoch)
@@ -188,7 +189,7 @@ class TestOort:
             assert len(chosen) == 10
 
     def test_the_pacer(self) -> None:
-        """Utility flat over two windows of 20 rounds: five points more; fivefold: five fewer; between: as it was."""
+        """Utility constant over two windows of 20 rounds: five points more; fivefold: five fewer; else unchanged."""
         policy, device = Oort(), [3.0]
         for losses, wanted in (((1.0, 1.0), 35.0), ((1.0, 49.0), 25.0), ((1.0, 4.0), 30.0)):
             memory = {}
@@ -205,16 +206,16 @@ class TestOort:
         assert policy._percentile(98.0, 1.0, 1.0) == 100.0
         assert policy._percentile(6.0, 10.0, 1.0) == 5.0
 
-    def test_prefers_who_teaches_much_and_is_quick(self) -> None:
-        """A skewed population: high loss and slow, high loss and quick, low loss and quick."""
+    def test_prefers_fast_devices_with_a_high_loss(self) -> None:
+        """A skewed population: high loss and slow, high loss and fast, low loss and fast."""
         latency = [200.0] * 4 + [20.0] * 4 + [19.0] * 4
         squared = [9.0] * 4 + [9.0] * 4 + [0.01] * 4
         problem = known(latency=latency, squared=squared, last_seen=[50] * 12, capacity=4.0, epoch=99)
         for seed in range(30):
             assert sorted(Oort().choose(replace(problem, seed=seed)).devices) == [18, 20, 22, 24]
 
-    def test_who_was_not_seen_for_long_comes_back(self) -> None:
-        """Equal in all but age: sqrt(0.1 ln 200 / 1) = 0.73 more than one seen just now."""
+    def test_a_device_not_seen_for_long_is_chosen_again(self) -> None:
+        """Equal in all but age: sqrt(0.1 ln 200 / 1) = 0.73 more than a device seen in the last round."""
         problem = known(latency=[10.0] * 3, squared=[1.0, 1.0, 1.0], last_seen=[199, 1, 199], epoch=199)
         assert shares(Oort(), problem, 40) == {12: 1.0}
 
@@ -256,7 +257,7 @@ class TestTifl:
         same = replace(self.PROBLEM, gateway_epoch=20, memory=memory)
         assert policy.remembered(same)["p"] == pytest.approx([1 / 15, 5 / 15, 3 / 15, 2 / 15, 4 / 15])
 
-    def test_a_tier_is_drawn_by_its_probability_and_pays(self) -> None:
+    def test_a_tier_is_drawn_by_its_probability_and_loses_a_credit(self) -> None:
         policy = Tifl()
         p = policy.probabilities(policy.losses(self.PROBLEM))
         memory = {**policy.remembered(self.PROBLEM), "p": p}
@@ -270,7 +271,7 @@ class TestTifl:
             drawn[tier] += 1
         assert [drawn[tier] / 3000 for tier in range(5)] == pytest.approx(p.tolist(), abs=0.035)
 
-    def test_a_tier_without_credit_waits_for_the_next_deal(self) -> None:
+    def test_a_tier_without_credit_waits_for_the_next_grant(self) -> None:
         policy = Tifl()
         memory = {**policy.remembered(self.PROBLEM), "credits": np.array([0, 0, 1, 0, 0])}
         spent = policy.choose(replace(self.PROBLEM, memory=memory))
@@ -282,7 +283,7 @@ class TestTifl:
         assert dealt["credits"].tolist() == [8] * 5
 
     def test_no_tier_takes_more_than_two_fifths_of_a_run(self) -> None:
-        """However badly the first tier is learnt."""
+        """However high the loss of the first tier is."""
         loss = np.array([9.0] * 2 + [0.1] * 8)
         memory, drawn = {}, Counter()
         for epoch in range(400):
@@ -299,8 +300,8 @@ class TestTifl:
         chosen = {Tifl("random").choose(replace(problem, seed=seed)).devices for seed in range(60)}
         assert len(chosen) > 10
 
-    def test_never_mixes_the_quick_and_the_slow(self) -> None:
-        """A skewed population, room for everybody: still one tier at a time."""
+    def test_never_mixes_fast_and_slow_devices(self) -> None:
+        """A skewed population and capacity for all devices: still one tier at a time."""
         problem = known(latency=[10.0] * 8 + [500.0] * 2, loss=[1.0] * 10, capacity=10.0)
         for seed in range(40):
             chosen = Tifl().choose(replace(problem, seed=seed)).devices
@@ -318,8 +319,8 @@ class TestDivFl:
         return replace(found, gradients=np.array(gradients, np.float32)[:, None])
 
     def test_by_hand(self) -> None:
-        """Gradients 0, 1, 10, 11, 30. From the error 30, 29, 20, 19, 30 the gains are 76, 79, 88, 87, 30: 10 is taken.
-        Then the error is 10, 9, 0, 1, 20 and the gains are 18, 18, -, 2, 20: 30 is taken."""
+        """Gradients 0, 1, 10, 11, 30. From the error 30, 29, 20, 19, 30 the gains are 76, 79, 88, 87, 30: 10 is chosen.
+        Then the error is 10, 9, 0, 1, 20 and the gains are 18, 18, -, 2, 20: 30 is chosen."""
         problem = self.problem([0.0, 1.0, 10.0, 11.0, 30.0], 2.0)
         selection = DivFl().choose(problem)
         assert selection.devices == (14, 18)
@@ -332,18 +333,19 @@ class TestDivFl:
         assert DivFl().choose(busy).devices == (18,)
 
     def test_one_of_each_kind(self) -> None:
-        """A skewed population: twenty alike, three of another kind, one alone. Random would miss the rare ones."""
+        """A skewed population: twenty similar devices, three of another kind, one unique. Random selection would miss
+        the rare ones."""
         gradients = [0.0 + 0.01 * k for k in range(20)] + [50.0, 50.1, 50.2] + [-70.0]
         chosen = DivFl().choose(self.problem(gradients, 3.0)).devices
         kinds = ["alone" if device == 10 + 46 else "few" if device >= 50 else "many" for device in chosen]
         assert sorted(kinds) == ["alone", "few", "many"]
 
-    def test_a_dear_device_does_not_crowd_out_three_cheap_ones(self) -> None:
-        """By gain alone the one in the middle (rate 3) goes first and leaves no room."""
+    def test_an_expensive_device_does_not_displace_three_cheap_ones(self) -> None:
+        """By gain alone the device in the middle (rate 3) is chosen first and leaves no capacity."""
         problem = self.problem([0.0, 40.0, 50.0, 60.0, 100.0], 3.0, [1.0, 3.0, 3.0, 1.0, 1.0])
         assert sorted(DivFl().choose(problem).devices) == [10, 16, 18]
 
-    def test_strangers_first_then_the_room_is_filled(self) -> None:
+    def test_unknown_devices_first_then_the_capacity_is_filled(self) -> None:
         problem = self.problem([5.0, 5.0, 5.0, 9.0], 3.0)
         problem = replace(problem, gradient_known=np.array([True, True, True, False]))
         chosen = DivFl().choose(problem).devices

@@ -1,4 +1,4 @@
-"""The knapsack against brute force, and its promises on anything."""
+"""The knapsack against brute force, and its guarantees for any input."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def random_items(rng: np.random.Generator, kind: str, count: int) -> tuple[Float
 
 
 def capacities(rng: np.random.Generator, weight: Floats) -> Iterator[float]:
-    """Too little for anything, exactly some subset, somewhere between, everything."""
+    """Capacities: too small for any item, exactly some subset, in between, enough for all."""
     yield 0.0
     yield float(weight.min()) * 0.99
     yield float(weight[rng.random(len(weight)) < 0.5].sum())
@@ -98,7 +98,7 @@ def test_optimal_where_the_halves_are_matched(kind: str) -> None:
 
 
 def by_whole_weights(value: Floats, weight: Floats, capacity: int) -> float:
-    """The textbook table over every whole capacity: an oracle for sizes that brute force cannot reach."""
+    """Dynamic programme over every whole capacity: a reference for sizes beyond brute force."""
     best = np.zeros(capacity + 1)
     for one, heavy in zip(value, weight.astype(int), strict=True):
         best[heavy:] = np.maximum(best[heavy:], best[: capacity + 1 - heavy] + one)
@@ -107,8 +107,8 @@ def by_whole_weights(value: Floats, weight: Floats, capacity: int) -> float:
 
 @pytest.mark.parametrize("relation", ["unrelated", "weakly", "strongly", "inversely"])
 @pytest.mark.parametrize("count", [30, 60, 184])
-def test_optimal_or_honest_on_large_problems(relation: str, count: int) -> None:
-    """Whole weights, as the table needs; all correlations that the literature calls hard."""
+def test_optimal_or_with_a_valid_bound_on_large_problems(relation: str, count: int) -> None:
+    """Whole weights, as the table needs, with all correlations that the literature calls hard."""
     rng = np.random.default_rng(count)
     for _ in range(3):
         weight = rng.integers(1, 400, count).astype(float)
@@ -146,7 +146,7 @@ def test_a_state_limit_still_gives_a_feasible_answer_with_a_proven_bound() -> No
 
 
 def test_ten_thousand_items_with_equal_utilities() -> None:
-    """All densities equal is how every run begins, before any gradient is known: a subset sum."""
+    """All densities are equal at the start of every run, before any gradient is known: a subset sum."""
     weight = 1e5 / np.random.default_rng(2).lognormal(4.0, 0.8, 10_000)
     packing = knapsack(weight * 1e-5, weight, float(weight.sum() * 0.3))
     check(packing, weight * 1e-5, weight, float(weight.sum() * 0.3))
@@ -194,7 +194,7 @@ def test_any_numbers_give_a_feasible_deterministic_answer(
     check(packing, value, weight, capacity)
     again = knapsack(value.copy(), weight.copy(), capacity, state_limit=limit)
     assert again.chosen.tolist() == packing.chosen.tolist()
-    # Never worse than taking items by density while they fit.
+    # Never worse than the greedy choice by density.
     greedy, room = 0.0, capacity * (1.0 - 1e-9)
     for item in sorted(range(len(items)), key=lambda i: -value[i] / max(weight[i], 1e-30)):
         if value[item] > 0.0 and weight[item] <= room and capacity > 0.0:

@@ -1,4 +1,4 @@
-"""One contract that every selection policy keeps, whatever the problem."""
+"""The contract that every selection policy fulfils for any problem."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from async_hfl.decisions.selection.utility_knapsack import UtilityKnapsack
 
 
 def fastest_first(problem: SelectionProblem) -> Sequence[int]:
-    """What a user might write."""
+    """A policy as a user might write it."""
     chosen: list[int] = []
     left = problem.capacity
     for place in problem.round_latency.argsort(kind="stable"):
@@ -46,7 +46,7 @@ FILLING: list[SelectionPolicy] = [
     OwnSelection(fastest_first, "mine.py"),
 ]
 POLICIES: list[SelectionPolicy] = [*FILLING, Oort(), Tifl(), Tifl("random"), Tifl(only_if_stalled=True)]
-"""Oort takes nobody below its cut-off and TiFL nobody from a second tier, so they may leave bandwidth free."""
+"""Oort takes no device below its cut-off and TiFL none from a second tier, so they may leave bandwidth free."""
 
 
 def name_of(policy: SelectionPolicy) -> str:
@@ -78,8 +78,8 @@ def same(one: Selection, other: Selection) -> bool:
 
 
 def test_contract(policy: SelectionPolicy) -> None:
-    """Within the candidates, within the bandwidth, never empty while something fits, the same for the same problem,
-    memory that a checkpoint can hold, and nothing in the problem changed."""
+    """Only candidates; within the bandwidth; never empty while a device fits; the same answer for the same problem;
+    memory that can be stored in a checkpoint; an unchanged problem."""
     rng = np.random.default_rng(11)
     memory: Mapping[str, Any] = {}
     for _ in range(300):
@@ -105,11 +105,11 @@ def test_contract(policy: SelectionPolicy) -> None:
 
 
 @pytest.mark.parametrize("capacity", [-1.0, 0.0, 0.5])
-def test_nobody_where_nothing_fits(policy: SelectionPolicy, capacity: float) -> None:
+def test_empty_if_no_device_fits(policy: SelectionPolicy, capacity: float) -> None:
     assert policy.choose(selection_problem(np.array([1.0, 2.0]), capacity)).devices == ()
 
 
-def test_nobody_where_there_is_nobody(policy: SelectionPolicy) -> None:
+def test_empty_without_candidates(policy: SelectionPolicy) -> None:
     assert policy.choose(selection_problem(np.empty(0), 100.0)).devices == ()
 
 
@@ -117,12 +117,12 @@ def test_the_one_candidate_that_fits_exactly(policy: SelectionPolicy) -> None:
     assert policy.choose(selection_problem(np.array([1.7]), 1.7)).devices == (10,)
 
 
-def test_everybody_where_everybody_fits(filling: SelectionPolicy) -> None:
+def test_all_devices_if_all_fit(filling: SelectionPolicy) -> None:
     rates = np.random.default_rng(0).uniform(1.0, 2.0, 50)
     assert sorted(filling.choose(selection_problem(rates, 1e3)).devices) == (10 + 2 * np.arange(50)).tolist()
 
 
-def test_no_policy_keeps_room_for_another(filling: SelectionPolicy) -> None:
+def test_no_policy_leaves_usable_capacity(filling: SelectionPolicy) -> None:
     rng = np.random.default_rng(3)
     for _ in range(100):
         problem = random_selection_problem(rng)
@@ -138,7 +138,7 @@ class TestUtilityKnapsack:
 
     @pytest.mark.parametrize(
         ("kappa", "devices", "objective"),
-        # By hand: u = 0.9, 0.5, 0.4; tau = 50, 10, 20; room for one or for the last two.
+        # By hand: u = 0.9, 0.5, 0.4; tau = 50, 10, 20; capacity for the first one or for the last two.
         [(0.0, (10,), 0.9), (1.0, (12, 14), 0.5 / 10 + 0.4 / 20), (2.0, (12, 14), 0.5 / 100 + 0.4 / 400)],
     )
     def test_by_hand(self, kappa: float, devices: tuple[int, ...], objective: float) -> None:
@@ -154,7 +154,7 @@ class TestUtilityKnapsack:
         assert selection.objective == pytest.approx(objective)
         assert selection.bound == selection.objective
 
-    def test_a_utility_of_zero_is_better_than_standing_still(self) -> None:
+    def test_a_utility_of_zero_is_better_than_idling(self) -> None:
         problem = selection_problem(
             np.array([1.0, 1.0, 9.0]), 5.0, utility=np.array([0.0, 0.0, 1.0]), latency=np.array([30.0, 20.0, 10.0])
         )
@@ -185,14 +185,14 @@ class TestRandomSelection:
         assert len(counts) == 20
         assert abs(counts - 200).max() < 4.5 * 14
 
-    def test_devices_that_do_not_fit_are_passed_over(self) -> None:
+    def test_larger_devices_are_skipped(self) -> None:
         problem = selection_problem(np.array([1.0, 1.0, 1.0, 50.0, 2.5]), 3.0)
         for seed in range(50):
             chosen = RandomSelection().choose(replace(problem, seed=seed)).devices
             assert sorted(chosen) in ([10, 12, 14], [18])
 
-    def test_rates_that_fill_the_capacity_exactly_all_go(self) -> None:
-        """Added up in some orders these come out above their exact sum: rounding must not tell."""
+    def test_rates_that_fill_the_capacity_exactly_are_all_taken(self) -> None:
+        """In some orders these sums exceed their exact value: rounding must not matter."""
         rates = np.array([0.1, 0.2, 0.3, 0.4, 0.7, 0.6])
         capacity = math.fsum(rates.tolist())
         for seed in range(50):

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from ns3_golden import BRANCHES, ERRORS, SETTINGS, WIFI
 
-from async_hfl.network.ns3.ask import ask
-from async_hfl.network.ns3.grid import case_columns, times, wifi_cases
+from ns3_probe.ask import ask
+from ns3_probe.transfers import case_columns, times, wifi_cases
 
 USES = ("residential", "office", "commercial")
 WALLS = ("wood", "concrete-with-windows", "concrete-without-windows", "stone-blocks")

@@ -1,11 +1,13 @@
-"""Files of the values recorded from ns-3, and their columns."""
+"""Files with the values recorded from ns-3, their columns, and access to benchmarks/ns3_probe."""
 
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parents[1] / "benchmarks"))
 GIVEN = HERE / "ns3_path_loss.csv"
 BRANCHES = HERE / "ns3_path_loss_branches.csv"
 ERRORS = HERE / "ns3_frame_success.csv"

@@ -1,4 +1,4 @@
-"""The network models compared with values recorded from ns-3 3.44 (make_ns3_golden.py)."""
+"""The network model against values recorded from ns-3 3.44 (make_ns3_golden.py)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from ns3_golden import BRANCHES, ERRORS, GIVEN, SETTINGS, WIFI, rows
 
-from async_hfl.network.ns3.comparison import LOSS_LIMIT_DB, TIME_LIMIT, TimeDifference
-from async_hfl.network.ns3.grid import WifiCase, WifiTimes, case_columns
-from async_hfl.network.ns3.prediction import predicted
 from async_hfl.network.radio.pair_losses import pair_losses, read_pairs
 from async_hfl.network.radio.propagation.hybrid_buildings import Indoors, path_loss, straight_line
 from async_hfl.network.radio.propagation.indoors import Building, Rooms
 from async_hfl.network.radio.propagation.surroundings import Surroundings
 from async_hfl.network.radio.wifi.error_rate import frame_success
 from async_hfl.network.radio.wifi.modes import modes
+from ns3_probe.prediction import predicted
+from ns3_probe.transfers import WifiCase, WifiTimes, case_columns
+from ns3_validation import LOSS_LIMIT_DB, TIME_LIMIT, TimeDifference
 
 ENDS = ("building", "floor", "room_x", "room_y")
 
@@ -45,7 +45,7 @@ def branch_loss(row: dict[str, str]) -> float:
 
 
 def test_path_loss_in_every_branch() -> None:
-    """Eighteen frequencies, all environments, streets, exact thresholds, heights at the roof, rooms and walls."""
+    """Eighteen frequencies, all environments, streets, exact thresholds, heights at roof level, rooms and walls."""
     golden = rows(BRANCHES)
     wrong = [row for row in golden if not abs(branch_loss(row) - float(row["path_loss_db"])) < LOSS_LIMIT_DB]
     assert wrong == []
@@ -64,7 +64,7 @@ def test_outdoor_rows_need_no_rooms() -> None:
 
 
 def test_frame_success() -> None:
-    """Equal to 1e-5: ns-3 rounds rates to whole bits per second and loses a few digits in the exponent."""
+    """Within 1e-5: ns-3 counts its rates in whole bits per second and loses a few digits of the exponent."""
     by_mcs = modes()
     for row in rows(ERRORS):
         ours = frame_success(by_mcs[int(row["mcs"])], np.array([float(row["snr_db"])]), int(row["bits"]) // 8)[0]
@@ -84,9 +84,9 @@ def transfers() -> list[TimeDifference]:
 
 
 def test_wifi_transfer_times() -> None:
-    """For distance x bytes x contention, the mean time of a transfer is within 15 %, and none completes where none does
-    in ns-3. The same holds for the last of several transfers, except for eight uploads at once, where in ns-3 the
-    last one may wait for TCP's timer, a second each time."""
+    """Distance x bytes x contention: the mean time of a transfer is within 15 % everywhere, and transfers that never
+    arrive agree. The last end of several transfers agrees as well, except for eight uploads at once, where ns-3's
+    last one may wait for TCP's timer, one second each time."""
     found = transfers()
     assert [row for row in found if not row.within(TIME_LIMIT)] == []
     late = [row for row in found if row.all_done is None or abs(row.all_done) > TIME_LIMIT]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 from pathlib import Path
 
 from async_hfl.cli.common import Commands, add_settings, finish, print_json
+from async_hfl.core.errors import UserError
 
 
 def add_commands(commands: Commands) -> None:
@@ -34,7 +37,7 @@ def add_commands(commands: Commands) -> None:
     losses.add_argument("--city-size", choices=["small", "medium", "large"], default="large")
     losses.add_argument("--rooftop-m", type=float, default=20.0, metavar="H", help="how high the roofs are (20)")
     finish(losses, _network_path_loss)
-    validate = of_network.add_parser("validate", help="path loss and Wi-Fi transfers beside ns-3's (async-hfl[ns3])")
+    validate = of_network.add_parser("validate", help="compare path loss and Wi-Fi with ns-3 (needs a source checkout)")
     validate.add_argument("--quick", action="store_true", help="a few transfers: a minute or two, not half an hour")
     validate.add_argument("--python", type=Path, metavar="PATH", help="a Python that has ns3 (default: this one)")
     finish(validate, _network_validate)
@@ -88,11 +91,16 @@ def _network_path_loss(options: argparse.Namespace) -> int:
 
 
 def _network_validate(options: argparse.Namespace) -> int:
-    from async_hfl.network.ns3.comparison import compare, comparison_lines
-
-    made = compare("quick" if options.quick else "full", options.python)
-    if options.json:
-        print_json(made.as_json())
-    else:
-        print("\n".join(comparison_lines(made)))
-    return 0 if made.agrees else 1
+    script = Path(__file__).parents[3] / "benchmarks" / "ns3_validation.py"
+    if not script.is_file():
+        raise UserError(
+            "network validate needs a source checkout of async-hfl, which has benchmarks/ns3_validation.py, and "
+            "the ns3 package: in the checkout, pip install -e '.[ns3]' (Linux, 520 MB, GPL), then run it again"
+        )
+    flags = ["--quick"] * options.quick + ["--json"] * options.json
+    python = [] if options.python is None else ["--python", str(options.python)]
+    done = subprocess.run([sys.executable, script, *flags, *python], capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1) or not done.stdout:
+        raise UserError((done.stderr.strip().splitlines() or ["the comparison ended without a message"])[-1])
+    print(done.stdout, end="")
+    return done.returncode

@@ -1,4 +1,4 @@
-"""Who holds what: samples by device and class."""
+"""The distribution of a data set: the number of samples by device and class."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class DataDistribution:
     partition: str
     seed: int
     counts: npt.NDArray[np.int64]
-    """(devices, classes); one column where the task has no classes."""
+    """Shape (devices, classes); one column if the task has no classes."""
     class_names: tuple[str, ...]
-    """Empty where the task has no classes."""
+    """Empty if the task has no classes."""
     samples: int
-    """In the training set."""
+    """Samples in the training set."""
     held: int
-    """Of these, how many somebody holds."""
+    """Samples of the training set that some device holds."""
 
     @property
     def short_name(self) -> str:
-        """As the beginning of a file's name: my_task of some/my_task.py:task."""
+        """Return the beginning of a file name: my_task for some/my_task.py:task."""
         file = self.task.rpartition(":")[0] or self.task
         return file.replace("\\", "/").rpartition("/")[2].removesuffix(".py")
 
@@ -62,7 +62,7 @@ def data_distribution(
     classes: int,
     class_names: Sequence[str] = (),
 ) -> DataDistribution:
-    """`owned` are rows of `targets` by device; a class without a name goes by its number."""
+    """Count the samples. `owned` are rows of `targets` by device; a class without a name is called by its number."""
     if classes:
         counts = np.stack([np.bincount(targets[rows], minlength=classes) for rows in owned]).astype(np.int64)
         named = tuple(class_names[label] if label < len(class_names) else str(label) for label in range(classes))

@@ -1,4 +1,4 @@
-"""The one exception tree.
+"""The exception tree of the package.
 
     AsyncHflError
     ├── UserError                 the caller's mistake: say what, where and the remedy; exit code 2
@@ -6,22 +6,24 @@
     │   ├── DataError             a file is missing, truncated or malformed
     │   ├── PolicyError           a policy from the user's file raised or broke its contract
     │   ├── TaskError             a task from the user's file raised or broke its contract
+    │   ├── NetworkError          a network from the user's file raised or broke its contract
     │   ├── IdentityError         a certificate, key or name is missing, wrong, expired or revoked
     │   ├── RunDirectoryError     a run directory is missing, incomplete or of another version
-    │   └── UnreachableError      nobody answered for as long as we were told to try; exit code 3
-    ├── PeerError                 another process sent what the protocol forbids: refuse it and go on
-    └── InternalError             our mistake; exit code 1
-        ├── InvariantViolation    the protocol broke one of its promises
+    │   └── UnreachableError      no peer answered within the time allowed; exit code 3
+    ├── PeerError                 another process violated the protocol: refuse the message and continue
+    └── InternalError             a bug in async_hfl; exit code 1
+        ├── InvariantViolation    an invariant of the protocol does not hold
         └── SolverError           a solver returned no usable answer
 
-Whose fault an error is decides what the user is told, so every error raised on purpose is one of these.
+The class says who has to act (the user, a peer, the developers) and so decides the message and the exit code. Every
+error that the package raises on purpose is one of these.
 """
 
 from __future__ import annotations
 
 
 class AsyncHflError(Exception):
-    """Root of every error this package raises on purpose."""
+    """Root of all errors that this package raises on purpose."""
 
 
 class UserError(AsyncHflError):
@@ -44,12 +46,16 @@ class TaskError(UserError):
     """A task from the user's file raised, or is not what a task must be."""
 
 
+class NetworkError(UserError):
+    """A network from the user's file raised, or returned what is not a network."""
+
+
 class RunDirectoryError(UserError):
     """A run directory is missing, incomplete or written by another version."""
 
 
 class UnreachableError(UserError):
-    """Nobody answered for as long as we were told to try: nothing is wrong here, and a later attempt may do."""
+    """No peer answered within the time allowed. Nothing is wrong on this side, and a later attempt may succeed."""
 
 
 class IdentityError(UserError):
@@ -57,15 +63,15 @@ class IdentityError(UserError):
 
 
 class PeerError(AsyncHflError):
-    """Another process sent what the protocol forbids: broken, hostile or of another version. Refuse it and go on."""
+    """Another process violated the protocol: it is broken, hostile or of another version. Refuse it and continue."""
 
 
 class InternalError(AsyncHflError):
-    """Our mistake."""
+    """A bug in async_hfl."""
 
 
 class InvariantViolation(InternalError):
-    """The protocol broke one of its promises (every job ends once, no negative staleness, ...)."""
+    """An invariant of the protocol does not hold (every job ends once, staleness is never negative, ...)."""
 
 
 class SolverError(InternalError):

@@ -1,7 +1,8 @@
-"""Names of nodes, jobs and uploads.
+"""Identifiers of nodes, jobs and uploads.
 
-Nodes are numbered; human names live at the edges (a topology file, a certificate). An incarnation is drawn when a
-node's state is made, so a gateway that comes back without its disk issues ids that nobody has seen before.
+Nodes are numbered; human-readable names exist only at the edges (a topology file, a certificate). An incarnation is
+drawn when a node's state is created, so that a gateway that comes back without its disk issues ids that were never used
+before.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ DEVICE_TIER = 2
 
 @plain
 class Address(NamedTuple):
-    """Where a message goes: a tier and a number inside it."""
+    """The address of a node: a tier and a number within it."""
 
     tier: int
     number: int
@@ -39,7 +40,7 @@ def device_address(number: int) -> Address:
 
 @plain
 class JobId(NamedTuple):
-    """One triggering of one device by one gateway. Numbers grow within (gateway, incarnation)."""
+    """Identifier of one selection of one device by one gateway. Numbers increase within (gateway, incarnation)."""
 
     gateway: int
     incarnation: int
@@ -51,7 +52,7 @@ class JobId(NamedTuple):
 
 @plain
 class UploadId(NamedTuple):
-    """One model sent by a gateway to the cloud. A resend keeps its id; the cloud mixes an id once."""
+    """Identifier of one model sent by a gateway to the cloud. A resend keeps it; the cloud mixes each id only once."""
 
     gateway: int
     incarnation: int

@@ -1,7 +1,7 @@
-"""The two decisions of Async-HFL as data, and the protocols of who decides.
+"""The two decisions of Async-HFL as data, and the protocols of the policies that make them.
 
-A policy is pure: everything it may look at is in the problem, its memory included; what it wants to remember it
-returns. `seed` is new for every problem, so a random policy needs no state.
+A policy is pure: its problem contains everything it may use, including its memory, and it returns what it wants to
+remember. `seed` is new for every problem, so a random policy needs no state.
 """
 
 from __future__ import annotations
@@ -16,69 +16,70 @@ from async_hfl.core.arrays import Bools, Float32s, Floats, Ints
 from async_hfl.core.serialization import plain, quick
 
 Need = Literal["utility", "gradients", "peers"]
-"""What a policy must be given beyond the cheap columns. Without utility or gradients the nodes keep no gradients at
-all; peers are the columns of the devices that are associated and no candidates now."""
+"""Data that a policy needs beyond the cheap columns. Without utility or gradients the nodes keep no gradients at all;
+peers are the columns of the associated devices that are not candidates now.
+"""
 
 
 def needs_gradients(needs: frozenset[Need]) -> bool:
-    """Must gradients be made, sent and kept for a policy with these needs?"""
+    """Return True if a policy with these needs requires gradients to be computed, sent and kept."""
     return not needs.isdisjoint({"utility", "gradients"})
 
 
 @quick
 @dataclass(frozen=True, slots=True)
 class SelectionProblem:
-    """Which idle devices should gateway j trigger now? (Eq. 10)
+    """The selection problem: the idle devices that gateway j should trigger now (Eq. 10).
 
-    maximise sum d_i u_i (1 / tau_ij)^kappa  subject to  sum d_i R_ij <= capacity, d binary.
+    maximise sum d_i u_i (1 / tau_ij)^kappa subject to sum d_i R_ij <= capacity, d binary.
     """
 
     gateway: int
     candidates: Ints
-    """Device numbers: associated, idle, link feasible. Every array below is parallel to it."""
+    """Numbers of the devices that are associated, idle and have a feasible link. All arrays below are parallel."""
     learning_utility: Floats
-    """u_i scaled to [utility_floor, 1]; all 1 unless the policy needs utility, and where nobody fits the capacity."""
+    """u_i scaled to [utility_floor, 1]; all 1 if the policy does not need utility, or if no device fits."""
     round_latency: Floats
     data_rate: Floats
     loss: Floats
-    """Latest mean loss, NaN where never heard."""
+    """Latest mean loss; NaN if none was reported yet."""
     squared_loss: Floats
     samples: Ints
     idle_since: Floats
     last_selected: Ints
     """Gateway epoch at which the device was last triggered, -1 if never."""
     capacity: float
-    """B_j minus the rates of those in flight."""
+    """B_j minus the rates of the devices in flight."""
     latency_exponent: float
     """kappa."""
     gateway_epoch: int
     at: float
     seed: int
     gradients: Float32s | None = None
-    """Latest gradients, only for a policy that needs them; a row means nothing where it is not known."""
+    """Latest gradients, only for a policy that needs them; the row of an unknown gradient has no meaning."""
     memory: Mapping[str, Any] = field(default_factory=dict)
     gradient_known: Bools | None = None
-    """Parallel to `gradients`; None: all are known."""
+    """Parallel to `gradients`; None if all are known."""
     last_seen: Ints | None = None
-    """The `round` in which the device's newest update came in here, -1 if none ever did; None: not kept."""
+    """The `round` in which the device's latest update arrived at this gateway, -1 if none did; None if not recorded."""
     peers: Peers | None = None
     """The other associated devices, only for a policy that needs peers."""
 
     @property
     def round(self) -> int:
-        """What a policy that thinks in rounds counts, from 1: the gateway epoch now being made."""
+        """Number of the round for policies that count rounds, from 1: the gateway epoch in progress."""
         return self.gateway_epoch + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Associated devices that are no candidates now (busy, out of reach), column by column."""
+    """Associated devices that are not candidates now (busy or unreachable), as parallel columns."""
 
     round_latency: Floats
     loss: Floats
-    """NaN where never heard."""
+    """NaN if none was reported yet."""
     gradients: Float32s | None = None
-    """Those that are known, for a policy that needs gradients: not parallel to the columns above."""
+    """The known gradients, for a policy that needs them; not parallel to the columns above."""
 
 
 @quick
@@ -87,7 +88,7 @@ class Selection:
     devices: tuple[int, ...]
     objective: float = 0.0
     bound: float | None = None
-    """A proven upper bound of the objective, where the policy has one."""
+    """A proven upper bound of the objective, if the policy has one."""
     memory: Mapping[str, Any] | None = None
 
     @property
@@ -105,7 +106,7 @@ class SelectionPolicy(Protocol):
 @plain
 @dataclass(frozen=True, slots=True)
 class AssociationProblem:
-    """Which device belongs to which gateway? (Eq. 11) Links are sparse, sorted by device, then gateway.
+    """The association problem: the gateway of each device (Eq. 11). Links are sparse, sorted by device, then gateway.
 
     maximise u_slack - phi R_slack  subject to, for each gateway j that any link reaches:
         sum_i I_ij u_i >= u_slack;   sum_i I_ij R_ij / B_j <= R_slack;
@@ -125,13 +126,13 @@ class AssociationProblem:
     every_device: bool
     switching_cost: float
     current: Ints
-    """Gateway of each device now, -1 for none."""
+    """Current gateway of each device, -1 for none."""
     seed: int
     memory: Mapping[str, Any] = field(default_factory=dict)
     link_measured: Bools | None = None
-    """Is the latency of the link measured, or what was expected of it? None: not told."""
+    """True for links whose latency is measured, False for those with an expected one; None if unknown."""
     epoch: int = 0
-    """The cloud epoch: a policy that thinks in periods tells by it whether one has passed."""
+    """The cloud epoch, by which a periodic policy detects the end of a period."""
 
 
 @plain
@@ -141,7 +142,7 @@ class Association:
     """Gateway of each device, -1 for none."""
     objective: float
     bound: float
-    """Proven; infinite where the policy proves none."""
+    """A proven upper bound; infinite if the policy proves none."""
     memory: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -155,7 +156,7 @@ class AssociationPolicy(Protocol):
 
     @property
     def revisits(self) -> bool:
-        """Can the answer change though no link came or went? If not, it is not asked again every period."""
+        """True if the answer can change while the links stay the same. If not, it is not called every period."""
         ...
 
     def solve(self, problem: AssociationProblem) -> Association: ...
@@ -166,7 +167,7 @@ def relative_gap(objective: float, bound: float) -> float:
 
 
 def association_objective(problem: AssociationProblem, gateway_of: Ints) -> float:
-    """u_slack - phi R_slack of an association: the least utility and the highest load among reachable gateways."""
+    """Return u_slack - phi R_slack: the least utility and the highest load among reachable gateways."""
     gateways = len(problem.bandwidth)
     reachable = np.zeros(gateways, bool)
     reachable[problem.link_gateway] = True

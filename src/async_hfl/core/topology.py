@@ -1,7 +1,7 @@
 """Feasible links J and association I, sparse and validated.
 
-Links are stored as parallel arrays sorted by (device, gateway) with a row start per device (compressed sparse rows):
-100,000 devices with 10 links each take 30 MB, not a 100,000 x 1,000 matrix.
+Links are stored as parallel arrays sorted by (device, gateway) with the first row of each device (compressed sparse
+rows): 100,000 devices with 10 links each take 30 MB instead of a 100,000 x 1,000 matrix.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from async_hfl.core.serialization import plain
 @plain
 @dataclass(frozen=True, slots=True)
 class FeasibleLinks:
-    """J with the expected round latency of each link before anything was measured."""
+    """J, with the expected round latency of each link before any measurement."""
 
     devices: int
     gateways: int
@@ -27,20 +27,20 @@ class FeasibleLinks:
     expected_latency: Floats
     """Seconds per round: download + compute + upload."""
     row_start: Ints
-    """Links of device i are row_start[i] .. row_start[i + 1]."""
+    """The links of device i are rows row_start[i] .. row_start[i + 1]."""
 
     def of(self, device: int) -> slice:
         return slice(int(self.row_start[device]), int(self.row_start[device + 1]))
 
     def find(self, device: int, gateway: int) -> int:
-        """Position of a link, -1 if there is none."""
+        """Return the index of a link, -1 if there is none."""
         start, stop = self.row_start[device : device + 2].tolist()
-        row = self.link_gateway[start:stop].tolist()  # a handful of gateways: looking through them is quickest
+        row = self.link_gateway[start:stop].tolist()  # a handful of gateways: a linear search is fastest
         return start + row.index(gateway) if gateway in row else -1
 
 
 def feasible_links(devices: int, gateways: int, device: Ints, gateway: Ints, latency: Floats) -> FeasibleLinks:
-    """Build and check. Every fault names the first link that has it."""
+    """Build and check the links. Every error names the first wrong link."""
     if devices < 1 or gateways < 1:
         raise DataError(f"a network needs at least one device and one gateway, not {devices} and {gateways}")
     if not len(device) == len(gateway) == len(latency):
@@ -66,13 +66,13 @@ def feasible_links(devices: int, gateways: int, device: Ints, gateway: Ints, lat
 
 
 def no_links() -> FeasibleLinks:
-    """A network that nobody has joined yet."""
+    """Return a network without nodes or links."""
     none = np.zeros(0, np.int64)
     return FeasibleLinks(0, 0, none, none, np.zeros(0), np.zeros(1, np.int64))
 
 
 def with_link(links: FeasibleLinks, device: int, gateway: int, latency: float) -> tuple[FeasibleLinks, int]:
-    """The same with one link more, and the place that it has; devices and gateways up to its own come with it."""
+    """Return the links with one added, and its index. Devices and gateways up to its own numbers are added with it."""
     devices, gateways = max(links.devices, device + 1), max(links.gateways, gateway + 1)
     grown = feasible_links(
         devices,
@@ -85,7 +85,7 @@ def with_link(links: FeasibleLinks, device: int, gateway: int, latency: float) -
 
 
 def nearest_load(links: FeasibleLinks, usable: Bools, latency: Floats, model_bytes: int) -> Floats:
-    """Bytes per second at each gateway with every device in flight on its usable link of least latency."""
+    """Return the bytes per second at each gateway with every device in flight on its usable link of least latency."""
     best = nearest_gateway(links, usable, latency)
     used = usable & (best[links.link_device] == links.link_gateway)
     load: Floats = np.bincount(links.link_gateway[used], model_bytes / latency[used], links.gateways).astype(np.float64)
@@ -93,7 +93,7 @@ def nearest_load(links: FeasibleLinks, usable: Bools, latency: Floats, model_byt
 
 
 def nearest_gateway(links: FeasibleLinks, usable: Bools, latency: Floats) -> Ints:
-    """For each device the usable link of least latency (ties: the lower gateway); -1 without one."""
+    """Return each device's usable link of least latency (ties: the lower gateway); -1 without one."""
     best = np.full(links.devices, -1, np.int64)
     rows = np.flatnonzero(usable)
     order = rows[np.lexsort((links.link_gateway[rows], latency[rows], links.link_device[rows]))]
@@ -103,7 +103,7 @@ def nearest_gateway(links: FeasibleLinks, usable: Bools, latency: Floats) -> Int
 
 
 def near_best(link_device: Ints, usable: Bools, latency: Floats, stretch: float) -> Bools:
-    """Usable links no slower than `stretch` times the device's best usable one."""
+    """Return the usable links that are at most `stretch` times slower than the device's best usable one."""
     if not np.isfinite(stretch):
         return usable.copy()
     best = np.full(int(link_device.max(initial=-1)) + 1, np.inf)
@@ -113,7 +113,7 @@ def near_best(link_device: Ints, usable: Bools, latency: Floats, stretch: float)
 
 
 def check_association(links: FeasibleLinks, usable: Bools, gateway_of: Ints) -> None:
-    """I_ij <= J_ij and at most one gateway a device (the form of `gateway_of` guarantees the second)."""
+    """Check that I_ij <= J_ij. The form of `gateway_of` guarantees at most one gateway per device."""
     if gateway_of.shape != (links.devices,):
         raise DataError(f"an association names {gateway_of.shape} gateways for {links.devices} devices")
     allowed = gateway_of == -1

@@ -1,5 +1,5 @@
-"""Who decides: which idle devices a gateway triggers, and which device belongs to which gateway.
+"""Decisions: the idle devices that a gateway triggers, and the gateway of each device.
 
-Policies are pure: a problem in (`core.policies`), an answer out, the same answer for the same problem anywhere. This is
-the only package that knows a solver, and `solver` the only file in it that does.
+Policies are pure: the same problem (`core.policies`) gives the same answer anywhere. This is the only package that uses
+a solver, and `solvers.highs` is the only module that calls it.
 """

@@ -1,7 +1,7 @@
-"""How long decisions take, on this machine. Wall-clock time never enters the journal: it goes into the summary only.
+"""Wall-clock time of decisions on this machine.
 
-A policy is wrapped, not asked: it decides the same, timed or not. Durations are counted in classes a fifth wide, so a
-million of them cost no memory.
+Times never enter the journal, only the summary. A policy is wrapped, so it decides the same with or without timing.
+Durations are counted in histogram bins a fifth wide, so a million of them take no memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from async_hfl.core.policies import (
 from async_hfl.core.serialization import Plain
 
 _CLASSES = 4
-"""In each doubling of the time."""
+"""Bins per doubling of the time."""
 
 
 class Durations:
@@ -42,7 +42,7 @@ class Durations:
         return sum(self.counts)
 
     def classes(self) -> Iterator[tuple[float, float, int]]:
-        """(from, to, how many) of the classes that occurred, in seconds."""
+        """Return (from, to, count) of the non-empty bins, in seconds."""
         for place, count in enumerate(self.counts):
             if count:
                 bits, part = divmod(place, _CLASSES)
@@ -52,7 +52,7 @@ class Durations:
                     yield (4 + part) * 2.0 ** (bits - 3) * 1e-9, (5 + part) * 2.0 ** (bits - 3) * 1e-9, count
 
     def quantile(self, chance: float) -> float:
-        """Seconds; exact to a class, never beyond the longest."""
+        """Return a quantile in seconds, exact to a bin and never above the longest time."""
         left = chance * self.count
         for low, high, count in self.classes():
             if left <= count:
@@ -74,7 +74,7 @@ class Durations:
 
 
 class DecisionTimes:
-    """Of one run."""
+    """Decision times of one run."""
 
     def __init__(self) -> None:
         self.selection = Durations()

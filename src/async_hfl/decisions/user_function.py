@@ -1,7 +1,7 @@
-"""Calling a function from the user's file, and saying what is wrong with it in the user's terms.
+"""Calls of functions from the user's file, with errors in the user's terms.
 
-Whatever goes wrong inside is the user's to mend, so it becomes a `PolicyError` that names the policy, where it was
-asked, what is wrong and, for an exception, the line.
+An exception or a wrong answer is the user's to fix. It becomes an error that names the function, the place of the call,
+the problem and, for an exception, the line in the user's file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args
 
 import numpy as np
 
-from async_hfl.core.errors import PolicyError
+from async_hfl.core.errors import PolicyError, UserError
 from async_hfl.core.policies import Need
 from async_hfl.core.serialization import to_plain
 
@@ -23,59 +23,60 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Which policy was asked, and where: the beginning of every message."""
+class UserCall:
+    """The function that is called, and the place of the call: the beginning of every error message."""
 
-    policy: str
+    function_name: str
     place: str
+    kind: type[UserError] = PolicyError
 
-    def wrong(self, what: str) -> PolicyError:
-        return PolicyError(f"{self.policy}{self.place}: {what}")
+    def error(self, problem: str) -> UserError:
+        return self.kind(f"{self.function_name}{self.place}: {problem}")
 
     def call(self, function: Callable[[Problem], object], problem: Problem) -> object:
-        """The function's answer; a lazy one (a generator) is read here, so that it too fails here."""
+        """Return the function's answer. A generator is consumed here, so that its exceptions are caught as well."""
         try:
             answer = function(problem)
             if isinstance(answer, Iterable) and not isinstance(answer, (str, bytes, Mapping, np.ndarray)):
                 answer = list(answer)
-        except (Exception, SystemExit) as error:  # a policy must not end the program either
-            raise self.wrong(_told(error)) from error
+        except (Exception, SystemExit) as error:  # SystemExit too: a user's function must not end the program
+            raise self.error(_describe(error)) from error
         return answer
 
     def whole_numbers(self, answer: object, what: str) -> list[int]:
-        """The answer as a list of int; `what` says what it should hold."""
+        """Return the answer as a list of int; `what` describes the expected answer for the error message."""
         if isinstance(answer, np.ndarray):
             if answer.ndim != 1:
-                raise self.wrong(f"returned an array of shape {answer.shape}; return {what} in one dimension")
+                raise self.error(f"returned an array of shape {answer.shape}; return {what} in one dimension")
             if answer.dtype == np.bool_:
-                raise self.wrong(f"returned a mask of booleans; return {what}")
+                raise self.error(f"returned a mask of booleans; return {what}")
             answer = answer.tolist()
         if not isinstance(answer, (list, tuple)):
-            raise self.wrong(f"returned {_kind(answer)}; return {what}")
+            raise self.error(f"returned {_kind(answer)}; return {what}")
         return [self.whole_number(entry, what) for entry in answer]
 
     def whole_number(self, entry: object, what: str) -> int:
         if isinstance(entry, (bool, np.bool_)):
-            raise self.wrong(f"returned {entry} among its numbers; return {what}")
+            raise self.error(f"returned {entry} among its numbers; return {what}")
         try:
-            return operator.index(entry)  # type: ignore[arg-type]  # that it may not be an index is the question
+            return operator.index(entry)  # type: ignore[arg-type]  # may raise, that is the test
         except TypeError:
-            raise self.wrong(f"returned {entry!r}, which is not a whole number; return {what}") from None
+            raise self.error(f"returned {entry!r}, which is not a whole number; return {what}") from None
 
     def memory(self, memory: object) -> Mapping[str, Any]:
-        """The memory, if it is a mapping that can be stored with the run."""
+        """Return the memory if it is a mapping that can be stored with the run."""
         if not isinstance(memory, Mapping):
-            raise self.wrong(f"its memory is {_kind(memory)}; make it a dict")
+            raise self.error(f"its memory is {_kind(memory)}; make it a dict")
         try:
             to_plain(memory)
         except TypeError as error:
-            remedy = "keep numbers, strings, arrays, lists and dicts"
-            raise self.wrong(f"its memory cannot be stored ({error}); {remedy}") from error
+            remedy = "use numbers, strings, arrays, lists and dicts"
+            raise self.error(f"its memory cannot be stored ({error}); {remedy}") from error
         return memory
 
 
 def declared_needs(function: object, policy: str) -> frozenset[Need]:
-    """The `needs` attribute of the function, if it has one."""
+    """Return the `needs` attribute of the function; empty if it has none."""
     declared = getattr(function, "needs", ())
     if isinstance(declared, str) or not isinstance(declared, Iterable):
         raise PolicyError(f"{policy}: its needs are {declared!r}; write a set, such as {{'utility'}}")
@@ -87,8 +88,8 @@ def declared_needs(function: object, policy: str) -> frozenset[Need]:
     return needs
 
 
-def _told(error: BaseException) -> str:
-    """What was raised, and the last line of the user's own file that led to it."""
+def _describe(error: BaseException) -> str:
+    """Describe an exception by its type, its message and the last line of the user's file in its traceback."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
     where = f" (line {own[-1].lineno} of {own[-1].filename})" if own else ""

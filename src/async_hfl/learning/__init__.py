@@ -1,4 +1,4 @@
-"""Learning: tasks made trainable. The only package that knows JAX.
+"""Learning: training and evaluation of tasks. This is the only package that uses JAX.
 
-`tasks` has the learners by name, `null` the one that learns nothing. Neither imports JAX until a task is made.
+`tasks` has the built-in tasks by name, one of which learns nothing. No module imports JAX before a task is built.
 """

@@ -1,5 +1,5 @@
-"""The simulated world: who can reach whom, and how long a transfer or a training takes.
+"""The simulated network: the feasible links, and the time that every transfer and every training takes.
 
-A network is a `NetworkDescription`: feasible links with their expected latency (what policies know beforehand), a
-`DelayModel` (what really happens, asked once per transfer) and, where known, positions for maps.
+A network is a `NetworkDescription`: feasible links with their expected latency (known to policies in advance), a
+`DelayModel` (the actual delays, queried once per transfer) and, if known, positions for maps.
 """

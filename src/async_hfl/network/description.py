@@ -1,4 +1,4 @@
-"""What a network tells the rest of the system."""
+"""The interface between a network and the rest of the system."""
 
 from __future__ import annotations
 
@@ -15,38 +15,39 @@ from async_hfl.network.positions import Positions
 
 
 class DelayModel(Protocol):
-    """How long things take, in seconds of virtual time.
+    """The time that transfers and trainings take, in seconds of virtual time.
 
-    Every call stands for one transfer or one training that takes place: ask once, keep the answer, never ask to
-    look ahead (expectations are in `FeasibleLinks.expected_latency`). So a model may draw anew at every call.
-    The event loop asks per message, so an answer costs about a microsecond and is a plain float.
+    Every call stands for one transfer or one training that takes place: call once, keep the answer, and never call to
+    look ahead (expected times are in `FeasibleLinks.expected_latency`). A model may therefore draw a random number at
+    every call. The event loop calls once per message, so an answer should cost about a microsecond and be a plain
+    float.
 
-    `size_bytes` is what travels; control messages (no model in them) are asked for in the same way.
-    A transfer over a link that does not exist is an InvariantViolation: the sender should have known.
+    `size_bytes` is the size of the message; control messages without a model are queried in the same way. A transfer
+    over a link that does not exist is an InvariantViolation.
     """
 
     def to_device(self, gateway: int, device: int, size_bytes: int) -> float:
-        """Download over a device link."""
+        """Return the time of a download over a device link."""
         ...
 
     def to_gateway(self, device: int, gateway: int, size_bytes: int) -> float:
-        """Upload over a device link."""
+        """Return the time of an upload over a device link."""
         ...
 
     def compute(self, device: int) -> float:
-        """One local training."""
+        """Return the time of one local training."""
         ...
 
     def gateway_to_cloud(self, gateway: int, size_bytes: int) -> float:
-        """Upload over the backhaul."""
+        """Return the time of an upload over the backhaul."""
         ...
 
     def cloud_to_gateway(self, gateway: int, size_bytes: int) -> float:
-        """Download over the backhaul."""
+        """Return the time of a download over the backhaul."""
         ...
 
     def snapshot(self) -> Plain:
-        """What later answers depend on beyond the question, for a checkpoint; None where there is nothing."""
+        """Return the state that later answers depend on, for a checkpoint; None if there is none."""
         ...
 
     def restore(self, data: Plain) -> None: ...
@@ -54,35 +55,34 @@ class DelayModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedAir:
-    """The transfers of a gateway share the air around it (`medium.py`): how long each takes depends on the others.
-
-    The DelayModel says what a transfer would take alone."""
+    """Contention: the transfers of a gateway share the air around it (`medium.py`), so that each one's time depends on
+    the others. The DelayModel gives the time of a transfer that is alone."""
 
     efficiency: tuple[float, ...] = (1.0,)
-    """By the number of radios sending at once."""
+    """Total throughput relative to one sender, by the number of radios that send at once."""
     latency: float = 0.0
-    """Seconds of each transfer that take no air."""
+    """Seconds of each transfer that use no airtime."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkDescription:
-    """A network as built: what may be known of it beforehand, and how it behaves."""
+    """A network: the facts that are known in advance, and its delays."""
 
     name: str
     links: FeasibleLinks
     """J, with the mean round latency of each link as the prior of tau_ij."""
     expected_compute: Floats
-    """Mean seconds of one local training, per device: what a device states on joining."""
+    """Mean seconds of one local training per device, which a device reports when it joins."""
     delays: DelayModel
     positions: Positions | None = None
     notes: tuple[str, ...] = ()
-    """What a reader of its figures should know: assumptions, what was left out."""
+    """Facts that a reader of the results should know, such as assumptions and sites left out."""
     warnings: tuple[str, ...] = ()
-    """Those of the notes that whoever begins a run should know, too."""
+    """The notes that are also shown when a run starts."""
     credit: str = ""
-    """Whom a map of it must name."""
+    """The source that a map must credit."""
     air: SharedAir | None = None
-    """None: transfers do not hinder each other."""
+    """None: transfers do not affect each other."""
 
     def __post_init__(self) -> None:
         links, compute = self.links, self.expected_compute

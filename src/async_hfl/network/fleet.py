@@ -1,13 +1,13 @@
-"""What a device is: how long it computes, and what computing and radio cost it in watts.
+"""Device profiles: the time of a local training, and the power drawn by computing and by the radio.
 
 Raspberry Pi 4 and 400 were measured for ns3-fl (Ekaireb et al., WNS3 2022): time and power of local training are
-linear in its work, with other coefficients for each model. With E epochs over S samples of a model of `macs`
+linear in the work, with coefficients that depend on the model. With E epochs over S samples of a model of `macs`
 multiply-accumulate operations, the work is
 
     W = macs (100 + 6 E) S / 1.5e9        (1.5 GHz is the clock of both boards)
 
-seconds = A W + B and watts = C W + D. The measurements had S = 600 and E of a few, and the fits are straight lines:
-far from there they are not to be trusted, and a least time keeps CIFAR-10's negative B from giving less than nothing.
+seconds = A W + B and watts = C W + D. The measurements had S = 600 and a few epochs; far from there the linear fits are
+not reliable, and a minimum keeps CIFAR-10's negative B from giving negative times.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProfile:
-    """One kind of device, for one local training."""
+    """One kind of device: its time and power for one local training."""
 
     name: str
     compute_seconds: float
@@ -65,7 +65,7 @@ class DeviceProfile:
 
 @dataclass(frozen=True, slots=True)
 class WorkModel:
-    """Straight lines through the measurements of one board training one model."""
+    """Linear fits to the measurements of one board training one model."""
 
     macs: float
     seconds_per_work: float
@@ -80,9 +80,10 @@ class WorkModel:
 
 
 RECEIVE_SHARE = 0.9
-"""Of the power while sending: receiving was not measured; the radio differs little, the board is most of it."""
+"""Power while receiving relative to sending. It was not measured; most of it is the board's, whatever the radio does.
+"""
 IDLE_W = {"rpi4": 2.7, "rpi400": 2.6}
-"""Boards at rest with Wi-Fi on, as their makers and reviewers state; not of ns3-fl."""
+"""Watts of an idle board with Wi-Fi on, as stated by makers and reviewers; not from ns3-fl."""
 
 _RPI: dict[tuple[Board, Measured], WorkModel] = {
     ("rpi4", "mnist"): WorkModel(229.3e6, 8.09e-4, 9.45, -1.32e-4, 6.49, 3.9422),
@@ -97,7 +98,8 @@ _RPI: dict[tuple[Board, Measured], WorkModel] = {
 def raspberry_pi(
     board: Board, measured: Measured = "mnist", epochs: int = 5, samples: int = 600, macs: float | None = None
 ) -> DeviceProfile:
-    """A board training a model like the `measured` one; `macs` where the model is another but alike."""
+    """Return the profile of a board that trains a model like the `measured` one. `macs` gives the size of another
+    model."""
     if board not in get_args(Board) or measured not in get_args(Measured):
         raise SettingsError(
             f"device profile {board!r} for {measured!r}: there is {', '.join(get_args(Board))} "
@@ -111,7 +113,7 @@ def raspberry_pi(
     line = _RPI[board, measured]
     work = (line.macs if macs is None else macs) * (100 + 6 * epochs) * samples / _CLOCK_HZ
     watts = line.watts_per_work * work + line.watts
-    # The line for power falls; a board that computes draws at least what it draws while sending.
+    # The fitted power decreases with the work, but a computing board draws no less than a sending one.
     power = Power(max(watts, line.transmit_w), line.transmit_w, RECEIVE_SHARE * line.transmit_w, IDLE_W[board])
     seconds = max(line.seconds_per_work * work + line.seconds, _LEAST_SECONDS)
     return DeviceProfile(f"{board}-{measured}", seconds, power)
@@ -121,7 +123,7 @@ class CpuClass(NamedTuple):
     slower: float
     """Time relative to a Raspberry Pi 4."""
     share: float
-    """Of the devices of a mixed fleet."""
+    """Share of the devices of a mixed fleet."""
     power: Power
 
 
@@ -133,15 +135,17 @@ CPU_CLASSES: dict[str, CpuClass] = {
     "rpi3": CpuClass(2.6, 0.15, Power(5.0, 3.0, 2.7, 1.9)),
     "rpi-zero": CpuClass(14.0, 0.05, Power(1.8, 1.4, 1.2, 0.7)),
 }
-"""A mixed fleet around the measured Raspberry Pi: times, shares and typical power are round figures, not measurements
-of ours. Few are quick, most are alike, and few are slow by far: that is what makes the tail of a round."""
+"""A mixed fleet around the measured Raspberry Pi. Times, shares and powers are round estimates, not measurements. A few
+classes are fast, most are alike, and a few are very slow, which gives rounds their long tail.
+"""
 MIXED_SIGMA = 0.5
-"""Two devices of one class differ, too (age, cooling, memory card, what else they do): a log-normal factor each, of
-mean 1. The paper's authors draw theirs log-normally with sigma 2 to 3, which spans five orders of magnitude."""
+"""Spread within one class (age, cooling, memory card, other load): each device has a log-normal factor of mean 1. The
+paper's authors draw theirs with sigma 2 to 3, which spans five orders of magnitude.
+"""
 
 
 def cpu_class(name: str, reference_seconds: float) -> DeviceProfile:
-    """A class of device, where a Raspberry Pi 4 would take `reference_seconds`."""
+    """Return the profile of a class, given the time that a Raspberry Pi 4 would take."""
     if name not in CPU_CLASSES:
         raise SettingsError(f"CPU class {name!r}: there is {', '.join(CPU_CLASSES)}")
     slower, _, power = CPU_CLASSES[name]
@@ -150,7 +154,7 @@ def cpu_class(name: str, reference_seconds: float) -> DeviceProfile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fleet:
-    """The profiles of all devices, a column each."""
+    """The profiles of all devices, one column per property."""
 
     compute_seconds: Floats
     compute_w: Floats
@@ -160,7 +164,7 @@ class Fleet:
 
     @classmethod
     def of(cls, profiles: Sequence[DeviceProfile], kinds: Sequence[int]) -> Fleet:
-        """Device i is of kind `profiles[kinds[i]]`."""
+        """Build a fleet in which device i has the profile `profiles[kinds[i]]`."""
         power = [profile.power for profile in profiles]
         columns = (
             [profile.compute_seconds for profile in profiles],
@@ -173,22 +177,22 @@ class Fleet:
         return cls(*(np.asarray(column, np.float64)[rows] for column in columns))
 
     def slowed(self, factor: Floats) -> Fleet:
-        """The same devices, each taking so many times as long."""
+        """Return the same devices with their compute times multiplied by `factor`."""
         return replace(self, compute_seconds=self.compute_seconds * factor)
 
     def energy_joules(self, compute_s: Floats, transmit_s: Floats, receive_s: Floats) -> Floats:
-        """What each device has used for its work, beyond waiting."""
+        """Return the energy that each device has used for its work, without idling."""
         joules: Floats = self.compute_w * compute_s + self.transmit_w * transmit_s + self.receive_w * receive_s
         return joules
 
 
 def energy_joules(compute_s: float, transmit_s: float, receive_s: float, power: Power) -> float:
-    """What one device has used for its work, beyond waiting."""
+    """Return the energy that one device has used for its work, without idling."""
     return power.compute_w * compute_s + power.transmit_w * transmit_s + power.receive_w * receive_s
 
 
 def authors_compute_seconds(devices: int, seed: int, mean: float = 4.0, sigma: float = 3.0) -> Floats:
-    """min(lognormal(4, 3) + 30, 15000) seconds, one draw a device: how the paper's authors made theirs."""
+    """Draw min(lognormal(4, 3) + 30, 15000) seconds per device, as the paper's authors did."""
     drawn = stream(seed, "network", "compute").lognormal(mean, sigma, devices)
     seconds: Floats = np.minimum(drawn + 30.0, 15_000.0)
     return seconds
@@ -198,9 +202,9 @@ FILE_COLUMNS = ("name", "compute_s", "compute_w", "transmit_w", "receive_w", "id
 
 
 def read_profiles(path: Path) -> list[DeviceProfile]:
-    """A CSV with a row for each profile: name, compute_s, and, if known, the watts (0 where a column is missing).
+    """Read a CSV with one row per profile: name, compute_s and, if known, the watts (0 for a missing column).
 
-    Lines that begin with # are comments; columns of other names are an error, for they would be a misspelt one.
+    Lines that begin with # are comments. An unknown column is an error, since it is probably misspelt.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
@@ -214,9 +218,9 @@ def read_profiles(path: Path) -> list[DeviceProfile]:
     for name in ("name", "compute_s"):
         if name not in header:
             raise DataError(f"{path}, line {numbered[0][0]}: there is no column {name}")
-    strange = [name for name in header if name not in FILE_COLUMNS]
-    if strange:
-        raise DataError(f"{path}, line {numbered[0][0]}: unknown column {strange[0]!r}; {', '.join(FILE_COLUMNS)}")
+    unknown = [name for name in header if name not in FILE_COLUMNS]
+    if unknown:
+        raise DataError(f"{path}, line {numbered[0][0]}: unknown column {unknown[0]!r}; {', '.join(FILE_COLUMNS)}")
     profiles = []
     for (number, _), row in zip(numbered[1:], rows[1:], strict=True):
         if len(row) != len(header):

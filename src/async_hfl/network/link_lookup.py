@@ -1,7 +1,8 @@
-"""From (device, gateway) to the number of their link, per message, for a million links.
+"""Lookup from (device, gateway) to the index of their link, for every message and a million links.
 
-A dict keyed by the pair costs some 100 bytes a link, `np.searchsorted` on one row a microsecond. A flat `array` of the
-gateways, sorted as in FeasibleLinks, costs 4 bytes a link, and `array.index` searches a row of ten or so in C.
+A dict keyed by the pair costs about 100 bytes per link, and `np.searchsorted` on one row a microsecond. A flat `array`
+of the gateways, sorted as in FeasibleLinks, costs 4 bytes per link, and `array.index` searches a row of about ten links
+in C.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from async_hfl.core.topology import FeasibleLinks
 
 
 def compact(values: Floats) -> array[float]:
-    """A column of floats: 8 bytes each, read as plain floats without the cost of numpy scalars."""
+    """Return a column of floats as an `array`: 8 bytes each, read without the cost of numpy scalars."""
     return array("d", np.ascontiguousarray(values, np.float64).tobytes())
 
 
@@ -37,7 +38,7 @@ class LinkLookup:
         )
 
     def find(self, device: int, gateway: int) -> int:
-        """The link's position in the columns of FeasibleLinks."""
+        """Return the index of the link in the columns of FeasibleLinks."""
         try:
             return self.gateway.index(gateway, self.row_start[device], self.row_start[device + 1])
         except (ValueError, IndexError):

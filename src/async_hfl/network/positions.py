@@ -1,4 +1,4 @@
-"""Where things stand, for maps only: no delay and no decision reads a position from here."""
+"""Positions of devices and gateways, for maps only: no delay and no decision depends on them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from async_hfl.core.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class MapFrame:
-    """The plane metres are measured in: x to the east, y to the north of an origin.
+    """A plane with coordinates in metres, x to the east and y to the north of an origin.
 
-    Over a city a degree has nearly one length, so a plane is enough; the lengths are part of the frame because
-    published coordinates were made with rounded ones, and other lengths would shift them by tens of metres.
+    Within a city the length of a degree hardly changes, so a plane is enough. The lengths are part of the frame because
+    published coordinates were computed with rounded ones; other lengths would shift them by tens of metres.
     """
 
     longitude: float
@@ -36,7 +36,7 @@ class MapFrame:
 
     @classmethod
     def around(cls, longitude: float, latitude: float) -> MapFrame:
-        """The plane that touches the WGS 84 ellipsoid there: right to 0.1 % within 50 km."""
+        """Return the plane tangent to the WGS 84 ellipsoid at a place, accurate to 0.1 % within 50 km."""
         phi = math.radians(latitude)
         east = 111_412.84 * math.cos(phi) - 93.5 * math.cos(3 * phi)
         north = 111_132.92 - 559.82 * math.cos(2 * phi) + 1.175 * math.cos(4 * phi)
@@ -52,15 +52,15 @@ class Positions:
     gateway_x: Floats
     gateway_y: Floats
     estimated: bool
-    """The gateways' positions are a guess: every map must say so."""
+    """True if the gateways' positions are estimates, which every map must state."""
     frame: MapFrame | None = None
-    """How to get back to longitude and latitude; None where the plane is no place on Earth."""
+    """Conversion to longitude and latitude; None if the plane is not a place on Earth."""
     device_height: Floats | None = None
     gateway_height: Floats | None = None
-    """Metres above the ground, where known."""
+    """Metres above the ground, if known."""
     device_names: tuple[str, ...] = ()
     gateway_names: tuple[str, ...] = ()
-    """As their owner calls them; empty: they go by their number."""
+    """Names given by the user; if empty, nodes are named by their numbers."""
 
     def __post_init__(self) -> None:
         for name, x, y in (("device", self.device_x, self.device_y), ("gateway", self.gateway_x, self.gateway_y)):

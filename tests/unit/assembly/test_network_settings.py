@@ -11,8 +11,8 @@ from async_hfl.assembly.build.fleet import build_fleet
 from async_hfl.assembly.build.networks import build_network
 from async_hfl.assembly.runs.shown_network import network_by_name
 from async_hfl.assembly.settings.loading import available, compose
-from async_hfl.assembly.settings.network_kinds import READ_BY
-from async_hfl.core.errors import DataError, SettingsError
+from async_hfl.assembly.settings.network_kinds import READ_BY, USER_NETWORK
+from async_hfl.core.errors import DataError, NetworkError, PolicyError, SettingsError
 from async_hfl.network.description import NetworkDescription
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "networks"
@@ -24,7 +24,7 @@ def built(network: str, *overrides: str, seed: int = 1) -> NetworkDescription:
 
 
 def test_every_network_has_a_file_and_a_list_of_keys() -> None:
-    assert set(available("network")) == {name.partition(" ")[0] for name in READ_BY}
+    assert set(available("network")) == {name.partition(" ")[0] for name in READ_BY if name != USER_NETWORK}
 
 
 @pytest.mark.parametrize("network", ["nycmesh", "nycmesh-2024", "random-geometric", "uniform", "nycmesh-paper"])
@@ -144,3 +144,54 @@ def test_shown_by_name() -> None:
         network_by_name("nycmes")
     with pytest.raises(SettingsError, match="model size 0"):
         network_by_name("uniform", model_bytes=0)
+
+
+STREET = f"{EXAMPLES.parent / 'own_network.py'}:street"
+
+
+def test_a_user_network_is_built_with_its_options_and_the_wire() -> None:
+    network = built(STREET, "task.devices=30", "network.gateways=4", "network.options.metres=800")
+    assert (network.name, network.links.devices, network.links.gateways) == ("street", 30, 4)
+    longer = built(STREET, "task.devices=30", "network.gateways=4", "network.options.metres=8000", "network.fleet=rpi4")
+    assert len(longer.links.link_device) < len(network.links.link_device)
+    slower = built(STREET, "task.devices=30", "network.link_latency=3")
+    assert slower.delays.to_device(int(slower.links.link_gateway[0]), 0, 0) == 3.0
+    assert network_by_name(STREET).short_name == "own_network"
+    assert network_by_name(STREET).network.links.devices == 184
+
+
+def test_two_options_of_a_user_network_are_both_kept() -> None:
+    composed = compose(network=STREET, overrides=["network.options.metres=1", "network.options.lanes=2"])
+    assert composed.settings.network.options == {"metres": 1, "lanes": 2}
+    with pytest.raises(SettingsError, match=r"network.spacing .* the network FILE.py:NAME does not read it"):
+        compose(network=STREET, overrides=["network.spacing=3"])
+    with pytest.raises(SettingsError, match=r"network.options .* the network uniform does not read it"):
+        compose(network="uniform", overrides=["network.options.metres=1"])
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return 5", r"mine.py:build: returned int 5; return a NetworkDescription"),
+        ("return None", r"mine.py:build: returned NoneType None; return a NetworkDescription"),
+        ("raise ValueError('no idea')", r"mine.py:build: raised ValueError: no idea \(line 3 of .*mine.py\)"),
+        ("return uniform(3, 2, 10, 1)", r"mine.py:build: returned a network of 3 devices; 20 were asked for"),
+    ],
+)
+def test_a_bad_user_network_is_named(tmp_path: Path, body: str, message: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"from async_hfl.network.topologies.uniform import uniform\ndef build(request):\n    {body}\n")
+    with pytest.raises(NetworkError, match=message):
+        built(f"{file}:build", "task.devices=20")
+
+
+def test_a_user_network_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"there is no file none\.py"):
+        built("none.py:build")
+    file = tmp_path / "mine.py"
+    file.write_text("def other(request): ...\n")
+    with pytest.raises(SettingsError, match=r"has no function 'build'; it has: other"):
+        built(f"{file}:build")
+    file.write_text("1 / 0\n")
+    with pytest.raises(PolicyError, match="failed while loading: ZeroDivisionError"):
+        built(f"{file}:build")

@@ -1,4 +1,4 @@
-"""Sparse links against brute force over all pairs, and every fault that a network may have."""
+"""Sparse links against brute force over all pairs, and every possible error in a network."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_counts_must_agree_and_be_positive() -> None:
 
 @st.composite
 def networks(draw: st.DrawFn) -> tuple[FeasibleLinks, dict[tuple[int, int], float], dict[tuple[int, int], bool]]:
-    """Links in any order, their latencies (few values, so that ties happen) and which of them work."""
+    """Links in any order, their latencies (few distinct values, so that ties occur) and the usable ones."""
     devices, gateways = draw(st.integers(1, 5)), draw(st.integers(1, 4))
     every = [(i, j) for i in range(devices) for j in range(gateways)]
     pairs = draw(st.lists(st.sampled_from(every), unique=True, min_size=1).flatmap(st.permutations))
@@ -110,7 +110,7 @@ def test_an_association_names_every_device() -> None:
         check_association(links, np.ones(2, bool), np.array([-2, 1, -1]))
 
 
-def test_near_best_gives_an_array_of_its_own() -> None:
+def test_near_best_returns_a_new_array() -> None:
     links = links_of([(0, 0), (1, 1)], [1, 1])
     usable = np.ones(2, bool)
     near_best(links.link_device, usable, links.expected_latency, float("inf"))[:] = False

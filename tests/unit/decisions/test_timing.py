@@ -1,4 +1,4 @@
-"""Decision times: counted in classes, never part of the decision."""
+"""Decision times: counted in histogram bins, without effect on the decision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from async_hfl.decisions.timing import DecisionTimes, Durations, TimedAssociatio
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=50))
 @example([0, 1, 2, 3, 4])
-def test_every_duration_is_in_its_class(times: list[int]) -> None:
+def test_every_duration_is_in_its_bin(times: list[int]) -> None:
     durations = Durations()
     for one in times:
         durations.add(one)
@@ -26,7 +26,7 @@ def test_every_duration_is_in_its_class(times: list[int]) -> None:
     assert durations.quantile(1.0) == pytest.approx(max(times) * 1e-9, rel=0.26, abs=4e-9)
 
 
-def test_in_short() -> None:
+def test_summary() -> None:
     durations = Durations()
     assert durations.summary() is None
     for _ in range(99):

@@ -1,4 +1,4 @@
-"""Small data sets in the published formats, and a web server that can be told to misbehave."""
+"""Small data sets in the published formats, and a web server with configurable faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def idx(array: npt.NDArray[np.uint8]) -> bytes:
 
 
 def idx_folder(folder: Path, train: Sequence[int], test: Sequence[int], side: int = 4) -> Path:
-    """Every pixel of an image is its number."""
+    """Every pixel of an image is the image's number."""
     folder.mkdir(parents=True, exist_ok=True)
     for prefix, labels in (("train", train), ("t10k", test)):
         images = np.arange(len(labels), dtype=np.uint8)[:, None, None].repeat(side, 1).repeat(side, 2)
@@ -32,14 +32,14 @@ def idx_folder(folder: Path, train: Sequence[int], test: Sequence[int], side: in
 
 
 def cifar_record(label: int, red: int, green: int, blue: int, first: int | None = None) -> bytes:
-    """One colour; the top left pixel's red can differ."""
+    """An image of one colour; the red of the top left pixel can differ."""
     planes = bytearray(bytes([red]) * 1024 + bytes([green]) * 1024 + bytes([blue]) * 1024)
     planes[0] = red if first is None else first
     return bytes([label]) + bytes(planes)
 
 
 def cifar_folder(folder: Path) -> Path:
-    """Two images a batch."""
+    """Two images per batch."""
     folder.mkdir(parents=True, exist_ok=True)
     for batch in range(1, 6):
         records = cifar_record(batch, batch, 100, 200, first=7) + cifar_record(9, 1, 2, 3)
@@ -89,22 +89,22 @@ def tar_of(files: dict[str, bytes], mode: str = "w") -> bytes:
 
 @dataclass
 class Behaviour:
-    """What the server does, besides serving `files`."""
+    """Behaviour of the server besides serving `files`."""
 
     files: dict[str, bytes]
     ranges: bool = True
     tag: str | None = '"one"'
     cut_after: list[int] = field(default_factory=list)
-    """Bytes sent of the next answers before the connection is closed."""
+    """Number of bytes of the next answers that are sent before the connection is closed."""
     statuses: list[int] = field(default_factory=list)
-    """Of the next answers."""
+    """Status codes of the next answers."""
     asked: list[tuple[str, str | None, int]] = field(default_factory=list)
     """Path, Range and status of every request."""
 
 
 @contextmanager
 def web_server(behaviour: Behaviour) -> Iterator[str]:
-    """Its address, with a slash at the end."""
+    """Return its address, with a slash at the end."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -138,7 +138,7 @@ def web_server(behaviour: Behaviour) -> Iterator[str]:
             self.wfile.write(body[: behaviour.cut_after.pop(0)] if behaviour.cut_after else body)
 
         def log_message(self, *words: object) -> None:
-            """Not into the test's output."""
+            """Discard log messages."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)

@@ -1,4 +1,4 @@
-"""A download is there whole and right or not at all, whatever the server, the line and the disk do."""
+"""A downloaded file is complete and correct or absent, whatever the server, the connection and the disk do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
         yield Line(behaviour, address, tmp_path)
 
 
-def test_whole(line: Line) -> None:
+def test_complete_download(line: Line) -> None:
     path = line.get()
     assert path.read_bytes() == BODY
     assert line.names() == {"file.bin"}, "nothing else is left"
@@ -53,21 +53,21 @@ def test_whole(line: Line) -> None:
     assert len(line.behaviour.asked) == 1, "what is there is not fetched again"
 
 
-def test_goes_on_after_a_cut(line: Line) -> None:
+def test_resumes_after_a_broken_connection(line: Line) -> None:
     line.behaviour.cut_after = [300_000, 200_000]
     assert line.get().read_bytes() == BODY
     assert [asked for _, asked, _ in line.behaviour.asked] == [None, "bytes=300000-", "bytes=500000-"]
     assert [status for *_, status in line.behaviour.asked] == [200, 206, 206]
 
 
-def test_goes_on_in_another_process(line: Line) -> None:
+def test_resumes_in_another_process(line: Line) -> None:
     (line.folder / "file.bin.part").write_bytes(BODY[:700_000])
     (line.folder / "file.bin.part.tag").write_text('"one"')
     assert line.get().read_bytes() == BODY
     assert line.behaviour.asked == [("/file.bin", "bytes=700000-", 206)]
 
 
-def test_a_part_that_is_whole_already(line: Line) -> None:
+def test_a_part_that_is_already_complete(line: Line) -> None:
     (line.folder / "file.bin.part").write_bytes(BODY)
     assert line.get().read_bytes() == BODY
     assert line.behaviour.asked[0][2] == 416
@@ -79,15 +79,16 @@ def test_a_part_that_is_too_long(line: Line) -> None:
 
 
 def test_the_file_changed_meanwhile(line: Line) -> None:
-    """The server then sends it whole: nothing of the old one may stay in front."""
+    """The server then sends the whole file: no byte of the old version may remain."""
     (line.folder / "file.bin.part").write_bytes(b"x" * 1000)
     (line.folder / "file.bin.part.tag").write_text('"an older one"')
     assert line.get().read_bytes() == BODY
     assert [status for *_, status in line.behaviour.asked] == [200]
 
 
-def test_the_file_changed_and_nothing_tells(line: Line) -> None:
-    """Without a tag the beginnings differ unnoticed; the checksum finds it, and the second attempt begins anew."""
+def test_the_file_changed_without_a_tag(line: Line) -> None:
+    """Without a tag the change is not noticed; the checksum detects it, and the second attempt starts from the
+    beginning."""
     line.behaviour.tag = None
     (line.folder / "file.bin.part").write_bytes(b"x" * 1000)
     assert line.get().read_bytes() == BODY
@@ -115,7 +116,7 @@ def test_truncated_on_the_server(line: Line) -> None:
     assert line.names() == set()
 
 
-def test_not_there(line: Line) -> None:
+def test_missing_on_the_server(line: Line) -> None:
     line.behaviour.files.clear()
     with pytest.raises(DataError, match="HTTP 404"):
         line.get()
@@ -139,7 +140,7 @@ def test_a_server_that_stays_busy(line: Line) -> None:
 
 
 def test_a_server_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Midway, and is not heard of any more: what has arrived is kept for another day."""
+    """The server dies during the transfer and does not come back: the bytes received are kept."""
     monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.001)
     behaviour = Behaviour({"file.bin": BODY}, cut_after=[400_000])
     behaviour.statuses = [200, *[503] * 100]
@@ -167,7 +168,7 @@ def test_no_such_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_full_disk(line: Line) -> None:
-    """/dev/full is a disk on which there is never any space."""
+    """/dev/full is a disk without free space."""
     (line.folder / "file.bin.part").symlink_to("/dev/full")
     with pytest.raises(DataError, match="no space left on the disk; free some"):
         line.get()

@@ -1,4 +1,4 @@
-"""Fetching whole sets: from a server, from the data directory, out of archives, into the one folder of downloads."""
+"""Fetching of whole sets: from a server, from the data directory and from archives, into the download folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _nothing_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def words(address: str, archive: str | None = None) -> PublishedSet:
-    """A set of two texts, each a file of its own or both in an archive."""
+    """A set of two texts, either as single files or both in one archive."""
     files = tuple(
         SourceFile(name, hashlib.sha256(content.replace(b"\r\n", b"\n")).hexdigest(), text=True)
         for name, content in WORDS.items()
@@ -65,7 +65,7 @@ def test_files_one_by_one() -> None:
         assert fetched(published) == ("downloaded", {"one.txt.gz", "two.txt.gz"})
         assert fetched(published) == ("there", {"one.txt.gz", "two.txt.gz"})
         assert len(behaviour.asked) == 2
-        # One is damaged later: it alone is fetched again, and a plain file of that name would hide it.
+        # One is damaged later: only this one is fetched again, and a plain file of that name would hide it.
         folder = locate(published).folder
         (folder / "one.txt").write_bytes(b"rubbish")
         (folder / "one.txt.gz").write_bytes(b"rubbish")
@@ -118,14 +118,14 @@ def test_a_bad_archive(name: str, tmp_path: Path) -> None:
     assert list((tmp_path / "cache/data/words").iterdir()) == [], "nothing is left that could be taken for good"
 
 
-def test_leftovers_of_a_killed_process_go(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     (tmp_path / "cache/data/words/unpacking-x").mkdir(parents=True)
     with web_server(Behaviour(ARCHIVES)) as address:
         assert fetched(words(address, "words.zip"))[1] == set(WORDS)
 
 
 def test_a_full_disk_while_unpacking(tmp_path: Path) -> None:
-    """The archive stays, so that only unpacking must be done again."""
+    """The archive is kept, so that only unpacking is repeated."""
 
     def unpack(archive: Path, folder: Path) -> None:
         (folder / "one.txt").symlink_to("/dev/full")
@@ -188,7 +188,7 @@ def test_no_place_for_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         fetch(published, lambda *report: None)
 
 
-def test_verify_tells_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_reports_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASYNC_HFL_DATA", str(tmp_path))
     published = words("http://nowhere.invalid/")
     assert [row.problem for row in verify(published)] == ["not there", "not there"]

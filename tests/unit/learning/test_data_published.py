@@ -1,4 +1,4 @@
-"""The published sets themselves, where they are on this machine: what is known of them must come out of the readers."""
+"""The published sets, if they are on this machine: readers must reproduce the known facts about them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def counts(data: Dataset) -> tuple[list[int], list[int]]:
 
 
 def check_size(data: Dataset) -> None:
-    """The catalogue tells a user these numbers."""
+    """The catalogue shows these numbers to the user."""
     assert {"train": len(data.train), "test": len(data.test)} == PUBLISHED[data.name].samples
 
 
@@ -67,7 +67,7 @@ def test_fashion_mnist() -> None:
 
 
 def test_cifar10() -> None:
-    """Kept arrays equal parsed ones, too; here, where parsing takes long enough to want them."""
+    """Cached arrays equal parsed ones; tested here, where parsing takes long enough to need the cache."""
     data = load_cifar10()
     check_size(data)
     assert counts(data) == ([5000] * 10, [1000] * 10)

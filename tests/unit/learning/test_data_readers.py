@@ -1,4 +1,4 @@
-"""The readers on small files in the published formats, right and wrong ones."""
+"""The readers on small files in the published formats, valid and invalid ones."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def kept_arrays(parse: Parser, version: str = "v1") -> parsed_cache.Arrays:
     return parsed_cache.arrays_of(MNIST, parse, version=version, folder=None)
 
 
-def test_arrays_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASYNC_HFL_DATA", str(tmp_path))
     idx_folder(tmp_path / "mnist", [0], [1])
     parse = Parser()
@@ -175,7 +175,7 @@ def test_arrays_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert entries[0].read_bytes() == whole, "and put right again"
 
 
-def test_where_nothing_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_writable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASYNC_HFL_DATA", str(tmp_path))
     idx_folder(tmp_path / "mnist", [0], [1])
     parse = Parser()
@@ -299,7 +299,7 @@ def test_speeches_by_role() -> None:
 
 
 def play(folder: Path, lengths: list[int], text: str = "abcdefgh") -> Path:
-    """A play in which each role speaks once, so many characters."""
+    """A play in which each role speaks once, with this many characters."""
     roles = "".join(f"  {'ABCDEFGHIJ'[n]}. {(text * length)[:length]}\r\n" for n, length in enumerate(lengths))
     path = folder / "shakespeare-pg100-1994.txt"
     path.write_bytes(f"THE PLAY\r\n\r\nby William Shakespeare\r\n\r\n{roles}".encode())
@@ -344,7 +344,7 @@ def test_roles_of_every_size(tmp_path: Path) -> None:
             load_shakespeare(folder, roles=wrong)
 
 
-def test_what_is_not_in_the_alphabet_is_a_blank(tmp_path: Path) -> None:
+def test_an_unknown_character_is_a_blank(tmp_path: Path) -> None:
     data = load_shakespeare(play(tmp_path, [100], "ab*\u00e9"), roles=None)
     assert {ALPHABET[symbol] for symbol in np.unique(data.train.inputs)} == {"a", "b", " "}
 

@@ -31,7 +31,7 @@ def test_standardised_by_the_training_part() -> None:
 
 
 def test_no_sample_is_in_both_parts() -> None:
-    """The archive has no two equal images, so equality tells."""
+    """All images in the archive are different, so equality identifies one."""
     data = load_digits()
     train = {row.tobytes() for row in data.train.inputs}
     assert len(train) == 1437

@@ -21,7 +21,7 @@ def digits(devices: int = 60, seed: int = 1, gradient: bool = False) -> TaskLear
     return TaskLearner(task, Recipe(5, 32, 0.05, 0.9, 0.0, 0.1, gradient))
 
 
-def test_what_the_rest_of_the_system_asks() -> None:
+def test_the_learner_interface() -> None:
     learner: Learner = digits()
     assert learner.layout.size == 64 * 64 + 64 + 64 * 10 + 10
     assert learner.model_bytes == 4 * learner.layout.size

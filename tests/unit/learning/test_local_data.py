@@ -1,4 +1,4 @@
-"""A device's own files: what is read, and what is said of what cannot be."""
+"""A device's own files: accepted formats, and the errors for anything else."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_regression_takes_one_value_or_several(tmp_path: Path) -> None:
         ({"inputs": np.zeros((0, 6)), "targets": np.zeros(0)}, "no samples"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, arrays: dict[str, Any], words: str) -> None:
+def test_errors_of_archives(tmp_path: Path, arrays: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
         read_local_samples(archive(tmp_path / "w.npz", **arrays), FLOATS, 3)
 
@@ -96,14 +96,14 @@ def test_what_is_wrong_is_said(tmp_path: Path, arrays: dict[str, Any], words: st
         ("1\n2\n", "neither"),
     ],
 )
-def test_tables_too(tmp_path: Path, text: str, words: str) -> None:
+def test_errors_of_tables(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(text)
     with pytest.raises(DataError, match=words):
         read_local_samples(path, FLOATS, 3)
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_invalid_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         read_local_samples(tmp_path / "nowhere", FLOATS, 3)
     with pytest.raises(DataError, match=r"no \.npz and no \.csv"):

@@ -1,4 +1,4 @@
-"""What a model weighs and how it starts."""
+"""The sizes and initial weights of the models."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_first_weights_follow_the_stream(make: Callable[[], Model]) -> None:
 
 
 def bounds(model: Model) -> dict[str, tuple[float, float]]:
-    """Least and largest first value of each array."""
+    """Smallest and largest initial value of each array."""
     arrays = model.layout.unflatten(model.init(np.random.default_rng(1)))
     return {name: (float(array.min()), float(array.max())) for name, array in arrays.items()}
 

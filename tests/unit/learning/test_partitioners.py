@@ -1,4 +1,4 @@
-"""What each kind of partition promises, whatever the data."""
+"""The guarantees of each kind of partition, for any data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shuffled(classes: int, each: int, seed: int = 0) -> npt.NDArray[np.int64]:
 
 
 def well_formed(dealt: tuple[Rows, ...], devices: int) -> list[int]:
-    """What every partition promises: sizes of hands that are ascending, distinct, of int64 and never empty."""
+    """Check what all partitions guarantee (ascending, distinct int64 rows, never empty); return their sizes."""
     assert len(dealt) == devices
     for rows in dealt:
         assert rows.dtype == np.int64
@@ -75,7 +75,7 @@ def test_same_seed_same_hands(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PARTITIONERS)
-def test_no_device_is_no_partition(name: str) -> None:
+def test_a_partition_needs_a_device(name: str) -> None:
     with pytest.raises(DataError, match="at least 1"):
         partition(name, dataset(shuffled(5, 60)), 0, 1, NAMED[name])
 
@@ -84,7 +84,7 @@ def test_names_and_settings() -> None:
     data = dataset(shuffled(4, 30))
     with pytest.raises(SettingsError, match="there is iid, by_class, pathological, dirichlet, shard"):
         partition("dirichlett", data, 3, 1, {})
-    # Settings of other partitions do no harm; one that is not set leaves the default.
+    # Settings of other partitions are ignored; one that is not set leaves the default.
     dealt = partition("iid", data, 3, 1, {"dirichlet_alpha": -1, "samples_per_device": None})
     assert [len(rows) for rows in dealt] == [40, 40, 40]
 
@@ -114,7 +114,7 @@ def test_iid_is_even_and_whole(samples: int, devices: int, seed: int) -> None:
 def test_a_number_of_samples_a_device(
     devices: int, classes: int, per_device: int, wanted: int, each: int, seed: int
 ) -> None:
-    """More may be asked for in all than there are: then every sample of a class goes out equally often."""
+    """More samples may be requested than there are: then every sample of a class is dealt equally often."""
     targets = shuffled(classes, each, seed)
     possible = per_device <= classes <= devices * per_device and -(-wanted // per_device) <= each
     if not possible or wanted < per_device:
@@ -150,7 +150,7 @@ def test_a_class_that_is_too_small() -> None:
         deal_by_class(targets, 4, 1, classes=2, samples_per_device=0)
 
 
-def test_a_class_without_samples_is_dealt_to_nobody() -> None:
+def test_a_class_without_samples_has_no_owner() -> None:
     targets = shuffled(4, 30) * 2  # of eight classes, the odd ones do not occur
     dealt = deal_by_class(targets, 4, 1, classes=8)
     assert (counts(dealt, 120) == 1).all()
@@ -159,7 +159,7 @@ def test_a_class_without_samples_is_dealt_to_nobody() -> None:
 
 @settings(max_examples=30)
 @given(size=st.integers(1, 40), draws=st.lists(st.integers(1, 40), min_size=1, max_size=20), seed=SEEDS)
-def test_a_deck_deals_evenly_and_never_twice_at_once(size: int, draws: list[int], seed: int) -> None:
+def test_a_deck_deals_evenly_and_never_repeats_within_a_draw(size: int, draws: list[int], seed: int) -> None:
     deck = Deck(np.arange(size), np.random.default_rng(seed))
     dealt = np.zeros(size, int)
     for wanted in draws:
@@ -189,7 +189,7 @@ def test_pathological_has_exactly_so_many_classes(devices: int, per_device: int,
     held = [set(targets[rows].tolist()) for rows in dealt]
     assert all(len(labels) == per_device for labels in held)
     out = counts(dealt, 300)
-    # Every sample of a class that somebody has is dealt, and once.
+    # Every sample of a class that some device has is dealt exactly once.
     assert (out == np.isin(targets, list(set.union(*held)))).all()
     if mode == "deterministic":
         assert held == [{(device + k) % 6 for k in range(per_device)} for device in range(devices)]
@@ -220,7 +220,7 @@ def test_dirichlet_deals_every_sample_once(devices: int, alpha: float, least: in
     data = dataset(shuffled(5, 80))
     try:
         dealt = dirichlet(data, devices, seed, alpha=alpha, min_partition_size=least, self_balancing=balanced)
-    except DataError:  # a small alpha, and not every device can have its least number
+    except DataError:  # with a small alpha, not every device can have the minimum
         assert alpha < 2
         return
     assert min(well_formed(dealt, devices)) >= least
@@ -241,7 +241,7 @@ def test_alpha_goes_from_one_class_to_all() -> None:
     assert shares[-1] < 0.15
 
 
-def test_dirichlet_balances_itself() -> None:
+def test_dirichlet_self_balancing() -> None:
     data = dataset(shuffled(10, 600))
     free, balanced = (
         np.mean([np.std([*map(len, dirichlet(data, 10, seed, alpha=0.3, self_balancing=on))]) for seed in range(10)])
@@ -273,7 +273,7 @@ def test_dirichlet_mistakes() -> None:
 
 
 def test_shards_as_in_mcmahan() -> None:
-    """Two shards of 300 for each of 100 devices: hardly anybody has more than two classes."""
+    """Two shards of 300 for each of 100 devices: hardly any device has more than two classes."""
     targets = shuffled(10, 6000)
     dealt = shard(dataset(targets), 100, 1, num_shards_per_partition=2)
     assert well_formed(dealt, 100) == [600] * 100

@@ -52,7 +52,7 @@ def test_as_defined_slot_by_slot(jobs: list[tuple[int, int]], share: float, seed
         assert (TARGETS[expected] == TARGETS[original]).all(), "of the same class, slot by slot"
 
 
-def test_the_first_job_sees_what_was_dealt_and_zero_means_for_ever() -> None:
+def test_the_first_job_sees_the_partition_and_zero_means_no_change() -> None:
     devices = np.arange(7)
     for share, generation in ((0.3, 0), (1.0, 0), (0.0, 1000)):
         held = made(share).rows(devices, np.full(7, generation))
@@ -62,7 +62,7 @@ def test_the_first_job_sees_what_was_dealt_and_zero_means_for_ever() -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.3, 1.0])
 def test_each_slot_is_renewed_once_in_its_period(share: float) -> None:
-    """Changes of one slot lie 1/share jobs apart, rounded up or down; slots take turns."""
+    """Changes of one slot are 1/share jobs apart, rounded up or down; slots take turns."""
     jobs = 200
     refresh = made(share)
     slots = len(OWNED[0])
@@ -96,7 +96,7 @@ def test_devices_and_seeds_differ() -> None:
     assert (again[0] != one).any()
 
 
-def test_shares_that_make_no_sense() -> None:
+def test_invalid_shares() -> None:
     for share in (-0.1, 1.1, float("nan")):
         with pytest.raises(SettingsError, match=r"task\.refresh"):
             made(share)

@@ -23,9 +23,9 @@ from async_hfl.core.learner import Learner, TrainingJob
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.learning.engine.recipe import Recipe
+from async_hfl.learning.own.task import TorchTask
 from async_hfl.learning.pytorch.learner import TorchLearner
 from async_hfl.learning.pytorch.processes import Processes
-from async_hfl.learning.pytorch.task import TorchTask
 
 RECIPE = Recipe(3, 8, 0.05, momentum=0.9, weight_decay=0.02, proximal_weight=0.3, gradient=True)
 HERE = str(Path(__file__).parent)
@@ -33,7 +33,7 @@ HERE = str(Path(__file__).parent)
 
 @pytest.fixture
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processes look for `torch_tasks` where this process does."""
+    """The processes import `torch_tasks` from the same place as this process."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")]))
 
 
@@ -62,7 +62,7 @@ def jobs_of(learner: Learner, count: int) -> list[TrainingJob]:
     ]
 
 
-def test_what_the_rest_of_the_system_asks(made: Callable[..., TorchLearner]) -> None:
+def test_the_learner_interface(made: Callable[..., TorchLearner]) -> None:
     learner: Learner = made()
     assert learner.layout.names == ("0.weight", "0.bias", "2.weight", "2.bias")
     assert learner.layout.shapes == ((5, 6), (5,), (3, 5), (3,))
@@ -90,7 +90,7 @@ def test_together_as_alone(made: Callable[..., TorchLearner]) -> None:
 
 
 def transposed(weights: Weights) -> Weights:
-    """From torch's (outputs, inputs) to the engine's (inputs, outputs)."""
+    """Convert torch's (outputs, inputs) to the engine's (inputs, outputs)."""
     a, b = torch_tasks.INPUTS, torch_tasks.HIDDEN
     c = torch_tasks.CLASSES
     first, bias, second, last = np.split(weights, np.cumsum([a * b, b, b * c]))
@@ -98,7 +98,7 @@ def transposed(weights: Weights) -> Weights:
 
 
 def test_trains_as_the_engine_does(made: Callable[..., TorchLearner]) -> None:
-    """Same data, same order of batches, same update: equal but for rounding."""
+    """Same data, same order of batches, same update: equal up to rounding."""
     from async_hfl.learning.evaluation.objectives import classification
     from async_hfl.learning.models.mlp import mlp
     from async_hfl.learning.tasks.task_learner import Task, TaskLearner
@@ -180,14 +180,14 @@ def test_a_function_may_be_called_accuracy(made: Callable[..., TorchLearner]) ->
         (torch_tasks.few_outputs, r"3 samples gave \(3, 2\); 3 classes occur"),
     ],
 )
-def test_mistakes_are_told_in_the_users_terms(
+def test_errors_are_in_the_users_terms(
     made: Callable[..., TorchLearner], source: Callable[[], TorchTask], told: str
 ) -> None:
     with pytest.raises(TaskError, match=rf"my\.py:task: .*{told}"):
         made(source)
 
 
-def test_a_process_that_dies_is_noticed(made: Callable[..., TorchLearner]) -> None:
+def test_a_process_that_dies_is_detected(made: Callable[..., TorchLearner]) -> None:
     learner = made(torch_tasks.dies_in_training)
     jobs = jobs_of(learner, 4)
     with pytest.raises(TaskError, match=r"exit code -9 \(out of memory\?\)"):
@@ -222,7 +222,7 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_answers_in_order_and_errors_here(importable: None) -> None:
+def test_answers_in_order_and_errors_raised_in_the_owner(importable: None) -> None:
     processes = Processes(2, Doubler(), "mine")
     assert processes.answers(list(range(30))) == [2 * number for number in range(30)]
     assert processes.answers([]) == []

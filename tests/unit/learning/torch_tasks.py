@@ -1,4 +1,4 @@
-"""Tasks in PyTorch for the tests: their processes find them here by name."""
+"""Tasks in PyTorch for the tests: the training processes import them from here by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from async_hfl.learning.pytorch.task import TorchTask
+from async_hfl.learning.own.task import TorchTask
 
 SIZES = (24, 1, 70, 32, 33, 5)
 INPUTS, HIDDEN, CLASSES = 6, 5, 3

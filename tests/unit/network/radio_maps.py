@@ -1,22 +1,23 @@
-"""Small maps and an air whose numbers can be worked out by hand."""
+"""Small maps and a simple radio propagation whose numbers can be worked out by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from async_hfl.network.radio.links import Air
+from async_hfl.network.radio.air import Air
 from async_hfl.network.radio.places import Places
 
 
 def places(*points: tuple[float, ...], first_key: int = 0) -> Places:
-    """(x, y) or (x, y, height); 10 m high otherwise."""
+    """Places from (x, y) or (x, y, height); the default height is 10 m."""
     columns = [[*point, *([10.0] if len(point) == 2 else [])] for point in points]
     x, y, height = np.array(columns, float).reshape(-1, 3).T
     return Places(x, y, height, np.arange(first_key, first_key + len(points)))
 
 
 def straight_air(reach: float = 100.0, shadowing_db: float = 0.0, upload: float = 0.5) -> Air:
-    """A decibel a metre; 1,000 bytes/s less for each, so that nothing arrives from `reach` on; uploads half as fast."""
+    """One decibel per metre; each costs 1,000 bytes/s, so that nothing arrives from `reach` on; uploads are half as
+    fast."""
 
     def rate(loss: np.ndarray) -> np.ndarray:
         return np.maximum(1000.0 * (reach - loss), 0.0)

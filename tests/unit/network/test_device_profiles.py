@@ -1,4 +1,4 @@
-"""Devices: time, watts, energy, files."""
+"""Device profiles: time, power, energy, files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from async_hfl.network.fleet import (
 
 
 def test_the_authors_figure() -> None:
-    """CIFAR-10 on a Raspberry Pi 400, 5 epochs over 600 samples: the 30.44 s inside the authors' delays."""
+    """CIFAR-10 on a Raspberry Pi 400, 5 epochs over 600 samples: the 30.44 s in the authors' delays."""
     profile = raspberry_pi("rpi400", "cifar10")
     assert profile.compute_seconds == pytest.approx(30.44, abs=0.005)
     work = 61.572e6 * 130 * 600 / 1.5e9
@@ -43,7 +43,7 @@ def test_more_work_takes_longer() -> None:
     assert raspberry_pi("rpi4", "mnist", epochs=10).compute_seconds > one
     assert raspberry_pi("rpi4", "mnist", samples=1200).compute_seconds > one
     assert raspberry_pi("rpi4", "mnist", macs=458.6e6).compute_seconds > one
-    assert raspberry_pi("rpi4", "cifar10", samples=1).compute_seconds == 1.0  # the line would give less than nothing
+    assert raspberry_pi("rpi4", "cifar10", samples=1).compute_seconds == 1.0  # the fit would be negative
 
 
 def test_energy_by_hand() -> None:
@@ -62,7 +62,7 @@ def test_cpu_classes_are_relative_to_a_raspberry_pi_4() -> None:
 
 
 def test_compute_times_as_the_authors_draw_them() -> None:
-    """min(lognormal(4, 3) + 30, 15000): median 30 + e^4 = 84.6 s, 5 of 184 or so at the limit."""
+    """min(lognormal(4, 3) + 30, 15000): median 30 + e^4 = 84.6 s, about 5 of 184 at the limit."""
     drawn = authors_compute_seconds(20_000, 1)
     assert drawn.min() >= 30.0
     assert drawn.max() == 15_000.0
@@ -92,7 +92,7 @@ def test_a_file_of_profiles(tmp_path: Path) -> None:
         ("name,compute_s,idle_w\na,1,-1\n", "line 2: device profile: idle_w = -1.0"),
     ],
 )
-def test_faults_are_told_by_line(tmp_path: Path, text: str, message: str) -> None:
+def test_errors_name_the_line(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "devices.csv"
     file.write_text(text)
     with pytest.raises(DataError, match=message):
@@ -104,7 +104,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
         read_profiles(tmp_path / "none.csv")
 
 
-def test_what_is_not_a_device() -> None:
+def test_invalid_devices() -> None:
     with pytest.raises(SettingsError, match="there is rpi4, rpi400"):
         raspberry_pi("rpi5")  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="0 epochs"):

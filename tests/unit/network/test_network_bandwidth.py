@@ -15,7 +15,7 @@ LINKS = feasible_links(
 
 
 def test_load_by_hand() -> None:
-    """Gateway 0: 100/10 + 100/4; gateway 1: 100/5; gateway 2 is reached by nobody and takes no part."""
+    """Gateway 0: 100/10 + 100/4; gateway 1: 100/5; gateway 2 is unreachable and does not count."""
     assert gateway_load(LINKS, 100).tolist() == [35.0, 20.0, 0.0]
     assert demand(LINKS, 100) == 27.5
     assert share_of_demand(LINKS, 100, TIGHT) == 13.75

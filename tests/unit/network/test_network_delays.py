@@ -1,4 +1,4 @@
-"""The two delay models by hand numbers, and the lookup under them."""
+"""The two delay models by hand, and the link lookup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise that depends on nothing but its name and its number."""
+"""Noise that depends only on its name and its number."""
 
 from __future__ import annotations
 

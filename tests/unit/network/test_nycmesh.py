@@ -1,4 +1,4 @@
-"""Networks on the map of NYC Mesh: what the packaged maps hold, who becomes a gateway, who is drawn."""
+"""Networks on the map of NYC Mesh: the packaged maps, the gateways, and the devices drawn."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from radio_maps import minute, straight_air
 
 from async_hfl.core.errors import SettingsError
-from async_hfl.network.radio.air import air
-from async_hfl.network.radio.links import Air, LinkRules
+from async_hfl.network.radio.air import Air, make_air
+from async_hfl.network.radio.links import LinkRules
 from async_hfl.network.radio.propagation.surroundings import Surroundings
 from async_hfl.network.radio.wifi.goodput import Wifi
 from async_hfl.network.radio.wifi.radio import Radio
@@ -20,10 +20,12 @@ MODEL = 600_000
 
 def city(shadowing_db: float = 7.0) -> Air:
     gateway, device = Radio(20.0, 12.0, 7.0, -92.0), Radio(16.0, 6.0, 7.0, -92.0)
-    return air(Surroundings(frequency_mhz=5180.0, shadowing_outdoor_db=shadowing_db), Wifi(device, gateway, "best"))
+    return make_air(
+        Surroundings(frequency_mhz=5180.0, shadowing_outdoor_db=shadowing_db), Wifi(device, gateway, "best")
+    )
 
 
-def test_the_maps() -> None:
+def test_packaged_maps() -> None:
     early, late = mesh_sites("2022-04-04"), mesh_sites("2024-07-23")
     assert (len(early.places), early.left_out, early.unknown_height, early.median_height) == (1065, 3, 2, 30)
     assert (len(late.places), late.left_out, late.unknown_height, late.median_height) == (1335, 0, 3, 33)
@@ -82,7 +84,7 @@ def test_gateways_are_hubs_as_long_as_there_are_some(name: str, date: str) -> No
     assert "5 gateways stand at ordinary sites: there are no more hubs" in network.notes
 
 
-def test_more_than_there_is() -> None:
+def test_too_many_devices_or_gateways() -> None:
     with pytest.raises(SettingsError, match="no more together than its 1065 sites"):
         nycmesh("nycmesh", 1060, 6, MODEL, 1, city(), minute)
     with pytest.raises(SettingsError, match="at least one of each"):

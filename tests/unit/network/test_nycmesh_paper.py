@@ -1,4 +1,4 @@
-"""What is known of the authors' network, from the packaged files."""
+"""Known facts about the authors' network, checked on the packaged files."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 
 from async_hfl.core.errors import DataError
-from async_hfl.network.package_data import table
 from async_hfl.network.topologies import nycmesh_paper as module
-from async_hfl.network.topologies.gateway_estimate import estimated_gateways
-from async_hfl.network.topologies.nycmesh_paper import ComputeFile, nycmesh_paper
+from async_hfl.network.topologies.nycmesh_paper import ComputeFile, estimated_gateways, nycmesh_paper, table
 
 MODEL = 600_000
 
 
-def test_all_of_it() -> None:
+def test_the_whole_network() -> None:
     network = nycmesh_paper()
     links = network.links
     assert network.name == "nycmesh-paper"
@@ -26,7 +24,7 @@ def test_all_of_it() -> None:
 
 
 def test_shortest_rounds_without_own_compute() -> None:
-    """The quoted quantiles are values of the data: of 184, the two in the middle are 61.69 and 64.10."""
+    """The quoted quantiles are values of the data: the two in the middle of 184 are 61.69 and 64.10."""
     links = nycmesh_paper().links
     own = table("paper_comp1.txt", (184, 1))[:, 0]
     shortest = np.minimum.reduceat(links.expected_latency, links.row_start[:-1]) - own
@@ -72,7 +70,7 @@ def test_a_known_row() -> None:
 
 
 def test_an_upload_takes_at_least_a_tenth_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No row of the published matrix needs the floor, so it is given one that does."""
+    """No row of the published matrix needs the lower limit, so the test uses one that does."""
 
     def faster(name: str, shape: tuple[int, int], **options: object) -> np.ndarray:
         values = table(name, shape, **options)  # type: ignore[arg-type]
@@ -117,12 +115,12 @@ def test_fewer_devices_are_the_first_rows() -> None:
         (10, 0, r"has 6 gateways; 0 were asked for"),
     ],
 )
-def test_what_the_files_do_not_hold_is_refused(devices: int, gateways: int, message: str) -> None:
+def test_sizes_beyond_the_files_are_rejected(devices: int, gateways: int, message: str) -> None:
     with pytest.raises(DataError, match=message):
         nycmesh_paper(devices, gateways)
 
 
-def test_an_unknown_compute_file_is_refused() -> None:
+def test_an_unknown_compute_file_is_rejected() -> None:
     with pytest.raises(DataError, match="no compute delays 'comp2': comp1 or comp"):
         nycmesh_paper(compute_file=cast(ComputeFile, "comp2"))
 
@@ -136,8 +134,8 @@ def test_a_damaged_installation_is_named() -> None:
         table("CREDITS.md", (1, 1))
 
 
-def test_devices_stand_on_the_map() -> None:
-    """With the right axes and origin some devices are hubs of the map, to a few metres; turned otherwise none is."""
+def test_devices_are_at_sites_of_the_map() -> None:
+    """With the right axes and origin some devices are at hubs of the map, to a few metres; with other axes none is."""
     positions = nycmesh_paper().positions
     assert positions is not None
     assert positions.frame is not None
@@ -168,7 +166,7 @@ def test_gateways_are_estimated_at_six_hubs_wherever_the_devices_end() -> None:
     assert part.gateway_y.tolist() == whole.gateway_y[:3].tolist()
 
 
-def test_a_hub_serves_once_the_closest_gateway_first() -> None:
+def test_each_hub_is_used_once_the_closest_gateway_first() -> None:
     """Both centroids are nearest to the hub at 10; gateway 1 (centroid 9) is closer than gateway 0 (centroid 8)."""
     x = np.array([8.0, 9.0])
     gateway_x, gateway_y = estimated_gateways(

@@ -1,4 +1,4 @@
-"""The file of pairs."""
+"""The file of pairs for `network path-loss`."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def test_no_pairs_are_no_losses(tmp_path: Path) -> None:
         (HEADER + "5,5,5,5\n0,0,7,7\n", "line 3: the device is where the gateway is"),
     ],
 )
-def test_faults_are_told_by_line(tmp_path: Path, text: str, message: str) -> None:
+def test_errors_name_the_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_pairs(written(tmp_path, text))
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_invalid_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no such file"):
         read_pairs(tmp_path / "none.csv")
     with pytest.raises(DataError, match="cannot be read as text"):

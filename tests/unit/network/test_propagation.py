@@ -1,4 +1,4 @@
-"""Path loss by hand, its shape over distance, and what it refuses."""
+"""Path loss by hand, its dependence on distance, and invalid input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from async_hfl.core.errors import DataError, SettingsError
 from async_hfl.network.radio.propagation.hybrid_buildings import Indoors, path_loss, straight_line
 from async_hfl.network.radio.propagation.indoors import Building, Rooms
 from async_hfl.network.radio.propagation.itu_1411 import over_rooftops
-from async_hfl.network.radio.propagation.shadowing import shadowing_deviation
 from async_hfl.network.radio.propagation.surroundings import Surroundings
 
 PAPER = Surroundings()
@@ -62,7 +61,7 @@ def test_further_is_never_better_within_a_model(
     height_a: float, height_b: float, distance: float, factor: float
 ) -> None:
     """Within a regime: below 200 m, up to 1 km, beyond; over roofs only with the base at roof height or above (below
-    it, ns-3's two formulas for rows of buildings do not meet)."""
+    it, ns-3's two formulas for rows of buildings do not agree)."""
     further = distance * factor
 
     def regime(metres: float) -> int:
@@ -82,10 +81,10 @@ def test_further_is_never_better_within_a_model(
 
 
 @given(HEIGHTS, HEIGHTS, st.floats(10.0, 5000.0), st.sampled_from([PAPER, AT_5_GHZ]))
-def test_a_hair_further_is_a_hair_worse(
+def test_loss_is_continuous_within_a_model(
     height_a: float, height_b: float, distance: float, around: Surroundings
 ) -> None:
-    """Continuous except at 200 m, at 1 km, and where over the roofs one formula gives way to the other."""
+    """Continuous except at 200 m, at 1 km, and at the change of formula over the roofs."""
     near, far = distance, distance * (1 + 1e-9)
     above = (max(height_a, height_b) - 20.0) ** 2 * 80
     switch = (around.wavelength_m * near**2 < above) != (around.wavelength_m * far**2 < above)
@@ -95,7 +94,7 @@ def test_a_hair_further_is_a_hair_worse(
 
 
 def test_the_jump_at_a_kilometre() -> None:
-    """Known and kept: the models of streets and of cells do not meet. Between low radios there is no jump."""
+    """A known discontinuity: the models of streets and of cells do not agree. Between low radios there is none."""
     assert loss(1000.0, 10.0, 50.0) == pytest.approx(131.454, abs=1e-3)
     assert loss(1000.001, 10.0, 50.0) == pytest.approx(125.146, abs=1e-3)
     assert loss(1000.0, 30.0, 50.0) == pytest.approx(99.089, abs=1e-3)
@@ -124,7 +123,7 @@ def test_more_than_one_block() -> None:
     assert losses[40_000] == loss(float(distance[40_000]), 12.0, 12.0)
 
 
-def test_very_near_loses_nothing_but_never_less() -> None:
+def test_loss_is_never_negative() -> None:
     assert loss(0.001, 30.0, 30.0) == 0.0
 
 
@@ -158,13 +157,6 @@ def test_walls_and_floors_by_hand() -> None:
     both = indoor_loss(150.0, third_floor, rooms((1, 5, 1, 1)), wood, stone)
     assert both[0] == pytest.approx(outside + 4 + 12)
     assert indoor_loss(150.0, STREET, STREET)[0] == outside
-
-
-def test_deviation_of_shadowing() -> None:
-    inside = rooms((0, 1, 1, 1))
-    assert shadowing_deviation(STREET, STREET, PAPER)[0] == 7.0
-    assert shadowing_deviation(inside, inside, PAPER)[0] == 8.0
-    assert shadowing_deviation(inside, STREET, PAPER)[0] == pytest.approx(math.sqrt(49 + 25))
 
 
 def test_straight_line() -> None:

@@ -1,4 +1,4 @@
-"""Devices and gateways anywhere in a square."""
+"""Devices and gateways at random places in a square."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODEL = 10_000
 RULES = LinkRules(least_rate=1000, links=5)
 
 
-def test_everybody_has_a_link() -> None:
+def test_every_device_has_a_link() -> None:
     square = Square(spacing=120.0)
     network = random_geometric(300, 25, MODEL, 3, straight_air(), minute, square, RULES)
     links, positions = network.links, network.positions
@@ -29,7 +29,7 @@ def test_everybody_has_a_link() -> None:
         positions.device_y[links.link_device] - positions.gateway_y[links.link_gateway],
     )
     assert length.max() <= 98, "1 kB/s up from 98 m"
-    assert "drawn anew" in network.notes[1]
+    assert "drawn again" in network.notes[1]
     again = random_geometric(300, 25, MODEL, 3, straight_air(), minute, square, RULES)
     assert again.links.expected_latency.tolist() == links.expected_latency.tolist()
     other = random_geometric(300, 25, MODEL, 4, straight_air(), minute, square, RULES)

@@ -1,4 +1,4 @@
-"""The grid finds what a whole table of distances would."""
+"""The grid finds the same neighbours as a full table of distances."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_nearest(shape: str, gateways: int, count: int) -> None:
         gateway_x[:], gateway_y[:] = 5.0, 6.0
     elif shape == "clusters":
         gateway_x[: gateways // 2] += 1e6
-    elif shape == "lattice":  # many are equally far
+    elif shape == "lattice":  # many at the same distance
         gateway_x, gateway_y = np.round(gateway_x, -2), np.round(gateway_y, -2)
     x, y = random.uniform(-2000, 3000, 200), random.uniform(-2000, 3000, 200)
     x[:100], y[:100] = random.uniform(0, 1000, 100), random.uniform(0, 500, 100)
@@ -33,7 +33,7 @@ def test_the_nearest(shape: str, gateways: int, count: int) -> None:
     assert found.tolist() == by_table(gateway_x, gateway_y, x, y, count).tolist()
 
 
-def test_what_cannot_be_asked() -> None:
+def test_invalid_queries() -> None:
     one = np.zeros(1)
     with pytest.raises(InvariantViolation, match="the 2 nearest of 1 gateways"):
         GatewayGrid(one, one).nearest(one, one, 2)

@@ -1,4 +1,4 @@
-"""A network as it was recorded: rows from a journal, the file, and its replay."""
+"""Recorded networks: rows from a journal, the file, and its replay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from async_hfl.core.errors import DataError, InvariantViolation
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.files.traces import COLUMNS, Trace, TraceRow, trace_rows, write_trace
-from async_hfl.network.topologies.from_file import devices_in, read_own_network
+from async_hfl.network.topologies.from_file import devices_in, read_network_file
 from async_hfl.network.topologies.rated_network import Wire
 from async_hfl.network.topologies.trace_network import trace_network
 
@@ -49,7 +49,7 @@ def sent(sender: list[int], receiver: list[int], model: int, **more: Any) -> tup
 
 def replayed(tmp_path: Path, text: str = TEXT, **options: Any) -> NetworkDescription:
     (tmp_path / "trace.csv").write_text(text)
-    trace = read_own_network(tmp_path / "trace.csv")
+    trace = read_network_file(tmp_path / "trace.csv")
     assert isinstance(trace, Trace)
     chosen = {"devices": devices_in(trace), "model_bytes": 1000, "seed": 1, "replay": "order", **options}
     return trace_network(trace, **chosen)
@@ -88,14 +88,14 @@ def test_written_and_read_again(tmp_path: Path) -> None:
     file = io.StringIO()
     assert write_trace(file, rows) == {"download": 1, "training": 1}
     (tmp_path / "trace.csv").write_text(file.getvalue())
-    again = read_own_network(tmp_path / "trace.csv")
+    again = read_network_file(tmp_path / "trace.csv")
     assert isinstance(again, Trace)
     assert list(again.rows) == sorted(rows)
     assert again.life == ()
 
 
 def test_replayed_in_order(tmp_path: Path) -> None:
-    """Device 9 has a link to gateway 3 only: to gateway 1 nothing was sent up. Latency 0.5 s."""
+    """Device 9 has a link to gateway 3 only: there was no upload to gateway 1. Latency 0.5 s."""
     network = replayed(tmp_path)
     links, delays = network.links, network.delays
     assert list(zip(links.link_device.tolist(), links.link_gateway.tolist(), strict=True)) == [(0, 0), (1, 1)]
@@ -114,7 +114,7 @@ def test_replayed_in_order(tmp_path: Path) -> None:
         delays.to_device(0, 1, 1000)
 
 
-def test_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+def test_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     for replay in ("order", "resample"):
         one, other = replayed(tmp_path, replay=replay).delays, replayed(tmp_path, replay=replay).delays
         for _ in range(7):
@@ -135,7 +135,7 @@ def test_resampled(tmp_path: Path) -> None:
     assert drawn != [other.to_device(0, 0, 1000) for _ in range(400)]
 
 
-def test_without_a_backhaul_in_it(tmp_path: Path) -> None:
+def test_a_trace_without_backhaul_transfers(tmp_path: Path) -> None:
     text = "\n".join(line for line in TEXT.splitlines() if "to_cloud" not in line) + "\n"
     delays = replayed(tmp_path, text, wire=Wire(0.0, 100.0, 7.0)).delays
     assert delays.gateway_to_cloud(0, 1000) == pytest.approx(17.0)
@@ -146,7 +146,7 @@ def test_without_a_backhaul_in_it(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("at,what,seconds\n1,training,2\n", "has no column 'device'; a trace has at, what"),
-        (HEAD + "1,dowload,1,1,5,1\n", "line 2: 'dowload' is nothing that a trace tells; did you mean download"),
+        (HEAD + "1,dowload,1,1,5,1\n", "line 2: 'dowload' is not a kind of row in a trace; did you mean download"),
         (HEAD + "1,download,,1,5,1\n", "line 2: device is '', which is not a number"),
         (HEAD + "1,download,1.5,1,5,1\n", "device is 1.5; it must be a whole number"),
         (HEAD + "1,download,-1,1,5,1\n", "device is -1; it must be a number of at least 0"),
@@ -155,7 +155,7 @@ def test_without_a_backhaul_in_it(tmp_path: Path) -> None:
         (HEAD + "1,download,1,1,5,nan\n", "seconds is nan"),
         (HEAD + "-1,training,1,1,5,1\n", "at is -1"),
         (HEAD + "1,training,1,,,3\n", "no link of this trace carried a model both ways"),
-        (HEAD + "1,download,1,1,5,1\n1,upload,1,1,5,1\n", "holds no training"),
+        (HEAD + "1,download,1,1,5,1\n1,upload,1,1,5,1\n", "contains no training"),
     ],
 )
 def test_mistakes(tmp_path: Path, text: str, told: str) -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from async_hfl.core.errors import SettingsError
 from async_hfl.network.delays.rates import RateDelays
-from async_hfl.network.topologies.distinct_choices import distinct_gateways
-from async_hfl.network.topologies.uniform import UniformRanges, uniform
+from async_hfl.network.topologies.rated_network import Wire
+from async_hfl.network.topologies.uniform import UniformRanges, distinct_gateways, uniform
 
 MODEL = 290_000
 sizes = st.tuples(st.integers(1, 40), st.integers(1, 12)).flatmap(
@@ -31,7 +31,7 @@ def test_rows_are_distinct_and_cover_every_gateway(size: tuple[int, int, int], s
 
 
 def test_every_gateway_is_equally_likely_for_every_device() -> None:
-    """Over many draws each of device 0's links falls on each gateway in 3 of 7 cases (sd 0.011)."""
+    """Over many draws each of device 0's links is at each gateway in 3 of 7 cases (sd 0.011)."""
     random = np.random.default_rng(5)
     count = np.zeros(7)
     for _ in range(2000):
@@ -73,7 +73,7 @@ def test_the_seed_decides_everything(size: tuple[int, int, int], seed: int) -> N
 
 
 def test_one_property_does_not_reshuffle_another() -> None:
-    """Other compute times or another model leave the links and their rates as they were."""
+    """Other compute times or another model do not change the links and their rates."""
     one = uniform(20, 5, MODEL, 3)
     two = uniform(20, 5, 2 * MODEL, 3, ranges=UniformRanges(min_compute=1, max_compute=2))
     assert one.links.link_gateway.tolist() == two.links.link_gateway.tolist()
@@ -93,8 +93,8 @@ def test_three_links_unless_there_are_fewer_gateways(gateways: int, wanted: int)
 
 
 def test_a_range_may_be_a_point() -> None:
-    ranges = UniformRanges(100.0, 100.0, 7.0, 7.0, 0.0, 10.0, 1.0)
-    network = uniform(3, 2, 1000, 0, ranges=ranges)
+    ranges = UniformRanges(100.0, 100.0, 7.0, 7.0)
+    network = uniform(3, 2, 1000, 0, ranges=ranges, wire=Wire(0.0, 10.0, 1.0))
     assert network.links.expected_latency.tolist() == [27.0] * 6
     assert network.delays.cloud_to_gateway(1, 20) == 3.0
 
@@ -115,7 +115,7 @@ def test_a_range_may_be_a_point() -> None:
 )
 def test_wrong_ranges_are_named(values: dict[str, float], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        UniformRanges(**values)
+        (Wire if {"link", "backhaul"} & {name.partition("_")[0] for name in values} else UniformRanges)(**values)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_wrong_sizes_are_named(devices: int, gateways: int, model: int, links: i
 
 
 def test_a_hundred_thousand_devices_fit() -> None:
-    """Ten links a device: about 220 bytes of delays and 250 of links."""
+    """With ten links per device: about 220 bytes of delays and 250 of links."""
     network = uniform(100_000, 1_000, MODEL, 0, 10)
     links, delays = network.links, network.delays
     assert isinstance(delays, RateDelays)

@@ -1,4 +1,4 @@
-"""From radios to bytes per second, by hand numbers and by what must hold."""
+"""Wi-Fi from radios to bytes per second, by hand and by invariants."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_link_budget_by_hand() -> None:
     assert noise_dbm(Radio()) == pytest.approx(-93.965, abs=1e-3)
     ratio = snr_db(np.array([90.0, 98.0, 98.1]), Radio(), Radio())
     assert ratio[:2] == pytest.approx([19.986, 11.986], abs=1e-3)
-    assert ratio[2] == -math.inf  # below -82 dBm nobody notices the frame
+    assert ratio[2] == -math.inf  # below -82 dBm the frame is not detected
 
 
 def test_frames_by_hand() -> None:
@@ -57,7 +57,7 @@ def test_frames_by_hand() -> None:
 
 
 def test_contention_by_hand() -> None:
-    """Alone: the mean of 0..15 slots, no collision. Two that never double: each begins with chance 2 / 17."""
+    """Alone: the mean of 0..15 slots, no collision. Two that never double: each starts with probability 2 / 17."""
     alone = contention(1.0)
     assert (alone.idle_slots, alone.collisions) == pytest.approx(((FIRST_WINDOW - 1) / 2, 0.0))
     assert contention(2.0).collisions < 0.07
@@ -72,18 +72,18 @@ def test_contention_by_hand() -> None:
 
 
 def test_goodput_of_the_slowest_rate() -> None:
-    """Three segments a cycle of 4.92 ms; ns-3 gets 625 kB/s."""
+    """Three segments in a cycle of 4.92 ms; ns-3 gets 625 kB/s."""
     assert cycle_s(SLOWEST, PLAIN_SEGMENTS) == pytest.approx(4.92e-3, rel=0.01)
     assert clean_goodput(SLOWEST, PLAIN_SEGMENTS) == pytest.approx(625e3, rel=0.01)
 
 
 @given(st.integers(0, 7), st.floats(0.0, 40.0), st.floats(0.01, 5.0), st.integers(1, 3000))
-def test_more_signal_never_hurts(mcs: int, ratio: float, more: float, size: int) -> None:
+def test_goodput_grows_with_the_signal(mcs: int, ratio: float, more: float, size: int) -> None:
     low, high = frame_success(modes()[mcs], np.array([ratio, ratio + more]), size)
     assert 0.0 <= low <= high + 1e-12 <= 1.0 + 1e-12
 
 
-def test_longer_frames_break_more_often() -> None:
+def test_longer_frames_fail_more_often() -> None:
     ratio = np.array([20.5])
     chances = [frame_success(modes()[7], ratio, size)[0] for size in (100, 500, 1000, 1500)]
     assert chances == sorted(chances, reverse=True)
@@ -101,13 +101,13 @@ def test_the_best_rate_is_at_least_any_constant_one() -> None:
 
 
 def test_up_and_down_differ_with_the_radios() -> None:
-    """A gateway with more power and a better receiver: where the faint device is heard, both ways work."""
+    """A gateway with more power and a better receiver: the link works both ways if the device is heard."""
     wifi = Wifi(device=Radio(), gateway=Radio(transmit_dbm=26.0), mcs="best")
     losses = np.array([88.0, 97.0, 99.0])
     up, down = upload_goodput(losses, wifi), download_goodput(losses, wifi)
     assert down[0] > up[0] > 0
     assert down[1] > up[1] > 0
-    assert (up[2], down[2]) == (0.0, 0.0)  # the acknowledgements of what would arrive are not heard
+    assert (up[2], down[2]) == (0.0, 0.0)  # the acknowledgements would not be heard
     same = Wifi(mcs="best")
     assert upload_goodput(losses, same).tolist() == download_goodput(losses, same).tolist()
 
@@ -118,7 +118,7 @@ def test_antennas_reach_further() -> None:
     assert upload_goodput(far, Wifi(gateway=Radio(antenna_dbi=10.0)))[0] > 0.0
 
 
-def test_what_several_senders_leave() -> None:
+def test_throughput_of_several_senders() -> None:
     shares = efficiencies(Wifi(), 16)
     assert shares[0] == 1.0
     assert list(shares) == sorted(shares, reverse=True)

@@ -10,14 +10,14 @@ from async_hfl.core.randomness import stream
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.network.outages.on_off import OnOff
 from async_hfl.network.outages.plan import Change, OutagePlan, checked
-from async_hfl.network.outages.schedule_file import read_life, read_schedule
+from async_hfl.network.outages.schedule_file import read_outage_file, read_schedule
 
 
 def build_outage_plan(outages: OutagesSection, links: FeasibleLinks, seed: int) -> OutagePlan | None:
     """None if nothing can fail, so that such a run does not pay for the bookkeeping."""
     changes = read_schedule(outages.schedule, links)
     if outages.file:
-        changes += read_life(Path(outages.file), links)
+        changes += read_outage_file(Path(outages.file), links)
     count = round(outages.stragglers * links.devices)
     slow = stream(seed, "life", "stragglers").permutation(links.devices)[:count]
     changes += [Change(outages.straggler_from, "device", int(device), "slow") for device in sorted(slow)]

@@ -24,7 +24,7 @@ def place_of(out: str | Path | None, choice: RunChoice, network: str) -> Path:
     """The directory of a new run: `out`, or one under runs/ that is named by the run and the time."""
     if out is not None:
         return Path(out)
-    task = Path(file_of(choice.task)).stem if is_user_code(choice.task) else choice.task
+    task, network = (Path(file_of(name)).stem if is_user_code(name) else name for name in (choice.task, network))
     return _fresh_path(f"{task}-{choice.method}-{network}-s{choice.seed}")
 
 
@@ -40,7 +40,7 @@ def _fresh_path(name: str) -> Path:
 
 def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:
     """The user's files that a run needs to be resumed -> their fingerprints."""
-    named = (settings.task.name, settings.selection.policy, settings.association.policy)
+    named = (settings.task.name, settings.network.name, settings.selection.policy, settings.association.policy)
     network = settings.network
     files = [network.path, network.download_path, network.fleet if network.fleet.endswith(".csv") else ""]
     files.append(settings.outages.file)

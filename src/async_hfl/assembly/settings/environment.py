@@ -5,7 +5,7 @@ Every section is a table of the settings file; the text below a setting gives it
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -25,7 +25,7 @@ class NetworkSection(Section, frozen=True):
     """[network]: gateways, devices and the links between them. Rates are in bytes per second, latencies in seconds."""
 
     name: str = "nycmesh-paper"
-    """Set by `--network`; `async-hfl networks` lists the choices."""
+    """Set by `--network`: a name that `async-hfl networks` lists, or FILE.py:NAME."""
     gateways: Count = 6
     compute: Literal["comp", "comp1"] = "comp1"
     """nycmesh-paper: which of the authors' two sets of compute delays to use."""
@@ -68,6 +68,8 @@ class NetworkSection(Section, frozen=True):
     """file, delays: the bytes transferred in the measurement; auto: the size of this run's model."""
     replay: Literal["order", "resample"] = "order"
     """file, trace: replay the recorded values in their order, or draw from them at random."""
+    options: dict[str, Any] = {}
+    """FILE.py:NAME: settings of the user's own network, under names of its own (network.options.NAME)."""
 
 
 class RadioSection(Section, frozen=True):

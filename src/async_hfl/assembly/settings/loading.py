@@ -82,8 +82,8 @@ def layers(choice: RunChoice, own: Table, file: str, overrides: Sequence[str]) -
     found: list[Layer] = []
     for kind in KINDS:
         name = getattr(choice, kind)
-        if kind == "task" and is_user_code(name):
-            continue  # `resolve` asks the user's task for its settings
+        if kind in ("task", "network") and is_user_code(name):
+            continue  # `resolve` asks the user's task for its settings; a user's network has none in a file
         table = _packaged(kind, name)
         table.pop("description", None)
         by_task = table.pop("tasks", {})
@@ -243,6 +243,8 @@ def _merge(into: Table, table: Mapping[str, Any], origin: dict[str, str], source
                 _check_keys(value, inner[key], f"{section}.{key}", source)
                 target.setdefault(key, {}).update(value)
                 origin.update({f"{section}.{key}.{name}": source for name in value})
+            elif isinstance(value, dict) and isinstance(target.get(key), dict):
+                target[key] = {**target[key], **value}
             else:
                 target[key] = value
 

@@ -36,6 +36,8 @@ def _described(kind: inspect.Type) -> str:
         return "a text"
     if isinstance(kind, inspect.VarTupleType):
         return f"a list, each {_described(kind.item_type)}"
+    if isinstance(kind, inspect.DictType):
+        return "a table of values by name"
     return "a table of settings"
 
 

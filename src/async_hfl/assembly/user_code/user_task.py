@@ -13,10 +13,9 @@ from async_hfl.core.learner import Learner
 from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.engine.trainer import EngineOptions
 from async_hfl.learning.own.data import OwnData, checked_data
-from async_hfl.learning.own.load_task import devices_given, given_task
-from async_hfl.learning.own.task import OwnTask
-from async_hfl.learning.own.task_errors import Blame
-from async_hfl.learning.pytorch.task import TorchTask
+from async_hfl.learning.own.task import OwnTask, TorchTask, number_of_shards
+from async_hfl.learning.own.task import load_task as made_task
+from async_hfl.learning.own.task_errors import TaskErrors
 
 if TYPE_CHECKING:
     from async_hfl.learning.tasks.task_learner import Task
@@ -27,7 +26,7 @@ _IMPORTS_JAX = re.compile(r"^\s*(import|from)\s+(jax|flax|equinox)\b", re.MULTIL
 def own_settings(name: str, devices: int | None, seed: int, usual_devices: int) -> dict[str, Any]:
     """The settings that the task itself gives: its target, and its number of devices if `devices` is None."""
     if devices is None:
-        devices = devices_given(_loaded_once(name, _content(name))) or usual_devices
+        devices = number_of_shards(_loaded_once(name, _content(name))) or usual_devices
     return {"devices": devices, "target": _given(name, devices, seed).target}
 
 
@@ -69,8 +68,8 @@ def own_jax_task(name: str, devices: int, seed: int, *, threshold: float | None 
 
 
 def own_data(name: str, devices: int, seed: int) -> OwnData:
-    """The data of the task, and its distribution over the devices."""
-    return checked_data(_given(name, devices, seed), devices, seed, Blame(name))
+    """The data alone, dealt over the devices."""
+    return checked_data(_given(name, devices, seed), devices, seed, TaskErrors(name))
 
 
 def own_class_names(name: str, devices: int, seed: int) -> tuple[str, ...]:
@@ -91,8 +90,8 @@ def _given(name: str, devices: int, seed: int) -> OwnTask | TorchTask:
 
 @lru_cache(maxsize=2)
 def _made_once(name: str, content: str, devices: int, seed: int) -> OwnTask | TorchTask:
-    """The task, cached: settings and learner both need it, and reading its data may take long."""
-    return given_task(_loaded_once(name, content), name, devices, seed)
+    """Composing the settings and building the learner both ask; reading the data may take a while."""
+    return made_task(_loaded_once(name, content), name, devices, seed)
 
 
 @lru_cache(maxsize=2)

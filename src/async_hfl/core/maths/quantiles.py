@@ -1,4 +1,4 @@
-"""A value for each device in five numbers: the spread that the mean hides."""
+"""Summary of a value per device: the spread that a mean hides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from async_hfl.core.maths.targets import Direction
 
 
 def spread(values: Sequence[float | None], direction: Direction = "at_least") -> dict[str, Any]:
-    """Worst, median and best, the worst tenth's mean and which device is worst; devices without a value left out."""
+    """Return the worst, median and best value, the mean of the worst tenth and the worst device, ignoring missing
+    values."""
     known = [(value, device) for device, value in enumerate(values) if value is not None and np.isfinite(value)]
     if not known:
         return {"devices": 0, "worst": None, "worst_device": None, "worst_tenth": None, "median": None, "best": None}

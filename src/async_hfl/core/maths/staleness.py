@@ -1,4 +1,4 @@
-"""Staleness discounts s(x): how much an update counts that was overtaken x times.
+"""Staleness discounts s(x): the weight of an update that has been overtaken x times.
 
 polynomial (x+1)^-q (the paper's, q = 0.5), constant 1, hinge 1 up to b then 1/(a(x-b)+1), exponential e^(-a x).
 """
@@ -14,7 +14,7 @@ StalenessKind = Literal["polynomial", "constant", "hinge", "exponential"]
 
 @dataclass(frozen=True, slots=True)
 class StalenessDiscount:
-    """s(.) with its constants; call it with a staleness >= 0."""
+    """The function s(.) with its constants; called with a staleness >= 0."""
 
     kind: StalenessKind = "polynomial"
     exponent: float = 0.5

@@ -1,1 +1,1 @@
-"""Association policies, one a file: which device belongs to which gateway? (Eq. 11)"""
+"""Association policies, one per file: they decide the gateway of each device (Eq. 11)."""

@@ -10,9 +10,9 @@ bandwidth, and only the gateways j that some link reaches:
                 sum_{l of i} x_l            = 1      for each device i with a link
                 U, Q free.
 
-Where a device may be left out (`every_device` false) it has one link more, to nowhere, with neither utility nor load.
-A switching cost c is a bonus of c for each device that stays, added to the aim but not to the objective reported: a
-device moves only when that pays. How it is solved is told in `balancing`.
+If devices may be left out (`every_device` is false), each has an additional dummy link with neither utility nor load. A
+switching cost c is a bonus of c for each device that stays. It is added to the objective of the search but not to the
+one reported, so a device moves only if that pays. `solvers.assignment_solver` solves the problem.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from async_hfl.decisions.solvers.assignment_solver import solve_assignment
 
 @dataclass(frozen=True, slots=True)
 class BalancedUtility:
-    """Eq. 11, to a proven gap. The limits are counts, never seconds, so that runs repeat."""
+    """Solves Eq. 11 to a proven gap. The limits are counts, never seconds, so that runs are repeatable."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({"utility"})
     revisits: ClassVar[bool] = True
 
     target_gap: float = 5e-4
-    """The local search stops here."""
+    """Relative gap at which the local search stops."""
     effort: int = 3_000_000
-    """Exchanges weighed at most, a gateway looked at counting for some; about a tenth of a second."""
+    """Largest number of exchanges evaluated, including a fixed cost per gateway; about a tenth of a second."""
 
     def solve(self, problem: AssociationProblem) -> Association:
         gateway_of = np.full(len(problem.learning_utility), -1, np.int64)
@@ -52,7 +52,7 @@ class BalancedUtility:
 
 
 def utility_balance(problem: AssociationProblem) -> tuple[AssignmentProblem, Ints, Ints]:
-    """The problem on the devices and gateways that have a link, with their numbers."""
+    """Return the problem restricted to the devices and gateways that have a link, with their numbers."""
     devices, device = np.unique(problem.link_device, return_inverse=True)
     gateways, gateway = np.unique(problem.link_gateway, return_inverse=True)
     utility = problem.learning_utility[problem.link_device]

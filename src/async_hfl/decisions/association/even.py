@@ -1,13 +1,13 @@
-"""Association that evens out the gateways' demand and looks at nothing else: no gradients, no utility.
+"""Association that evens out the gateways' demand only, without gradients or utility.
 
-The ablation of Async-HFL's association (Yu et al., IoTDI 2023, Eq. 11) to its load balance. With q_l = R_l / B_j the
+This is Async-HFL's association (Yu et al., IoTDI 2023, Eq. 11) reduced to its load balance. With q_l = R_l / B_j the
 demand that link l makes on its gateway:
 
     maximise  min_j Q_j - max_j Q_j / 2,      Q_j = sum_{l at j} x_l q_l,      each device with a link at one gateway.
 
-Demand is M / tau, so to keep the highest demand low alone would send every device over its slowest link; with the least
-demand counted in full, even is best, and of two even associations the one over faster links. Only near-best links are
-used: none slower than `link_stretch` times the device's best.
+Demand is M / tau, so minimising the highest demand alone would send every device over its slowest link. With the least
+demand counted in full, an even association is best, and of two even ones the one over faster links. Links slower than
+`max_latency_ratio` times the device's best are not used.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from async_hfl.decisions.solvers.assignment_solver import solve_assignment
 
 @dataclass(frozen=True, slots=True)
 class Even:
-    """A device moves only if that pays (`switching_cost` in units of demand over bandwidth)."""
+    """Evens out demand. A device moves only if that pays (`switching_cost` in units of demand over bandwidth)."""
 
     needs: ClassVar[frozenset[Need]] = frozenset()
     revisits: ClassVar[bool] = True
 
-    link_stretch: float = 2.0
+    max_latency_ratio: float = 2.0
     target_gap: float = 5e-3
     effort: int = 1_000_000
 
@@ -40,7 +40,7 @@ class Even:
         if len(problem.link_device) == 0:
             return Association(gateway_of, 0.0, 0.0)
         usable = np.ones(len(problem.link_device), bool)
-        kept = near_best(problem.link_device, usable, problem.link_round_latency, self.link_stretch)
+        kept = near_best(problem.link_device, usable, problem.link_round_latency, self.max_latency_ratio)
         balance, devices, gateways = utility_balance(replace(_on(problem, kept), every_device=True))
         balance = replace(balance, utility=balance.load, load_penalty=0.5)
         answer = solve_assignment(balance, target_gap=self.target_gap, effort=self.effort, seed=problem.seed)
@@ -49,7 +49,7 @@ class Even:
 
 
 def _on(problem: AssociationProblem, kept: Bools) -> AssociationProblem:
-    """The problem on these links."""
+    """Return the problem on the given links."""
     return replace(
         problem,
         link_device=problem.link_device[kept],

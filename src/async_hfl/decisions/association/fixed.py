@@ -1,11 +1,11 @@
-"""Association from a file: what somebody has decided outside.
+"""Association from a file.
 
-A table is CSV with the columns device and gateway (`device,gateway` on its first line), or JSON: an object from device
-to gateway (`{"0": 2, "1": 0}`) or a list with the gateway of each device. Devices and gateways are numbers from 0, and
+A table is CSV with the columns device and gateway (`device,gateway` in its first line), or JSON: an object from device
+to gateway (`{"0": 2, "1": 0}`) or a list with the gateway of each device. Devices and gateways are numbered from 0, and
 -1 stands for none.
 
-A device that the table leaves out, or whose link to its gateway is down, has no gateway; with `every_device` it goes to
-its nearest one, so that a run goes on.
+A device that is not in the table, or whose link to its gateway is down, has no gateway; with `every_device` it goes to
+its nearest one, so that a run can continue.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class FixedAssociation:
 
     table: Mapping[int, int]
     name: str
-    """What the messages call it: the file."""
+    """The file, for error messages."""
 
     def check(self, devices: int, gateways: int) -> None:
-        """Is the table one for a network of so many? Told before a run begins, not after its warm-up."""
+        """Check that the table fits a network of this size, before a run starts."""
         for device, gateway in self.table.items():
             if device >= devices:
                 raise DataError(f"{self.name}: device {device} is not one of 0..{devices - 1}")
@@ -57,7 +57,7 @@ class FixedAssociation:
 
 
 def read_table(text: str, name: str) -> dict[int, int]:
-    """Device -> gateway, from CSV or JSON; every mistake names its place."""
+    """Read device -> gateway from CSV or JSON; every error names its place."""
     start = text.lstrip()[:1]
     table = _from_json(text, name) if start in ("{", "[") else _from_csv(text, name)
     if not table:

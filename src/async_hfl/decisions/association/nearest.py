@@ -1,4 +1,4 @@
-"""Association of each device with the gateway of least round latency: what a network does by itself.
+"""Association of each device with the gateway of least round latency.
 
 gateway of i = argmin_j tau_ij over the feasible links (ties: the lower number).
 """
@@ -18,7 +18,7 @@ from async_hfl.core.policies import Association, AssociationProblem, Need, assoc
 class NearestGateway:
     needs: ClassVar[frozenset[Need]] = frozenset()
     revisits: ClassVar[bool] = True
-    """Measured latencies replace expected ones, and change."""
+    """Measured latencies replace the expected ones and keep changing."""
 
     def solve(self, problem: AssociationProblem) -> Association:
         gateway_of = np.full(len(problem.learning_utility), -1, np.int64)

@@ -1,7 +1,7 @@
-"""Association drawn uniformly among each device's feasible links: the baseline that knows nothing.
+"""Association drawn uniformly among each device's feasible links: the uninformed baseline.
 
-A device keeps its gateway while it can reach it, so that, as in the baselines' own papers, the draw is made once and
-again only for those that lost theirs. The draw is a hash of (seed, device): no device's depends on another's.
+As in the baselines' own papers, a device keeps its gateway while it can reach it; only devices that have lost theirs
+draw again. The draw is a hash of (seed, device), so it does not depend on other devices.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from async_hfl.core.randomness import keyed_uniform
 
 @dataclass(frozen=True, slots=True)
 class RandomAssociation:
-    """Each device with a link gets one, whether or not the problem asks for every device."""
+    """Gives every device with a link a gateway, even if the problem does not ask for every device."""
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
     redraw: bool = False
-    """Draw for every device every time, not only for those whose gateway is out of reach."""
+    """Draw for every device every time, not only for those that cannot reach their gateway."""
 
     @property
     def revisits(self) -> bool:
-        """Drawn once, it changes only with the links."""
+        """A draw changes only with the links."""
         return self.redraw
 
     def solve(self, problem: AssociationProblem) -> Association:

@@ -1,19 +1,19 @@
-"""RFL-HA's re-clustering: devices of similar latency share a gateway, so that a synchronous round waits for nobody.
+"""RFL-HA's re-clustering: devices of similar latency share a gateway, so that a synchronous round has no stragglers.
 
 Wang, Xu, Liu, Huang, Qiao, Zhao: "Resource-Efficient Federated Learning with Hierarchical Aggregation in Edge
-Computing", INFOCOM 2021: devices are grouped into as many clusters as there are gateways, balanced in size, alike in
-the time a round takes them, and regrouped as those times change; within a cluster aggregation is synchronous.
+Computing", INFOCOM 2021: devices are grouped into as many clusters as there are gateways, balanced in size and similar
+in round time, and regrouped as those times change. Aggregation within a cluster is synchronous.
 
 Here a cluster may hold only devices that can reach its gateway. With c_j the mean log latency of cluster j,
 
     minimise  sum_{l used} |log tau_l - log c_j|    subject to  floor(N / G) <= members of j <= ceil(N / G),
 
-as near as links allow. For given c_j that is a transport problem (`transport`); c_j and members are improved in turn
-(Lloyd 1982). The first c_j are quantiles of the devices' best latencies, dealt to the gateways in the order of their
-links' mean latency, and then a few times at random; the best clusters found are taken.
+as far as links allow. For given c_j this is a transport problem (`transport`); c_j and members are improved alternately
+(Lloyd 1982). The first c_j are quantiles of the devices' best latencies, assigned to the gateways in the order of their
+links' mean latency and then a few times at random. The best clusters found are used.
 
-Clusters are remade every `period` cloud epochs. Between, only devices that lost their gateway are placed, each where
-its latency fits best.
+Clusters are recomputed every `period` cloud epochs. In between, only devices that have lost their gateway are placed,
+each where its latency fits best.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Reclustering:
     period: int = 10
     """Cloud epochs between two clusterings."""
     turns: int = 4
-    """Times that centres and members are improved."""
+    """Number of iterations over centres and members."""
     starts: int = 4
 
     def solve(self, problem: AssociationProblem) -> Association:
@@ -57,7 +57,7 @@ class Reclustering:
         return Association(gateway_of, association_objective(problem, gateway_of), math.inf, memory)
 
     def clusters(self, problem: AssociationProblem) -> Ints:
-        """The best of a few starts: which gateway is to serve the quick and which the slow is a matter of links."""
+        """Return the best clusters of a few starts, which differ in the assignment of centres to gateways."""
         devices, device = np.unique(problem.link_device, return_inverse=True)
         gateways, gateway = np.unique(problem.link_gateway, return_inverse=True)
         speed = np.log(problem.link_round_latency)
@@ -71,7 +71,7 @@ class Reclustering:
         return gateway_of
 
     def _settle(self, device: Ints, gateway: Ints, speed: Floats, centres: Floats, devices: int) -> tuple[float, Ints]:
-        """Members and centres in turn, from these centres: how far members are from their centre, and their links."""
+        """Iterate members and centres from these centres; return the total distance to the centres, and the links."""
         used = np.empty(0, np.int64)
         for _ in range(self.turns):
             again = transported(device, gateway, np.abs(speed - centres[gateway]), devices, len(centres))
@@ -95,7 +95,7 @@ def _first_centres(device: Ints, gateway: Ints, speed: Floats, gateways: int) ->
 
 
 def _place_rest(problem: AssociationProblem, gateway_of: Ints) -> None:
-    """Those without a gateway go where the members' mean log latency is nearest to theirs."""
+    """Place devices without a gateway where the members' mean log latency is nearest to their own."""
     speed = np.log(problem.link_round_latency)
     used = gateway_of[problem.link_device] == problem.link_gateway
     gateways = len(problem.bandwidth)

@@ -1,1 +1,1 @@
-"""Selection policies, one a file: which of its idle devices does a gateway trigger now? (Eq. 10)"""
+"""Selection policies, one per file: they decide the idle devices that a gateway triggers now (Eq. 10)."""

@@ -1,7 +1,7 @@
-"""Filling a gateway's bandwidth in a given order; who does not fit is passed over.
+"""Filling of a gateway's bandwidth in a given order, skipping devices that do not fit.
 
-Shared by the policies that are an order of devices. The last digit is settled by an exact sum, so that rates which fill
-the capacity exactly all go, whatever the order they are added in.
+Policies that only rank devices share it. Borderline cases are decided by an exact sum, so that rates which fill the
+capacity exactly are all taken, whatever the order of addition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ROUNDING = 1e-9
 
 
 class Room:
-    """What is left of the bandwidth (mutable, local to one call)."""
+    """The remaining bandwidth (mutable, local to one call)."""
 
     __slots__ = ("_surely_fits", "_surely_not", "capacity", "taken", "used")
 
@@ -30,7 +30,7 @@ class Room:
         self._surely_fits, self._surely_not = capacity * (1.0 - _ROUNDING), capacity * (1.0 + _ROUNDING)
 
     def take(self, rate: float) -> bool:
-        """Take this rate if it fits."""
+        """Take this rate if it fits; return True if it does."""
         total = self.used + rate
         if not self.capacity > 0.0 or (
             total > self._surely_fits and (total > self._surely_not or math.fsum((*self.taken, rate)) > self.capacity)
@@ -41,12 +41,12 @@ class Room:
         return True
 
     def full_for(self, lightest: float) -> bool:
-        """Does even the lightest certainly not fit any more?"""
+        """Return True if even the smallest rate certainly does not fit any more."""
         return not self.capacity > 0.0 or self.used + lightest > self._surely_not
 
 
 def fill(rates: Floats, order: Iterable[int], room: Room) -> list[int]:
-    """Places taken, in that order, until the room is full for everybody."""
+    """Return the places that are taken, in order, until no device fits."""
     if len(rates) == 0:
         return []
     lightest, rate_of = float(rates.min()), rates.tolist()
@@ -60,26 +60,29 @@ def fill(rates: Floats, order: Iterable[int], room: Room) -> list[int]:
 
 
 def devices(problem: SelectionProblem, places: Iterable[int]) -> tuple[int, ...]:
-    """The device numbers at these places of the candidates."""
+    """Return the device numbers at these places of the candidates."""
     candidates = problem.candidates
     return tuple(int(candidates[place]) for place in places)
 
 
 def uniform_draws(problem: SelectionProblem, purpose: int) -> Floats:
-    """A number in (0, 1] for each candidate, by (seed, purpose, device): no device's depends on who else is there."""
+    """Return a number in (0, 1] for each candidate by (seed, purpose, device), independent of the other candidates."""
     key = np.array([(problem.seed ^ (purpose * 0x9E3779B97F4A7C15)) & 0xFFFFFFFFFFFFFFFF], np.uint64)
     return 1.0 - keyed_uniform(key, problem.candidates.astype(np.uint64))
 
 
 def ranked(problem: SelectionProblem, score: Floats) -> list[int]:
-    """Places by falling score; ties in random order, or those with low numbers would always win."""
+    """Return the places by decreasing score; ties in random order, since low numbers would always win otherwise."""
     order: list[int] = np.lexsort((uniform_draws(problem, 0), -score)).tolist()
     return order
 
 
 def weighted_order(weights: Floats, draws: Floats) -> list[int]:
-    """An order drawn without replacement in proportion to the weights (Efraimidis & Spirakis 2006: an exponential race,
-    weight w finishing at -log(draw) / w). Weights of zero come last, in random order."""
+    """Return an order drawn without replacement in proportion to the weights.
+
+    Efraimidis & Spirakis 2006: an exponential race in which weight w finishes at -log(draw) / w. Zero weights come
+    last, in random order.
+    """
     with np.errstate(divide="ignore"):
         finish = -np.log(draws) / np.maximum(weights, 0.0)
     order: list[int] = np.lexsort((draws, finish)).tolist()

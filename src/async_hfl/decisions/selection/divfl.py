@@ -1,18 +1,20 @@
-"""DivFL: the devices whose gradients together stand best for everybody's.
+"""DivFL: the devices whose gradients together represent all devices best.
 
 Balakrishnan, Li, Zhou, Himayat, Smith, Bilmes: "Diverse Client Selection for Federated Learning via Submodular
-Maximization", ICLR 2022, Eq. 5: choose S to minimise the error of letting the nearest chosen gradient stand for each,
+Maximization", ICLR 2022, Eq. 5: choose S to minimise the error of representing each gradient by the nearest chosen one,
 
     G(S) = sum_k min_{i in S} |g_k - g_i|,      k over all the gateway's devices,
 
-which is to maximise the facility location function G({e}) - G(S), e a device further than all others: submodular, so
-the greedy choice of the largest gain is within 1 - 1/e of the best (Nemhauser, Wolsey & Fisher 1978). It is evaluated
-lazily (Minoux 1978): a gain can only fall, so a device whose old gain is no longer largest is all that is looked at.
+which maximises the facility location function G({e}) - G(S), with e an auxiliary device further away than all others.
+It is submodular, so the greedy choice of the largest gain is within 1 - 1/e of the best (Nemhauser, Wolsey & Fisher
+1978). It is evaluated lazily (Minoux 1978): a gain can only fall, so only the device with the largest old gain is
+re-evaluated.
 
-DivFL chooses a number of devices; here bandwidth limits them. By gain alone, a device may use up the bandwidth of three
-that together would cover more, so the greedy choice by gain per bandwidth is made too, and the better of both is taken
-(Leskovec et al., KDD 2007: within (1 - 1/e) / 2). Bandwidth still free when nothing is left to gain goes to the rest in
-random order. A device whose gradient is not known comes first: nothing stands for it.
+DivFL chooses a fixed number of devices; here the bandwidth limits them. By gain alone, one device may use the bandwidth
+of three that together would cover more. The greedy choice by gain per bandwidth is therefore computed as well, and the
+better of both is used (Leskovec et al., KDD 2007: within (1 - 1/e) / 2). Bandwidth that is left when no gain remains
+goes to the other devices in random order. Devices without a known gradient come first, since no other device represents
+them.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from async_hfl.core.policies import Need, Selection, SelectionProblem
 from async_hfl.decisions.selection.capacity_fill import Room, devices, fill, ranked
 
 _BLOCK = 65_536
-"""Numbers of each gradient at a time: in double precision whole ones would take gigabytes."""
+"""Components of the gradients processed at a time: whole gradients in double precision would take gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +66,26 @@ def _known(problem: SelectionProblem) -> npt.NDArray[np.bool_]:
 
 
 def distances(problem: SelectionProblem, places: Ints) -> Floats:
-    """|g_k - g_i|, a row for every device k with a known gradient, a column for each of these candidates."""
+    """Return |g_k - g_i|: one row for every device k with a known gradient, one column for each of these candidates."""
     if problem.gradients is None or len(places) == 0:
         return np.zeros((0, len(places)))
-    everybody = problem.gradients[places]
+    gradients = problem.gradients[places]
     if problem.peers is not None and problem.peers.gradients is not None:
-        everybody = np.concatenate((everybody, problem.peers.gradients))
-    product = np.zeros((len(everybody), len(everybody)))
-    for start in range(0, everybody.shape[1], _BLOCK):
-        block = everybody[:, start : start + _BLOCK].astype(np.float64)
+        gradients = np.concatenate((gradients, problem.peers.gradients))
+    product = np.zeros((len(gradients), len(gradients)))
+    for start in range(0, gradients.shape[1], _BLOCK):
+        block = gradients[:, start : start + _BLOCK].astype(np.float64)
         product += block @ block.T
     squares = product.diagonal()
     squared = (squares[:, None] + squares[None, :] - 2.0 * product)[:, : len(places)]
     distance: Floats = np.sqrt(np.maximum(squared, 0.0))
-    # The difference of large squares leaves a little: a device stands for itself exactly.
+    # The difference of large squares leaves a residue; the distance of a device to itself is exactly 0.
     np.fill_diagonal(distance, 0.0)
     return distance
 
 
 def greedy(distance: Floats, rates: Floats, capacity: float, *, per_rate: bool) -> tuple[float, list[int]]:
-    """What is covered and by whom, in the order chosen."""
+    """The distances covered so far and the devices chosen, in order of choice."""
     error = distance.max(axis=1, initial=0.0)
     room, chosen, covered = Room(capacity), list[int](), 0.0
     cost = np.maximum(rates, 1e-300) if per_rate else np.ones(len(rates))

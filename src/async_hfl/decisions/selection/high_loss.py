@@ -1,12 +1,12 @@
-"""Selection of the devices with the highest loss first, as many as the bandwidth carries.
+"""Selection of the devices with the highest loss first, as many as the bandwidth allows.
 
 The selection of Async-HL in Yu et al., "Async-HFL", IoTDI 2023, section 6.1, after Goetz et al., "Active Federated
 Learning" (2019) and Cho et al., "Towards understanding biased client selection in federated learning" (AISTATS 2022,
-power-of-choice): a device whose data the model serves badly has the most to teach.
+power-of-choice): a device whose data the model fits badly contributes most.
 
-    order by  F_i(w)  falling,   F_i the mean loss per sample of the device's last local epoch.
+    order by  F_i(w)  decreasing,   F_i the mean loss per sample of the device's last local epoch.
 
-A device never heard of comes before all others: nothing is known against it.
+A device that has never reported comes before all others.
 """
 
 from __future__ import annotations

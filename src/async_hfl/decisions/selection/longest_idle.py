@@ -1,9 +1,9 @@
-"""Selection of the devices that have been idle longest first, as many as the bandwidth carries.
+"""Selection of the devices that have been idle longest first, as many as the bandwidth allows.
 
 The age of an update as in Yang, Arafa, Quek & Poor, "Age-based scheduling policy for federated learning in mobile edge
-networks" (ICASSP 2020): everybody is asked in turn, however the latencies differ.
+networks" (ICASSP 2020): every device is triggered in turn, however the latencies differ.
 
-    order by  t - t_i  falling,   t_i the moment the device last became idle.
+    order by  t - t_i  decreasing,   t_i the time at which the device last became idle.
 """
 
 from __future__ import annotations

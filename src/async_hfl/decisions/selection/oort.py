@@ -6,20 +6,21 @@ and Algorithm 1, with the constants of its published code:
     utility     S_i = n_i sqrt(mean of loss^2 over the device's n_i samples), clipped at the 95th percentile of those
                 seen and scaled to [0, 1];
     + age       sqrt(0.1 ln r / L_i), r the round, L_i the round the device was last seen in;
-    x system    (T / t_i)^2 if t_i > T, t_i its round latency and T a percentile of everybody's.
+    x system    (T / t_i)^2 if t_i > T, t_i its round latency and T a percentile of the latencies of all devices.
 
-The percentile of T is 30 at first. Every 20 rounds the **pacer** compares the utility won over them with that of the 20
-before: changed by no more than a tenth, it adds 5 points (slower devices are let in); fivefold, it takes 5 off.
+The percentile of T is 30 at first. Every 20 rounds the **pacer** compares the utility gained in them with that of the
+20 rounds before. If it has changed by no more than a tenth, the percentile rises by 5 points (slower devices are
+admitted); if it is fivefold, the percentile falls by 5.
 
 **Exploration**: a share of max(0.9 x 0.98^(r - 1), 0.2) of the bandwidth goes to devices never seen, drawn in
 proportion to n_i with the same penalty for latency. The rest goes to devices drawn in proportion to utility among those
 above 95 % of the **cut-off**: the utility of the last one, when the best are taken in order, before their rates first
-exceed that rest. Nobody is passed over for it: of rates M / tau the slowest fits into any crumb. What exploitation
-leaves over exploration may use; what exploration leaves over goes to those above the cut-off, best first, and to nobody
-below it unless nothing else was chosen.
+exceed that rest. No device is skipped in this order, since the slowest device, with its small rate M / tau, would fit
+almost anywhere. Bandwidth left by exploitation goes to exploration; what exploration leaves goes to devices above the
+cut-off, best first, and to devices below it only if nothing else was chosen.
 
-Oort chooses a number of devices; here bandwidth takes the place of the number. Left out: its list of devices chosen too
-often, which on networks of a hundred devices would soon hold everybody.
+Oort chooses a fixed number of devices; here the bandwidth limits them. Its list of devices that were chosen too often
+is left out: on networks of a hundred devices it would soon contain all of them.
 """
 
 from __future__ import annotations
@@ -65,13 +66,13 @@ class Oort:
         )
         room = Room(problem.capacity)
         share = self.exploration_at(problem.round) if len(explore.places) else 0.0
-        exploitable = (1.0 - share) * problem.capacity * (1.0 + 1e-9)  # 1 - 0.9 is a little less than a tenth
+        exploitable = (1.0 - share) * problem.capacity * (1.0 + 1e-9)  # 1 - 0.9 is slightly less than a tenth
         known = exploit.above(self.cut_off_utility(exploit, exploitable))
         exploited = known.drawn(2, Room(exploitable))
         chosen = [place for place in exploited if room.take(float(problem.data_rate[place]))]
         chosen += explore.drawn(1, room)
         chosen += known.rest(chosen, room)
-        if not chosen:  # nobody above the cut-off fits: somebody below it is better than nobody
+        if not chosen:  # no device above the cut-off fits: one below it is better than none
             chosen = exploit.rest(chosen, room)
         memory["exploited"] = np.sort(problem.candidates[exploited])
         return Selection(devices(problem, chosen), float(utility[chosen].sum()), None, memory)
@@ -80,17 +81,18 @@ class Oort:
         return max(self.exploration * self.exploration_decay ** (round_ - 1), self.least_exploration)
 
     def preferred_latency(self, problem: SelectionProblem, percentile: float) -> float:
-        """T: so many per cent of the devices, candidates or not, are at least as quick; from 100 on, no limit."""
-        everybody = problem.round_latency
+        """Return T, the latency that this percentage of all devices (candidates or not) does not exceed; no limit from
+        100 on."""
+        latencies = problem.round_latency
         if problem.peers is not None:
-            everybody = np.concatenate((everybody, problem.peers.round_latency))
-        if percentile >= 100.0 or len(everybody) == 0:
+            latencies = np.concatenate((latencies, problem.peers.round_latency))
+        if percentile >= 100.0 or len(latencies) == 0:
             return math.inf
-        place = min(int(len(everybody) * percentile / 100.0), len(everybody) - 1)
-        return float(np.sort(everybody)[place])
+        place = min(int(len(latencies) * percentile / 100.0), len(latencies) - 1)
+        return float(np.sort(latencies)[place])
 
     def utility(self, problem: SelectionProblem, seen: Bools, preferred: float) -> Floats:
-        """Utility with age and penalty; zero for the unseen."""
+        """Return the utility with age bonus and latency penalty; zero for unseen devices."""
         raw = statistical_utility(problem)[seen]
         result = np.zeros(len(seen))
         if len(raw) == 0:
@@ -105,8 +107,8 @@ class Oort:
         return result
 
     def cut_off_utility(self, exploit: _Draw, capacity: float) -> float:
-        """So much of the utility of the last device before the best, one after the other, exceed the capacity; of the
-        very best, if it does so alone."""
+        """Return the cut-off: a share of the utility of the last device that fits when the best are taken in order (of
+        the very best device if it exceeds the capacity alone)."""
         order = exploit.best_first()
         if not order:
             return 0.0
@@ -118,7 +120,7 @@ class Oort:
         return self.cut_off * float(exploit.weight[last])
 
     def paced(self, problem: SelectionProblem) -> dict[str, Any]:
-        """The memory brought up to this round: what was won since, and the percentile of T that follows."""
+        """Return the memory updated to this round: the utility gained since, and the resulting percentile of T."""
         old: Mapping[str, Any] = problem.memory
         if not old:
             return {"percentile": self.first_percentile, "window": 0, "now": 0.0, "before": 0.0}
@@ -147,7 +149,7 @@ class Oort:
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """Some of the candidates, and a weight for every candidate."""
+    """A subset of the candidates, and a weight for every candidate."""
 
     problem: SelectionProblem
     places: Ints
@@ -166,11 +168,11 @@ class _Draw:
         return [place for place in ranked(self.problem, self.weight) if place in own]
 
     def rest(self, chosen: list[int], room: Room) -> list[int]:
-        """Those not yet chosen, best first, who fit into the room."""
+        """Return the devices not chosen yet that fit, best first."""
         taken = set(chosen)
         return fill(self.problem.data_rate, [place for place in self.best_first() if place not in taken], room)
 
 
 def statistical_utility(problem: SelectionProblem) -> Floats:
-    """n_i sqrt(mean squared loss); NaN where never heard."""
+    """Return n_i sqrt(mean squared loss); NaN if the device never reported."""
     return problem.samples.astype(np.float64) * np.sqrt(problem.squared_loss)

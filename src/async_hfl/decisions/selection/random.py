@@ -1,7 +1,7 @@
-"""Selection of devices in random order, as many as the bandwidth carries: the baseline that knows nothing.
+"""Selection in random order, as many devices as the bandwidth allows: the uninformed baseline.
 
-The order is a Fisher-Yates shuffle driven by a hash of (seed, position), drawn only as far as there is room: it needs
-no generator and no state. This is the hot path of a simulation: most calls find room for nobody or for one.
+The order is a Fisher-Yates shuffle driven by a hash of (seed, position), drawn only as far as needed; it needs no
+generator and no state. This is the hot path of a simulation: most calls have room for one device or none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class RandomSelection:
-    """Each device in a fresh random order, unless it no longer fits."""
+    """Takes devices in a fresh random order and skips those that do not fit."""
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
@@ -34,7 +34,7 @@ class RandomSelection:
 
 
 def _fill(devices: list[int], rates: list[float], capacity: float, seed: int) -> tuple[int, ...]:
-    """Draw without replacement until even the lightest would not fit; who does not fit is passed over."""
+    """Draw without replacement until even the smallest rate does not fit, skipping devices that do not fit."""
     chosen: list[int] = []
     taken: list[float] = []
     used, lightest = 0.0, min(rates)
@@ -46,7 +46,7 @@ def _fill(devices: list[int], rates: list[float], capacity: float, seed: int) ->
         device, rate = devices[place], rates[place]
         devices[place], rates[place] = devices[last], rates[last]
         total = used + rate
-        # Where rounding decides, the rates are added up exactly; so the order of addition never matters.
+        # Borderline cases are decided by an exact sum, so that the order of addition never matters.
         if total > surely_fits and (total > surely_not or math.fsum((*taken, rate)) > capacity):
             continue
         chosen.append(device)

@@ -1,12 +1,13 @@
-"""Selection of the devices with the shortest round latency first, as many as the bandwidth carries.
+"""Selection of the devices with the shortest round latency first, as many as the bandwidth allows.
 
 The selection of Async-ST in Yu et al., "Async-HFL", IoTDI 2023, section 6.1, after Nishio & Yonetani, "Client selection
 for federated learning with heterogeneous resources in mobile edge" (FedCS, ICC 2019): as many updates as possible in
-the time there is.
+the available time.
 
-    order by  tau_ij  rising.
+    order by  tau_ij  increasing.
 
-It never asks the slow ones while fast ones are idle, so their data may never be learnt: that is the baseline's point.
+It never triggers slow devices while fast ones are idle, so the data of slow devices may never be learnt: that is the
+weakness this baseline shows.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
-"""TiFL: devices of similar speed train together, slow tiers by turns, tiers that are learnt badly more often.
+"""TiFL: devices of similar speed train together, and tiers with a high loss are chosen more often.
 
 Chai et al.: "TiFL: A Tier-based Federated Learning System", HPDC 2020, section 4 and Algorithm 2:
 
-* the devices of a gateway are split by round latency into 5 tiers of equal size, anew each time as latencies change;
+* the devices of a gateway are split by round latency into 5 tiers of equal size, again at every call;
 * each round one tier is drawn with probability p_t among those that have credits left, which costs it a credit;
-* every 20 rounds the p_t are set anew by rank: with tiers sorted by how badly they are learnt, worst first,
+* every 20 rounds the p_t are reset by rank, with tiers sorted by loss, highest first:
       p_t = (T - rank_t) / (T (T + 1) / 2),      rank_t = 0 .. T - 1.
 
-TiFL ranks tiers by test accuracy on held-out data of each; devices here report their mean loss instead, and a tier's is
-that of its devices. Credits keep a tier from being drawn too often in the run as a whole: TiFL deals them once for a
-known number of rounds; here every 20 rounds each tier gets `credit_share` of 20 more, and what it has is kept. With
-0.4 no tier is drawn in more than two fifths of all rounds (a fifth, an equal share, would leave p_t without effect).
+TiFL ranks tiers by test accuracy on held-out data; here devices report their mean loss, and a tier has the mean of its
+devices. Credits limit how often a tier is drawn in the whole run. TiFL grants them once for a known number of rounds;
+here each tier gets `credit_share` of 20 more every 20 rounds and keeps unused ones. With 0.4 no tier is drawn in more
+than two fifths of all rounds (a fifth, an equal share, would leave p_t without effect).
 
-TiFL draws devices of the tier at random until it has enough. Here the bandwidth takes the place of a number, and high
-loss goes first, as Yu et al. (IoTDI 2023) describe it for their comparison; `inside = "random"` is TiFL's own. Nobody
-from another tier is added where the tier leaves bandwidth free: one slow device would hold up the round.
+TiFL draws a fixed number of devices of the tier at random. Here the bandwidth limits them, and devices with a high loss
+come first, as Yu et al. (IoTDI 2023) describe it for their comparison; `inside = "random"` is TiFL's own rule. If the
+tier leaves bandwidth free, no device of another tier is added: one slow device would delay the round.
 
-Algorithm 2 sets the p_t anew only if the tier last drawn has got no better in the interval (`only_if_stalled`). While a
-model still learns every tier gets better, so that this leaves all tiers equal for most of a run: off unless asked for.
+Algorithm 2 resets the p_t only if the tier last drawn has not improved in the interval (`only_if_stalled`). While the
+model learns, every tier improves, so all tiers would stay equal for most of a run. It is off by default.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class Tifl:
         return Selection(devices(problem, fill(rates, order, Room(problem.capacity))), memory=memory)
 
     def tier_of(self, problem: SelectionProblem, latency: Floats) -> Ints:
-        """Tier 0 is the fastest fifth of all the gateway's devices, candidates or not."""
-        everybody = np.sort(_with_peers(problem, "round_latency"))
-        tier: Ints = np.searchsorted(everybody, latency) * self.tiers // max(len(everybody), 1)
+        """Return the tier of each device; tier 0 is the fastest fifth of all devices, candidates or not."""
+        latencies = np.sort(_with_peers(problem, "round_latency"))
+        tier: Ints = np.searchsorted(latencies, latency) * self.tiers // max(len(latencies), 1)
         return tier
 
     def losses(self, problem: SelectionProblem) -> Floats:
-        """Mean loss of each tier; infinite where nothing is known, so that such a tier is tried."""
+        """Return the mean loss of each tier; infinite if unknown, so that such a tier is tried."""
         tier = self.tier_of(problem, _with_peers(problem, "round_latency"))
         loss = _with_peers(problem, "loss")
         known = ~np.isnan(loss)
@@ -79,13 +79,14 @@ class Tifl:
         return mean
 
     def probabilities(self, losses: Floats) -> Floats:
-        """By rank, the highest loss first; equal losses share what their ranks have."""
+        """Return the probabilities by rank, the highest loss first; equal losses share the probabilities of their
+        ranks."""
         position = np.array([np.mean(np.flatnonzero(np.sort(-losses) == -loss)) for loss in losses])
         share: Floats = (self.tiers - position) / (self.tiers * (self.tiers + 1) / 2)
         return share
 
     def remembered(self, problem: SelectionProblem) -> dict[str, Any]:
-        """The memory brought up to this round."""
+        """Return the memory updated to this round."""
         window = (problem.round - 1) // self.interval
         old = problem.memory
         if not old:
@@ -104,7 +105,7 @@ class Tifl:
         return memory
 
     def draw(self, problem: SelectionProblem, present: Bools, memory: dict[str, Any]) -> int:
-        """One tier among those with a candidate that fits; credits bind while any of these has some."""
+        """Draw a tier among those with a candidate that fits. Credits count while any of these tiers has some."""
         paying = present & (memory["credits"] > 0)
         among = np.flatnonzero(paying if paying.any() else present)
         key = np.array([(problem.seed + _TIER_DRAW) & 0xFFFFFFFFFFFFFFFF], np.uint64)

@@ -22,7 +22,7 @@ _NOBODY = Selection((), 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class UtilityKnapsack:
-    """The devices whose utility, discounted by latency, is the most that the free bandwidth can carry."""
+    """Chooses the devices with the highest total utility, discounted by latency, that fit the free bandwidth."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({"utility"})
 
@@ -36,7 +36,7 @@ class UtilityKnapsack:
 
 
 def discounted_utility(problem: SelectionProblem) -> Floats:
-    """u_i (1 / tau_ij)^kappa."""
+    """Return u_i (1 / tau_ij)^kappa."""
     if problem.latency_exponent == 1.0:
         value: Floats = problem.learning_utility / problem.round_latency
     else:
@@ -45,8 +45,8 @@ def discounted_utility(problem: SelectionProblem) -> Floats:
 
 
 def _worthless(problem: SelectionProblem, values: Floats) -> Selection:
-    """Where all that fit are worth exactly zero (a utility floor of 0), taking one is as good as none: a gateway that
-    has room and somebody to trigger must not stand still."""
+    """Return one device if all that fit are worth exactly zero (a utility floor of 0): a gateway with free bandwidth
+    and a device to trigger must not stay idle."""
     able = ((values == 0.0) & (problem.data_rate <= problem.capacity)).nonzero()[0]
     if len(able) == 0:
         return _NOBODY

@@ -1,7 +1,7 @@
-"""Balancing as data: links, what each brings and takes, and bounds on the best that can be done.
+"""The assignment problem as data: links with their utilities and loads, and bounds on the objective.
 
-Async-HFL's association (Yu et al., IoTDI 2023, Eq. 11) with a bonus b_l for using link l (what staying spares in
-switching cost). x_l in {0, 1} says whether link l = (i, j) is used:
+Async-HFL's association (Yu et al., IoTDI 2023, Eq. 11) with a bonus b_l for using link l (the switching cost
+that staying saves). x_l in {0, 1} is 1 if link l = (i, j) is used:
 
     maximise    U - phi Q + sum_l x_l b_l
     subject to  sum_{l at j} x_l u_l >= U    for each gateway j       (multiplier lambda_j)
@@ -9,19 +9,19 @@ switching cost). x_l in {0, 1} says whether link l = (i, j) is used:
                 sum_{l of i} x_l      = 1    for each device i
                 U, Q free.
 
-**The bound by prices.** For any lambda >= 0 with sum 1 and mu >= 0 with sum phi no association is worth more than
+**Bound by prices.** For any lambda >= 0 with sum 1 and mu >= 0 with sum phi, no association is worth more than
 
     D(lambda, mu) = sum_i max_{l of i} (lambda_j u_l - mu_j q_l + b_l)                            (Lagrange),
 
-so a bound needs no trust in a solver's tolerances: it is evaluated at whatever prices somebody found.
+so a bound does not depend on a solver's tolerances: it can be evaluated at any prices.
 
-**Clipping.** A device worth more than any gateway can have of U is split by the relaxation as if it could serve
-several. If U <= V for every association, then a device counts in full once it alone lifts its gateway to V, whatever
-devices of negative utility stand beside it: u_l may be cut to max(V - n_j, 0), n_j the sum of the negative utilities
-within reach of j. No association that could be optimal changes its worth, and the relaxation gets tighter. The least V
-that prices prove is the fixed point of V = sum_i max_l lambda_j min(u_l, V - n_j), approached from above: each step is
-a bound. Without negative utilities the right side is concave in V (a device is worth the same at every gateway), so
-Newton's method may be used: a tangent lies above, and so does the point where it meets V.
+**Clipping.** The relaxation splits a device whose utility exceeds the largest possible U, as if it could serve several
+gateways. If U <= V for every association, no more of a device counts than lifts its gateway to V by itself, whatever
+devices of negative utility are there too: u_l may be clipped to max(V - n_j, 0), with n_j the sum of the negative
+utilities that can reach j. The value of an optimal association does not change, and the relaxation becomes tighter. The
+least V that prices prove is the fixed point of V = sum_i max_l lambda_j min(u_l, V - n_j), approached from above; each
+step is a bound. Without negative utilities the right-hand side is concave in V (a device has the same utility at every
+gateway), so Newton's method can be used: a tangent lies above, and so does its intersection with V.
 """
 
 from __future__ import annotations
@@ -34,14 +34,17 @@ from async_hfl.core.arrays import Bools, Floats, Ints
 
 _STEPS = 60
 _WORTH_CUTTING = 1e-4
-"""Utilities within so much of the cut are left as they are."""
+"""Utilities this close to the limit are not clipped."""
 _LEAST_CUT = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentProblem:
-    """The problem on links sorted by device, all of them usable. Gateway number `gateways` is nowhere: a link to it
-    leaves the device out, and it does not count in minimum or maximum. Every device has at least one link."""
+    """The problem on links sorted by device, all of them usable.
+
+    The gateway with the number `gateways` is a dummy: a link to it leaves the device out, and it does not count in
+    minimum or maximum. Every device has at least one link.
+    """
 
     devices: int
     gateways: int
@@ -56,12 +59,12 @@ class AssignmentProblem:
         return np.searchsorted(self.device, np.arange(self.devices + 1)).astype(np.int64)
 
     def aim(self, used: Ints) -> float:
-        """The true aim of using these links, one per device."""
+        """Return the objective with bonuses for these links, one per device."""
         utility, load = self.at_gateways(self.utility, used), self.at_gateways(self.load, used)
         return float(utility[:-1].min() - self.load_penalty * load[:-1].max() + self.bonus[used].sum())
 
     def at_gateways(self, amount: Floats, links: Ints) -> Floats:
-        """The amounts of these links added up at their gateways, nowhere last."""
+        """Return the sums of the amounts of these links at their gateways, the dummy last."""
         totals = np.bincount(self.gateway[links], amount[links], self.gateways + 1)
         return totals.astype(np.float64, copy=False)
 
@@ -74,7 +77,7 @@ class AssignmentProblem:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """lambda and mu / phi: at least zero, each adding up to one over the gateways."""
+    """lambda and mu / phi: non-negative, each with sum one over the gateways."""
 
     utility: Floats
     load: Floats
@@ -91,7 +94,7 @@ def _shares(prices: Floats) -> Floats:
 
 
 def price_bound(balance: AssignmentProblem, prices: Prices, allowed: Bools | None = None) -> float:
-    """D at these prices over the links allowed, a rounding above."""
+    """Return D at these prices over the allowed links, rounded up."""
     worth = np.append(prices.utility, 0.0)[balance.gateway] * balance.utility
     worth -= balance.load_penalty * np.append(prices.load, 0.0)[balance.gateway] * balance.load
     worth += balance.bonus
@@ -102,12 +105,12 @@ def price_bound(balance: AssignmentProblem, prices: Prices, allowed: Bools | Non
 
 
 def clipped(balance: AssignmentProblem, prices: Prices) -> AssignmentProblem:
-    """The same problem with utilities cut to what they can count, as far as these prices prove it."""
+    """Return the problem with utilities clipped to the largest value that can count, as these prices prove."""
     negative = balance.at_gateways(np.minimum(balance.utility, 0.0), np.arange(len(balance.gateway)))
     price = np.append(prices.utility, 0.0)[balance.gateway]
     rows = balance.row_start()
     most = _most_utility(balance, price, negative, rows)
-    # Fewer devices than gateways leave no utility at all; but a problem without any has no scale.
+    # Fewer devices than gateways leave no utility at all, but a problem needs a scale.
     cut = np.maximum(most - negative, _LEAST_CUT * balance.utility_unit())[balance.gateway]
     if not (balance.utility > cut * (1.0 + _WORTH_CUTTING)).any():
         return balance
@@ -115,11 +118,11 @@ def clipped(balance: AssignmentProblem, prices: Prices) -> AssignmentProblem:
 
 
 def _most_utility(balance: AssignmentProblem, price: Floats, negative: Floats, rows: Ints) -> float:
-    """The least V that these prices prove."""
+    """Return the least V that these prices prove."""
     utility, first = balance.utility, rows[:-1]
     lengths = np.diff(rows)
     of_device = utility[first]
-    # A link to nowhere is worth zero, and no less than that is never best.
+    # A dummy link is worth zero, and a link worth less is never the best.
     concave = not negative.any() and bool(((utility == np.repeat(of_device, lengths)) | (price == 0.0)).all())
     most = _sum(np.maximum.reduceat(price * utility, first))
     for _ in range(_STEPS):
@@ -130,7 +133,7 @@ def _most_utility(balance: AssignmentProblem, price: Floats, negative: Floats, r
         if not proven < most * (1.0 - 1e-9):
             break
         if concave:
-            # How fast the right side falls with V: the prices of the cut links that are some device's best.
+            # Derivative of the right-hand side in V: the prices of the clipped links that are some device's best.
             falling = (utility > cut) & (worth >= np.repeat(best, lengths))
             slope = float(np.maximum.reduceat(np.where(falling, price, 0.0), first).sum())
             if slope < 1.0:
@@ -140,5 +143,5 @@ def _most_utility(balance: AssignmentProblem, price: Floats, negative: Floats, r
 
 
 def _sum(best: Floats) -> float:
-    """Added up, a rounding above."""
+    """Return the sum, rounded up."""
     return float(best.sum() + 1e-12 * np.abs(best).sum())

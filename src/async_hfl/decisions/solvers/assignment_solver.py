@@ -1,10 +1,10 @@
-"""Balancing solved: prices, clipping, relaxation or shares by price, rounding, local search. Each counts its work.
+"""Solver of the assignment problem: prices, clipping, relaxation or shares by price, rounding, local search.
 
-Problems of up to 25,000 links go through the linear relaxation, whose vertices are nearly whole; small ones are clipped
-by its multipliers, too, and their lumps settled by branch and bound where rounding alone leaves a gap (`relaxation`).
-Larger ones round the shares that smoothed prices suggest (`prices`): the bound is nearly as good, the start not quite,
-but the local search (`exchanges`) has small devices in plenty to even it out. Where it does not, up to 120,000 links
-the relaxation is solved after all.
+Problems of up to 25,000 links use the linear relaxation, whose vertices are nearly integral. Small ones are also
+clipped by its multipliers, and their large devices are fixed by branch and bound if rounding alone leaves a gap
+(`relaxation`). Larger ones round the shares that smoothed prices suggest (`prices`): the bound is nearly as good and
+the start slightly worse, but the local search (`exchanges`) has many small devices with which to improve it. If that
+leaves a gap, the relaxation is solved after all for up to 120,000 links. Every step limits its work by counts.
 """
 
 from __future__ import annotations
@@ -21,35 +21,36 @@ from async_hfl.decisions.solvers.prices import Priced, priced
 from async_hfl.decisions.solvers.relaxation import WHOLE, Relaxation, rounded
 
 _PROGRAMMES = 25_000
-"""Links up to which the linear relaxation is solved (a fifth of a second)."""
+"""Number of links up to which the linear relaxation is solved (a fifth of a second)."""
 _SECOND_THOUGHTS, _POOR = 120_000, 0.01
-"""Links up to which it is solved where prices left a gap of more than that (some seconds)."""
-_LUMPY = 5_000
-"""Links up to which the relaxation's multipliers are the prices to clip by, and lumps are settled; and how many
-relaxations the latter may take."""
+"""Number of links up to which it is solved if prices leave a larger gap than this (some seconds)."""
+_BRANCHING_LINKS = 5_000
+"""Number of links up to which clipping uses the relaxation's multipliers and large devices are fixed by branch and
+bound; and the number of relaxations allowed for the latter.
+"""
 _RELAXATIONS = 60
-_LUMPY_GAP = 3e-3
+_BRANCHING_GAP = 3e-3
 """A smaller gap is not worth that search."""
 _CLIPPINGS = 4
 _SOFT_SHARE = 0.02
-"""A smaller share of a device, as prices have it, is no place to round it to."""
+"""Rounding ignores smaller shares of a device in the solution by prices."""
 _LEAST_EFFORT = 500_000
 _EFFORT_PER_LINK = 2_000
-"""A small problem that ten times as much would not improve (60 x 6: the same gaps in a sixth of the time)."""
+"""Effort for a small problem. Ten times as much gave the same gaps on 60 x 6, in six times the time."""
 _EFFORT_BY_SIZE = 80
-"""Effort per link that a large problem may take beyond the limit of a small one."""
+"""Additional effort per link for a large problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentSolution:
     used: Ints
-    """A link per device."""
+    """One link per device."""
     bound: float
-    """Of the aim without bonuses."""
+    """Bound of the objective without bonuses."""
 
 
 def solve_assignment(balance: AssignmentProblem, *, target_gap: float, effort: int, seed: int) -> AssignmentSolution:
-    """A good choice of links and a proven bound. Stops early once within `target_gap` of it."""
+    """Return a good choice of links and a proven bound. Stops early once within `target_gap` of the bound."""
     tight, bound, by_price, relaxation = _bounded(balance)
     links = len(balance.device)
     effort = max(min(effort, max(_LEAST_EFFORT, _EFFORT_PER_LINK * links)), _EFFORT_BY_SIZE * links)
@@ -61,14 +62,14 @@ def solve_assignment(balance: AssignmentProblem, *, target_gap: float, effort: i
         bound = min(bound, relaxed)
         start = rounded(tight, share, 1.0 - WHOLE)
     start = max([start, *_as_it_is(tight)], key=tight.aim)
-    lumpy = relaxation is not None and links <= _LUMPY and relaxation.has_divided_lump()
-    first_effort = _LEAST_EFFORT // 2 if lumpy else effort
+    splits_large = relaxation is not None and links <= _BRANCHING_LINKS and relaxation.splits_large_device()
+    first_effort = _LEAST_EFFORT // 2 if splits_large else effort
     used = improve(tight, start, enough=_near(bound, target_gap), effort=first_effort, seed=seed)
     poor = relaxation is None and links <= _SECOND_THOUGHTS and tight.aim(used) < _near(bound, _POOR)
-    if poor or (lumpy and tight.aim(used) < _near(bound, _LUMPY_GAP)):
+    if poor or (splits_large and tight.aim(used) < _near(bound, _BRANCHING_GAP)):
         relaxation = _relaxation(tight) if relaxation is None else relaxation
         if relaxation is not None:
-            share, relaxed = relaxation.settle(_RELAXATIONS if lumpy else 1)
+            share, relaxed = relaxation.settle(_RELAXATIONS if splits_large else 1)
             bound = min(bound, relaxed)
             start, enough = rounded(tight, share, 1.0 - WHOLE), _near(bound, target_gap)
             again = improve(tight, start, enough=enough, effort=effort, seed=seed)
@@ -79,12 +80,12 @@ def solve_assignment(balance: AssignmentProblem, *, target_gap: float, effort: i
 
 
 def _bounded(balance: AssignmentProblem) -> tuple[AssignmentProblem, float, Priced | None, Relaxation | None]:
-    """The problem tightened and a bound, by prices, by the relaxation, or by both."""
+    """Return the tightened problem and a bound, by prices, by the relaxation, or by both."""
     links = len(balance.device)
-    if links <= _LUMPY:
+    if links <= _BRANCHING_LINKS:
         try:
             tight, relaxation, bound = _tightened_by_programme(balance)
-        except SolverError:  # numbers that the solver cannot cope with: there is another way
+        except SolverError:  # numerical trouble in the solver: fall back to prices
             pass
         else:
             return tight, bound, None, relaxation
@@ -95,7 +96,7 @@ def _bounded(balance: AssignmentProblem) -> tuple[AssignmentProblem, float, Pric
 def _relaxation(balance: AssignmentProblem) -> Relaxation | None:
     try:
         return Relaxation(balance)
-    except SolverError:  # numbers that the solver cannot cope with: there is another way
+    except SolverError:  # numerical trouble in the solver: fall back to prices
         return None
 
 
@@ -104,14 +105,17 @@ def _near(bound: float, gap: float) -> float:
 
 
 def tightened(balance: AssignmentProblem) -> tuple[AssignmentProblem, float]:
-    """The problem with utilities clipped as far as prices prove it right, and a bound that they prove."""
+    """Return the problem with utilities clipped as far as prices prove it valid, and the bound that they prove."""
     tight, bound, _, _ = _bounded(balance)
     return tight, bound
 
 
 def _tightened_by_programme(balance: AssignmentProblem) -> tuple[AssignmentProblem, Relaxation, float]:
-    """The multipliers of the relaxation are the best prices there are, and for a small problem the programme takes a
-    tenth of the time of finding them by steps."""
+    """Return prices to clip by.
+
+    The multipliers of the relaxation are the best prices, and for a small problem the linear programme takes a tenth of
+    the time of an iterative search for prices.
+    """
     relaxation = Relaxation(balance)
     bound = relaxation.bound()
     for _ in range(_CLIPPINGS):
@@ -136,7 +140,8 @@ def _tightened_by_prices(balance: AssignmentProblem) -> tuple[AssignmentProblem,
 
 
 def _as_it_is(balance: AssignmentProblem) -> list[Ints]:
-    """Where staying has a bonus: the association as it is, each device without one at its lightest link."""
+    """Return a start for problems with a switching cost: the current association, and the lightest link for other
+    devices."""
     staying = np.flatnonzero(balance.bonus > 0.0)
     if len(staying) == 0:
         return []

@@ -1,7 +1,7 @@
-"""Proven optima: the oracles that the fast solvers are held against, and what `decide --exact` answers with.
+"""Proven optima: the reference for the fast solvers, and the answer of `decide --exact`.
 
-Both start from the fast answer, which is often optimal already, and search on until nothing better is possible. The
-limits are counts; where they are reached before a proof the answer is None, and whoever asked must say so.
+Both searches start from the fast answer, which is often optimal already, and continue until no better one is possible.
+The limits are counts; if they are reached before a proof, the answer is None and the caller must report it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from async_hfl.decisions.solvers.knapsack import Packing, knapsack
 from async_hfl.decisions.solvers.relaxation import programme
 
 _NODES = 20_000_000
-"""Over the number of links: a node of 1,000 links takes a hundred times as long as one of 100."""
+"""Divided by the number of links: a node with 1,000 links takes a hundred times as long as one with 100."""
 _STATES = 5_000_000
 _HALVES = (10, 12, 16, 21)
-"""2^21 subsets take half a second and 200 MB to sort: exact up to 42 undecided items."""
+"""Sorting 2^21 subsets takes half a second and 200 MB: exact up to 42 undecided items."""
 _DIGITS = 1e-12
-"""Sums of values given with 16 digits are equal if they agree in twelve."""
+"""Sums of values given with 16 digits count as equal if twelve digits agree."""
 _PROOF = 1e-7
-"""The solver's own tolerance: its bound may lie so much above what is in truth the optimum."""
+"""The solver's tolerance: its bound may exceed the true optimum by this much."""
 
 
 def best_packing(values: Floats, weights: Floats, capacity: float) -> Packing | None:
-    """The knapsack, with nothing better by more than a rounding."""
+    """Solve the knapsack to optimality, up to rounding."""
     packing = knapsack(values, weights, capacity, tolerance=_DIGITS / 10.0, state_limit=_STATES, halves=_HALVES)
     if packing.bound > packing.objective * (1.0 + 2.0 * _DIGITS):
         return None
@@ -37,10 +37,10 @@ def best_packing(values: Floats, weights: Floats, capacity: float) -> Packing | 
 
 
 def best_balance(balance: AssignmentProblem, *, seed: int, node_limit: int | None = None) -> AssignmentSolution | None:
-    """Eq. 11 as an integer programme, every link whole.
+    """Solve Eq. 11 as an integer programme.
 
-    The problem is first clipped (`balance`), which cuts nothing that could be optimal, and the programme is told to
-    beat what the fast solver found.
+    The problem is clipped first (`assignment_problem`), which removes no optimal association, and the fast solver's
+    objective is a lower limit.
     """
     found = solve_assignment(balance, target_gap=0.0, effort=3_000_000, seed=seed)
     aim = balance.aim(found.used)

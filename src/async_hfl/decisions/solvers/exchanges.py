@@ -1,14 +1,16 @@
-"""Local search for a balanced association: move one device, or let two devices change places.
+"""Local search for a balanced association: move one device, or swap two.
 
-The aim (`balance`):  maximise  min_j U_j - phi max_j Q_j + sum_l x_l b_l,  U_j and Q_j what gateway j gets.
+The objective (`assignment_problem`): maximise min_j U_j - phi max_j Q_j + sum_l x_l b_l, with U_j and Q_j the utility
+and load of gateway j.
 
-A minimum over gateways stalls: while two gateways are equally poor no single exchange helps. So exchanges are judged
-by the soft minimum and maximum, -log(sum_j exp(-t U_j)) / t and log(sum_j exp(s Q_j)) / s, where every gateway counts a
-little, the worst most; t and s are sharpened as the search goes on. What is kept is the best of the true aim.
+A minimum over gateways stalls: if two gateways are equally poor, no single exchange helps. Exchanges are therefore
+judged by the soft minimum and maximum, -log(sum_j exp(-t U_j)) / t and log(sum_j exp(s Q_j)) / s, in which every
+gateway counts a little and the worst one most; t and s are sharpened during the search. The best association by the
+true objective is kept.
 
-Only exchanges that touch one of the most critical gateways are weighed, all of them at once in numpy, swaps only where
-no move helps: there are a hundred times as many. From a local optimum a few devices are scattered and the search
-repeated, while `effort` (a count, not a clock) lasts.
+Only exchanges with one of the most critical gateways are evaluated, all of them at once in numpy, and swaps only if no
+move helps, since there are a hundred times as many. From a local optimum a few devices are reassigned at random and the
+search is repeated until `effort` (a count, not a time) is used up.
 """
 
 from __future__ import annotations
@@ -24,16 +26,17 @@ from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem
 _SHARPNESS = (3.0, 30.0, 300.0)
 """t in units of 1 / mean |u|, s in units of 1 / mean load of a link."""
 _WORST = 3
-"""Gateways tried at a step, the most critical first."""
+"""Gateways tried per step, the most critical first."""
 _PAIRS = 100_000
-"""Swaps weighed for one gateway at most: partners with the most to give come first."""
+"""Largest number of swaps evaluated for one gateway; the partners with the most to give come first."""
 _OVERHEAD = 3_000
-"""Effort of weighing one gateway's exchanges over and above their number."""
+"""Fixed effort of evaluating one gateway, in addition to the number of its exchanges."""
 _SCATTERED = 5
 
 
 def improve(balance: AssignmentProblem, used: Ints, *, enough: float, effort: int, seed: int) -> Ints:
-    """The best links found, one per device, beginning with `used`. Stops early once the aim reaches `enough`."""
+    """Return the best links found, one per device, starting from `used`. Stops early once the objective reaches
+    `enough`."""
     search = _Search(balance, used, enough, effort)
     for sharpness in _SHARPNESS:
         search.descend(sharpness)
@@ -46,7 +49,7 @@ def improve(balance: AssignmentProblem, used: Ints, *, enough: float, effort: in
 
 
 class _Search:
-    """Where the search is (mutable, local to one call) and the best it has seen."""
+    """The state of the search (mutable, local to one call) and the best association so far."""
 
     def __init__(self, balance: AssignmentProblem, used: Ints, enough: float, effort: int) -> None:
         self.balance, self.enough, self.effort = balance, enough, effort
@@ -65,7 +68,7 @@ class _Search:
         self.bonus = float(balance.bonus[used].sum())
 
     def descend(self, sharpness: float) -> None:
-        """Take the best exchange of the most critical gateway that has one, until none has."""
+        """Apply the best exchange of the most critical gateway that has an improving one, until there is none."""
         softness = _Soft(self.balance, sharpness / self.utility_unit, sharpness / self.load_unit)
         least = 1e-9 * self.utility_unit
         while self.effort > 0 and self.best_aim < self.enough:
@@ -92,7 +95,7 @@ class _Search:
             self.best, self.best_aim = self.used.copy(), aim
 
     def scatter(self, seed: int) -> None:
-        """From the best so far, send a few devices elsewhere."""
+        """Restart from the best association with a few devices reassigned."""
         self._stand(self.best)
         for _ in range(_SCATTERED):
             seed = scramble(seed)
@@ -101,7 +104,8 @@ class _Search:
             self._take(np.array([first + (seed >> 32) % (end - first)]))
 
     def _best_exchange(self, worst: int, view: _View, least: float) -> Ints:
-        """Links to change over to: one for a move, two for a swap, none if nothing with `worst` gains at `least`."""
+        """Return the links to switch to: one for a move, two for a swap, none if no exchange with `worst` gains at
+        least `least`."""
         balance, used = self.balance, self.used
         column = self.by_gateway[self.column_start[worst] : self.column_start[worst + 1]]
         here = self.place[balance.device[column]] == worst
@@ -136,7 +140,7 @@ class _Search:
         return np.array([leaving[first[best]], arriving[second[best]]]) if gains else np.empty(0, np.int64)
 
     def _weigh(self, worst: int, change: _Change, view: _View, least: float) -> tuple[int, bool]:
-        """The best of these changes, and whether it gains anything."""
+        """Return the best of these exchanges, and True if it is an improvement."""
         if len(change.partner) == 0:
             return -1, False
         scores = view.scores(worst, change)
@@ -144,7 +148,8 @@ class _Search:
         return best, bool(scores[best] > view.score + least)
 
     def _pairs(self, target: Ints, source: Ints, view: _View) -> tuple[Ints, Ints]:
-        """Each (leaving for b, arriving from b), for all partner gateways b, or the least critical ones if too many."""
+        """Return all pairs (device leaving for b, device arriving from b) over all partner gateways b, or the least
+        critical ones if there are too many."""
         size = self.balance.gateways + 1
         leaving, arriving = np.bincount(target, minlength=size), np.bincount(source, minlength=size)
         source_start = np.cumsum(arriving) - arriving
@@ -161,7 +166,7 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Exchanges between one gateway, here, and a partner each: what they add to utility and load on either side."""
+    """Exchanges between one gateway and one partner each: the change in utility and load on either side."""
 
     partner: Ints
     utility_here: Floats
@@ -177,14 +182,14 @@ class _Change:
         return _Change(*(np.concatenate((getattr(self, name), getattr(other, name))) for name in self.__slots__))
 
     def with_(self, other: _Change) -> _Change:
-        """Both at once, row by row; their partners are the same."""
+        """Return the sum of two exchanges, row by row, with the same partners."""
         added = (getattr(self, name) + getattr(other, name) for name in self.__slots__[1:])
         return _Change(self.partner, *added)
 
 
 @dataclass(frozen=True, slots=True)
 class _Soft:
-    """The soft aim at one sharpness."""
+    """The soft objective at one sharpness."""
 
     balance: AssignmentProblem
     t: float
@@ -200,7 +205,7 @@ class _Soft:
 
 
 class _View:
-    """All gateways as one step of the search sees them: how poor, how full, how critical."""
+    """The gateways in one step of the search: their utility, load and criticality."""
 
     def __init__(self, soft: _Soft, utility: Floats, load: Floats, poor: Floats, full: Floats) -> None:
         self.soft, self.utility, self.load, self.poor, self.full = soft, utility, load, poor, full
@@ -216,7 +221,7 @@ class _View:
         return order
 
     def scores(self, worst: int, change: _Change) -> Floats:
-        """The soft aim after each exchange between `worst` and its partner."""
+        """Return the soft objective after each exchange between `worst` and its partner."""
         soft, partner = self.soft, change.partner
         counts = self.counts[partner]
         poor = _others(self.poor, worst)[partner]
@@ -231,7 +236,7 @@ class _View:
 
 
 def _others(terms: Floats, one: int) -> Floats:
-    """For each partner the sum of the terms but those of `one` and of the partner, added up without subtraction."""
+    """Return, for each partner, the sum of the terms of all gateways but `one` and the partner, without subtraction."""
     rest = terms.copy()
     rest[one] = 0.0
     before = np.concatenate(((0.0,), np.cumsum(rest)[:-1]))
@@ -244,7 +249,7 @@ def _exp(exponent: Floats) -> Floats:
 
 
 def _ranges(start: Ints, end: Ints) -> Ints:
-    """start[0] .. end[0] - 1, start[1] .. end[1] - 1 and so on, in one array."""
+    """Return start[0] .. end[0] - 1, start[1] .. end[1] - 1 and so on, in one array."""
     length = end - start
     skipped = np.cumsum(length) - length
     ranges: Ints = np.arange(int(length.sum())) + np.repeat(start - skipped, length)

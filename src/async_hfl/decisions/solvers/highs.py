@@ -1,8 +1,8 @@
-"""Linear and integer programmes and the one place that calls a solver (HiGHS).
+"""Linear and integer programmes, and the only module that calls a solver (HiGHS).
 
-A programme is data; what it means is said by whoever builds it. One thread, and limits that count iterations and nodes,
-never seconds: the same programme has the same answer on every machine, and no call can hang a run. highspy is imported
-when first needed, because most runs of most methods never do.
+A programme is data; the module that builds it documents its meaning. The solver uses one thread and limits that count
+iterations and nodes, never seconds, so the same programme has the same answer on every machine and no call can hang a
+run. highspy is imported on first use, because most runs never need it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.errors import SolverError
 
 _SIMPLEX_ENTRIES = 20_000
-"""Up to so many matrix entries the dual simplex is quicker; beyond, the interior point method by far (10,000 devices
-with 5 links each: 0.9 s against 4 s). Both end in a vertex, which is what rounding wants."""
+"""Number of matrix entries up to which the dual simplex is faster. Beyond it, the interior point method is (10,000
+devices with 5 links each: 0.9 s against 4 s). Both end in a vertex, which rounding needs.
+"""
 _ITERATIONS_PER_LINE = 50
-"""Simplex iterations allowed for each row and column: some fifty times what our programmes were seen to take."""
+"""Simplex iterations allowed per row and column, about fifty times as many as were observed."""
 _INTERIOR_ITERATIONS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class LinearProgramme:
-    """maximise gain . x  subject to  row_lower <= A x <= row_upper,  lower <= x <= upper.
+    """maximise gain . x subject to row_lower <= A x <= row_upper, lower <= x <= upper.
 
-    A is stored by columns: entries of column k are column_start[k] .. column_start[k + 1]. Infinite limits are np.inf.
+    A is stored by columns: the entries of column k are column_start[k] .. column_start[k + 1]. Infinite limits are
+    np.inf.
     """
 
     gain: Floats
@@ -44,7 +46,7 @@ class LinearProgramme:
 class LinearSolution:
     columns: Floats
     row_duals: Floats
-    """Signs are the solver's (of a maximisation)."""
+    """With the solver's signs (for a maximisation)."""
     objective: float
 
 
@@ -54,16 +56,16 @@ class IntegerSolution:
     objective: float
     bound: float
     proven: bool
-    """The solver is certain that nothing is better (within its tolerances), and did not stop at a limit."""
+    """True if the solver has proven optimality within its tolerances and did not stop at a limit."""
 
 
 def load_solver() -> None:
-    """For whoever measures: loading the library takes a tenth of a second, once."""
+    """Import the library in advance, for measurements: it takes a tenth of a second, once."""
     import highspy  # noqa: F401
 
 
 class LinearSolver:
-    """One programme, solved again and again with other lower limits: each time from where the last one ended."""
+    """One programme that is solved repeatedly with other lower limits, each time from the last solution."""
 
     def __init__(self, programme: LinearProgramme) -> None:
         self._programme = programme
@@ -71,7 +73,7 @@ class LinearSolver:
         self._columns = np.arange(len(programme.gain), dtype=np.int32)
 
     def solve(self, lower: Floats | None = None) -> LinearSolution | None:
-        """An optimal vertex, or None where the limits cannot be met. No other outcome is expected: that is an error."""
+        """Return an optimal vertex, or None if the limits are infeasible. Any other outcome is an error."""
         import highspy
 
         solver = self._solver
@@ -90,7 +92,7 @@ class LinearSolver:
 
 
 def solve_linear(programme: LinearProgramme) -> LinearSolution:
-    """An optimal vertex of a programme that has one."""
+    """Return an optimal vertex of a programme that has one."""
     solution = LinearSolver(programme).solve()
     if solution is None:
         raise SolverError("the solver ended a linear programme with 'Infeasible'")
@@ -105,7 +107,8 @@ def solve_integer(
     relative_gap: float = 0.0,
     start: Floats | None = None,
 ) -> IntegerSolution | None:
-    """The best found with these columns whole within so many nodes; None if nothing was found. `start` is feasible."""
+    """Return the best solution with these columns integral within the node limit; None if none was found. `start` is
+    feasible."""
     import highspy
 
     solver = _loaded(programme, integer)

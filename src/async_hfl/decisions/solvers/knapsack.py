@@ -2,23 +2,23 @@
 
     maximise  sum_i d_i v_i    subject to  sum_i d_i w_i <= c,    d binary.
 
-It runs inline on every event of a gateway, so most of this file is about not doing work:
+It runs inline on every event of a gateway, so most of this module avoids work:
 
-1. Fast answers: nothing fits, one item fits, everything fits, there is room for one only.
-2. Sort by density v_i / w_i. The *break solution* takes items until one, b, no longer fits; with r the room left,
-   Dantzig's bound is U = v(break) + lambda r, where lambda = v_b / w_b. An item that goes against the break solution
-   costs at least its loss |v_i - lambda w_i| of U (Dembo & Hammer 1980).
-3. The first incumbent is the best that adds at most one item to the break solution and removes at most one. Items
+1. Fast cases: nothing fits, one item fits, everything fits, only one item can be taken.
+2. Sort by density v_i / w_i. The *break solution* takes items until one, b, no longer fits; with r the capacity left,
+   Dantzig's bound is U = v(break) + lambda r, where lambda = v_b / w_b. An item that deviates from the break
+   solution lowers U by at least its loss |v_i - lambda w_i| (Dembo & Hammer 1980).
+3. The first incumbent adds at most one item to the break solution and removes at most one, in the best way. Items
    whose loss is no less than U - incumbent are settled; the others are the *core* (Balas & Zemel 1980).
 4. A core of 10 is enumerated. Of a larger one the 20 items of least loss (then 24) are enumerated as two halves that
    are matched by sorting (Horowitz & Sahni 1974): exact if the core has no more, otherwise an incumbent that settles
    most of the rest.
-5. What is left is a dynamic programme over the Pareto frontier of (weight, value), items nearest to lambda in density
-   first (Pisinger 1997): a state goes if another weighs no more and is worth no less, or if its own Dantzig bound over
-   the items still to come does not beat the incumbent.
+5. The rest is a dynamic programme over the Pareto frontier of (weight, value), items nearest to lambda in density
+   first (Pisinger 1997): a state is dropped if another weighs no more and is worth no less, or if its own Dantzig bound
+   over the remaining items does not beat the incumbent.
 
-Step 5 may make `state_limit` states. Then the answer is the incumbent, and `bound` the best bound of the states left
-open: the gap is proven all the same. No clock is read, so the same numbers give the same answer everywhere.
+Step 5 may create `state_limit` states. Beyond that the answer is the incumbent, and `bound` is the best bound of the
+open states, so the gap is still proven. No clock is read: the same numbers give the same answer everywhere.
 """
 
 from __future__ import annotations
@@ -33,23 +33,27 @@ from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.errors import InvariantViolation
 
 _HALVES = (10, 12)
-"""Items in each enumerated half, the second only where the first leaves a gap: 2^12 subsets take 0.3 ms to sort."""
+"""Items in each enumerated half; the second value is used only if the first leaves a gap. Sorting 2^12 subsets takes
+0.3 ms.
+"""
 _STEP = 500
-"""A step of the dynamic programme counts as this many states, which take as long."""
+"""Each step of the dynamic programme counts as this many states, which take as long."""
 _PATIENCE, _ALIKE = 0.15, 1e-9
-"""Where all densities are equal, as at the start of a run, every further digit takes as long as all before, and nobody
-has a use for it: after this share of the states ten times the gap is good enough."""
+"""If all densities are equal, as at the start of a run, every further digit takes as long as all before and has no use:
+after this share of the states, ten times the gap is accepted.
+"""
 _ATTEMPTS = 40
-"""Sets that fill the room to within rounding and turn out not to fit, before the search settles for clear cases."""
+"""Number of sets that seem to fill the capacity but do not fit by rounding, before the search skips borderline cases.
+"""
 _TINY = 1e-300
 _NEVER = 1e300
-"""A density that no item has; finite, so that zero times it is zero."""
+"""A density that no item has; finite, so that its product with zero is zero."""
 _ROUNDING = 2.0**-50
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Which items to take (ascending), what they are worth, and what no packing can exceed (up to rounding)."""
+    """The items taken (ascending), their total value, and an upper bound for any packing (up to rounding)."""
 
     chosen: Ints
     objective: float
@@ -65,7 +69,8 @@ _NOTHING.chosen.flags.writeable = False
 
 
 def fits(weights: Floats, capacity: float) -> bool:
-    """Whether the float sum of the weights is within the capacity, summed exactly or as numpy does. No tolerance."""
+    """Return True if the sum of the weights is within the capacity, summed exactly or as numpy does. There is no
+    tolerance."""
     return bool(weights.sum() <= capacity) and math.fsum(weights.tolist()) <= capacity
 
 
@@ -78,10 +83,10 @@ def knapsack(
     state_limit: int = 100_000,
     halves: tuple[int, ...] = _HALVES,
 ) -> Packing:
-    """The best packing. Items worth nothing or less are never taken; a capacity of zero or less takes nothing.
+    """Return the best packing. Items of no positive value are never taken; a capacity of zero or less takes nothing.
 
-    Up to 24 items (twice the last of `halves`) it is exact; with more than that undecided it may stop at a relative gap
-    of `tolerance` (ten times that where all densities are equal), or at `state_limit`.
+    Up to 24 items (twice the last of `halves`) it is exact. With more undecided items it may stop at a relative gap of
+    `tolerance` (ten times that if all densities are equal), or at `state_limit`.
     """
     if not capacity > 0.0:
         return _NOTHING
@@ -104,11 +109,10 @@ def knapsack(
 
 
 class _Search:
-    """Steps 2 to 5. Items are known by their position in density order; solutions by their flips.
+    """Steps 2 to 5. Items are identified by their position in density order, solutions by their flips.
 
-    A *flip* takes an item that the break solution lacks or gives back one that it has. Gains and added weights are
-    relative to the break solution. Values and weights are scaled by powers of two, which is exact and leaves no
-    overflow to think of.
+    A *flip* takes an item that the break solution lacks, or removes one that it has. Gains and added weights are
+    relative to the break solution. Values and weights are scaled by powers of two, which is exact and avoids overflow.
     """
 
     def __init__(self, value: Floats, weight: Floats, capacity: float) -> None:
@@ -123,10 +127,10 @@ class _Search:
         filled = sorted_weight.cumsum()
         limit = math.ldexp(capacity, -weight_exponent)
         self.weight_blur = len(value) * _ROUNDING
-        """Sums of weights nearer than this to the room are checked item by item."""
+        """Sums of weights closer than this to the remaining capacity are checked item by item."""
         self.taken = min(int(filled.searchsorted(limit, side="right")), len(value) - 1)
         self.room = limit - float(filled[self.taken - 1])
-        # By rounding alone the break solution may seem to fit. One item fewer is as good to start from.
+        # The break solution may seem to fit only because of rounding. With one item fewer it is as good a start.
         while self.room <= self.weight_blur and not fits(weight[np.sort(self.order[: self.taken])], capacity):
             self.taken -= 1
             self.room = limit - float(filled[self.taken - 1])
@@ -143,20 +147,20 @@ class _Search:
         self.gain = 0.0
         """The incumbent."""
         self.doubt = 0.0
-        """Best gain of a set turned down for rounding alone: no bound may be below it."""
+        """Best gain of a set rejected only because of rounding: no bound may be below it."""
 
     def run(self, tolerance: float, state_limit: int, halves: tuple[int, ...]) -> tuple[Ints, float]:
-        """The chosen items, ascending, and how much more than these at most there is to be had."""
+        """Return the chosen items, ascending, and the largest possible additional gain."""
         self._swap_one()
         core = np.flatnonzero(self._open(self.loss))
-        # Losses that differ by rounding alone are equal; among equals, those nearest to the break mix both sides.
+        # Losses that differ only by rounding are equal; among equals, items nearest to the break mix both sides.
         nearness = np.abs(2 * (core - self.taken) + 1)
         core = core[np.lexsort((nearness, np.maximum(self.loss[core], self.value_blur)))]
         bound = self._improve(core, max(tolerance * self.total, self.value_blur), state_limit, halves)
         return self._chosen(self.flips), math.ldexp(max(bound, self.doubt) - self.gain, self.value_exponent)
 
     def _improve(self, core: Ints, enough: float, state_limit: int, halves: tuple[int, ...]) -> float:
-        """Steps 4 and 5. Returns a proven bound of the gain, at least that of the incumbent."""
+        """Run steps 4 and 5; return a proven bound of the gain, at least that of the incumbent."""
         for half in halves:
             if len(core) == 0:
                 return self.gain
@@ -174,7 +178,7 @@ class _Search:
         return self._frontier(core, enough, state_limit)
 
     def _open(self, loss: Floats) -> npt.NDArray[np.bool_]:
-        """Whether that much loss still leaves something to be had over the incumbent."""
+        """Return True if a solution with this loss can still beat the incumbent."""
         undecided: npt.NDArray[np.bool_] = loss < self.upper - self.gain - self.value_blur
         return undecided
 
@@ -189,7 +193,7 @@ class _Search:
         return fits(self.weight[self._chosen(flips)], self.capacity)
 
     def _offer(self, gain: float, flips: Ints) -> bool:
-        """Make it the incumbent if it is better and truly fits. True when there is no need to look for another."""
+        """Make a set the incumbent if it is better and fits exactly. Return True if no other need be tried."""
         if gain <= self.gain + self.value_blur:
             return True
         if not self._feasible(flips):
@@ -199,7 +203,7 @@ class _Search:
         return True
 
     def _swap_one(self) -> None:
-        """Step 3: for each item given back (or none) the best single item that then fits."""
+        """Step 3: for each removed item (or none), find the best single item that then fits."""
         by_weight = self.taken + np.argsort(self.added[self.taken :], kind="stable")
         best = np.maximum.accumulate(self.gained[by_weight])
         places = self.added[by_weight].searchsorted(self.room - self.added[: self.taken], side="right") - 1
@@ -215,13 +219,13 @@ class _Search:
             self._offer(gain, np.array([given_back, item]))
 
     def _subsets(self, items: Ints) -> tuple[Floats, Floats, Ints]:
-        """Added weight and gain of every subset that may beat the incumbent, with the subset as a bit mask."""
+        """Return added weight and gain of every subset that may beat the incumbent, with the subset as a bit mask."""
         loss = _sums(self.loss[items])
         masks = np.flatnonzero(self._open(loss))
         return _sums(self.added[items])[masks], _sums(self.gained[items])[masks], masks
 
     def _enumerate(self, core: Ints) -> None:
-        """Step 4 for a small core: every subset at once."""
+        """Step 4 for a small core: enumerate every subset at once."""
         weight, gain, masks = self._subsets(core)
         gain[weight > self.room + self.weight_blur] = -1.0
         for _ in range(len(gain)):
@@ -231,7 +235,7 @@ class _Search:
             gain[best] = -1.0
 
     def _match_halves(self, core: Ints) -> None:
-        """Step 4: the best set of flips within `core`, all other items as in the break solution."""
+        """Step 4: find the best set of flips within `core`, with all other items as in the break solution."""
         left, right = core[0::2], core[1::2]
         weight, gain, masks = self._subsets(left)
         order = np.argsort(weight, kind="stable")
@@ -253,7 +257,7 @@ class _Search:
             places[match] = place - 1
 
     def _frontier(self, core: Ints, enough: float, state_limit: int) -> float:
-        """Step 5 over `core`, nearest density first. Returns a proven bound of the gain; improves the incumbent."""
+        """Step 5 over `core`, nearest density first. Return a proven bound of the gain; improve the incumbent."""
         weight, gain = np.zeros(1), np.zeros(1)
         history: list[Ints] = []
         tried: list[int] = []
@@ -278,7 +282,7 @@ class _Search:
             keep = potential > self.gain + self.value_blur
             keep[1:] &= gain[1:] > np.maximum.accumulate(gain)[:-1]
             keep = np.flatnonzero(keep)
-            # Of equal weights the last is worth most.
+            # Among equal weights the last has the largest value.
             keep = keep[np.append(weight[keep[1:]] > weight[keep[:-1]], True)] if len(keep) else keep
             if len(keep) == 0:
                 return self.gain
@@ -289,7 +293,8 @@ class _Search:
         return self.gain
 
     def _densities_to_come(self, core: Ints) -> tuple[Floats, Floats]:
-        """After each step: the highest density of an item still to be added, the lowest of one to be given back."""
+        """Return, after each step, the highest density of an item still to be added and the lowest of one to be
+        removed."""
         later = core[1:]
         adds = np.append(np.where(later >= self.taken, self.density[later], 0.0), 0.0)
         drops = np.append(np.where(later < self.taken, self.density[later], _NEVER), _NEVER)
@@ -308,7 +313,7 @@ class _Search:
 
 
 def _flips_of(state: int, history: list[Ints], tried: list[int]) -> Ints:
-    """Walk back: each step's order maps a state to its place in (kept states, the same with the item flipped)."""
+    """Trace a state back: each step's order maps it to its place in (kept states, the same with the item flipped)."""
     flips = []
     for step in range(len(tried) - 1, -1, -1):
         state = int(history[step][state])
@@ -320,7 +325,7 @@ def _flips_of(state: int, history: list[Ints], tried: list[int]) -> Ints:
 
 
 def _sums(steps: Floats) -> Floats:
-    """The sum over each subset; the subset's bits are the position."""
+    """Return the sum over each subset; the bits of an index are its subset."""
     sums = np.zeros(1 << len(steps))
     for place, step in enumerate(steps.tolist()):
         size = 1 << place

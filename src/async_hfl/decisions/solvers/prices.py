@@ -1,17 +1,17 @@
-"""Prices of utility and load at each gateway by smoothing: the bound of a linear relaxation without the programme.
+"""Prices of utility and load at each gateway by smoothing: the bound of the linear relaxation without solving it.
 
-The dual of the balancing problem (`balance`) is to find prices lambda, mu for which D is least. D has kinks, so here
-each device's best link is replaced by the soft maximum at temperature T,
+The dual of the assignment problem (`assignment_problem`) is to find prices lambda, mu that minimise D. D is not smooth,
+so the maximum over each device's links is replaced by the soft maximum at temperature T,
 
     D_T = sum_i T log sum_{l of i} exp((lambda_j u_l - mu_j q_l + b_l) / T),       D <= D_T,
 
-whose gradient is what the gateways get when device i uses link l in the share
+whose gradient is the utility and load of the gateways when device i uses link l with the share
 
     x_l = exp(w_l / T) / sum_{l of i} exp(w_l / T),      w_l = lambda_j u_l - mu_j q_l + b_l.
 
 D_T is minimised over lambda = softmax(a), mu = phi softmax(c) with limited-memory BFGS (Liu & Nocedal 1989) around the
-diagonal of the prices themselves, T falling step by step. The best D seen is the bound; the shares at the last T are
-what rounding starts from. One evaluation is a few passes over the links: 100,000 devices with 10 links each take a few
+diagonal of the prices themselves, with T decreasing in steps. The least D found is the bound; rounding starts from
+the shares at the last T. One evaluation is a few passes over the links: 100,000 devices with 10 links each take a few
 seconds altogether, where the linear programme takes minutes. The limits are counts, so the same problem has the same
 answer everywhere.
 """
@@ -26,16 +26,17 @@ from async_hfl.core.arrays import Floats
 from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem, Prices, price_bound
 
 _TEMPERATURES = (0.1, 0.03, 0.01, 0.003, 0.001)
-"""In units of mean |u| / gateways. Much warmer, devices are nearly everywhere, and prices run off to a corner."""
+"""In units of mean |u| / gateways. At much higher temperatures devices are spread nearly evenly, and prices diverge."""
 _STEPS, _FLAT = (40, 150), (1e-6, 1e-8)
-"""At each temperature, at most; and the relative improvement that is not worth another step. The second of each where
-nothing but prices will bound the problem (`alone`)."""
+"""Steps per temperature, and the relative improvement below which a step is not worth taking. The second value of each
+holds if prices alone bound the problem (`alone`).
+"""
 _TRIALS = 6
-"""Shorter and shorter steps tried before the search at a temperature is over."""
+"""Step halvings tried before the search at a temperature ends."""
 _KEPT = 8
-"""Pairs of differences that the curvature is estimated from."""
+"""Pairs of differences from which the curvature is estimated."""
 _LEAST_PRICE = 1e-4
-"""Over the number of gateways: no price counts as less in the scaling."""
+"""Divided by the number of gateways: lower limit of a price in the scaling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Priced:
     prices: Prices
     bound: float
     share: Floats
-    """How much of its device each link gets; adds up to one per device."""
+    """The share of its device that each link gets; they sum to one per device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,8 @@ class _Smoothed:
         return _Point(place, sharp + temperature * float(np.log(total).sum()), gradient, sharp, share)
 
     def curvature(self, place: Floats) -> Floats:
-        """In proportion to the price: the slope of a softmax vanishes with the share, however far off that is."""
+        """Return the diagonal, in proportion to the prices: the slope of a softmax vanishes with its share, however far
+        the optimum."""
         least = _LEAST_PRICE / self.gateways
         return np.maximum(np.concatenate(self.prices(place)), least)
 
@@ -99,7 +101,7 @@ class _Smoothed:
 
 
 def priced(balance: AssignmentProblem, *, alone: bool = False) -> Priced:
-    """Prices near the best, the bound they prove, and the shares they suggest."""
+    """Return near-optimal prices, the bound they prove, and the shares they suggest."""
     smoothed = _Smoothed(balance)
     place = np.zeros(2 * balance.gateways)
     best = point = smoothed.at(place, _TEMPERATURES[0] / balance.gateways)
@@ -111,7 +113,7 @@ def priced(balance: AssignmentProblem, *, alone: bool = False) -> Priced:
 
 
 def _descend(smoothed: _Smoothed, place: Floats, temperature: float, alone: bool) -> tuple[_Point, _Point]:
-    """Limited-memory BFGS with backtracking: where it ends, and the least D on the way."""
+    """Run limited-memory BFGS with backtracking; return the last point and the least D on the way."""
     point = best = smoothed.at(place, temperature)
     pairs: list[tuple[Floats, Floats]] = []
     for _ in range(_STEPS[alone]):
@@ -137,7 +139,7 @@ def _descend(smoothed: _Smoothed, place: Floats, temperature: float, alone: bool
 
 
 def _direction(gradient: Floats, pairs: list[tuple[Floats, Floats]], curvature: Floats) -> Floats:
-    """The two-loop recursion around a diagonal; no coordinate moves by more than one."""
+    """Return the direction of the two-loop recursion around a diagonal, limited to a step of one per coordinate."""
     direction = gradient.copy()
     weights = []
     for moved, turned in reversed(pairs):

@@ -1,11 +1,11 @@
-"""The linear relaxation of balancing, and its few large devices settled by branch and bound.
+"""The linear relaxation of the assignment problem, with its few large devices fixed by branch and bound.
 
-A vertex of the relaxation leaves all but some 2 G devices whole. The others must be rounded, and a *lump*, a device of
-large utility, is worth a dozen others: no move or swap makes up for having put it in the wrong place, and the
-relaxation, which divides it, promises more than any association holds. So lumps are settled one at a time, the largest
-first, in every place they could be (Land & Doig 1960), the most promising node first. When the best node has no divided
-lump left, its value is the most that any association can have, and what is left to round is small. A count of
-relaxations ends the search where that takes too long; the bound is then the best of the nodes still open.
+A vertex of the relaxation leaves all but about 2 G devices integral. The others must be rounded. A *large* device, one
+with a high utility, is worth a dozen others: no move or swap repairs a wrong placement of it, and the relaxation, which
+splits it, promises more than any association can reach. Large devices are therefore fixed one at a time, the largest
+first, at every possible gateway (Land & Doig 1960), the most promising node first. If the best node splits no large
+device, its value is an upper bound for any association, and only small devices remain to be rounded. A limit on the
+number of relaxations ends the search early; the bound is then that of the best open node.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem, Pr
 from async_hfl.decisions.solvers.highs import LinearProgramme, LinearSolution, LinearSolver
 
 WHOLE = 1.0 - 1e-6
-_LUMP = 3.0
-"""A device of so many times the mean utility is a lump."""
+_LARGE = 3.0
+"""Multiple of the mean utility from which a device counts as large."""
 
 
 def programme(balance: AssignmentProblem) -> LinearProgramme:
-    """The relaxation in units of mean |u| and mean load, so that the solver's absolute tolerances mean something.
+    """The relaxation in units of mean |u| and mean load, to which the solver's absolute tolerances apply.
 
     Columns: links, U, Q. Rows: devices, utility of each gateway, load of each gateway.
     """
@@ -54,7 +54,7 @@ def programme(balance: AssignmentProblem) -> LinearProgramme:
 
 
 def prices_of(balance: AssignmentProblem, solution: LinearSolution) -> Prices:
-    """The multipliers of the gateways' rows, cleaned."""
+    """Return the multipliers of the gateways' rows, made non-negative."""
     utility, load = np.split(np.abs(solution.row_duals[balance.devices :]), 2)
     return Prices.cleaned(utility, load)
 
@@ -62,14 +62,16 @@ def prices_of(balance: AssignmentProblem, solution: LinearSolution) -> Prices:
 @dataclass(frozen=True, slots=True)
 class _Node:
     fixed: tuple[int, ...]
-    """Links used for sure."""
+    """Links that are fixed."""
     share: Floats
     bound: float
 
 
 class Relaxation:
-    """A tree of relaxations (mutable, local to one call). Best first; among equals the deepest, so that where gateways
-    are alike the search dives."""
+    """A tree of relaxations (mutable, local to one call).
+
+    Best first; among equal bounds the deepest, so that the search dives if gateways are alike.
+    """
 
     def __init__(self, balance: AssignmentProblem) -> None:
         self.balance = balance
@@ -80,27 +82,27 @@ class Relaxation:
         self.unit = balance.utility_unit() * max(1.0, balance.devices / balance.gateways)
         self.made = 0
         self.prices = Prices.cleaned(np.zeros(balance.gateways), np.zeros(balance.gateways))
-        """Of the relaxation itself, nothing settled."""
+        """Bound of the relaxation with nothing fixed."""
         self.open: list[tuple[float, int, int, _Node]] = []
-        """By bound (to nine digits), depth, number."""
+        """Sorted by bound (to nine digits), depth, number."""
 
         self._add((), np.inf)
         if not self.open:
             raise SolverError("the solver found no relaxed association although each device has a link")
 
     def bound(self) -> float:
-        """No association is worth more, as far as is known."""
+        """Return the upper bound of any association, as far as known."""
         return max(entry[-1].bound for entry in self.open)
 
-    def has_divided_lump(self) -> bool:
-        return self._lump(self.open[0][-1].share) >= 0
+    def splits_large_device(self) -> bool:
+        return self._largest_split(self.open[0][-1].share) >= 0
 
     def settle(self, relaxations: int) -> tuple[Floats, float]:
-        """Shares of the links with the lumps whole as far as so many solutions reach, and a bound. One solution is
-        the relaxation itself."""
+        """Return shares of the links with large devices integral as far as the number of solutions allows, and a bound.
+        One solution is the relaxation itself."""
         while True:
             node = self.open[0][-1]
-            device = self._lump(node.share)
+            device = self._largest_split(node.share)
             links = range(int(self.rows[device]), int(self.rows[device + 1])) if device >= 0 else range(0)
             if len(links) == 0 or self.made + len(links) > relaxations:
                 return node.share, self.bound()
@@ -108,7 +110,7 @@ class Relaxation:
             try:
                 for link in links:
                     self._add((*node.fixed, link), node.bound)
-            except SolverError:  # numbers that the solver cannot cope with: the node's own bound stands
+            except SolverError:  # numerical trouble in the solver: keep the node's own bound
                 return node.share, max([node.bound, *(entry[-1].bound for entry in self.open)])
 
     def _add(self, fixed: tuple[int, ...], parent: float) -> None:
@@ -133,20 +135,20 @@ class Relaxation:
             allowed[link] = True
         return allowed
 
-    def _lump(self, share: Floats) -> int:
-        """The largest divided device, -1 if none of them is a lump."""
+    def _largest_split(self, share: Floats) -> int:
+        """Return the largest device that is split, -1 if none of the split ones is large."""
         divided = np.flatnonzero(np.maximum.reduceat(share, self.rows[:-1]) < WHOLE)
         if len(divided) == 0:
             return -1
         device = int(divided[self.size[divided].argmax()])
-        return device if self.size[device] > _LUMP * float(self.size.mean()) else -1
+        return device if self.size[device] > _LARGE * float(self.size.mean()) else -1
 
 
 def rounded(balance: AssignmentProblem, share: Floats, least_share: float) -> Ints:
-    """One link per device: the largest devices first, each to where what the shares promised is most lacking.
+    """Round to one link per device: the largest devices first, each where the shares leave the largest deficit.
 
-    Of the links with at least `least_share` the one for which the squares of what is lacking in utility, and phi times
-    that in load, add up to least.
+    Among the links with at least `least_share`, choose the one that minimises the sum of the squared deficits in
+    utility and phi times those in load.
     """
     rows = balance.row_start()
     used = np.lexsort((-share, balance.device))[rows[:-1]]

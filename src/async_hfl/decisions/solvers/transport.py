@@ -1,13 +1,13 @@
-"""Devices dealt to gateways at least cost, each gateway the same number of them.
+"""Assignment of devices to gateways at least cost, with the same number of devices at each gateway.
 
     minimise    sum_l x_l c_l + C sum_j (o_j + s_j)
     subject to  sum_{l of i} x_l = 1    for each device i,
                 floor(N / G) - s_j <= sum_{l at j} x_l <= ceil(N / G) + o_j    for each gateway j,
 
-C above what a chain of moves through all gateways can cost, so that sizes differ by more than one only where links
-leave no choice. Up to 25,000 links it is solved as a linear programme, whose vertices are whole (a transport problem).
-Beyond, and where the solver gives up, gateways have prices: each device takes its cheapest link, prices follow the
-crowd a count of times, and gateways still too full give up those who lose least by going elsewhere.
+C exceeds the cost of any chain of moves through all gateways, so that sizes differ by more than one only if links leave
+no choice. Up to 25,000 links it is solved as a linear programme, whose vertices are integral (a transport problem).
+Beyond that, or if the solver fails, gateways have prices: each device takes its cheapest link, prices follow the demand
+for a number of iterations, and gateways that are still too full release the devices that lose least by moving.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _PRICE_STEPS = 100
 
 
 def transported(device: Ints, gateway: Ints, cost: Floats, devices: int, gateways: int) -> Ints:
-    """The link of each device. Links are sorted by device, and each device has one."""
+    """Return the link of each device. Links are sorted by device, and each device has at least one."""
     if len(device) <= _PROGRAMMES:
         try:
             return _by_programme(device, gateway, cost, devices, gateways)
-        except SolverError:  # numbers that the solver cannot cope with: there is another way
+        except SolverError:  # numerical trouble in the solver: fall back to prices
             pass
     return _by_prices(device, gateway, cost, devices, gateways)
 
@@ -69,14 +69,14 @@ def _by_prices(device: Ints, gateway: Ints, cost: Floats, devices: int, gateways
 
 
 def _cheapest(cost: Floats, first: Ints) -> Ints:
-    """The first of the cheapest links of each device (a sort of all links would take ten times as long)."""
+    """Return the first of the cheapest links of each device (sorting all links would take ten times as long)."""
     least = np.minimum.reduceat(cost, first[:-1])
     places = np.flatnonzero(cost == np.repeat(least, np.diff(first)))
     return places[np.searchsorted(places, first[:-1])]
 
 
 def _evened(device: Ints, gateway: Ints, cost: Floats, used: Ints, gateways: int) -> Ints:
-    """Devices leave gateways that are too full, those first who lose least, for ones with room."""
+    """Move devices from gateways that are too full to ones with room, those that lose least first."""
     most = -(-len(used) // gateways)
     crowd = np.bincount(gateway[used], minlength=gateways)
     own = used[device]

@@ -81,11 +81,11 @@ def planned(
     }
     text = json.dumps(known, sort_keys=True, separators=(",", ":"))
     digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
-    short = Path(file_of(choice.task)).stem if is_user_code(choice.task) else choice.task
+    short, network = (Path(file_of(n)).stem if is_user_code(n) else n for n in (choice.task, choice.network))
     family = label or choice.method
     group = f"{family}, {variant}" if variant else family
     return PlannedRun(
-        id=f"{short}-{choice.method}-{choice.network}-{choice.preset}-s{choice.seed}-{digest}",
+        id=f"{short}-{choice.method}-{network}-{choice.preset}-s{choice.seed}-{digest}",
         **named,
         overrides=tuple(overrides),
         group=group,

@@ -1,1 +1,1 @@
-"""Readers of data sets: each gives a `Dataset`, the same every time."""
+"""Readers of data sets. Each returns the same `Dataset` every time."""

@@ -1,7 +1,7 @@
 """CIFAR-10: 50,000 and 10,000 colour images of 32 x 32 pixels in ten classes (Krizhevsky, 2009).
 
-The binary version: records of a label byte and 1,024 red, 1,024 green, 1,024 blue bytes. Kept as (row, column, colour)
-bytes; `Scaling` standardises each colour by the training set.
+The binary version has records of a label byte and 1,024 red, 1,024 green and 1,024 blue bytes. Images are stored as
+(row, column, colour) bytes; `Scaling` standardises each colour by the training set.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _TEST_FILE = "test_batch.bin"
 
 
 def load_cifar10(folder: Path | None = None) -> Dataset:
-    """`folder`: files of your own in the same format (not checked against the published ones)."""
+    """Read the data set. `folder` names files of your own in the same format, which are not checked against the
+    published ones."""
     arrays = arrays_of(CIFAR10, _parse, version=_VERSION, folder=folder)
     scaling = Scaling(
         np.array([255 * mean for mean in MEAN], np.float32),

@@ -1,12 +1,10 @@
-"""The embedded data set: 1,797 handwritten digits of 8 x 8 pixels, so that a first run needs no download.
+"""The embedded data set of 1,797 handwritten digits of 8 x 8 pixels, with which a first run needs no download.
 
-A fifth of each class is the test set. The split is fixed, whatever the run's seed: runs with different seeds must be
-judged on the same test set.
-
-Pixels are standardised: the training set's mean image is taken off and one scale, its standard deviation over all
-pixels, divides. With two classes a device, inputs that are all positive let every device push all hidden units the
-same way; centred ones need about half of the rounds. One scale rather than one per pixel, because the border pixels
-are almost always blank and a scale of their own would blow up their noise.
+A fifth of each class is the test set. The split does not depend on the run's seed, since runs with different seeds must
+be judged on the same test set. Pixels are standardised: the mean image of the training set is subtracted, and all
+pixels are divided by one standard deviation. With two classes per device, inputs that are all positive let every device
+push all hidden units in the same direction; centred inputs need about half of the rounds. One scale for all pixels is
+used because border pixels are almost always blank, and a scale of their own would amplify their noise.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ _SPLIT_SEED = 0
 
 
 def load_digits() -> Dataset:
-    """One flat row an image; 1,437 to train on, 360 to test on."""
+    """Read the data set: one flat row per image; 1,437 for training, 360 for testing."""
     pixels, labels = _stored()
     targets = labels.astype(np.int32)
     is_test = np.zeros(len(targets), dtype=bool)
@@ -55,7 +53,7 @@ def _stored() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
 
 
 def _stratified_test_rows(targets: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-    """The same share of every class; the classes with the largest remainder make the total come out right."""
+    """Split off the same share of every class; the classes with the largest remainders make up the total."""
     exact = np.bincount(targets, minlength=CLASSES) * TEST_SHARE
     wanted = np.floor(exact).astype(np.int64)
     missing = int(np.ceil(len(targets) * TEST_SHARE)) - int(wanted.sum())
@@ -66,7 +64,8 @@ def _stratified_test_rows(targets: npt.NDArray[np.int32]) -> npt.NDArray[np.int6
 
 
 def _standardised(pixels: npt.NDArray[np.uint8], train: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """By the training part alone. Sums are of integers, hence exact: the same inputs on every machine."""
+    """Standardise by the training part alone. Sums are of integers, hence exact: the inputs are the same on every
+    machine."""
     whole = train.astype(np.int64)
     mean_image = whole.sum(axis=0) / len(whole)
     mean = int(whole.sum()) / whole.size

@@ -1,7 +1,8 @@
-"""UCI HAR: 10,299 windows of smartphone motion, 561 features each: 30 people, six activities (Anguita et al., 2013).
+"""UCI HAR: 10,299 windows of smartphone motion with 561 features each, of 30 people and six activities (Anguita et al.,
+2013).
 
-The published split has some people only to train on and some only to test on. Federated learning wants every person to
-have both: all rows are put together and a tenth of each person's, drawn once for all, is the test set. Each feature
+The published split puts each person into either the training or the test set. Federated learning needs both for every
+person, so all rows are joined and a tenth of each person's rows, drawn once and for all, is the test set. Each feature
 is standardised by the training rows of all people.
 """
 
@@ -28,7 +29,8 @@ _SPLIT_SEED = 0
 
 
 def load_har(folder: Path | None = None) -> Dataset:
-    """A person is an owner. `folder`: files of your own in the same format (not checked against the published ones)."""
+    """Read the data set, one owner per person. `folder` names files of your own in the same format, which are not
+    checked."""
     arrays = arrays_of(HAR, _parse, version=_VERSION, folder=folder)
     inputs, targets = arrays["inputs"], arrays["activities"].astype(np.int32)
     people, owner = np.unique(arrays["subjects"], return_inverse=True)
@@ -46,7 +48,7 @@ def load_har(folder: Path | None = None) -> Dataset:
 
 
 def _test_rows(owner: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-    """The same rows whatever the run's seed: runs must be judged on the same test set."""
+    """Draw the test rows, independently of the run's seed: runs must be judged on the same test set."""
     is_test = np.zeros(len(owner), dtype=bool)
     for person in range(int(owner.max()) + 1):
         rows = np.flatnonzero(owner == person)
@@ -96,7 +98,7 @@ def _whole_numbers(texts: dict[str, bytes], name: str, sources: Sources, most: i
 
 
 def _standardised(table: npt.NDArray[np.float64], train: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-    """Sums over rows are taken row by row, in one order on every machine, so the inputs are the same to the bit."""
+    """Standardise. Sums are taken row by row, in one order on every machine, so the inputs are the same to the bit."""
     mean = train.sum(axis=0) / len(train)
     deviation = np.sqrt(((train - mean) ** 2).sum(axis=0) / len(train))
     inputs: npt.NDArray[np.float32] = ((table - mean) / np.where(deviation > 0, deviation, 1)).astype(np.float32)

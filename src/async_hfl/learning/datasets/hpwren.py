@@ -1,12 +1,13 @@
-"""HPWREN: a year of weather at 26 stations, the next reading of twelve values from the 48 before it.
+"""HPWREN: a year of weather at 26 stations; the task is to predict the next reading of twelve values from the 48
+before.
 
-Half-hourly means of 2021 (`hourly=True`: hourly ones). A reading is taken only where all twelve values are there, and a
-window only where its 48 readings and the target follow each other without a gap. The first nine tenths of a station's
-windows are for training; testing begins with the first window that shares no reading with them.
+Half-hourly means of 2021 (`hourly=True`: hourly means). A reading counts only if all twelve values are present, and a
+window only if its 48 readings and the target follow each other without a gap. The first nine tenths of a station's
+windows are for training; testing starts with the first window that shares no reading with them.
 
-Sensors stick (wind at 99.9 m/s, rain at 655.35 mm) and jump (-78 degrees). Mean and deviation would follow such values,
-so each value is centred by its median and scaled by its quartiles over the training readings of all stations, and cut
-off at six deviations of a normal distribution.
+Sensors get stuck (wind at 99.9 m/s, rain at 655.35 mm) and jump (-78 degrees). Mean and deviation would be distorted by
+such values, so each value is centred by its median and scaled by its quartiles over the training readings of all
+stations, and clipped at six deviations of a normal distribution.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from async_hfl.learning.datasets.samples import Dataset, Samples
 WINDOW = 48
 TRAIN_SHARE = 0.9
 LEFT_OUT = ("BMR", "SCI")
-"""BMR never reports rain duration and intensity; SCI reported for half a day."""
+"""BMR never reports rain duration and intensity; SCI reported for half a day only."""
 CUT_OFF = 6.0
 _VERSION = "weather1"
 _QUARTILES_OF_NORMAL = 1.349
-"""Distance of the quartiles of a normal distribution, in deviations."""
+"""Distance between the quartiles of a normal distribution, in deviations."""
 
 
 def load_hpwren(folder: Path | None = None, *, hourly: bool = False) -> Dataset:
-    """A station is an owner. `folder`: files of your own in the same format."""
+    """Read the data set, one owner per station. `folder` names files of your own in the same format."""
     name, read = (HOURLY_FILE, read_hourly) if hourly else (HALF_HOURLY_FILE, read_half_hourly)
 
     def parse(sources: Sources) -> Arrays:
@@ -63,7 +64,7 @@ def load_hpwren(folder: Path | None = None, *, hourly: bool = False) -> Dataset:
 
 
 def _prepared(readings: Readings) -> Arrays:
-    """The whole readings of all stations as one series, and the windows in it."""
+    """Return the complete readings of all stations as one series, and the windows in it."""
     parts: list[npt.NDArray[np.float32]] = []
     trained: list[npt.NDArray[np.float32]] = []
     stations: list[str] = []
@@ -98,7 +99,7 @@ def _prepared(readings: Readings) -> Arrays:
 
 
 def _windows(times: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where windows begin among a station's whole readings, to train and to test on."""
+    """Return the starts of a station's windows among its complete readings, for training and for testing."""
     first = np.arange(max(0, len(times) - WINDOW))
     without_gap = first[times[first + WINDOW] - times[first] == WINDOW]
     train = without_gap[: round(TRAIN_SHARE * len(without_gap))]
@@ -114,7 +115,8 @@ def _normalised(table: npt.NDArray[np.float32], train: npt.NDArray[np.float32]) 
 
 
 def _scale(column: npt.NDArray[np.float32], median: float) -> float:
-    """One deviation, judged by the quartiles. It seldom rains: then by those of the readings off the median."""
+    """Return one deviation, estimated by the quartiles. Since it seldom rains, readings at the median are ignored if
+    needed."""
     for values in (column, column[column != median]):
         if len(values):
             low, high = np.quantile(values.astype(np.float64), [0.25, 0.75])

@@ -1,8 +1,8 @@
 """The files of HPWREN's readings of 2021: half-hourly means (npz) and the authors' hourly means (csv in a tar).
 
-The half-hourly file is built from the readings of about one a minute that UCSD-SEELab/iot-dataset holds in its history,
-one csv a station and day: readings of 0 <= t < 86,400 s, half-hour floor(t / 1800), plain mean of each value, rounded
-to two decimals. Wind directions are plain means too, as in the authors' hourly files.
+The half-hourly file is built from the readings (about one per minute) in the history of UCSD-SEELab/iot-dataset, one
+csv per station and day: readings of 0 <= t < 86,400 s, half-hour floor(t / 1800), plain mean of each value, rounded to
+two decimals. Wind directions are plain means too, as in the authors' hourly files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from async_hfl.core.errors import DataError
 HALF_HOURLY_FILE = "hpwren_2021_30min.npz"
 HOURLY_FILE = "hpwren_2021_hourly_csv.tar"
 VALUES = ("Dn", "Dm", "Dx", "Sn", "Sm", "Sx", "Ta", "Ua", "Pa", "Rc", "Rd", "Ri")
-"""Wind direction and speed (least, mean, most), temperature, humidity, pressure, rain (fallen, duration, intensity)."""
+"""Wind direction and speed (minimum, mean, maximum), temperature, humidity, pressure, rain (amount, duration,
+intensity).
+"""
 _YEAR = 2021
 _DAYS = 365
 _HALF_HOURS = 48
@@ -40,7 +42,7 @@ _UNREADABLE = (OSError, EOFError, ValueError, KeyError, tarfile.TarError, zipfil
 class Readings:
     stations: tuple[str, ...]
     values: npt.NDArray[np.float32]
-    """(stations, times, 12); NaN where nothing was read."""
+    """Shape (stations, times, 12); NaN for a missing reading."""
 
 
 def read_half_hourly(content: bytes, where: str = HALF_HOURLY_FILE) -> Readings:
@@ -91,7 +93,7 @@ def _hourly_table(content: bytes) -> npt.NDArray[np.float32]:
 
 
 def unpack_repository(archive: Path, folder: Path) -> None:
-    """Both files out of the repository's zip: the hourly csv files as they are, the half-hourly means built."""
+    """Extract both files from the repository's zip: copy the hourly csv files, and build the half-hourly means."""
     try:
         with zipfile.ZipFile(archive) as packed:
             _write_hourly(packed, folder / HOURLY_FILE)
@@ -132,7 +134,7 @@ def _write_half_hourly(packed: zipfile.ZipFile, path: Path) -> None:
 
 
 def half_hour_means(content: bytes) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
-    """(48, 12) means and (48,) numbers of readings of one station and day."""
+    """Return the (48, 12) means and the (48,) numbers of readings of one station and day."""
     means = np.full((_HALF_HOURS, len(VALUES)), np.nan, np.float32)
     header, _, rows = content.partition(b"\n")
     if header.decode("ascii", errors="replace").strip() != ",".join(("t", *VALUES)):
@@ -151,5 +153,5 @@ def half_hour_means(content: bytes) -> tuple[npt.NDArray[np.float32], npt.NDArra
 def _matching(
     packed: zipfile.ZipFile, pattern: re.Pattern[str], key: Callable[[re.Match[str]], Any]
 ) -> list[tuple[Any, str]]:
-    """(key, member) of every member whose name ends so."""
+    """Yield (key, member) for every member whose name ends in the given way."""
     return [(key(match), name) for name in packed.namelist() if (match := pattern.search(name))]

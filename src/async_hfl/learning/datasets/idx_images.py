@@ -1,7 +1,8 @@
 """MNIST and Fashion-MNIST: 60,000 and 10,000 images of 28 x 28 grey pixels in ten classes.
 
 Both come as IDX files: a big-endian header (two zero bytes, the type of the values, the number of axes, the length of
-each axis), then the values. Pixels stay bytes; `Scaling` standardises them by the training set's mean and deviation.
+each axis), then the values. Pixels are stored as bytes; `Scaling` standardises them by the mean and deviation of the
+training set.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ _PARTS = {"train": "train", "test": "t10k"}
 
 
 def load_mnist(folder: Path | None = None) -> Dataset:
-    """Handwritten digits. `folder`: files of your own in the same format (not checked against the published ones)."""
+    """Read the handwritten digits. `folder` names files of your own in the same format, which are not checked."""
     return _load(MNIST, folder, tuple("0123456789"), mean=0.1307, deviation=0.3081)
 
 
 def load_fashion_mnist(folder: Path | None = None) -> Dataset:
-    """Pieces of clothing, in the format of MNIST."""
+    """Read the pieces of clothing, in the format of MNIST."""
     return _load(FASHION_MNIST, folder, CLOTHES, mean=0.2860, deviation=0.3530)
 
 
@@ -77,7 +78,7 @@ def _parse(sources: Sources) -> Arrays:
 
 
 def parse_idx(content: bytes, axes: int, where: str) -> npt.NDArray[np.uint8]:
-    """The array in an IDX file of bytes."""
+    """Return the array in an IDX file of bytes."""
     header = 4 + 4 * axes
     if content[:4] != bytes([0, 0, _UNSIGNED_BYTE, axes]):
         raise DataError(f"{where}: not an IDX file of {axes} axes of bytes (it begins with {content[:4].hex()})")

@@ -1,8 +1,9 @@
 """A device's own samples from its own files: NumPy archives, CSV tables, or a folder of them.
 
-An archive (`.npz`) holds the arrays `inputs` and `targets`, one row a sample. A table (`.csv`) holds one sample a line,
-its target last; a first line that is no numbers is taken for a heading. Inputs are what the model takes: as the task's
-own samples are stored (bytes for images, which are then scaled alike), or floats that are prepared already.
+An archive (`.npz`) holds the arrays `inputs` and `targets`, one row per sample. A table (`.csv`) holds one sample per
+line, its target last; a first line that is not numeric is a header. Inputs are as the model takes them: in the form in
+which the task's own samples are stored (bytes for images, which are then scaled in the same way), or floats that are
+prepared already.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Array = npt.NDArray[Any]
 
 
 def read_local_samples(path: Path, like: Samples, classes: int) -> Samples:
-    """Samples of the same kind as those of the task; every fault names the file and what was expected."""
+    """Read samples of the same kind as those of the task. Every error names the file and the expected content."""
     files = _files(path)
     parts = [_checked(file, *_read(file), like, classes) for file in files]
     inputs = np.concatenate([part[0] for part in parts])
@@ -86,7 +87,7 @@ def _table(file: Path) -> tuple[Array, Array]:
 def _checked(file: Path, inputs: Array, targets: Array, like: Samples, classes: int) -> tuple[Array, Array]:
     shape = like.read(np.zeros(1, np.int64)).shape[1:]
     if inputs.shape[1:] != shape and inputs.ndim == 2 and inputs.shape[1] == prod(shape):
-        inputs = inputs.reshape(len(inputs), *shape)  # a table has no more than two axes
+        inputs = inputs.reshape(len(inputs), *shape)  # a table has at most two axes
     if inputs.shape[1:] != shape:
         raise DataError(f"{file}: a sample's inputs have shape {inputs.shape[1:]}, the task's {shape}")
     if len(inputs) != len(targets):

@@ -1,7 +1,8 @@
-"""Samples as arrays: what a reader gives and what the engine trains on.
+"""Samples as arrays: the output of a reader and the input of the engine.
 
-Stored small, read large: images stay bytes and are scaled when a batch is gathered, and a series is stored once though
-every sample is a window of it. Both save memory on every device, and the gather moves a quarter or less.
+Samples are stored compactly. Images stay bytes and are scaled when a batch is gathered, and a series is stored once
+although every sample is a window of it. Both save memory on every device, and gathering moves at most a quarter of the
+bytes.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """Inputs and targets, one row a sample; or, with `starts`, one series whose windows are the samples."""
+    """Inputs and targets, one row per sample; or, with `starts`, one series whose windows are the samples."""
 
     inputs: npt.NDArray[Any]
-    """(samples, ...), or (time, ...) where `starts` is given. Floats, bytes (with `scaling`) or symbol numbers."""
+    """Shape (samples, ...), or (time, ...) with `starts`. Floats, bytes (with `scaling`) or symbol numbers."""
     targets: npt.NDArray[Any]
-    """(samples,) class numbers (int32), or (samples, values) float32 where the task is a regression."""
+    """(samples,) class numbers (int32), or (samples, values) float32 for a regression."""
     starts: npt.NDArray[np.int32] | None = None
     """(samples,): sample i is inputs[starts[i] : starts[i] + window]."""
     window: int = 0
@@ -51,13 +52,13 @@ class Samples:
         return len(self.inputs if self.starts is None else self.starts)
 
     def rows(self, rows: npt.NDArray[np.integer[Any]]) -> Samples:
-        """These samples alone."""
+        """Return only these samples."""
         if self.starts is None:
             return replace(self, inputs=self.inputs[rows], targets=self.targets[rows])
         return replace(self, targets=self.targets[rows], starts=self.starts[rows])
 
     def read(self, rows: npt.NDArray[np.integer[Any]] | Sequence[int]) -> npt.NDArray[np.float32]:
-        """The inputs of these samples as a model sees them (numpy; the engine gathers likewise on its device)."""
+        """Return the inputs of these samples as a model sees them (in numpy; the engine gathers on its device)."""
         index = np.asarray(rows)
         if self.starts is None:
             stored = self.inputs[index]
@@ -71,15 +72,15 @@ class Samples:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """What a reader gives: the same for every seed and every number of devices."""
+    """A data set, the same for every seed and every number of devices."""
 
     name: str
     train: Samples
     test: Samples
     classes: int = 0
-    """How many classes the targets name; 0 for a regression."""
+    """Number of classes; 0 for a regression."""
     class_names: tuple[str, ...] = ()
     owner: npt.NDArray[np.int32] | None = None
-    """(training samples,): whose sample it is, where the data has natural owners (a person, a role, a station)."""
+    """(training samples,): the owner of each sample, if the data has natural owners (a person, a role, a station)."""
     test_owner: npt.NDArray[np.int32] | None = None
     owner_names: tuple[str, ...] = ()

@@ -1,11 +1,12 @@
-"""Shakespeare: the next character after eighty, a speaking role an owner (LEAF; Project Gutenberg's text of 1994).
+"""Shakespeare: prediction of the next character after eighty; each speaking role is an owner (LEAF; Project Gutenberg's
+text of 1994).
 
 A role's speeches are one text; a sample is a window of 80 characters and the character after it. The first four fifths
-of a role's windows, in the order of the play, are for training. Testing begins with the first window that shares no
-character with them, as in LEAF; so a role of few words has no test samples.
+of a role's windows, in the order of the play, are for training. As in LEAF, testing starts with the first window that
+shares no character with them, so a role with few words has no test samples.
 
-By default 143 roles, as many as the Async-HFL and FedProx papers had. Which ones is not published. We take them evenly
-through all roles ordered by how much they say, so that big and small parts are there in proportion.
+The default is 143 roles, the number in the Async-HFL and FedProx papers. Their selection is not published. Here roles
+are taken at even steps from all roles sorted by length, so that large and small parts are represented in proportion.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from async_hfl.learning.datasets.samples import Dataset, Samples
 from async_hfl.learning.datasets.shakespeare_roles import speeches
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-"""LEAF's 80 symbols. What is not among them is read as a blank."""
+"""LEAF's 80 symbols. Any other character is read as a blank."""
 WINDOW = 80
 ROLES = 143
 TRAIN_SHARE = 0.8
@@ -35,7 +36,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def load_shakespeare(folder: Path | None = None, *, roles: int | None = ROLES) -> Dataset:
-    """`roles`: how many, None for all. `folder`: a text of your own, set alike (not checked against the published)."""
+    """Read the data set with this many roles (None: all). `folder` names a text of your own in the same layout."""
     arrays = arrays_of(SHAKESPEARE, _parse, version=_VERSION, folder=folder)
     lengths = arrays["lengths"].astype(np.int64)
     chosen = _chosen(lengths, roles)
@@ -47,7 +48,7 @@ def load_shakespeare(folder: Path | None = None, *, roles: int | None = ROLES) -
     offsets = np.cumsum(lengths) - lengths
     windows = lengths - WINDOW
     training = np.maximum(1, (TRAIN_SHARE * windows).astype(np.int64))
-    # A sample reaches over WINDOW + 1 characters, the last being its target.
+    # A sample covers WINDOW + 1 characters; the last one is its target.
     train_starts, owner = _ranges(offsets, offsets + training)
     test_starts, test_owner = _ranges(np.minimum(offsets + training + WINDOW, offsets + windows), offsets + windows)
     names = arrays["roles"]
@@ -68,7 +69,7 @@ def _samples(series: npt.NDArray[np.uint8], starts: Numbers) -> Samples:
 
 
 def _chosen(lengths: Numbers, roles: int | None) -> Numbers:
-    """Roles evenly through those ordered by length, in the order of the text."""
+    """Return roles at even steps from those sorted by length, in the order of the text."""
     long_enough = np.flatnonzero(lengths >= WINDOW + _LEAST_WINDOWS)
     wanted = len(long_enough) if roles is None else roles
     if not 1 <= wanted <= len(long_enough):
@@ -79,7 +80,7 @@ def _chosen(lengths: Numbers, roles: int | None) -> Numbers:
 
 
 def _ranges(firsts: Numbers, lasts: Numbers) -> tuple[Numbers, npt.NDArray[np.int32]]:
-    """All numbers of these ranges, one range after the other, and the number of the range each is from."""
+    """Return all numbers of these ranges, one range after the other, and the index of the range of each."""
     counts = lasts - firsts
     owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     before = np.cumsum(counts) - counts

@@ -1,10 +1,10 @@
-"""The speeches of every role, out of Project Gutenberg's complete works of 1994.
+"""The speeches of every role in Project Gutenberg's complete works of 1994.
 
 A work begins at the line `by William Shakespeare`; its title is the line of text before. In a play a speech begins with
 two blanks, the role's name, a full stop and a blank; its further lines have four blanks or more. *The Comedy of Errors*
-is set otherwise: no blanks before a name, one before further lines. World Library's notice recurs everywhere and is no
-speech. These are the rules by which LEAF (Caldas et al., arXiv:1812.01097) and before it McMahan et al. (AISTATS 2017)
-split the text; stage directions inside a speech stay, as they do there.
+is set differently: no blanks before a name, one before further lines. World Library's notice recurs everywhere and is
+not a speech. These are the rules by which LEAF (Caldas et al., arXiv:1812.01097) and before it McMahan et al. (AISTATS
+2017) split the text; as there, stage directions within a speech are kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Role = tuple[str, str]
 
 
 def speeches(text: str) -> Mapping[Role, str]:
-    """All that a role says, as one text with single blanks; roles in the order in which they first speak."""
+    """Return each role's speeches as one text with single blanks; roles are in the order of their first speech."""
     lines = text.split("\n")
     said: dict[Role, list[str]] = {}
     for title, first, last in _works(lines):
@@ -39,7 +39,7 @@ def speeches(text: str) -> Mapping[Role, str]:
 
 
 def _works(lines: list[str]) -> list[tuple[str, int, int]]:
-    """Title, first line and end of each work."""
+    """Yield title, first line and end of each work."""
     starts = [number for number, line in enumerate(lines) if line.strip() == _AUTHOR]
     works = []
     for start, stop in zip(starts, [*starts[1:], len(lines)], strict=False):
@@ -56,7 +56,7 @@ def _read_play(title: str, lines: list[str], said: dict[Role, list[str]]) -> Non
         if in_notice or line.lstrip().startswith("<<"):
             in_notice = ">>" not in line
         elif match := speech.match(line):
-            # One role is written HAMLET here and Hamlet there.
+            # One role is written both HAMLET and Hamlet.
             name = match[1].upper()
             is_heading = name.startswith("ACT ")
             current = None if is_heading else said.setdefault((title, name), [])

@@ -1,1 +1,1 @@
-"""Models as pure functions, one architecture a file."""
+"""Models as pure functions, one architecture per file."""

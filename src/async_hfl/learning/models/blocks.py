@@ -1,12 +1,12 @@
-"""Convolution and pooling by blocks, for accelerators; images as (batch, height, width, channels).
+"""Convolution and pooling by blocks, for accelerators; images have the shape (batch, height, width, channels).
 
-A block of outputs, side x side of them, is a linear map of the square of inputs under it, and the map is the same for
-every block: a matrix of the filter's weights, shifted from output to output, with zeros beside them. So a convolution
-is one dense product. It multiplies some zeros, which a matrix unit does for nothing; the squares are far smaller than
-a patch for each output would be, and the matrix far smaller than that of a whole row of outputs: moving them is what
-takes the time. On a processor it is the other way round (see `convolution`).
+A block of side x side outputs is a linear map of the square of inputs under it, and the map is the same for every
+block: a matrix of the filter's weights, shifted from output to output, and zeros elsewhere. A convolution is then one
+dense product. It multiplies some zeros, which costs a matrix unit nothing. The squares are far smaller than one patch
+per output, and the matrix is far smaller than that of a whole row of outputs, so less memory is moved, which is what
+takes the time. On a processor patches are faster (see `convolution`).
 
-A block is made of the windows of the pool that follows, whose four places stand beside each other.
+A block consists of the windows of the following pool, whose four places are adjacent.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _T = TypeVar("_T")
 
 
 def block_convolution(images: Array, weight: Array, side: int) -> Array:
-    """Correlation with `weight` (height, width, inputs, outputs), no padding, stride 1: by (image, row and column of
-    the block, row and column of the window in it, place in the window, output)."""
+    """Correlate with `weight` (height, width, inputs, outputs), without padding, stride 1. Axes of the result: image,
+    row and column of the block, row and column of the window in it, place in the window, output."""
     size, outputs = weight.shape[0], weight.shape[-1]
     batch, height, width, _ = images.shape
     if side % 2 or (size - 1) % side or weight.shape[1] != size or height % side or width % side:
@@ -37,8 +37,8 @@ def block_convolution(images: Array, weight: Array, side: int) -> Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def _squares(images: Array, side: int, more: int) -> Array:
-    """By (image, row and column of the block, tile down, row in it, tile across, column in it, channel): the block's
-    own tile of the images and so many `more` down and across."""
+    """Return the square of inputs of each block: its own tile and `more` tiles down and across. Axes: image, row and
+    column of the block, tile down, row in it, tile across, column in it, channel."""
     batch, height, width, channels = images.shape
     tiles = lax.reshape(images, (batch, height // side, side, width // side, side, channels))
     down, across = (np.arange(length // side - more)[:, None] + np.arange(more + 1) for length in (height, width))
@@ -51,7 +51,7 @@ def _squares_forward(images: Array, side: int, more: int) -> tuple[Array, None]:
 
 
 def _squares_backward(side: int, more: int, _: None, gradient: Array) -> tuple[Array]:
-    """Every tile's sum over the blocks above it, by shifted additions: a scatter would go element by element."""
+    """Sum every tile over the blocks that use it, by shifted additions: a scatter would go element by element."""
     across = reduce(jnp.add, [_shifted(gradient[..., tile, :, :], 2, tile, more) for tile in range(more + 1)])
     tiles = reduce(jnp.add, [_shifted(across[:, :, :, tile], 1, tile, more) for tile in range(more + 1)])
     batch, rows, columns, channels = *tiles.shape[:3], tiles.shape[-1]
@@ -68,7 +68,7 @@ _squares.defvjp(_squares_forward, _squares_backward)
 
 
 def _matrix(weight: Array, side: int) -> Array:
-    """Rows as a square is ordered, columns by (row and column of the window, place in it, output)."""
+    """Return the matrix: rows ordered as a square, columns by (row and column of the window, place in it, output)."""
     outputs = weight.shape[-1]
     shifts = [(first, side - 1 - first) for first in range(side)]
     none = (0, 0)
@@ -79,7 +79,7 @@ def _matrix(weight: Array, side: int) -> Array:
 
 
 def pooled_images(blocks: Array, bias: Array) -> Array:
-    """What `block_convolution` gave, pooled by `biased_max_pool`, as images."""
+    """Pool the result of `block_convolution` by `biased_max_pool` and return it as images."""
     batch, rows, columns, down, across, _, channels = blocks.shape
     pooled = biased_max_pool(blocks, bias)
     return pooled.transpose(0, 1, 3, 2, 4, 5).reshape(batch, rows * down, columns * across, channels)
@@ -87,9 +87,10 @@ def pooled_images(blocks: Array, bias: Array) -> Array:
 
 @jax.custom_vjp
 def biased_max_pool(places: Array, bias: Array) -> Array:
-    """max(0, the largest of the four places before the last axis + bias); of equal ones the first has the gradient.
+    """Return max(0, the largest of the four places before the last axis + bias); among equal ones the first gets the
+    gradient.
 
-    Biased and rectified after pooling, which is the same and a quarter of the values.
+    Bias and rectifier are applied after pooling, which gives the same result with a quarter of the values.
     """
     return jnp.maximum(places.max(axis=-2) + bias, 0)
 
@@ -98,9 +99,9 @@ def _pool_forward(places: Array, bias: Array) -> tuple[Array, Array]:
     first, second, third, fourth = (places[..., place, :] for place in range(4))
     largest = reduce(jnp.maximum, (first, second, third, fourth))
     pooled = jnp.maximum(largest + bias, 0)
-    # One byte for each window instead of its four values again; 4: none, the rectifier is closed.
+    # One byte per window instead of its four values; 4 means that the rectifier is closed.
     chosen = jnp.where(first == largest, 0, jnp.where(second == largest, 1, jnp.where(third == largest, 2, 3)))
-    # The compiler would read all places again for each thing that needs one of the two.
+    # Otherwise the compiler would read all places again for each use of one of the two.
     return _made((pooled, jnp.where(pooled > 0, chosen, 4).astype(jnp.int8)))
 
 
@@ -112,7 +113,7 @@ def _pool_backward(chosen: Array, gradient: Array) -> tuple[Array, Array]:
 
 
 def _made(arrays: _T) -> _T:
-    """The same, computed once and kept: never as a part of what uses them."""
+    """Return the same values, computed once and stored instead of fused into their uses."""
     barrier: Callable[[_T], _T] = lax.optimization_barrier
     return barrier(arrays)
 

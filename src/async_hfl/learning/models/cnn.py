@@ -8,19 +8,18 @@ from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.engine.backend import Array, jax
 from async_hfl.learning.models.blocks import block_convolution, pooled_images
 from async_hfl.learning.models.convolution import batch_last, biased_max_pool, convolution
-from async_hfl.learning.models.initial import uniform
-from async_hfl.learning.models.model import Model, Parameters
+from async_hfl.learning.models.model import Model, Parameters, uniform_weights
 
 _FILTER = 5
 _FEW, _MANY, _HIDDEN = 20, 50, 500
 _FEATURES = _MANY * 4 * 4
 """28 x 28 becomes 24 x 24, pooled 12 x 12, then 8 x 8, pooled 4 x 4."""
 _SIDES = {"first": 4, "second": 2}
-"""Of blocks of outputs, by layer."""
+"""Side of the blocks of outputs, by layer."""
 
 
 def cnn(classes: int = 10, *, in_blocks: bool = False) -> Model:
-    """For images of 28 x 28 with one channel, (batch, 28, 28, 1); 431,080 parameters with 10 classes.
+    """Build the model for images of shape (batch, 28, 28, 1); 431,080 parameters with 10 classes.
 
     `in_blocks`: the same function by other matrix products, for accelerators.
     """
@@ -39,7 +38,7 @@ def cnn(classes: int = 10, *, in_blocks: bool = False) -> Model:
     def init(random: np.random.Generator) -> Weights:
         return layout.flatten(
             {
-                name: uniform(random, shape, fan_in[name.partition(".")[0]])
+                name: uniform_weights(random, shape, fan_in[name.partition(".")[0]])
                 for name, shape in zip(layout.names, layout.shapes, strict=True)
             }
         )

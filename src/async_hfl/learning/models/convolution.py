@@ -1,8 +1,8 @@
-"""Convolution as patches and one matrix product, and pooling; images as (channels, height, width, batch).
+"""Convolution by patches and one matrix product, and pooling; images have the shape (channels, height, width, batch).
 
-Each client has weights of its own, and a library's convolution over many clients' weights is slow everywhere; a matrix
-product is not. With the batch last every operation runs along contiguous memory: a patch is a copy of whole runs, a
-pool the larger of two of them, and the matrix product is wide where the processor's vectors lie.
+Each client has its own weights, and library convolutions over the weights of many clients are slow everywhere; matrix
+products are not. With the batch last, every operation runs along contiguous memory: a patch copies whole runs, a pool
+takes the maximum of two of them, and the matrix product is wide along the vector units.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def batch_last(images: Array) -> Array:
 
 
 class _Window(NamedTuple):
-    """What slides over the images; it fits `rows` times down and `columns` times across."""
+    """A sliding window over the images, which fits `rows` times down and `columns` times across."""
 
     size: int
     stride: int
@@ -36,19 +36,19 @@ class _Window(NamedTuple):
 
 
 def convolution(images: Array, weight: Array, stride: int = 1, padding: int = 0) -> Array:
-    """Correlation with `weight` (height, width, inputs, outputs), zeros around the images."""
+    """Correlate with `weight` (height, width, inputs, outputs), with zero padding."""
     size, outputs = weight.shape[0], weight.shape[-1]
     if padding:
         images = jnp.pad(images, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     window = _Window(size, stride, *images.shape[1:3])
-    # Outputs last in the weight: its gradient is then a product with many rows and few columns, which is the fast way.
+    # With outputs last in the weight, its gradient is a product with many rows and few columns, which is fast.
     summed = weight.reshape(-1, outputs).T @ _patches(images, window)
     return summed.reshape(outputs, window.rows, window.columns, -1)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _patches(images: Array, window: _Window) -> Array:
-    """A column for every place of the window and every image; rows by (row in the window, column in it, channel)."""
+    """Return a column for every window position and every image; rows by (row, column in the window, channel)."""
     # First across, then down: 2 x size copies instead of size x size.
     across = jnp.stack([_steps(images, 2, first, window.columns, window.stride) for first in range(window.size)])
     both = jnp.stack([_steps(across, 2, first, window.rows, window.stride) for first in range(window.size)])
@@ -60,7 +60,7 @@ def _patches_forward(images: Array, window: _Window) -> tuple[Array, None]:
 
 
 def _patches_backward(window: _Window, _: None, gradient: Array) -> tuple[Array]:
-    """Every pixel's sum over the windows it lies in, by shifted additions: a scatter would go element by element."""
+    """Sum every pixel over the windows that contain it, by shifted additions: a scatter would go element by element."""
     size, stride = window.size, window.stride
     channels = len(gradient) // size**2
     both = gradient.reshape(size, size, channels, window.rows, window.columns, -1)
@@ -76,7 +76,7 @@ def _steps(array: Array, axis: int, first: int, count: int, stride: int) -> Arra
 
 
 def _spread(array: Array, axis: int, first: int, length: int, stride: int) -> Array:
-    """The transpose of `_steps`: zeros before, between and behind."""
+    """Apply the transpose of `_steps`: zeros before, between and after."""
     used = first + (array.shape[axis] - 1) * stride + 1
     edges = [(0, 0, 0)] * array.ndim
     edges[axis] = (first, length - used, stride - 1)
@@ -85,16 +85,18 @@ def _spread(array: Array, axis: int, first: int, length: int, stride: int) -> Ar
 
 @jax.custom_vjp
 def biased_max_pool(images: Array, bias: Array) -> Array:
-    """max(0, the largest of each 2 x 2 window + the channel's bias); of equal ones the first has the gradient.
+    """Return max(0, the largest of each 2 x 2 window + the channel's bias); among equal ones the first gets the
+    gradient.
 
-    First in reading order. Ties are common: on a flat background all four places of a window see the same. Biased and
-    rectified after pooling, which is the same and a quarter of the work; where the result is 0 no gradient passes.
+    First is in reading order. Ties are common: on a flat background all four places of a window are equal. Bias and
+    rectifier are applied after pooling, which gives the same result with a quarter of the work; if the result is 0, no
+    gradient passes.
     """
     return _pool_forward(images, bias)[0]
 
 
 def _places(images: Array) -> list[Array]:
-    """The four places of each window, in reading order."""
+    """Return the four places of each window, in reading order."""
     channels, height, width, batch = images.shape
     windows = images.reshape(channels, height // 2, 2, width // 2, 2, batch)
     return [windows[:, :, row, :, column] for row in range(2) for column in range(2)]

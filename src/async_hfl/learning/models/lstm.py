@@ -1,4 +1,4 @@
-"""Recurrent networks that answer after the last step: the next character of a text, the next reading of a series."""
+"""Recurrent networks whose output follows the last step: the next character of a text, the next reading of a series."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import numpy as np
 
 from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.engine.backend import Array, jax
-from async_hfl.learning.models.initial import Drawn, uniform
-from async_hfl.learning.models.model import Model, Parameters
+from async_hfl.learning.models.model import Drawn, Model, Parameters, uniform_weights
 from async_hfl.learning.models.recurrence import Form, recurrence
 
 
@@ -20,9 +19,10 @@ def character_lstm(
     hoisted: bool = False,
     unroll: int = 1,
 ) -> Model:
-    """Symbol numbers (batch, time) to the next symbol's logits; 52,720 parameters with one layer, 133,520 with two.
+    """Build the model from symbol numbers (batch, time) to the next symbol's logits; 52,720 parameters with one layer,
+    133,520 with two.
 
-    `hoisted` and `unroll` change speed alone (see `recurrence.Form`).
+    `hoisted` and `unroll` affect speed alone (see `recurrence.Form`).
     """
     stack = _Stack(embedding, hidden, layers, symbols, hoisted, unroll)
     layout = Layout(("embedding.weight", *stack.names), ((symbols, embedding), *stack.shapes))
@@ -43,7 +43,7 @@ def character_lstm(
 def series_lstm(
     values: int = 12, hidden: int = 128, layers: int = 1, *, hoisted: bool = False, unroll: int = 1
 ) -> Model:
-    """Readings (batch, time, values) to the next reading; 74,252 parameters."""
+    """Build the model from readings (batch, time, values) to the next reading; 74,252 parameters."""
     stack = _Stack(values, hidden, layers, values, hoisted, unroll)
     layout = Layout(stack.names, stack.shapes)
 
@@ -57,7 +57,7 @@ def series_lstm(
 
 
 class _Stack:
-    """LSTM layers over each other and a linear map of the last step. Two biases a layer, as PyTorch has them."""
+    """Stacked LSTM layers and a linear map of the last step, with two biases per layer, as in PyTorch."""
 
     def __init__(self, inputs: int, hidden: int, layers: int, outputs: int, hoisted: bool, unroll: int) -> None:
         self._hidden = hidden
@@ -76,10 +76,10 @@ class _Stack:
 
     def draw(self, random: np.random.Generator) -> dict[str, Drawn]:
         shapes = zip(self.names, self.shapes, strict=True)
-        return {name: uniform(random, shape, self._hidden) for name, shape in shapes}
+        return {name: uniform_weights(random, shape, self._hidden) for name, shape in shapes}
 
     def apply(self, parameters: Parameters, steps: Array) -> Array:
-        """From (time, batch, inputs) to (batch, outputs)."""
+        """Map (time, batch, inputs) to (batch, outputs)."""
         for layer in range(1, self._layers + 1):
             parts = (parameters[f"layer{layer}.{part}"] for part in ("input_weight", "hidden_weight"))
             bias = parameters[f"layer{layer}.input_bias"] + parameters[f"layer{layer}.hidden_bias"]

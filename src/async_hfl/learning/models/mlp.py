@@ -12,14 +12,15 @@ from async_hfl.learning.models.model import Model, Parameters
 
 
 def mlp(inputs: int, hidden: int, outputs: int) -> Model:
-    """One hidden layer of rectified units."""
+    """Build the model."""
     layout = Layout(
         ("hidden.weight", "hidden.bias", "output.weight", "output.bias"),
         ((inputs, hidden), (hidden,), (hidden, outputs), (outputs,)),
     )
 
     def init(random: np.random.Generator) -> Weights:
-        # He et al. 2015: variance 2/fan-in keeps the signal's size through rectified units; 1/fan-in at the linear end.
+        # He et al. 2015: variance 2/fan-in preserves the scale of the signal through rectified units; 1/fan-in at the
+        # output.
         return layout.flatten(
             {
                 "hidden.weight": random.standard_normal((inputs, hidden)) * sqrt(2 / inputs),

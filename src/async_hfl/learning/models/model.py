@@ -1,26 +1,28 @@
-"""What the engine knows of a model: how its first weights are drawn and how parameters and inputs become outputs.
+"""Models as the engine sees them: the initial weights, and the function from parameters and inputs to outputs.
 
-Outside the engine a model is one flat vector (`core.weights`); inside, its named arrays. A new architecture is a new
-file beside this one; the engine needs nothing else.
+Outside the engine a model is one flat vector (`core.weights`); inside, it is a set of named arrays. A new architecture
+is a new file in this package; the engine needs nothing else.
 
-Statistics (the running means of batch normalisation) travel and are averaged like weights, but no gradient reaches
-them: they stand last in the layout, so that the trained part of a flat model is its beginning.
+Statistics (the running means of batch normalisation) are sent and averaged like weights, but have no gradient. They are
+last in the layout, so that the trained part of a flat model comes first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import prod, sqrt
 from typing import Any, TypeAlias, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from async_hfl.core.errors import InternalError
 from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.engine.backend import Array, jnp
 
 Parameters: TypeAlias = Mapping[str, Array]
+Drawn: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +30,14 @@ class Model:
     layout: Layout
     init: Callable[[np.random.Generator], Weights]
     apply: Callable[[Parameters, Array], Array]
-    """Parameters and a batch of inputs to a batch of outputs, as a finished model answers."""
+    """(parameters, batch of inputs) -> batch of outputs, in inference."""
     apply_in_training: Callable[[Parameters, Array, Array], tuple[Array, Parameters]] | None = None
-    """(parameters, batch, mask of the real samples) -> outputs and the statistics as they are after this batch.
+    """(parameters, batch, mask of the real samples) -> outputs and the statistics after this batch.
 
-    None where a model answers in training as it does when finished. Masked samples must not touch the statistics.
+    None if a model behaves in training as in inference. Masked samples must not affect the statistics.
     """
     statistics: tuple[str, ...] = ()
-    """Names in the layout, its last ones, that training replaces rather than descends."""
+    """The last names in the layout, which training replaces instead of optimising."""
 
     def __post_init__(self) -> None:
         if self.layout.names[len(self.layout.names) - len(self.statistics) :] != self.statistics:
@@ -45,7 +47,7 @@ class Model:
 
     @property
     def bytes(self) -> int:
-        """M: float32 on the link."""
+        """M: size in float32 on the link."""
         return 4 * self.layout.size
 
     @property
@@ -54,14 +56,24 @@ class Model:
 
     @property
     def trained_size(self) -> int:
-        """Numbers that a gradient has: the flat model without its statistics."""
+        """Length of a gradient: the flat model without its statistics."""
         return sum(prod(shape) for shape in self.layout.shapes[: len(self.trained)])
 
 
 def unflatten(layout: Layout, flat: Array) -> dict[str, Array]:
-    """`Layout.unflatten` for traced arrays, which slice and reshape as numpy's do."""
+    """Apply `Layout.unflatten` to traced arrays, which slice and reshape as numpy's do."""
     return cast(dict[str, Array], cast(Any, layout).unflatten(flat))
 
 
 def flatten(names: tuple[str, ...], parameters: Parameters) -> Array:
     return jnp.concatenate([parameters[name].reshape(-1) for name in names])
+
+
+def uniform_weights(random: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> Drawn:
+    """Draw initial weights or biases from U(-1/sqrt(fan_in), 1/sqrt(fan_in)), PyTorch's default initialisation.
+
+    This is He et al. 2015 with a = sqrt(5). `fan_in` is the number of inputs summed into one output; for the weights of
+    an LSTM, PyTorch uses the hidden size instead.
+    """
+    bound = 1 / sqrt(fan_in)
+    return random.uniform(-bound, bound, shape)

@@ -1,4 +1,4 @@
-"""Normalisation of channels, over images as (channels, height, width, batch)."""
+"""Normalisation of channels of images with the shape (channels, height, width, batch)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from async_hfl.learning.engine.backend import Array, jnp, lax
 SMALLEST_VARIANCE = 1e-5
 """Added to a variance, so that a constant channel is not divided by 0."""
 MOMENTUM = 0.1
-"""Share of a new batch in the running statistics."""
+"""Weight of a new batch in the running statistics."""
 
 
 class Statistics(NamedTuple):
@@ -18,14 +18,15 @@ class Statistics(NamedTuple):
 
 
 def batch_norm(images: Array, mask: Array, running: Statistics) -> tuple[Array, Statistics]:
-    """Ioffe & Szegedy 2015, in training: each channel by its mean and variance over the batch's real samples.
+    """Normalise each channel by its mean and variance over the batch's real samples (Ioffe & Szegedy 2015), for
+    training.
 
-    Gives the normalised images and the running statistics after them, whose variance is the unbiased one, as PyTorch
-    keeps it. Samples that only fill the batch touch neither.
+    Returns the images and the updated running statistics, whose variance is the unbiased one, as in PyTorch. Padding
+    samples affect neither.
     """
     real = mask.astype(images.dtype)
     height, width = images.shape[1:3]
-    # At least one, so that a batch of nothing (a place without a job) stays finite.
+    # At least one, so that a batch of padding (a slot without a job) stays finite.
     count = jnp.maximum(real.sum(), 1) * (height * width)
     mean = (images * real).sum(axis=(1, 2, 3)) / count
     centred = images - _by_channel(mean)
@@ -40,12 +41,12 @@ def batch_norm(images: Array, mask: Array, running: Statistics) -> tuple[Array, 
 
 
 def running_norm(images: Array, running: Statistics) -> Array:
-    """Batch normalisation of a finished model: by the running statistics."""
+    """Normalise by the running statistics, for inference."""
     return (images - _by_channel(running.mean)) * _by_channel(lax.rsqrt(running.variance + SMALLEST_VARIANCE))
 
 
 def group_norm(images: Array, groups: int) -> Array:
-    """Wu & He 2018: each image by itself, over groups of neighbouring channels; nothing to remember or to average."""
+    """Normalise each image over groups of neighbouring channels (Wu & He 2018), without running statistics."""
     channels, height, width, batch = images.shape
     grouped = images.reshape(groups, channels // groups * height * width, batch)
     centred = grouped - grouped.mean(axis=1, keepdims=True)

@@ -4,9 +4,9 @@ With i, f, o the sigmoid and g the tanh of their parts of `x[t] @ input_weight +
 
     c[t] = f c[t-1] + i g        h[t] = o tanh(c[t])
 
-Plain differentiation of the loop would add up the weights' gradient step by step. Here the backward loop only collects
-the gates' gradients, and all steps' share of the weights' gradient is one large matrix product after it. What the
-backward loop multiplies with depends on the forward pass alone, so it is made there, where everything is at hand.
+Plain differentiation of the loop would sum the weights' gradient step by step. Here the backward loop only collects the
+gates' gradients, and one large matrix product after it computes the weights' gradient of all steps. The factors of the
+backward loop depend on the forward pass alone and are computed there.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ from async_hfl.learning.engine.backend import Array, jax, jnp, lax
 
 
 class Form(NamedTuple):
-    """How the loop is written; results are the same."""
+    """Variants of the loop with the same results."""
 
     every: bool
-    """Give h after every step (time, batch, hidden), else only after the last (batch, hidden)."""
+    """Return h after every step (time, batch, hidden) instead of after the last one only (batch, hidden)."""
     hoisted: bool
-    """Multiply all steps' inputs before the loop, else each step's together with h: less memory to go through."""
+    """Multiply the inputs of all steps before the loop instead of each step's together with h, which uses less memory.
+    """
     unroll: int
-    """Steps in one turn of the loop: more of them help an accelerator and hurt a processor."""
+    """Steps per iteration of the loop: more of them speed up an accelerator and slow down a processor."""
 
 
 _Saved: TypeAlias = tuple[Array, Array, Array, Array, Array]
 
 
 def _gate_scale(hidden: int) -> npt.NDArray[np.float64]:
-    """sigmoid(x) = tanh(x/2)/2 + 1/2: with this factor one tanh serves all four gates, in the order i, f, g, o."""
+    """sigmoid(x) = tanh(x/2)/2 + 1/2: with this factor one tanh computes all four gates, in the order i, f, g, o."""
     half, whole = np.full(hidden, 0.5), np.ones(hidden)
     return np.concatenate([half, half, whole, half])
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(4,))
 def recurrence(steps: Array, input_weight: Array, hidden_weight: Array, bias: Array, form: Form) -> Array:
-    """Outputs of the layer for (time, batch, inputs), from nothing: h and c start at 0."""
+    """Return the outputs of the layer for (time, batch, inputs); h and c start at 0."""
     return _forward(steps, input_weight, hidden_weight, bias, form)[0]
 
 
@@ -67,12 +68,12 @@ def _forward(steps: Array, input_weight: Array, hidden_weight: Array, bias: Arra
         after = keep * cell + write * value
         shown = jnp.tanh(after)
         slopes = (
-            value * write * (1 - write),  # of c by the sums of i, f and g
+            value * write * (1 - write),  # derivative of c by the sums of i, f and g
             cell * keep * (1 - keep),
             write * (1 - value * value),
-            shown * show * (1 - show),  # of h by the sum of o
-            show * (1 - shown * shown),  # of h by c
-            keep,  # of c by the c before it
+            shown * show * (1 - show),  # derivative of h by the sum of o
+            show * (1 - shown * shown),  # derivative of h by c
+            keep,  # derivative of c by the previous c
         )
         return (show * shown, after), (show * shown, read, jnp.concatenate(slopes, axis=-1))
 

@@ -10,16 +10,15 @@ import numpy as np
 from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.engine.backend import Array, jax
 from async_hfl.learning.models.convolution import batch_last, convolution
-from async_hfl.learning.models.initial import Drawn, uniform
-from async_hfl.learning.models.model import Model, Parameters
+from async_hfl.learning.models.model import Drawn, Model, Parameters, uniform_weights
 from async_hfl.learning.models.normalisation import Statistics, batch_norm, group_norm, running_norm, scaled
 
 _CHANNELS = (64, 128, 256, 512)
 _GROUPS = 32
-"""Of a group norm: the number that Wu & He 2018 recommend; every stage's channels are a multiple of it."""
+"""Groups of a group norm: the number that Wu & He 2018 recommend; the channels of every stage are a multiple of it."""
 
 _Normalise: TypeAlias = Callable[[str, Array], Array]
-"""(name of the convolution it follows, images) -> normalised, not yet scaled."""
+"""(name of the preceding convolution, images) -> normalised images, not yet scaled."""
 
 
 class _Convolution(NamedTuple):
@@ -46,10 +45,11 @@ def _convolutions() -> dict[str, _Convolution]:
 
 
 def resnet18(norm: Literal["batch", "group"] = "batch", classes: int = 10) -> Model:
-    """For (batch, 32, 32, 3); 11,173,962 trained parameters, and with batch norm 9,600 running statistics.
+    """Build the model for images of shape (batch, 32, 32, 3); 11,173,962 trained parameters, and with batch norm 9,600
+    running statistics.
 
-    Batch norm is the published one. Its statistics follow the data of whoever trained last, which hurts where devices
-    hold few classes; group norm has none.
+    Batch norm is the published variant. Its statistics follow the data of the devices that trained last, which hurts if
+    devices hold few classes; group norm has none.
     """
     convolutions = _convolutions()
     shapes: dict[str, tuple[int, ...]] = {}
@@ -68,9 +68,9 @@ def resnet18(norm: Literal["batch", "group"] = "batch", classes: int = 10) -> Mo
         for name, shape in zip(layout.names, layout.shapes, strict=True):
             of, _, kind = name.rpartition(".")
             if of == "output":
-                drawn[name] = uniform(random, shape, _CHANNELS[-1])
+                drawn[name] = uniform_weights(random, shape, _CHANNELS[-1])
             elif kind == "weight":
-                drawn[name] = uniform(random, shape, convolutions[of].inputs * convolutions[of].size ** 2)
+                drawn[name] = uniform_weights(random, shape, convolutions[of].inputs * convolutions[of].size ** 2)
             else:
                 drawn[name] = np.ones(shape) if kind in ("scale", "variance") else np.zeros(shape)
         return layout.flatten(drawn)

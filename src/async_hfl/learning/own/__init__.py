@@ -1,1 +1,1 @@
-"""Tasks of the user's own: what a file gives, checked, made into what the engine trains."""
+"""Tasks from the user's file: loaded, checked and converted to tasks that the engine trains."""

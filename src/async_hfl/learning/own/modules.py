@@ -1,6 +1,6 @@
-"""Flax and Equinox modules as `init` and `apply` of a task of your own: `OwnTask(**from_flax(module, x[:1]), ...)`.
+"""Flax and Equinox modules as `init` and `apply` of a task: `OwnTask(**from_flax(module, x[:1]), ...)`.
 
-None of these libraries is needed by this package; each is imported where its user has it.
+This package requires none of these libraries; each is imported on use.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from async_hfl.core.errors import TaskError
 
 
 def from_flax(module: Any, example: Any) -> dict[str, Callable[..., Any]]:
-    """A `flax.linen` module that is called with a batch; `example` is a batch of inputs, whose shape alone matters."""
+    """Wrap a `flax.linen` module that is called with a batch. Only the shape of the batch `example` matters."""
 
     def init(random: np.random.Generator) -> Any:
         variables = dict(module.init(_key(random), example))
@@ -33,7 +33,7 @@ def from_flax(module: Any, example: Any) -> dict[str, Callable[..., Any]]:
 
 
 def from_nnx(make: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
-    """`make(rngs)` makes a `flax.nnx` module that is called with a batch."""
+    """Wrap the `flax.nnx` module that `make(rngs)` returns; it is called with a batch."""
     from flax import nnx
 
     graph, first, others = nnx.split(make(nnx.Rngs(0)), nnx.Param, ...)
@@ -56,12 +56,12 @@ def from_nnx(make: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
 
 
 def from_equinox(make: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
-    """`make(key)` makes an Equinox module that is called with one sample."""
+    """Wrap the Equinox module that `make(key)` returns; it is called with one sample."""
     import equinox
 
     from async_hfl.learning.engine.backend import jax
 
-    # What is no array (activations, sizes) is the same whatever the key.
+    # Parts that are not arrays (activations, sizes) do not depend on the key.
     _, rest = equinox.partition(make(jax.random.key(0)), equinox.is_inexact_array)
 
     def init(random: np.random.Generator) -> Any:

@@ -1,4 +1,4 @@
-"""Loss and metric of a task of the user's own, by name or as functions."""
+"""Loss and metric of a user's task, by name or as functions."""
 
 from __future__ import annotations
 
@@ -9,39 +9,33 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.learner import Evaluation
-from async_hfl.core.maths.targets import Target
 from async_hfl.learning.engine.backend import Array, jnp
 from async_hfl.learning.evaluation.objectives import Objective, classification
-from async_hfl.learning.own.names import LOSSES, METRICS, named, target_of
-from async_hfl.learning.own.task import OwnTask
-from async_hfl.learning.own.task_errors import Blame
+from async_hfl.learning.own.task import LOSSES, METRICS, OwnTask, function_name
+from async_hfl.learning.own.task_errors import TaskErrors
 
 PerSample: TypeAlias = Callable[[Array, Array], Array]
 
 
-def own_objective(task: OwnTask, classes: int, blame: Blame) -> Objective:
-    """`classes` is the number of outputs, which accuracy needs."""
-    loss = _loss(task, classes, blame)
-    name = named(task.metric, METRICS, "metric", blame)
-    if task.metric == "accuracy":  # not the name: a function of the user's may have it too
+def own_objective(task: OwnTask, classes: int, errors: TaskErrors) -> Objective:
+    """Build the objective. `classes` is the number of outputs, which accuracy needs."""
+    loss = _loss(task, classes, errors)
+    name = function_name(task.metric, METRICS, "metric", errors)
+    if task.metric == "accuracy":  # not by name: a user's function may have the same one
         return _accuracy(loss, classes)
     value: PerSample = task.metric if callable(task.metric) else _VALUES.get(name, loss)
     return _mean(name, loss, value)
 
 
-def own_target(task: OwnTask, blame: Blame, threshold: float | None = None) -> Target:
-    return target_of(task.metric, task.target, task.direction, blame, threshold)
-
-
-def _loss(task: OwnTask, classes: int, blame: Blame) -> PerSample:
+def _loss(task: OwnTask, classes: int, errors: TaskErrors) -> PerSample:
     if callable(task.loss):
         return task.loss
-    name = named(task.loss, LOSSES, "loss", blame)
+    name = function_name(task.loss, LOSSES, "loss", errors)
     return classification(classes).loss if name == "cross-entropy" else _squared_error
 
 
 def _accuracy(loss: PerSample, classes: int) -> Objective:
-    """As `classification`, with another loss."""
+    """Return `classification` with another loss."""
     known = classification(classes)
 
     def count(outputs: Array, targets: Array, mask: Array) -> Array:
@@ -64,7 +58,7 @@ def _mean(name: str, loss: PerSample, value: PerSample) -> Objective:
 
 
 def _squared_error(outputs: Array, targets: Array) -> Array:
-    """Mean over a sample's values."""
+    """Return the mean over a sample's values."""
     return _per_sample((outputs - targets) ** 2)
 
 

@@ -1,46 +1,112 @@
-"""The protocol of a task of your own, in plain JAX. Importing this does not import JAX.
+"""Tasks of your own, written in JAX (`OwnTask`) or PyTorch (`TorchTask`). Importing this module imports neither.
 
-A file gives a function `task(devices, seed)` that returns an `OwnTask`, or an `OwnTask` itself, and is named on the
-command line: `async-hfl run --task my_task.py:task`. What it holds is checked before anything is trained; each message
-names the file and the attribute.
+A file defines a task, or a function `task(devices, seed)` that returns one. The command line names it:
+`async-hfl run --task my_task.py:task`. The task is checked before anything is trained, and every error names the file
+and the attribute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from async_hfl.core.maths.targets import Direction
+from async_hfl.core.maths.targets import Direction, Target
+from async_hfl.learning.own.task_errors import TaskErrors
 
 Shard: TypeAlias = tuple[Any, Any]
-"""(inputs, targets): arrays, or what numpy makes arrays of, one row a sample."""
+"""(inputs, targets): arrays or what numpy converts to arrays, one row per sample."""
+LOSSES = ("cross-entropy", "squared-error")
+METRICS = ("accuracy", "squared-error", "absolute-error", "loss")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class OwnTask:
-    """Model, loss, metric and data. Functions must be pure and traceable by JAX (`jax.jit`)."""
+class UserTask:
+    """The loss, metric, target and data of a task, whichever library its model is written in."""
 
-    init: Callable[[np.random.Generator], Any]
-    """(random) -> the first parameters: a dict of arrays, or any tree of float arrays."""
-    apply: Callable[[Any, Any], Any]
-    """(parameters, batch of inputs) -> batch of outputs; each sample's output depends on that sample alone."""
     loss: Callable[[Any, Any], Any] | str = "cross-entropy"
-    """(outputs, targets) -> one number for each sample; or "cross-entropy" or "squared-error"."""
+    """(outputs, targets) -> one number per sample; or "cross-entropy" or "squared-error"."""
     metric: Callable[[Any, Any], Any] | str = "accuracy"
-    """"accuracy", "squared-error", "absolute-error" or "loss"; or (outputs, targets) -> one number for each sample."""
+    """"accuracy", "squared-error", "absolute-error" or "loss"; or (outputs, targets) -> one number per sample."""
     target: float
-    """The mean of the metric over the test set at which a run has done its work."""
+    """The mean of the metric over the test set that a run has to reach."""
     direction: Direction | None = None
-    """Whether the metric shall be "at_least" or "at_most" its target; needed for a metric of your own."""
+    """Side of the target on which the metric shall be, "at_least" or "at_most"; required for a metric of your own."""
     shards: Sequence[Shard] | None = None
-    """What each device holds. Give these, or `train` with a `partition`."""
+    """The training data of each device. Give either these, or `train` with a `partition`."""
     train: Shard | None = None
     partition: str = "iid"
-    """How `train` is dealt: iid, by_class, pathological, dirichlet, shard, by_size."""
+    """The partitioner for `train`: iid, by_class, pathological, dirichlet, shard or by_size."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Of the partition, by the names of the settings: {"dirichlet_alpha": 0.3}."""
+    """Arguments of the partitioner, named as the settings are: {"dirichlet_alpha": 0.3}."""
     test: Shard
     class_names: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OwnTask(UserTask):
+    """A task in JAX. Its functions must be pure and traceable by `jax.jit`."""
+
+    init: Callable[[np.random.Generator], Any]
+    """(random) -> the initial parameters: a dict of arrays, or any tree of float arrays."""
+    apply: Callable[[Any, Any], Any]
+    """(parameters, batch of inputs) -> batch of outputs; each sample's output depends on that sample alone."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TorchTask(UserTask):
+    """A task in PyTorch. Its functions take and return tensors; losses per sample need reduction="none".
+
+    The file is loaded again in every training process, so it must define the same task for the same devices and seed.
+    """
+
+    model: Callable[[], Any]
+    """() -> a new torch.nn.Module. PyTorch's generator is seeded before the call."""
+
+
+def load_task(value: object, name: str, devices: int, seed: int) -> OwnTask | TorchTask:
+    """Return the task that the user's file defines. `value` is the object in the file called `name`, FILE.py:NAME."""
+    errors = TaskErrors(name)
+    if callable(value) and not isinstance(value, OwnTask | TorchTask | type):
+        with errors.during("task(devices, seed)"):
+            value = value(devices, seed)
+    if not isinstance(value, OwnTask | TorchTask):
+        kind = "None" if value is None else f"a {getattr(value, '__name__', type(value).__name__)}"
+        raise errors.invalid(
+            "task", f"is {kind}; give an async_hfl.OwnTask, or a function (devices, seed) that returns one"
+        )
+    return value
+
+
+def number_of_shards(value: object) -> int | None:
+    """Return the number of devices that a task (not a function) has shards for, which then need not be set."""
+    shards = getattr(value, "shards", None)
+    return len(shards) if isinstance(shards, Sized) else None
+
+
+def function_name(value: object, known: Sequence[str], attribute: str, errors: TaskErrors) -> str:
+    """Return the name of a built-in loss or metric, or of the user's function."""
+    if callable(value):
+        return str(getattr(value, "__name__", attribute))
+    if value not in known:
+        raise errors.invalid(
+            attribute, f"{value!r} is not one of {', '.join(known)}; or give a function (outputs, targets)"
+        )
+    return str(value)
+
+
+def task_target(task: UserTask, errors: TaskErrors, threshold: float | None = None) -> Target:
+    """Return the target of a run. `threshold`, if a setting gives one, replaces the task's own."""
+    metric, wanted, direction = task.metric, task.target, task.direction
+    if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not isfinite(wanted):
+        raise errors.invalid("target", f"is {wanted!r}; give the number that the metric shall reach")
+    if direction not in (None, "at_least", "at_most"):
+        raise errors.invalid("direction", f"is {direction!r}; give 'at_least' or 'at_most'")
+    if direction is None and callable(metric):
+        raise errors.invalid("direction", "a metric of your own needs one: 'at_least' or 'at_most'")
+    better: Direction = direction or ("at_least" if metric == "accuracy" else "at_most")
+    name, value = function_name(metric, METRICS, "metric", errors), float(wanted if threshold is None else threshold)
+    return Target(name, value, better)

@@ -1,4 +1,4 @@
-"""Saying what is wrong with the user's task in the user's terms: the file, the attribute, what and where."""
+"""Errors of a user's task: each names the file, the attribute, the problem and, for an exception, the line."""
 
 from __future__ import annotations
 
@@ -10,37 +10,39 @@ from pathlib import Path
 
 from async_hfl.core.errors import AsyncHflError, TaskError
 
-_LONGEST = 300
-"""Letters of a raised message: JAX adds a page of advice to some."""
+_MAX_MESSAGE = 300
+"""Characters kept of an exception's message: JAX adds a page of advice to some."""
 
 
 @dataclass(frozen=True, slots=True)
-class Blame:
+class TaskErrors:
+    """Makes the errors of one task."""
+
     task: str
     """FILE.py:NAME, as the user wrote it: the beginning of every message."""
 
-    def wrong(self, attribute: str, what: str) -> TaskError:
-        return TaskError(f"{self.task}: {attribute}: {what}")
+    def invalid(self, attribute: str, problem: str) -> TaskError:
+        return TaskError(f"{self.task}: {attribute}: {problem}")
 
     @contextmanager
-    def calling(self, attribute: str) -> Iterator[None]:
-        """Whatever the user's code raises is the user's to mend; our own errors pass."""
+    def during(self, attribute: str) -> Iterator[None]:
+        """Turn any exception of the user's code into a TaskError. Errors of this package pass unchanged."""
         try:
             yield
         except AsyncHflError:
             raise
-        except (Exception, SystemExit) as error:  # a task must not end the program either
-            raise self.wrong(attribute, self._told(error)) from error
+        except (Exception, SystemExit) as error:  # SystemExit too: a task must not end the program
+            raise self.invalid(attribute, self._describe(error)) from error
 
-    def _told(self, error: BaseException) -> str:
-        """What was raised, and the last line of the user's file that led to it."""
+    def _describe(self, error: BaseException) -> str:
+        """Describe an exception by its type, its message and the last line of the user's file in its traceback."""
         file = Path(self.task.rpartition(":")[0])
         lines = [
             frame.lineno
             for frame in traceback.extract_tb(error.__traceback__)
             if file.suffix == ".py" and Path(frame.filename).resolve() == file.resolve()
         ]
-        said = str(error).strip().partition("\n")[0]
-        if len(said) > _LONGEST:
-            said = said[:_LONGEST] + " ..."
-        return f"raised {type(error).__name__}: {said}" + (f" (line {lines[-1]} of {file})" if lines else "")
+        message = str(error).strip().partition("\n")[0]
+        if len(message) > _MAX_MESSAGE:
+            message = message[:_MAX_MESSAGE] + " ..."
+        return f"raised {type(error).__name__}: {message}" + (f" (line {lines[-1]} of {file})" if lines else "")

@@ -1,8 +1,8 @@
-"""Who owns which samples: the training set dealt over the devices, unevenly on purpose.
+"""Partitions: the training set divided over the devices, usually non-iid.
 
-One kind of partition a file; `registry` names them all, with the settings each one reads. Every partition is a function
-`(dataset, devices, seed, *, ...) -> rows of each device`: ascending row numbers, none of them empty, the same for the
-same seed. Names and arguments are those of Flower Datasets, so that whoever comes from there need not look them up.
+There is one kind of partition per file; `registry` lists them by name, with the settings that each one reads. Every
+partition is a function `(dataset, devices, seed, *, ...) -> rows of each device`: ascending row numbers, none of them
+empty, the same for the same seed. Names and arguments are those of Flower Datasets.
 """
 
 from async_hfl.learning.partition.by_class import deal_by_class, pathological

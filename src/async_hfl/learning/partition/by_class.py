@@ -1,8 +1,8 @@
-"""A few classes a device: the pathological non-iid partition of McMahan et al. (AISTATS 2017, section 3).
+"""A few classes per device: the pathological non-iid partition of McMahan et al. (AISTATS 2017, section 3).
 
-`deal_by_class` deals class slots round-robin from shuffled decks, so that every class has nearly the same number of
-owners, and no class is without one. `pathological` lets each device choose for itself, as Li et al. (ICDE 2022) and
-Flower do: a class that nobody chose then stays unused.
+`deal_by_class` assigns class slots round-robin from shuffled lists, so that every class has at least one owner and all
+have nearly the same number. `pathological` lets each device choose by itself, as Li et al. (ICDE 2022) and Flower do: a
+class that no device chooses stays unused.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from async_hfl.learning.partition.dealing import (
     SamplesPerDevice,
     check_devices,
     check_samples_per_device,
+    device_rows,
     even_parts,
-    hands,
     labels_of,
 )
 
@@ -39,10 +39,10 @@ def deal_by_class(
     classes_per_device: int = 2,
     samples_per_device: SamplesPerDevice = "all",
 ) -> tuple[Rows, ...]:
-    """Every class has an owner, and nearly the same number of them.
+    """Give every class nearly the same number of owners.
 
-    "all": a class's samples are spread evenly over its owners, so devices hold nearly equally many and every row has
-    one owner. A number: each device draws so many, evenly over its classes.
+    "all": a class's samples are spread evenly over its owners, so devices hold nearly equal numbers and every row has
+    one owner. A number: each device draws that many samples, evenly over its classes.
     """
     check_devices(devices)
     present = [label for label in range(classes) if (targets == label).any()]
@@ -67,7 +67,7 @@ def by_class(
     num_classes_per_partition: int = 2,
     samples_per_device: SamplesPerDevice = "all",
 ) -> tuple[Rows, ...]:
-    """`deal_by_class` for a data set."""
+    """Apply `deal_by_class` to a data set."""
     return deal_by_class(
         labels_of(dataset, "by_class"),
         devices,
@@ -87,7 +87,7 @@ def pathological(
     class_assignment_mode: ClassAssignment = "random",
     samples_per_device: SamplesPerDevice = "all",
 ) -> tuple[Rows, ...]:
-    """Exactly so many classes a device.
+    """Give each device exactly this many classes.
 
     `random`: each device draws its own. `deterministic`: device i has classes i, i + 1, ... (modulo their number).
     `first-deterministic`: the first is i, the others are drawn.
@@ -123,7 +123,7 @@ def _check_classes(classes_per_device: int, classes: int) -> None:
 
 
 def _dealt_in_turn(devices: int, classes: int, classes_per_device: int, random: np.random.Generator) -> list[list[int]]:
-    """Classes by device. A fresh deck whenever one runs out pairs the classes anew."""
+    """Return the classes of each device. A new shuffle whenever the list runs out combines the classes differently."""
     dealt = []
     deck: list[int] = []
     for _ in range(devices):
@@ -131,7 +131,7 @@ def _dealt_in_turn(devices: int, classes: int, classes_per_device: int, random: 
         while len(held) < classes_per_device:
             if not deck:
                 shuffled = [int(label) for label in random.permutation(classes)]
-                # What this device already holds comes last, so that no device is dealt a class twice.
+                # Classes that this device already has come last, so that no device gets a class twice.
                 deck = [label for label in shuffled if label not in held] + [x for x in shuffled if x in held]
             held.append(deck.pop(0))
         dealt.append(held)
@@ -144,7 +144,7 @@ def _share_out(
     samples_per_device: SamplesPerDevice,
     random: np.random.Generator,
 ) -> tuple[Rows, ...]:
-    """Samples for the classes each device has."""
+    """Return samples for the classes of each device."""
     wanted = check_samples_per_device(samples_per_device)
     shares: list[list[Rows]] = [[] for _ in chosen]
     labels = sorted({label for held in chosen for label in held})
@@ -159,4 +159,4 @@ def _share_out(
         for device, held in enumerate(chosen):
             for label, count in zip(held, even_parts(wanted, len(held)), strict=True):
                 shares[device].append(decks[label].draw(count, f"class {label}"))
-    return hands(shares, len(targets))
+    return device_rows(shares, len(targets))

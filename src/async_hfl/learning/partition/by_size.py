@@ -1,4 +1,4 @@
-"""Samples dealt without looking at them: equally many each, or sizes that grow with the device's number."""
+"""Partitions that ignore the content of samples: equal sizes, or sizes that grow with the device's number."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from async_hfl.learning.partition.dealing import (
     SamplesPerDevice,
     check_devices,
     check_samples_per_device,
-    hands,
+    device_rows,
 )
 
 Sizes: TypeAlias = Literal["linear", "square", "exponential"] | Sequence[int]
 
 
 def iid(dataset: Dataset, devices: int, seed: int, *, samples_per_device: SamplesPerDevice = "all") -> tuple[Rows, ...]:
-    """Shuffled, then dealt evenly: sizes differ by at most one."""
+    """Shuffle and divide evenly: sizes differ by at most one."""
     check_devices(devices)
     random = stream(seed, "partition", "iid")
     samples = len(dataset.train)
     rows = np.arange(samples, dtype=np.int64)
     wanted = check_samples_per_device(samples_per_device)
     if wanted is None:
-        return hands([[part] for part in np.array_split(random.permutation(rows), devices)], samples)
+        return device_rows([[part] for part in np.array_split(random.permutation(rows), devices)], samples)
     deck = Deck(rows, random)
-    return hands([[deck.draw(wanted, "the training set")] for _ in range(devices)], samples)
+    return device_rows([[deck.draw(wanted, "the training set")] for _ in range(devices)], samples)
 
 
 def by_size(dataset: Dataset, devices: int, seed: int, *, partition_sizes: Sizes = "linear") -> tuple[Rows, ...]:
-    """Shuffled, then dealt in sizes in proportion to (i + 1), (i + 1)^2 or e^i for device i, or in the sizes given.
+    """Shuffle and divide in proportion to (i + 1), (i + 1)^2 or e^i for device i, or in the given sizes.
 
-    Proportions use every sample; sizes given may leave some out.
+    Proportions use every sample; given sizes may leave some out.
     """
     check_devices(devices)
     samples = len(dataset.train)
     sizes = _sizes(partition_sizes, devices, samples)
     shuffled = stream(seed, "partition", "by_size").permutation(samples)
     stops = np.cumsum(sizes)
-    return hands([[shuffled[stop - size : stop]] for size, stop in zip(sizes, stops, strict=True)], samples)
+    return device_rows([[shuffled[stop - size : stop]] for size, stop in zip(sizes, stops, strict=True)], samples)
 
 
 def _sizes(given: Sizes, devices: int, samples: int) -> npt.NDArray[np.int64]:
@@ -69,7 +69,7 @@ def _sizes(given: Sizes, devices: int, samples: int) -> npt.NDArray[np.int64]:
 
 
 def _in_proportion(weights: npt.NDArray[np.float64], samples: int) -> npt.NDArray[np.int64]:
-    """Whole numbers that add up, by the largest remainders."""
+    """Return whole numbers with the given sum, by the largest remainders."""
     exact = weights / weights.sum() * samples
     sizes: npt.NDArray[np.int64] = np.floor(exact).astype(np.int64)
     missing = samples - int(sizes.sum())

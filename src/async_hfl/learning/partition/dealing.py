@@ -1,4 +1,4 @@
-"""What every partition shares: decks of samples, and the check of the hands that were dealt."""
+"""Helpers of all partitions: shuffled decks of samples, and the check of the result."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from async_hfl.learning.datasets.samples import Dataset
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 SamplesPerDevice: TypeAlias = int | Literal["all"]
-"""A number: every device draws so many, and devices may hold the same sample. "all": every sample has one owner."""
+"""A number: every device draws that many samples, and devices may share samples. "all": every sample has one owner."""
 
 
 class Deck:
-    """Samples to draw from, shuffled; shuffled anew whenever it runs out.
+    """A shuffled deck of samples, reshuffled whenever it runs out.
 
-    Each passing of the deck deals every sample once, so over many draws no sample is dealt twice more often than
-    another. Within one draw none comes twice: what it took from the end of one passing stands last in the next.
+    Each pass deals every sample once, so over many draws the counts of two samples differ by at most one. A single draw
+    contains no sample twice: samples drawn from the end of one pass are put last in the next.
     """
 
     def __init__(self, rows: Rows, random: np.random.Generator) -> None:
@@ -44,7 +44,7 @@ class Deck:
 
 
 def labels_of(dataset: Dataset, name: str) -> npt.NDArray[np.integer[Any]]:
-    """The class of each training sample."""
+    """Return the class of each training sample."""
     if not dataset.classes:
         raise DataError(
             f"partition {name!r} deals by class, and {dataset.name} has none: use iid, by_size or natural_id"
@@ -58,7 +58,7 @@ def check_devices(devices: int) -> None:
 
 
 def check_samples_per_device(wanted: SamplesPerDevice) -> int | None:
-    """The number; None for "all"."""
+    """Return the number; None for "all"."""
     if wanted == "all":
         return None
     if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
@@ -67,12 +67,12 @@ def check_samples_per_device(wanted: SamplesPerDevice) -> int | None:
 
 
 def even_parts(total: int, parts: int) -> list[int]:
-    """A whole number in parts that differ by at most one, the larger ones first."""
+    """Divide a whole number into parts that differ by at most one, the larger ones first."""
     return [total // parts + (index < total % parts) for index in range(parts)]
 
 
-def hands(shares: Sequence[Sequence[Rows]], samples: int) -> tuple[Rows, ...]:
-    """Each device's shares as ascending rows; nobody's hand may be empty."""
+def device_rows(shares: Sequence[Sequence[Rows]], samples: int) -> tuple[Rows, ...]:
+    """Return each device's samples as ascending rows; no device may be without samples."""
     dealt = tuple(
         np.sort(np.concatenate(parts)).astype(np.int64) if parts else np.zeros(0, np.int64) for parts in shares
     )

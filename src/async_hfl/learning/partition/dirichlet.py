@@ -1,8 +1,8 @@
-"""Classes in proportions drawn from a Dirichlet distribution: one number, alpha, from iid to one class a device.
+"""Class proportions drawn from a Dirichlet distribution: alpha ranges from iid to one class per device.
 
-Two forms are in use, and they are not the same. With every sample dealt once, each CLASS is divided over the devices in
-proportions ~ Dirichlet(alpha) (Yurochkin et al., ICML 2019; Flower): sizes differ too. With a number of samples a
-device, each DEVICE has class proportions ~ Dirichlet(alpha) (Hsu et al., arXiv:1909.06335): sizes are equal.
+Two different forms are in use. If every sample is dealt once, each CLASS is divided over the devices in proportions ~
+Dirichlet(alpha) (Yurochkin et al., ICML 2019; Flower), and sizes differ too. With a fixed number of samples per device,
+each DEVICE has class proportions ~ Dirichlet(alpha) (Hsu et al., arXiv:1909.06335), and sizes are equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from async_hfl.learning.partition.dealing import (
     SamplesPerDevice,
     check_devices,
     check_samples_per_device,
-    hands,
+    device_rows,
     labels_of,
 )
 
@@ -38,10 +38,10 @@ def dirichlet(
     self_balancing: bool = False,
     samples_per_device: SamplesPerDevice = "all",
 ) -> tuple[Rows, ...]:
-    """Drawn anew until every device has `min_partition_size`.
+    """Draw proportions until every device has `min_partition_size` samples.
 
-    `alpha` may be a list: one for each device. `self_balancing` deals nothing more to a device that already has more
-    than an even share.
+    `alpha` may be a list with one value per device. `self_balancing` gives nothing more to a device that already has
+    more than an even share.
     """
     check_devices(devices)
     targets = labels_of(dataset, "dirichlet")
@@ -57,7 +57,7 @@ def dirichlet(
     for pool, row in zip(pools, counts, strict=True):
         for device, part in enumerate(np.split(random.permutation(pool), np.cumsum(row)[:-1])):
             shares[device].append(part)
-    return hands(shares, len(targets))
+    return device_rows(shares, len(targets))
 
 
 def _concentration(alpha: float | Sequence[float], length: int, what: str) -> npt.NDArray[np.float64]:
@@ -78,7 +78,8 @@ def _drawn_counts(
     self_balancing: bool,
     random: np.random.Generator,
 ) -> npt.NDArray[np.int64]:
-    """Samples by (class, device). Only numbers are drawn anew; samples are shuffled once they fit."""
+    """Return the number of samples by (class, device). Only the numbers are redrawn; samples are shuffled once they
+    fit."""
     devices, samples = len(concentration), sum(map(len, pools))
     if least * devices > samples:
         raise DataError(
@@ -92,7 +93,7 @@ def _drawn_counts(
             if self_balancing:
                 open_ = counts.sum(axis=0) <= samples / devices
                 shares = shares * open_
-                # Those with room may all have drawn next to nothing: they share evenly then.
+                # All devices with room may have drawn almost nothing: then they share evenly.
                 shares = shares / shares.sum() if shares.sum() > 0 else open_ / open_.sum()
             stops = np.floor(np.cumsum(shares) * len(pool)).astype(np.int64)
             stops[-1] = len(pool)  # a sum of shares may round to just below one
@@ -119,9 +120,9 @@ def _by_device(
     shares = []
     for _ in range(devices):
         counts = np.minimum(random.multinomial(wanted, random.dirichlet(concentration)), sizes)
-        # A small class may hold fewer than were drawn of it: the largest classes with room make up for it.
+        # A small class may have fewer samples than were drawn of it: the largest classes with room replace them.
         while (missing := wanted - int(counts.sum())) > 0:
             roomiest = int(np.argmax(sizes - counts))
             counts[roomiest] += min(missing, int((sizes - counts)[roomiest]))
         shares.append([deck.draw(int(n), "its class") for deck, n in zip(decks, counts, strict=True) if n])
-    return hands(shares, int(sizes.sum()))
+    return device_rows(shares, int(sizes.sum()))

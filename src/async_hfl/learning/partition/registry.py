@@ -1,4 +1,4 @@
-"""The partitions there are, by the name a setting gives them."""
+"""The partitions by name."""
 
 from __future__ import annotations
 
@@ -67,9 +67,10 @@ PARTITIONERS: dict[str, Partitioner] = {
 
 
 def partition(name: str, dataset: Dataset, devices: int, seed: int, settings: Mapping[str, Any]) -> tuple[Rows, ...]:
-    """Rows of the training set by device. `settings` are those of the task; a partition takes those it knows.
+    """Return the rows of the training set of each device.
 
-    A setting that is None counts as not given, so that the partition's own default holds.
+    `settings` are those of the task; a partition reads those it knows. A setting that is None counts as not given, so
+    that the partition's own default holds.
     """
     if name not in PARTITIONERS:
         raise SettingsError(f"task.partition = {name!r}: there is {', '.join(PARTITIONERS)}")

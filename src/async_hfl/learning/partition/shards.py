@@ -1,4 +1,4 @@
-"""Sorted by class and cut into equal shards, of which every device gets some: McMahan et al.'s own recipe."""
+"""Sorted by class and cut into equal shards, some of which go to each device: McMahan et al.'s own recipe."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import stream
 from async_hfl.learning.datasets.samples import Dataset
-from async_hfl.learning.partition.dealing import Rows, check_devices, hands, labels_of
+from async_hfl.learning.partition.dealing import Rows, check_devices, device_rows, labels_of
 
 
 def shard(
@@ -19,11 +19,11 @@ def shard(
     shard_size: int | None = None,
     keep_incomplete_shard: bool = False,
 ) -> tuple[Rows, ...]:
-    """Shards chosen at random.
+    """Assign shards at random.
 
-    `num_shards_per_partition` alone: as large as they can be. `shard_size` alone: as many as there are, dealt in turn.
-    Both: so many of that size each. What does not fill a shard is left out; `keep_incomplete_shard` keeps it as a
-    smaller one where the number of shards is not given.
+    `num_shards_per_partition` alone: shards are as large as possible. `shard_size` alone: all shards are dealt in turn.
+    Both: that many shards of that size each. Samples that do not fill a shard are left out; `keep_incomplete_shard`
+    keeps them as a smaller shard if the number of shards is not given.
     """
     check_devices(devices)
     targets = labels_of(dataset, "shard")
@@ -51,6 +51,6 @@ def shard(
             raise DataError(f"{used} shards of {size} samples for {devices} devices: use a smaller shard_size")
     by_label = np.argsort(targets, kind="stable")
     chosen = random.permutation(whole)[:used]
-    # Devices whose number is small get one shard more where they do not come out even.
+    # If the shards do not divide evenly, devices with small numbers get one more.
     dealt = np.array_split(chosen, devices)
-    return hands([[by_label[s * size : (s + 1) * size] for s in shards] for shards in dealt], samples)
+    return device_rows([[by_label[s * size : (s + 1) * size] for s in shards] for shards in dealt], samples)

@@ -1,6 +1,6 @@
-"""A task in PyTorch as a learner: one single-threaded process per core, a job at a time in each.
+"""Learner for a task in PyTorch: one single-threaded process per core, each with one job at a time.
 
-Each process loads the user's file itself, so that no code travels; that it finds the same data is checked.
+Each process loads the user's file itself, so that no code is sent; that it finds the same data is checked.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import Layout, Weights, frozen
 from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.own.data import OwnData, checked_data
-from async_hfl.learning.own.names import target_of
-from async_hfl.learning.own.task_errors import Blame
+from async_hfl.learning.own.task import TorchTask, task_target
+from async_hfl.learning.own.task_errors import TaskErrors
 from async_hfl.learning.pytorch.processes import Processes
-from async_hfl.learning.pytorch.task import TorchTask
 from async_hfl.learning.pytorch.worker import Counting, Describing, Description, Drawing, TorchWorker, Training
 from async_hfl.learning.tasks.refresh import Refresh
 
@@ -32,12 +31,12 @@ _ROWS = 512
 """Samples per evaluation request."""
 
 Source = Callable[[], TorchTask]
-"""Gives the task, here and in every process: a function that another interpreter can find by its name."""
+"""Returns the task, here and in every process: a function that another interpreter can import by name."""
 
 
 @final
 class TorchLearner:
-    """`core.learner.Learner` for a `TorchTask`."""
+    """A `core.learner.Learner` for a `TorchTask`."""
 
     def __init__(
         self,
@@ -53,11 +52,11 @@ class TorchLearner:
     ) -> None:
         if find_spec("torch") is None:
             raise SettingsError(f"{name}: needs PyTorch; install it with `pip install 'async-hfl[torch]'`")
-        blame = Blame(name)
+        errors = TaskErrors(name)
         task = source()
         self._by_class = task.metric == "accuracy"
-        self._target = target_of(task.metric, task.target, task.direction, blame, threshold)
-        self._data = checked_data(task, devices, seed, blame)
+        self._target = task_target(task, errors, threshold)
+        self._data = checked_data(task, devices, seed, errors)
         self._recipe = recipe
         self._refresh = Refresh(
             self._data.owned, self._data.train.targets, classes=self._data.classes, share=refresh, seed=seed
@@ -103,11 +102,11 @@ class TorchLearner:
         return frozen(weights)
 
     def compile(self) -> None:
-        """There is nothing to compile, but every process loads its libraries and the data with its first request."""
+        """Load the libraries and the data in every process. There is nothing to compile."""
         self._processes.answers([Describing()] * self._count)
 
     def close(self) -> None:
-        """End the processes; a later call starts them again."""
+        """Stop the processes; a later call starts them again."""
         self._processes.close()
 
     def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
@@ -116,7 +115,7 @@ class TorchLearner:
         devices = np.array([job.device for job in jobs], dtype=np.int64)
         held = self._refresh.rows(devices, np.array([job.generation for job in jobs], dtype=np.int64))
         sizes = self._samples[devices].tolist()
-        # Longest first: the processes finish together.
+        # Longest first, so that the processes finish together.
         order = np.argsort(-self._samples[devices], kind="stable").tolist()
         answers = self._processes.answers([Training(jobs[i].weights, held[i, : sizes[i]], jobs[i].seed) for i in order])
         steps_per_epoch = self._recipe.static.steps_per_epoch
@@ -139,14 +138,14 @@ class TorchLearner:
         return evaluation
 
     def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
-        """On the training samples it was dealt, at most `_ROWS` of them, evenly spread."""
+        """Evaluate on the device's training samples, at most `_ROWS` of them, evenly spaced."""
         judged = [rows[:: -(-len(rows) // _ROWS)] for rows in self._data.owned]
         return [*self._evaluated(weights, judged, of_test=False)]
 
     def _evaluated(
         self, weights: Weights, groups: Sequence[npt.NDArray[np.int64]], *, of_test: bool
     ) -> list[Evaluation]:
-        """Sums are added in the order of the rows, whoever counted them."""
+        """Add the sums in the order of the rows, whichever process computed them."""
         pieces = [
             (number, Counting(np.asarray(weights), of_test, rows[first : first + _ROWS]))
             for number, rows in enumerate(groups)
@@ -170,7 +169,7 @@ class TorchLearner:
 
 @dataclass(frozen=True, slots=True)
 class _Maker:
-    """Makes a workbench in another process."""
+    """Creates the worker in another process."""
 
     source: Source
     name: str
@@ -180,12 +179,12 @@ class _Maker:
     digest: str
 
     def __call__(self) -> Callable[[Any], Any]:
-        blame = Blame(self.name)
+        errors = TaskErrors(self.name)
         task = self.source()
-        data = checked_data(task, self.devices, self.seed, blame)
+        data = checked_data(task, self.devices, self.seed, errors)
         if _digest(data) != self.digest:
-            raise blame.wrong("task", "gives other data each time it is called; draw by its seed alone")
-        return TorchWorker(task, data, self.recipe, blame).answer
+            raise errors.invalid("task", "gives other data each time it is called; draw by its seed alone")
+        return TorchWorker(task, data, self.recipe, errors).answer
 
 
 def _digest(data: OwnData) -> str:

@@ -1,7 +1,7 @@
 """A few processes that answer requests, one at a time each. They live exactly as long as their owner.
 
-Each has a pipe of its own, and nobody else holds its end: a process whose owner has gone, however it went, reads the
-end of the file and leaves. One that dies is noticed at once, and said so.
+Each has its own pipe, whose other end only the owner holds. If the owner ends, however it does, the process reads the
+end of file and exits. If a process dies, that is detected and reported at once.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from typing import Any, final
 from async_hfl.core.errors import TaskError
 
 _PATIENCE_S = 5.0
-"""For a process that was told to leave; then it is made to."""
+"""Seconds that a process has to exit before it is killed."""
 
 Handler = Callable[[Any], Any]
 
 
 @final
 class Processes:
-    """`make()` is called in each process, where it gives the function that answers requests."""
+    """`make()` is called in each process and returns the function that answers requests."""
 
     def __init__(self, count: int, make: Callable[[], Handler], name: str) -> None:
-        """`make` and requests travel to another interpreter: functions by name, arrays by value."""
+        """`make` and requests are sent to another interpreter: functions by name, arrays by value."""
         self._count = count
         self._make = make
         self._name = name
         self._running: list[tuple[BaseProcess, Connection]] = []
-        # Nothing is left behind when the owner is forgotten or the program ends.
+        # Processes are stopped when the owner is garbage-collected or the program ends.
         self._end = weakref.finalize(self, _stop, self._running)
 
     def close(self) -> None:
         _stop(self._running)
 
     def answers(self, requests: Sequence[Any]) -> list[Any]:
-        """In the order of the requests; an error of any is raised here."""
+        """Return the answers in the order of the requests. The first error is raised here."""
         self._start()
         try:
             return self._exchange(requests)
         except BaseException:
-            self.close()  # answers that are still to come belong to nobody; a later call starts afresh
+            self.close()  # pending answers have no receiver any more; a later call starts new processes
             raise
 
     def _start(self) -> None:
@@ -52,13 +52,13 @@ class Processes:
             return
         context = multiprocessing.get_context("spawn")
         for number in range(self._count):
-            ours, theirs = context.Pipe()
+            parent_end, child_end = context.Pipe()
             process = context.Process(
-                target=_serve, args=(theirs, self._make), name=f"async-hfl trainer {number}", daemon=True
+                target=_serve, args=(child_end, self._make), name=f"async-hfl trainer {number}", daemon=True
             )
             process.start()
-            theirs.close()
-            self._running.append((process, ours))
+            child_end.close()
+            self._running.append((process, parent_end))
 
     def _exchange(self, requests: Sequence[Any]) -> list[Any]:
         found: dict[int, Any] = {}
@@ -73,7 +73,7 @@ class Processes:
                 following += 1
             by_end = {self._running[worker][1]: worker for worker in at_work}
             for end in wait(list(by_end)):
-                worker = by_end[end]  # type: ignore[index]  # what we waited for are connections
+                worker = by_end[end]  # type: ignore[index]  # all of them are connections
                 found[at_work.pop(worker)] = self._hear(worker)
                 idle.append(worker)
         return [found[number] for number in range(len(requests))]
@@ -101,8 +101,8 @@ class Processes:
 
 
 def _stop(running: list[tuple[BaseProcess, Connection]]) -> None:
-    for _, ours in running:
-        ours.close()
+    for _, parent_end in running:
+        parent_end.close()
     for process, _ in running:
         process.terminate()
     for process, _ in running:
@@ -114,23 +114,23 @@ def _stop(running: list[tuple[BaseProcess, Connection]]) -> None:
     running.clear()
 
 
-def _serve(theirs: Connection, make: Callable[[], Handler]) -> None:
-    """Runs in the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the owner decides
+def _serve(child_end: Connection, make: Callable[[], Handler]) -> None:
+    """Main function of a process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the owner decides
     handler: Handler | None = None
     while True:
         try:
-            request = theirs.recv()
+            request = child_end.recv()
         except (EOFError, OSError):
             return
         try:
             handler = handler or make()
             answer = (True, handler(request))
         except Exception as error:
-            # As text, whatever it is: an exception of the user's own may not survive the journey.
+            # As text: an exception class of the user's own may not be importable by the owner.
             answer = (False, error if type(error).__module__.startswith("async_hfl.") else _portable(error))
         try:
-            theirs.send(answer)
+            child_end.send(answer)
         except OSError:
             return
 

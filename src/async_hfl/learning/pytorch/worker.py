@@ -1,7 +1,7 @@
-"""One process's workbench: a module whose parameters are views of one flat vector, trained job after job.
+"""Training in one process: a module whose parameters are views of one flat vector, trained job after job.
 
-Flat vectors make the update a few calls whatever the model, and give torch twice the speed on small ones. Everything
-runs on one thread, from a seed of the job's own: a result depends on the job alone.
+With flat vectors an update takes a few calls whatever the model, which doubles PyTorch's speed on small ones.
+Everything runs on one thread with a seed per job: a result depends on the job alone.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from async_hfl.core.weights import Layout
 from async_hfl.learning.engine.batches import BatchOrders
 from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.own.data import OwnData
-from async_hfl.learning.own.names import LOSSES, METRICS, named
-from async_hfl.learning.own.task_errors import Blame
-from async_hfl.learning.pytorch.task import TorchTask
+from async_hfl.learning.own.task import LOSSES, METRICS, TorchTask, function_name
+from async_hfl.learning.own.task_errors import TaskErrors
 
 _TRIED = 3
-"""Samples to try a model on; small, and no number that a model's own sizes are likely to have."""
+"""Samples in a trial batch; a small number that is unlikely to be one of the model's own sizes."""
 
 Sums = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Training:
-    """A request: train these rows."""
+    """A request to train on these rows."""
 
     weights: npt.NDArray[np.float32]
     rows: npt.NDArray[np.int32]
@@ -43,13 +42,13 @@ class Training:
 class Trained:
     weights: npt.NDArray[np.float32]
     sums: tuple[float, float]
-    """Of loss and squared loss over the samples of the last epoch."""
+    """Sums of loss and squared loss over the samples of the last epoch."""
     gradient: npt.NDArray[np.float32] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counting:
-    """A request: sums of losses and of the metric over these rows."""
+    """A request for the sums of losses and of the metric over these rows."""
 
     weights: npt.NDArray[np.float32]
     of_test: bool
@@ -58,48 +57,48 @@ class Counting:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A request: first weights."""
+    """A request for initial weights."""
 
     seed: int
 
 
 @dataclass(frozen=True, slots=True)
 class Describing:
-    """A request: what the model is, once everything about it was found in order."""
+    """A request for the description of the model, after all checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
     layout: Layout
     trained: int
-    """Numbers that a gradient has; what follows them in the layout are statistics and fixed parameters."""
+    """Length of a gradient; the rest of the layout is statistics and fixed parameters."""
     outputs: int
-    """A sample, where loss or metric take them for classes."""
+    """Outputs per sample if loss or metric interpret them as classes."""
 
 
 @final
 class TorchWorker:
-    def __init__(self, task: TorchTask, data: OwnData, recipe: Recipe, blame: Blame) -> None:
+    def __init__(self, task: TorchTask, data: OwnData, recipe: Recipe, errors: TaskErrors) -> None:
         import torch
 
         torch.set_num_threads(1)
         self._torch: Any = torch
-        self._task, self._data, self._recipe, self._blame = task, data, recipe, blame
+        self._task, self._data, self._recipe, self._errors = task, data, recipe, errors
         self._inputs = {False: _tensor(torch, data.train.inputs), True: _tensor(torch, data.test.inputs)}
         self._targets = {False: _tensor(torch, data.train.targets), True: _tensor(torch, data.test.targets)}
         self._loss = self._per_sample("loss")
-        named(task.metric, METRICS, "metric", blame)
+        function_name(task.metric, METRICS, "metric", errors)
         self._module = self._made(0)
         parameters = [(n, p) for n, p in self._module.named_parameters() if p.requires_grad]
         fixed = [(n, p.data) for n, p in self._module.named_parameters() if not p.requires_grad]
         buffers = list(self._module.named_buffers())
-        # Statistics travel with the model; counters do not: they begin anew with each job.
+        # Statistics are sent with the model; counters are not and start again with each job.
         statistics = fixed + [(n, b) for n, b in buffers if b.is_floating_point()]
         self._counters = [(b, b.clone()) for _, b in buffers if not b.is_floating_point()]
         self._statistics = [part for _, part in statistics]
         every = parameters + statistics
         if not parameters:
-            raise blame.wrong("model", "the module has no parameters to train")
+            raise errors.invalid("model", "the module has no parameters to train")
         self.layout = Layout(tuple(name for name, _ in every), tuple(tuple(part.shape) for _, part in every))
         self.trained = sum(prod(part.shape) for _, part in parameters)
         self._flat = torch.cat([p.data.reshape(-1) for _, p in parameters])
@@ -141,7 +140,7 @@ class TorchWorker:
             for rows in passes[epoch].split(recipe.batch_size):
                 losses = self._losses(rows)
                 gradient.zero_()
-                with self._blame.calling("loss"):
+                with self._errors.during("loss"):
                     losses.mean().backward()
                 with torch.no_grad():
                     velocity.mul_(recipe.momentum).add_(gradient)
@@ -154,7 +153,8 @@ class TorchWorker:
         return Trained(self._whole(), (float(sums[0]), float(sums[1])), final)
 
     def count(self, request: Counting) -> Sums:
-        """[losses, metric, samples], or for accuracy [losses, samples of each class, right ones of each class]."""
+        """Return [losses, metric, samples], or for accuracy [losses, samples of each class, correct ones of each
+        class]."""
         torch = self._torch
         self._load(request.weights)
         self._module.train(False)
@@ -162,20 +162,20 @@ class TorchWorker:
         with torch.no_grad():
             outputs = self._outputs(self._inputs[request.of_test][rows])
             targets = self._targets[request.of_test][rows]
-            with self._blame.calling("loss"):
+            with self._errors.during("loss"):
                 losses = self._loss(outputs, targets)
-            if self._task.metric == "accuracy":  # not its name: a function of the user's may have it too
+            if self._task.metric == "accuracy":  # not by name: a user's function may have the same one
                 right = outputs.argmax(dim=1) == targets
                 of_class, right_ones = (
                     torch.bincount(part, minlength=self._classes).double().numpy() for part in (targets, targets[right])
                 )
                 return np.concatenate([[float(losses.double().sum())], of_class, right_ones])
-            with self._blame.calling("metric"):
+            with self._errors.during("metric"):
                 values = losses if self._task.metric == "loss" else self._per_sample("metric")(outputs, targets)
         return np.array([float(losses.double().sum()), float(values.double().sum()), len(rows)])
 
     def _gradient_at_last(self, rows: Any, origin: Any) -> npt.NDArray[np.float32]:
-        """Of the regularised loss over all local data, as a finished model answers."""
+        """Return the gradient of the regularised loss over all local data, in inference mode."""
         self._module.train(False)
         self._gradient.zero_()
         for part in rows.split(self._recipe.batch_size):
@@ -195,11 +195,11 @@ class TorchWorker:
 
     def _losses(self, rows: Any) -> Any:
         outputs = self._outputs(self._inputs[False][rows])
-        with self._blame.calling("loss"):
+        with self._errors.during("loss"):
             return self._loss(outputs, self._targets[False][rows])
 
     def _outputs(self, batch: Any) -> Any:
-        with self._blame.calling("model"):
+        with self._errors.during("model"):
             return self._module(batch)
 
     def _load(self, weights: npt.NDArray[np.float32]) -> None:
@@ -223,10 +223,10 @@ class TorchWorker:
     def _made(self, seed: int) -> Any:
         torch = self._torch
         torch.manual_seed(seed)
-        with self._blame.calling("model"):
+        with self._errors.during("model"):
             module = self._task.model()
         if not isinstance(module, torch.nn.Module):
-            raise self._blame.wrong("model", f"made a {type(module).__name__}; make a torch.nn.Module")
+            raise self._errors.invalid("model", f"made a {type(module).__name__}; make a torch.nn.Module")
         return module.float()
 
     def _per_sample(self, attribute: str) -> Callable[[Any, Any], Any]:
@@ -234,7 +234,7 @@ class TorchWorker:
         if callable(given):
             return given  # type: ignore[no-any-return]
         if attribute == "loss":
-            named(given, LOSSES, "loss", self._blame)
+            function_name(given, LOSSES, "loss", self._errors)
         if given == "cross-entropy":
             return lambda o, t: self._torch.nn.functional.cross_entropy(o, t, reduction="none")
         if given == "squared-error":
@@ -242,37 +242,37 @@ class TorchWorker:
         return lambda o, t: (o - t).abs().reshape(len(o), -1).mean(dim=1)
 
     def _checked(self) -> int:
-        """Outputs a sample; everything that can be wrong is tried on a few samples first."""
-        blame, torch = self._blame, self._torch
+        """Check the task on a few samples; return the number of outputs per sample."""
+        errors, torch = self._errors, self._torch
         try:
             self.initial(0)
         except TaskError:
             raise
         except Exception as error:
-            raise blame.wrong("model", str(error)) from error
+            raise errors.invalid("model", str(error)) from error
         rows = torch.from_numpy(np.linspace(0, len(self._data.train) - 1, _TRIED).astype(np.int64))
         self._module.train()
         outputs = self._outputs(self._inputs[False][rows])
         if not isinstance(outputs, torch.Tensor) or outputs.ndim < 1 or len(outputs) != _TRIED:
             shape = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
-            raise blame.wrong("model", f"{_TRIED} samples gave {shape}; the first axis must be the sample")
+            raise errors.invalid("model", f"{_TRIED} samples gave {shape}; the first axis must be the sample")
         by_class = [k for k, v in (("metric", "accuracy"), ("loss", "cross-entropy")) if getattr(self._task, k) == v]
         if by_class and not self._data.classes:
-            raise blame.wrong(by_class[0], "needs whole numbers as targets, one class a sample")
+            raise errors.invalid(by_class[0], "needs whole numbers as targets, one class a sample")
         if by_class and (outputs.ndim != 2 or outputs.shape[1] < self._data.classes):
-            raise blame.wrong(
+            raise errors.invalid(
                 "model", f"{_TRIED} samples gave {tuple(outputs.shape)}; {self._data.classes} classes occur"
             )
         losses = self._losses(rows)
         if not isinstance(losses, torch.Tensor) or tuple(losses.shape) != (_TRIED,):
             shape = tuple(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
-            raise blame.wrong(
+            raise errors.invalid(
                 "loss", f'{_TRIED} samples gave {shape}; give one number for each sample (reduction="none")'
             )
-        with blame.calling("loss"):
+        with errors.during("loss"):
             losses.mean().backward()
         if not torch.isfinite(losses).all():
-            raise blame.wrong("loss", "is not finite at the initial parameters; scale the inputs or the parameters")
+            raise errors.invalid("loss", "is not finite at the initial parameters; scale the inputs or the parameters")
         return int(outputs.shape[1]) if by_class else 0
 
 

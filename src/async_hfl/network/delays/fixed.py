@@ -1,9 +1,9 @@
-"""Delays given as times, not as rates: a model takes as long as the table says, whatever its bytes.
+"""Delays given as times instead of rates: a model takes as long as the table says, whatever its size.
 
-The authors' matrix was simulated for one model of 600 kB and is used for every task, so its times do not scale.
-Small messages would be absurd at 18.72 s each: whatever is under `CONTROL_BYTES` takes a short constant instead.
-Size is all the model sees, so a control message that large (a long list of devices) takes as long as a model, and a
-model smaller than that travels like a control message: no task of the paper has one.
+The authors' matrix was simulated for a model of 600 kB and is used for every task, so its times do not scale. 18.72 s
+would be absurd for a small message: anything below `CONTROL_BYTES` takes a short constant time instead. Only the size
+is looked at. A control message above the limit (a long list of devices) takes as long as a model, and a model below it
+travels like a control message; no task of the paper has such a model.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from async_hfl.core.serialization import Plain
 from async_hfl.network.link_lookup import LinkLookup
 
 CONTROL_BYTES = 4096
-"""A message smaller than this is taken to carry no model."""
+"""A smaller message is assumed to carry no model."""
 CONTROL_LINK_SECONDS = 0.1
-"""A control message over a device link: 1 kB at the slowest of the authors' uplinks, 80 kb/s."""
+"""Seconds of a control message over a device link: 1 kB at 80 kb/s, the slowest of the authors' uplinks."""
 CONTROL_BACKHAUL_SECONDS = 0.05
-"""A control message between gateway and cloud: a wide-area round trip or so."""
+"""Seconds of a control message between gateway and cloud: about one wide-area round trip."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedDelays:
-    """Constant for a whole run; a DelayModel."""
+    """A DelayModel whose delays are constant for a whole run."""
 
     links: LinkLookup
     download_seconds: float
@@ -58,4 +58,4 @@ class FixedDelays:
         return None
 
     def restore(self, data: Plain) -> None:
-        """Nothing changes."""
+        """Do nothing: the model has no state."""

@@ -1,7 +1,7 @@
-"""Log-normal noise, drawn anew for every transfer: measured Wi-Fi delays have long tails.
+"""Log-normal noise, drawn for every transfer: measured Wi-Fi delays have long tails.
 
-A factor is a function of (seed, name, index, number): which link or device, and its how-manieth draw. So it does not
-depend on what else was drawn or in which order, and a checkpoint needs nothing but the counters.
+A factor is a function of (seed, name, source, number), where the source is a link or a device and the number counts its
+draws. It does not depend on other draws or their order, and a checkpoint needs only the counters.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from async_hfl.core.randomness import UInt64s, scramble, scramble_many, stream_s
 from async_hfl.core.serialization import Plain
 
 TRANSFER_SIGMA = 0.3
-"""How unequal stations fare that share the air in ns-3: with it, both the mean and the last of eight transfers are
-right. Real networks vary more."""
+"""Spread that reproduces ns-3: with it, both the mean and the last of eight concurrent transfers agree. Real networks
+vary more.
+"""
 _HALF = 2.0**-32
 _LOW = (1 << 32) - 1
 _TURN = 2.0 * math.pi
@@ -32,29 +33,29 @@ def check_sigma(sigma: float) -> None:
 
 @final
 class NoiseFactors:
-    """Factors exp(sigma x - sigma^2 / 2), x standard normal: their mean is 1, so expectations stay what they were."""
+    """Factors exp(sigma x - sigma^2 / 2) with x standard normal. Their mean is 1, so expected delays do not change."""
 
     def __init__(self, seed: int, name: str, sources: int, sigma: float) -> None:
         check_sigma(sigma)
         self.sigma = sigma
         self._seed = stream_seed(seed, "noise", name)
         self._drawn = array("I", bytes(4 * sources))
-        """How many factors each source has given."""
+        """Number of factors that each source has drawn."""
 
     def next(self, source: int) -> float:
-        """The next factor of a link, or of a device."""
+        """Draw the next factor of a link or a device."""
         sigma = self.sigma
         if sigma == 0.0:
             return 1.0
         number = self._drawn[source]
         self._drawn[source] = number + 1
         bits = scramble(scramble(self._seed ^ source) ^ number)
-        # Box and Muller, one half of the bits for each of its two numbers; the first is never 0.
+        # Box-Muller; each half of the bits gives one of its two numbers, and the first is never 0.
         radius = math.sqrt(-2.0 * math.log(((bits >> 32) + 0.5) * _HALF))
         return math.exp(sigma * (radius * math.cos(_TURN * ((bits & _LOW) * _HALF))) - 0.5 * sigma * sigma)
 
     def peek(self, sources: UInt64s, numbers: UInt64s) -> Floats:
-        """The factors of those sources and numbers, by broadcasting; counts nothing. For figures and expectations."""
+        """Return the factors of the given sources and numbers, broadcast, without advancing any counter."""
         seeds = np.uint64(self._seed) ^ np.atleast_1d(np.asarray(sources, np.uint64))
         bits = scramble_many(scramble_many(seeds) ^ np.atleast_1d(np.asarray(numbers, np.uint64)))
         radius = np.sqrt(-2.0 * np.log(((bits >> np.uint64(32)).astype(np.float64) + 0.5) * _HALF))

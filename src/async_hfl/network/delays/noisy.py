@@ -1,4 +1,4 @@
-"""Any delays, with noise on top: every transfer and every training takes its time by a factor drawn anew."""
+"""A delay model with noise: every transfer and every training is multiplied by a random factor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from async_hfl.network.link_lookup import LinkLookup
 
 @dataclass(frozen=True, slots=True)
 class NoiseSpread:
-    """sigma of the log-normal factors, whose mean is 1."""
+    """Sigma of the log-normal factors, whose mean is 1."""
 
     link: float = TRANSFER_SIGMA
     compute: float = 0.0
@@ -24,7 +24,8 @@ class NoiseSpread:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisyDelays:
-    """A DelayModel around another. Each link has streams of its own, one a direction; so have devices and backhauls."""
+    """A DelayModel that wraps another one. Each link has one random stream per direction, as have devices and
+    backhauls."""
 
     delays: DelayModel
     links: LinkLookup

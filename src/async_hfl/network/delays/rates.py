@@ -1,19 +1,44 @@
-"""Delays from rates: a transfer takes the latency of the link plus its bytes over the rate of that direction."""
+"""Delays from rates: a transfer takes the latency of the link plus its bytes divided by the rate of that direction."""
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+
+from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.serialization import Plain
 from async_hfl.network.link_lookup import LinkLookup
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class RatedLinks:
+    """Device links with the rates of both directions, one column per property."""
+
+    device: Ints
+    gateway: Ints
+    download_rate: Floats
+    """Bytes per second from the gateway to the device."""
+    upload_rate: Floats
+    """Bytes per second from the device to the gateway."""
+
+    def __len__(self) -> int:
+        return len(self.device)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[RatedLinks]) -> RatedLinks:
+        columns = ("device", "gateway", "download_rate", "upload_rate")
+        return cls(*(np.concatenate([getattr(part, column) for part in parts]) for column in columns))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class RateDelays:
-    """Constant rates, bytes per second; a DelayModel."""
+    """A DelayModel of constant rates, in bytes per second."""
 
     links: LinkLookup
     download_rate: array[float]
@@ -46,4 +71,4 @@ class RateDelays:
         return None
 
     def restore(self, data: Plain) -> None:
-        """Nothing changes."""
+        """Do nothing: the model has no state."""

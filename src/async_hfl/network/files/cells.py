@@ -1,4 +1,4 @@
-"""Reading a user's text files cell by cell: every complaint names the file, the line and the remedy."""
+"""Parsing of a user's text files. Every error names the file, the line and the remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from async_hfl.core.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The cells of one line by column, and what to call the line in a complaint."""
+    """The cells of one line by column, and the name of the line for error messages."""
 
     where: str
     cells: Mapping[str, str]
@@ -51,7 +51,7 @@ def is_number(text: str) -> bool:
 
 def read_text(path: Path, remedy: str = "give the network's file with --set network.path=FILE") -> str:
     try:
-        text = path.read_text(encoding="utf-8-sig")  # spreadsheets put a mark in front
+        text = path.read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; {remedy}") from None
     except UnicodeDecodeError as error:
@@ -64,7 +64,7 @@ def read_text(path: Path, remedy: str = "give the network's file with --set netw
 
 
 def csv_lines(path: Path, text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The header and (line number, cells) of every other line; empty lines and lines beginning with # are left out."""
+    """Return the header and (line number, cells) of every other line, without empty lines and # comments."""
     reader = csv.reader(text.splitlines(), strict=True)
     try:
         rows = [
@@ -89,6 +89,6 @@ def csv_lines(path: Path, text: str) -> tuple[list[str], list[tuple[int, list[st
 
 
 def nearest(name: str, names: Sequence[str], cutoff: float = 0.5) -> str:
-    """`; did you mean X?`, or the list of what there is."""
+    """Return `; did you mean X?`, or the list of valid names."""
     found = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     return f"; did you mean {found[0]}?" if found else f"; there is {', '.join(names)}"

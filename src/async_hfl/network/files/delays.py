@@ -1,11 +1,11 @@
-"""Measured delays of one's own: a CSV table with a line a device and a column a gateway.
+"""Measured delays from the user's file: a CSV table with one line per device and one column per gateway.
 
     device,compute_s,north,south
     pump-1,42,12.5,
     pump-2,38,60.1,9.8
 
-A cell is the seconds that one model takes over that link; empty or 0: there is no such link. `compute_s` (seconds of
-one local training) may be left out. A file of nothing but numbers has neither names nor compute times.
+A cell is the time of one model over that link in seconds; an empty cell or 0 means that there is no link. `compute_s`
+(seconds of one local training) is optional. A file that contains only numbers has neither names nor compute times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from async_hfl.network.files.cells import csv_lines, is_number, number
 class DelayMatrix:
     path: str
     seconds: Floats
-    """devices x gateways; 0: no link."""
+    """A devices x gateways array; 0 means no link."""
     device_names: tuple[str, ...]
     gateway_names: tuple[str, ...]
     compute: Floats | None

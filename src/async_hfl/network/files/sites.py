@@ -1,7 +1,7 @@
-"""Sites of one's own: a CSV or GeoJSON file that says who stands where.
+"""Sites from the user's file: a CSV or GeoJSON file with the places of devices and gateways.
 
-CSV columns: `role` (device or gateway), `longitude` and `latitude` in degrees or `x_m` and `y_m` in metres, and if
-wanted `name`, `height_m` (antenna above the ground) and `compute_s` (seconds of one local training on that device).
+CSV columns: `role` (device or gateway), `longitude` and `latitude` in degrees or `x_m` and `y_m` in metres, and
+optionally `name`, `height_m` (antenna above the ground) and `compute_s` (seconds of one local training on that device).
 GeoJSON: a FeatureCollection of points with the same names as properties; a third coordinate is the height.
 """
 
@@ -25,10 +25,10 @@ from async_hfl.network.radio.places import Places
 ROLES = ("device", "gateway")
 COLUMNS = ("role", "longitude", "latitude", "x_m", "y_m", "name", "height_m", "compute_s")
 USUAL_HEIGHT = {"device": 10.0, "gateway": 25.0}
-"""Metres, where a file gives none: a third-floor window, and a roof above its neighbours'."""
+"""Default antenna heights in metres: a third-floor window, and a roof above its neighbours."""
 _MOST_HEIGHT = 10_000.0
 _MISSPELT = 0.75
-"""So alike are two words of which one is taken for a slip."""
+"""Similarity from which an unknown column name counts as a misspelling."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,9 +41,9 @@ class OwnSites:
     device_names: tuple[str, ...]
     gateway_names: tuple[str, ...]
     device_lines: tuple[str, ...]
-    """Where each device is written, for complaints about it."""
+    """The line of each device in the file, for error messages."""
     compute: Floats | None
-    """Seconds by device, where the file says them."""
+    """Seconds of one local training per device, if the file gives them."""
     frame: MapFrame | None
     notes: tuple[str, ...]
 
@@ -91,7 +91,7 @@ def sites_from_geojson(path: Path, text: str) -> OwnSites:
 
 
 def _feature_cells(feature: Any, where: str) -> Iterator[tuple[str, str]]:
-    """A feature as the line of a CSV file would be."""
+    """Return a feature as the cells of a CSV line."""
     geometry = feature.get("geometry") if isinstance(feature, dict) else None
     if not isinstance(geometry, dict) or geometry.get("type") != "Point":
         kind = geometry.get("type") if isinstance(geometry, dict) else None
@@ -109,7 +109,7 @@ def _feature_cells(feature: Any, where: str) -> Iterator[tuple[str, str]]:
 
 
 def _check_columns(path: str, header: Sequence[str]) -> bool:
-    """Whether places are in degrees."""
+    """Check the columns; return True if places are in degrees."""
     _check_spelling(path, header)
     degrees = [name in header for name in ("longitude", "latitude")]
     metres = [name in header for name in ("x_m", "y_m")]

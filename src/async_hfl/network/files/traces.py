@@ -1,17 +1,17 @@
-"""A network as it was recorded: every transfer, every training, who went and came back. A CSV file with the columns
+"""Recorded networks: every transfer, every training and every outage, as a CSV file with the columns
 
     at        seconds since the run began
     what      download, upload            a model between gateway and device
               to_cloud, to_gateway        a model between gateway and cloud
-              small_download, ...         the same ways for messages without a model
+              small_download, ...         the same directions, for messages without a model
               training                    one local training
-              device_down, device_up      a gateway gave the device up, or heard it again
-              gateway_down, gateway_up    the cloud lost a gateway, or took it in
-    device, gateway                       their numbers, where they take part
-    bytes     what travelled
-    seconds   how long it took
+              device_down, device_up      a gateway timed the device out, or heard from it again
+              gateway_down, gateway_up    the cloud lost a gateway, or accepted it again
+    device, gateway                       their numbers, if they take part
+    bytes     size of the message
+    seconds   duration
 
-That is what the journal of a run holds of its network, simulated or deployed, so either can be recorded.
+The journals of simulated and of deployed runs hold all of this, so either can be recorded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LIFE = {
 LIFE = tuple(_LIFE.values())
 KINDS = (*TRANSFERS, "training", *LIFE)
 RECORDED = ("sent", "job", "lifecycle")
-"""Kinds of journal records that a trace is made of."""
+"""Kinds of journal records from which a trace is made."""
 
 
 class TraceRow(NamedTuple):
@@ -54,24 +54,24 @@ class TraceRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """Rows in the order of time."""
+    """Rows in order of time."""
 
     path: str
     rows: tuple[TraceRow, ...]
 
     @property
     def life(self) -> tuple[TraceRow, ...]:
-        """Who went and who came back."""
+        """Rows about devices and gateways that left or came back."""
         return tuple(row for row in self.rows if row.what in LIFE)
 
 
 def trace_rows(records: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[TraceRow]:
-    """Rows from journal records, (kind, fields); not yet in order, since a job is written when it ends."""
+    """Return the rows of journal records (kind, fields). They are unsorted: a job is recorded when it ends."""
     for kind, fields in records:
         if kind == "sent":
-            if fields["transfer_s"] > 0:  # else nobody measured it
+            if fields["transfer_s"] > 0:  # otherwise it was not measured
                 yield _transfer(fields)
-        elif kind == "job" and fields["download_s"] > 0:  # else nothing came back, and nobody knows how long it took
+        elif kind == "job" and fields["download_s"] > 0:  # otherwise nothing came back, and its duration is unknown
             gateway = int(fields["job"][0]) if not isinstance(fields["job"], str) else _number(fields["job"])
             began = fields["sent_at"] + fields["download_s"]
             yield TraceRow(began, "training", fields["device"], gateway, None, fields["training_s"])
@@ -101,12 +101,12 @@ def _transfer(fields: Mapping[str, Any]) -> TraceRow:
 
 
 def _number(node: str) -> int:
-    """3 of "g3", "d3", "g3.1.27" and "g3: no session"."""
+    """Return the number in a name: 3 for "g3", "d3", "g3.1.27" and "g3: no session"."""
     return int(node[1:].partition(":")[0].partition(".")[0])
 
 
 def write_trace(file: TextIO, rows: Iterable[TraceRow]) -> dict[str, int]:
-    """All rows in the order of time; returns how many there are of each kind."""
+    """Write all rows in order of time; return the number of rows of each kind."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     counts: dict[str, int] = {}
@@ -132,7 +132,7 @@ def read_trace(path: Path, text: str) -> Trace:
 def _row(line: Line) -> TraceRow:
     what = line.text("what")
     if what not in KINDS:
-        raise DataError(f"{line.where}: {what!r} is nothing that a trace tells{nearest(what, KINDS)}")
+        raise DataError(f"{line.where}: {what!r} is not a kind of row in a trace{nearest(what, KINDS)}")
     has_device = "load" in what or what == "training" or what.startswith("device")
     needs_gateway = what in TRANSFERS or what.startswith("gateway")
     device = _whole(line, "device") if has_device else None

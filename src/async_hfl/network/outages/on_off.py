@@ -1,10 +1,9 @@
-"""Things that go down and come back by chance: alternating up and down times, drawn anew each time.
+"""Random outages: alternating up and down times of devices, links and gateways.
 
-A draw is a function of (seed, source, number), as the noise of transfers is: it depends on nothing else that was drawn,
-and a checkpoint needs only the number, which travels with the change that is to come.
-
-A run begins in the middle of things: a source is down with the chance down / (up + down), and what is left of its first
-time is drawn accordingly, so that the share that is down is the same from the first second on.
+A draw is a function of (seed, source, number), as the noise of transfers is. It depends on no other draw, and a
+checkpoint needs only the number, which is stored in the next scheduled change. A run starts in the steady state: a
+source is down with probability down / (up + down), and the remainder of its first interval is drawn accordingly, so
+that the share of sources that are down is the same from the first second on.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from async_hfl.core.randomness import scramble
 
 Distribution = Literal["exponential", "log-normal"]
 FIRST_DRAW = 4
-"""The draws before it decide how a source begins."""
+"""The draws before this one decide the initial state of a source."""
 _UNIT = 2.0**-53
 _TURN = 2.0 * math.pi
 
 
 @dataclass(frozen=True, slots=True)
 class OnOff:
-    """Mean seconds up and down, and how they spread."""
+    """Mean seconds up and down, and their distribution."""
 
     up_s: float
     down_s: float
     distribution: Distribution = "exponential"
     sigma: float = 1.0
-    """log-normal: standard deviation of the logarithm."""
+    """Standard deviation of the logarithm, for the log-normal distribution."""
 
     def __post_init__(self) -> None:
         for name in ("up_s", "down_s"):
@@ -46,17 +45,18 @@ class OnOff:
         return self.down_s / (self.up_s + self.down_s)
 
     def first(self, seed: int, source: int) -> tuple[bool, float]:
-        """(is it up at the start, seconds until that changes)."""
+        """Return (True if the source is up at the start, seconds until that changes)."""
         up = _uniform(seed, source, 0) >= self.share_down
         mean = self.up_s if up else self.down_s
         if self.distribution == "exponential":
-            return up, self._drawn(mean, seed, source, 1)  # has no memory: what is left is like the whole
-        # One is more likely to fall into a long time than into a short one: by its length, which shifts the logarithm.
+            return up, self._drawn(mean, seed, source, 1)  # memoryless: the remainder is distributed like the whole
+        # A random moment falls into a long interval more often, in proportion to its length, which shifts the
+        # logarithm.
         whole = math.exp(self.sigma * self.sigma) * self._drawn(mean, seed, source, 1)
         return up, whole * _uniform(seed, source, 3)
 
     def seconds(self, up: bool, seed: int, source: int, number: int) -> float:
-        """How long it stays so, by the draw of that number (from FIRST_DRAW on)."""
+        """Return the length of the interval with this number (from FIRST_DRAW on)."""
         return self._drawn(self.up_s if up else self.down_s, seed, source, number)
 
     def _drawn(self, mean: float, seed: int, source: int, number: int) -> float:
@@ -69,5 +69,5 @@ class OnOff:
 
 
 def _uniform(seed: int, source: int, number: int) -> float:
-    """In [0, 1)."""
+    """Return a uniform number in [0, 1)."""
     return (scramble(scramble(seed ^ source) ^ (number & 0xFFFFFFFFFFFFFFFF)) >> 11) * _UNIT

@@ -1,6 +1,8 @@
-"""What befalls a network in a run: who goes down when, and comes back; what becomes slow; how many transfers break.
+"""Outages of a run: the times at which devices, links and gateways go down, come back or become slow, and the rate of
+broken transfers.
 
-Three sources, which may be combined: random on/off processes, a schedule, a file. A thing is up when all agree.
+Three sources can be combined: random on/off processes, a schedule and a file. A node or link is up if all of them
+agree.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ TURNS: tuple[Turn, ...] = get_args(Turn)
 @plain
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One turn in the life of a device, of a gateway, or of a link (by its place among the feasible links)."""
+    """One change of state of a device, of a gateway or of a link (numbered among the feasible links)."""
 
     at: float
     thing: Thing
     number: int
     turn: Turn
     draw: int = -1
-    """Of a random process: the number of its next draw, below FIRST_DRAW where nothing follows; -1 otherwise."""
+    """For a random process, the number of its next draw (below FIRST_DRAW if nothing follows); otherwise -1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +44,19 @@ class OutagePlan:
     links: OnOff | None = None
     gateways: OnOff | None = None
     scheduled: tuple[Change, ...] = ()
-    """In the order of time."""
+    """Sorted by time."""
     detection_s: float = 60.0
-    """A gateway that stays down longer is declared lost by the cloud."""
+    """Seconds after which the cloud declares a gateway lost that is still down."""
     transfer_loss: float = 0.0
-    """Chance of each transfer to break off on its way."""
+    """Probability that a transfer breaks off."""
     slow_factor: float = 1.0
 
     def process(self, thing: Thing) -> OnOff | None:
         return {"device": self.devices, "link": self.links, "gateway": self.gateways}[thing]
 
     def beginnings(self, counts: dict[Thing, int]) -> list[Change]:
-        """The first changes: those of the schedule, and one for each source of a random process (two if it begins
-        down)."""
+        """Return the first changes: those of the schedule, and one for each source of a random process (two if it
+        starts down)."""
         changes = list(self.scheduled)
         for thing in THINGS:
             process = self.process(thing)
@@ -71,7 +73,7 @@ class OutagePlan:
         return sorted(changes, key=lambda change: change.at)
 
     def after(self, change: Change) -> Change:
-        """What a random process does next."""
+        """Return the next change of a random process."""
         process = self.process(change.thing)
         assert process is not None
         up = change.turn == "up"
@@ -81,7 +83,7 @@ class OutagePlan:
 
 
 def checked(changes: Sequence[Change], links: FeasibleLinks) -> tuple[Change, ...]:
-    """In the order of time, every one about something there is; a gateway that never comes back has died."""
+    """Sort a schedule by time and check that every node in it exists. A gateway that never comes back dies."""
     counts = {"device": links.devices, "link": len(links.link_device), "gateway": links.gateways}
     for change in changes:
         if not 0 <= change.number < counts[change.thing]:

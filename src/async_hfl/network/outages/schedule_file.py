@@ -2,10 +2,10 @@
 
     at      seconds since the run began
     what    device, gateway or link
-    number  which one, counted from 0; of a link its two ends: DEVICE-GATEWAY
-    turn    down, up, dies (down for good) or slow (a device, from now on)
+    number  number of the device or gateway, from 0; a link is given by its two ends: DEVICE-GATEWAY
+    turn    down, up, dies (down for good) or slow (a device becomes slow)
 
-A line of a schedule says the same in one string: "3600 gateway 2 dies".
+A line of a schedule has the same four values in one string: "3600 gateway 2 dies".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from async_hfl.network.outages.plan import THINGS, TURNS, Change
 COLUMNS = ("at", "what", "number", "turn")
 
 
-def read_life(path: Path, links: FeasibleLinks) -> list[Change]:
+def read_outage_file(path: Path, links: FeasibleLinks) -> list[Change]:
     text = read_text(path, "give it with --set outages.file=FILE")
     header, lines = csv_lines(path, text)
     if is_trace(header):
@@ -49,7 +49,7 @@ def _change(words: Sequence[str], where: str, links: FeasibleLinks) -> Change:
     if thing not in THINGS:
         raise DataError(f"{where}: {thing!r} does not go down{nearest(thing, THINGS)}")
     if turn not in TURNS:
-        raise DataError(f"{where}: {turn!r} is no turn{nearest(turn, TURNS)}")
+        raise DataError(f"{where}: {turn!r} is not a turn{nearest(turn, TURNS)}")
     place = _link(which, where, links) if thing == "link" else _whole(which, f"{where}: number")
     return Change(number(at, f"{where}: at", 0.0), thing, place, turn)
 

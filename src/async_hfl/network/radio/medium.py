@@ -1,15 +1,15 @@
-"""The air around a gateway: transfers that are under way at once share it.
+"""The shared medium of a gateway: concurrent transfers share the air.
 
-A fluid model. A transfer that had the air to itself would take its airtime; n of them get equal parts of it, so each
-goes on at speed efficiency(s) / n, where the efficiency is what collisions leave with s radios sending: every device
-that uploads is one, and the gateway is one, however many downloads it has. Whoever comes or goes changes the speed of
-all. Virtual time V makes that cheap: it advances at the common speed, so a transfer that starts at V ends when V has
-grown by its airtime, whatever happens in between, and only the first end in V is ever looked at.
+This is a fluid model. A transfer that is alone takes its airtime. n transfers get equal shares, so each proceeds at the
+speed efficiency(s) / n, where the efficiency is the throughput that collisions leave with s radios sending: each
+uploading device counts as one, and the gateway as one if it has any downloads. A transfer that starts or ends changes
+the speed of all others. Virtual time V makes that cheap: it advances at the common speed, so a transfer that starts at
+V ends when V has grown by its airtime, whatever happens in between, and only the first end in V needs to be known.
 
-    start(at, token, airtime, upload)   next_end() -> (at, token)   end() -> (at, token)   cut(at, token) -> share done
+    start(at, token, airtime, upload)   next_end() -> (at, token)   end() -> (at, token)   cut(at, token) -> share sent
 
-Starts, ends and cuts cost O(log n). Times must not go backwards, and no end may be passed over: ask `next_end` and
-`end` it first. An answer of `next_end` holds until the next start or cut.
+Starts, ends and cuts cost O(log n). Times must not decrease, and no end may be skipped: call `next_end` and
+`end` first. The result of `next_end` is valid until the next start or cut.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from async_hfl.core.serialization import Plain, from_plain, to_plain
 
 Token = TypeVar("Token", bound=Hashable)
 _SLACK = 1e-9
-"""Relative rounding allowed between an end that was told and the moment it is asked for."""
+"""Relative rounding error allowed between the predicted end of a transfer and the time of the call."""
 
 
 class _Underway(NamedTuple):
@@ -33,16 +33,16 @@ class _Underway(NamedTuple):
     ends: float
     """V at the end."""
     number: int
-    """Of the start, which settles ties and tells a token's second transfer from its first."""
+    """Number of the start; it breaks ties and distinguishes a token's second transfer from its first."""
     upload: bool
 
 
 @final
 class SharedMedium(Generic[Token]):
-    """The transfers of one gateway, both directions: radio is half-duplex."""
+    """The transfers of one gateway in both directions: radio is half-duplex."""
 
     def __init__(self, efficiency: Sequence[float] = (1.0,)) -> None:
-        """`efficiency[s - 1]` for s radios sending at once; more than it names are as efficient as the last."""
+        """`efficiency[s - 1]` is for s radios sending at once; its last value holds for more."""
         if not efficiency or not all(0.0 < share <= 1.0 for share in efficiency):
             raise InvariantViolation(f"efficiencies {list(efficiency)[:8]} are not shares in (0, 1]")
         self._efficiency = tuple(efficiency)
@@ -52,7 +52,7 @@ class SharedMedium(Generic[Token]):
         self._uploads = 0
         self._underway: dict[Token, _Underway] = {}
         self._heap: list[tuple[float, int, Token]] = []
-        """By end; what was cut stays until it comes up."""
+        """Sorted by end. Cut transfers stay until they reach the top."""
 
     def __len__(self) -> int:
         return len(self._underway)
@@ -61,7 +61,7 @@ class SharedMedium(Generic[Token]):
         return token in self._underway
 
     def speed(self) -> float:
-        """Airtime that each transfer gets in a second, now."""
+        """Return the airtime that each transfer currently gets per second."""
         active = len(self._underway)
         if active == 0:
             return 1.0
@@ -69,11 +69,11 @@ class SharedMedium(Generic[Token]):
         return self._efficiency[min(senders, len(self._efficiency)) - 1] / active
 
     def virtual(self, at: float) -> float:
-        """V at a moment before the next end: the airtime that every transfer under way has had since V was 0."""
+        """Return V at a time before the next end: the airtime that every active transfer has had since V was 0."""
         return self._virtual + (at - self._at) * self.speed() if self._underway else self._virtual
 
     def start(self, at: float, token: Token, airtime: float, upload: bool = True) -> None:
-        """From now on `token` is under way; alone it would take `airtime` seconds."""
+        """Start a transfer that would take `airtime` seconds alone."""
         if token in self._underway:
             raise InvariantViolation(f"transfer {token} has been started twice")
         if not (math.isfinite(airtime) and airtime >= 0.0):
@@ -86,7 +86,8 @@ class SharedMedium(Generic[Token]):
         self._number += 1
 
     def next_end(self) -> tuple[float, Token] | None:
-        """When and which transfer will end first if nothing else starts or is cut; None if all is quiet."""
+        """Return the time and token of the transfer that ends first if nothing else starts or is cut; None if there is
+        none."""
         first = self._first()
         if first is None:
             return None
@@ -94,18 +95,18 @@ class SharedMedium(Generic[Token]):
         return self._at + max(0.0, ends - self._virtual) / self.speed(), token
 
     def end(self) -> tuple[float, Token]:
-        """The transfer of `next_end` has ended; time moves on to that moment."""
+        """End the transfer of `next_end` and advance the time to that moment."""
         due = self.next_end()
         if due is None:
             raise InvariantViolation("a transfer is to end but none is under way")
         at, token = due
         self._at = at
-        self._virtual = max(self._virtual, self._underway[token].ends)  # exactly, not by adding up
+        self._virtual = max(self._virtual, self._underway[token].ends)  # assigned rather than summed, to avoid rounding
         self._drop(token)
         return at, token
 
     def cut(self, at: float, token: Token) -> float:
-        """The transfer breaks off; returns the share of it (0..1) that went over the air."""
+        """Cut a transfer; return the share of it (0..1) that was sent."""
         if token not in self._underway:
             raise InvariantViolation(f"transfer {token} is to be cut off but is not under way")
         self._advance(at)
@@ -137,7 +138,7 @@ class SharedMedium(Generic[Token]):
         self._uploads -= self._underway.pop(token).upload
         if not self._underway:
             self._heap.clear()
-            self._virtual = 0.0  # begins anew, so that a long run loses no digits
+            self._virtual = 0.0  # reset, so that a long run loses no precision
 
     def snapshot(self) -> Plain:
         return {

@@ -1,7 +1,8 @@
-"""Path loss for a file of pairs: a device somewhere, a gateway at x = y = 0.
+"""Path loss of pairs listed in a file: each device at its coordinates, the gateway at x = y = 0.
 
-A CSV whose first line names the columns. Needed: device_x_m, device_y_m, device_z_m, gateway_z_m (metres). A column
-`pair` names the rows, else they count from 0. Other columns are passed over, and so are lines that begin with #.
+The file is a CSV whose first line names the columns. Required: device_x_m, device_y_m, device_z_m, gateway_z_m
+(metres). A column `pair` names the rows; otherwise they are numbered from 0. Other columns and lines that begin with #
+are ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NAME = "pair"
 class Pairs:
     names: list[str]
     lines: list[int]
-    """Where each pair stands in its file."""
+    """Line of each pair in the file."""
     device_x: Floats
     device_y: Floats
     device_z: Floats
@@ -34,7 +35,7 @@ class Pairs:
 
 
 def read_pairs(path: Path) -> Pairs:
-    """Every fault is told with its line."""
+    """Read and check the file. Every error names the line."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
@@ -42,7 +43,7 @@ def read_pairs(path: Path) -> Pairs:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read as text ({error})") from error
     lines = [(line, words) for line, words in enumerate(text.splitlines(), 1) if words.strip() and not _comment(words)]
-    rows = list(csv.reader(f"{words}\n" for _, words in lines))  # in one go: half the time of one by one
+    rows = list(csv.reader(f"{words}\n" for _, words in lines))  # parsing all lines at once takes half the time
     if len(rows) < len(lines):
         at = next((at for at, row in enumerate(rows) if any("\n" in cell for cell in row)), len(rows) - 1)
         raise DataError(f"{path}, line {lines[at][0]}: a quotation mark is not closed")
@@ -70,13 +71,13 @@ def read_pairs(path: Path) -> Pairs:
 
 
 def pair_losses(pairs: Pairs, around: Surroundings) -> Floats:
-    """Decibels, both radios outdoors, without shadowing."""
+    """Return the path loss in decibels, both radios outdoors, without shadowing."""
     distance = straight_line(pairs.device_x, pairs.device_y, pairs.device_z - pairs.gateway_z)
     return path_loss(distance, pairs.device_z, pairs.gateway_z, around)
 
 
 def loss_lines(pairs: Pairs, losses: Floats) -> Iterator[str]:
-    """CSV with all digits."""
+    """Yield the losses as CSV, with all digits."""
     yield f"{NAME},path_loss_db"
     for name, loss in zip(pairs.names, losses.tolist(), strict=True):
         yield f"{_quoted(name)},{loss!r}"

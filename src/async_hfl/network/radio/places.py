@@ -1,4 +1,4 @@
-"""Where radios stand: columns of metres."""
+"""Places of radios, as columns in metres."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from async_hfl.core.errors import DataError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Places:
-    """x to the east, y to the north, the antenna's height above the ground."""
+    """Places: x to the east, y to the north, and the height of the antenna above the ground."""
 
     x: Floats
     y: Floats
     height: Floats
     key: Ints
-    """Names a place for good: what is drawn for a pair of places does not depend on who else is in the network."""
+    """Permanent number of a place: random draws for a pair of places do not depend on the rest of the network."""
 
     def __post_init__(self) -> None:
         if not len(self.x) == len(self.y) == len(self.height) == len(self.key):

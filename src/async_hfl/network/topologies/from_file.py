@@ -1,8 +1,8 @@
-"""`file`: a network of one's own. What a file holds is told from its contents:
+"""`file`: a network read from the user's file. The kind of file is recognised from its contents:
 
-sites (CSV with a column `role`, or GeoJSON)       links by radio              site_file.py
-a table of measured delays (device x gateway)      links as measured           delay_file.py
-a trace, as `async-hfl network record` writes it   links as they were used     traces.py, trace_network.py
+sites (CSV with a column `role`, or GeoJSON)       links by radio              files/sites.py
+a table of measured delays (device x gateway)      links as measured           files/delays.py
+a trace, as `async-hfl network record` writes it   links as they were used     files/traces.py, trace_network.py
 """
 
 from __future__ import annotations
@@ -15,21 +15,24 @@ from typing import TypeAlias
 import numpy as np
 
 from async_hfl.core.arrays import Floats
-from async_hfl.core.errors import DataError
+from async_hfl.core.errors import DataError, SettingsError
+from async_hfl.network.delays.rates import RatedLinks
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.files.cells import csv_lines, is_number, read_text
 from async_hfl.network.files.delays import DelayMatrix, delay_matrix
 from async_hfl.network.files.sites import OwnSites, sites_from_csv, sites_from_geojson
 from async_hfl.network.files.traces import Trace, is_trace, read_trace
 from async_hfl.network.positions import Positions
-from async_hfl.network.radio.links import Air, LinkRules, best_links
-from async_hfl.network.topologies.rated_network import USUAL_WIRE, RatedLinks, Wire, rated_network
-from async_hfl.network.topologies.trace_network import devices_of
+from async_hfl.network.radio.air import Air
+from async_hfl.network.radio.links import LinkRules, best_links
+from async_hfl.network.topologies.rated_network import DEFAULT_WIRE, Wire, rated_network
+from async_hfl.network.topologies.request import RADIO_SETTINGS, WIRE_SETTINGS, NetworkEntry, NetworkRequest
+from async_hfl.network.topologies.trace_network import devices_of, trace_network
 
-OwnNetwork: TypeAlias = OwnSites | DelayMatrix | Trace
+NetworkFile: TypeAlias = OwnSites | DelayMatrix | Trace
 
 
-def read_own_network(path: Path) -> OwnNetwork:
+def read_network_file(path: Path) -> NetworkFile:
     text = read_text(path)
     if path.suffix in (".geojson", ".json") or text.lstrip().startswith("{"):
         return sites_from_geojson(path, text)
@@ -41,12 +44,12 @@ def read_own_network(path: Path) -> OwnNetwork:
     if header[0] == "device" or all(is_number(cell) for cell in header):
         return delay_matrix(path, text)
     raise DataError(
-        f"{path}: its first line names {', '.join(header[:6])}; that is neither sites (role, longitude, latitude...), "
-        "nor delays (device, then a column a gateway), nor a trace (at, what, ...)"
+        f"{path}: the columns in its first line, {', '.join(header[:6])}, are neither sites (role, longitude, "
+        "latitude...), nor delays (device, then one column per gateway), nor a trace (at, what, ...)"
     )
 
 
-def devices_in(own: OwnNetwork) -> int:
+def devices_in(own: NetworkFile) -> int:
     if isinstance(own, OwnSites):
         return len(own.devices)
     if isinstance(own, DelayMatrix):
@@ -54,7 +57,7 @@ def devices_in(own: OwnNetwork) -> int:
     return len(devices_of(own))
 
 
-def check_devices(own: OwnNetwork, devices: int) -> None:
+def check_devices(own: NetworkFile, devices: int) -> None:
     there = devices_in(own)
     if not 1 <= devices <= there:
         raise DataError(
@@ -70,16 +73,18 @@ def network_of_sites(
     air: Air,
     compute: Callable[[int], Floats],
     rules: LinkRules | None = None,
-    wire: Wire = USUAL_WIRE,
+    wire: Wire = DEFAULT_WIRE,
 ) -> NetworkDescription:
-    """The first `devices` of the file's devices, all its gateways. A device without a link is there and takes no part;
-    that is told."""
+    """Build a network from the first `devices` devices of the file and all its gateways.
+
+    A device without a link stays in the network but takes no part; a note and a warning say so.
+    """
     check_devices(own, devices)
     rules = rules or LinkRules()
     there = own.devices.of(slice(devices))
     linked = best_links(there, own.gateways, air, rules, seed)
-    lonely = np.setdiff1d(np.arange(devices), linked.device)
-    if len(lonely) == devices:
+    isolated = np.setdiff1d(np.arange(devices), linked.device)
+    if len(isolated) == devices:
         raise DataError(
             f"{own.path}: no device has a link to any gateway; {_nearest(own, 0)}. Add a gateway, raise antennas "
             f"(height_m), say what radios and roofs are like (radio.*), or allow slower links "
@@ -97,21 +102,22 @@ def network_of_sites(
         device_names=own.device_names[:devices],
         gateway_names=own.gateway_names,
     )
-    links = RatedLinks(linked.device, linked.gateway, linked.download_rate, linked.upload_rate)
     seconds = compute(devices) if own.compute is None else own.compute[:devices]
-    network = rated_network("file", devices, len(own.gateways), links, seconds, model_bytes, wire, positions, own.notes)
-    if len(lonely) == 0:
-        return network
-    others = f" (and {len(lonely) - 1} more)" if len(lonely) > 1 else ""
-    told = (
-        f"{own.device_names[lonely[0]]}{others} has no link and takes no part: {_nearest(own, int(lonely[0]))}. "
-        "A higher antenna (height_m), other radios (radio.*), slower links (network.least_rate), one more gateway help"
+    network = rated_network(
+        "file", devices, len(own.gateways), linked, seconds, model_bytes, wire, positions, own.notes
     )
-    return replace(network, notes=(*own.notes, told), warnings=(told,))
+    if len(isolated) == 0:
+        return network
+    others = f" (and {len(isolated) - 1} more)" if len(isolated) > 1 else ""
+    warning = (
+        f"{own.device_names[isolated[0]]}{others} has no link and takes no part: {_nearest(own, int(isolated[0]))}. "
+        "Remedies: higher antennas (height_m), other radios (radio.*), slower links (network.least_rate), more gateways"
+    )
+    return replace(network, notes=(*own.notes, warning), warnings=(warning,))
 
 
 def _nearest(own: OwnSites, device: int) -> str:
-    """Which gateway is nearest, in words."""
+    """Return a phrase that names the gateway nearest to a device."""
     apart = np.hypot(own.gateways.x - own.devices.x[device], own.gateways.y - own.devices.y[device])
     near = int(apart.argmin())
     return f"{own.device_lines[device]}: the nearest gateway, {own.gateway_names[near]}, is {apart[near]:,.0f} m away"
@@ -124,10 +130,13 @@ def network_of_delays(
     compute: Callable[[int], Floats],
     measured_bytes: int | None = None,
     downloads: DelayMatrix | None = None,
-    wire: Wire = USUAL_WIRE,
+    wire: Wire = DEFAULT_WIRE,
 ) -> NetworkDescription:
-    """`own` is both ways unless `downloads` is given. Times were measured with `measured_bytes` (None: with the model
-    of this run); a bigger model takes longer in proportion."""
+    """Build a network from measured delays.
+
+    `own` holds for both directions unless `downloads` is given. The delays were measured with `measured_bytes` (None:
+    the size of this run's model); the time of a larger model grows in proportion.
+    """
     check_devices(own, devices)
     upload = own.seconds[:devices]
     download = upload if downloads is None else _matching(own, downloads)[:devices]
@@ -165,3 +174,50 @@ def _matching(own: DelayMatrix, downloads: DelayMatrix) -> Floats:
             f"two files only ({own.path}); a link needs both"
         )
     return downloads.seconds
+
+
+def _build(request: NetworkRequest) -> NetworkDescription:
+    settings, devices, model_bytes = request.settings, request.devices, request.model_bytes
+    if not settings["path"]:
+        raise SettingsError("network file: which? Give it with --set network.path=FILE (sites, delays or a trace)")
+    own = read_network_file(Path(settings["path"]))
+    check_devices(own, devices)
+    if isinstance(own, OwnSites):
+        return network_of_sites(
+            own,
+            devices,
+            model_bytes,
+            request.seed,
+            request.make_air(),
+            request.compute,
+            request.link_rules,
+            request.wire,
+        )
+    if isinstance(own, Trace):
+        return trace_network(own, devices, model_bytes, request.seed, settings["replay"], request.wire)
+    downloads = read_network_file(Path(settings["download_path"])) if settings["download_path"] else None
+    if downloads is not None and not isinstance(downloads, DelayMatrix):
+        raise SettingsError(
+            f"network.download_path = {settings['download_path']}: not a table of delays, as {own.path} is"
+        )
+    measured = None if settings["measured_bytes"] == "auto" else settings["measured_bytes"]
+    return network_of_delays(own, devices, model_bytes, request.compute, measured, downloads, request.wire)
+
+
+def file_kind(path: str) -> str:
+    """Return the name in the registry for the kind of network that a file holds."""
+    if not path:
+        return "file"
+    own = read_network_file(Path(path))
+    kinds = {OwnSites: "file (sites)", DelayMatrix: "file (delays)", Trace: "file (trace)"}
+    return kinds[type(own)]
+
+
+_DELAYS = frozenset({"download_path", "measured_bytes"})
+NETWORKS = {
+    "file": NetworkEntry(_build, frozenset({"path", "replay"}) | _DELAYS | RADIO_SETTINGS, by_radio=True),
+    "file (sites)": NetworkEntry(_build, frozenset({"path"}) | RADIO_SETTINGS, by_radio=True),
+    "file (delays)": NetworkEntry(_build, frozenset({"path", "fleet"}) | _DELAYS | WIRE_SETTINGS),
+    "file (trace)": NetworkEntry(_build, frozenset({"path", "replay", "backhaul_rate", "backhaul_latency"})),
+}
+"""`file` by itself stands for a network whose path is not known yet: it may read what any of the three kinds reads."""

@@ -1,4 +1,4 @@
-"""The installed sites of NYC Mesh, as packaged: two dates of its public map (data/CREDITS.md)."""
+"""The installed sites of NYC Mesh on two dates of its public map, from packaged files (data/CREDITS.md)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ HUB_ROLES = frozenset({"hub", "supernode", "pop"})
 CREDIT = "Sites: NYC Mesh (nycmesh.net)"
 
 WEST, EAST, SOUTH, NORTH = -74.1, -73.7, 40.5, 41.0
-"""The city. Three installed sites of the map of 2022 lie far off (one is in Colorado, one in California)."""
+"""Bounds of the city. Three sites of the 2022 map are far outside (one in Colorado, one in California)."""
 FRAME = MapFrame.around(-73.95, 40.72)
 UNKNOWN_ALTITUDE = -1.0
 LEAST_HEIGHT = 3.0
-"""Metres: the few sites given lower than that are on a ground floor, not in the ground."""
+"""Metres. The few sites listed below this height are on a ground floor."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,17 +34,17 @@ class MeshSites:
     date: MeshDate
     number: tuple[int, ...]
     hub: npt.NDArray[np.bool_]
-    """A hub, a supernode or a point of presence."""
+    """True for a hub, a supernode or a point of presence."""
     places: Places
     left_out: int
-    """Installed sites outside the city."""
+    """Number of installed sites outside the city."""
     unknown_height: int
-    """Of the sites here; they stand at the median height."""
+    """Number of sites without a height; they get the median height."""
     median_height: float
 
 
 def mesh_sites(date: MeshDate) -> MeshSites:
-    """The map's altitude is taken for the height of the antenna: it says no datum, and the city is flat and low."""
+    """Read the sites. The map's altitude is used as antenna height: no datum is given, and the city is flat and low."""
     rows = _rows(date)
     longitude, latitude, altitude = (
         np.array([float(row[column]) for row in rows]) for column in ("longitude", "latitude", "altitude_m")

@@ -1,30 +1,43 @@
 """`nycmesh` and `nycmesh-2024`: real sites of NYC Mesh, with links by radio.
 
-Gateways stand at the hubs, supernodes and points of presence that together serve the sites best (`coverage.py`); only
-when these are used up at other sites, in the same way. What a hub serves is judged by the path loss without shadowing,
-as its planner would, so gateways are the same for every seed. Devices are a draw by the seed from all other sites that
-have a link (shadowing included); sites without one are left out. A smaller draw is the beginning of a larger one.
+Gateways stand at the hubs, supernodes and points of presence that together serve the sites best; once these are used
+up, at other sites chosen in the same way. The choice ignores shadowing, as a planner would have to, so gateways are the
+same for every seed. Devices are drawn by the seed from all other sites that have a link, shadowing included; sites
+without a link are left out. A smaller draw is a prefix of a larger one.
+
+Gateways are chosen by greedy maximum coverage: the next gateway is always the hub that adds most. A site counts by the
+best of its gateways: half for being reached at all, the other half in proportion to the rate. Counting reach alone,
+every further gateway would go to an isolated site at the edge as soon as most sites are reached. Greedy coverage is
+within 1 - 1/e of the best choice (Nemhauser, Wolsey and Fisher 1978), which is hard to find. It also gives an order:
+the first six of seven gateways are the six of a network with six.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from async_hfl.core.arrays import Floats, Ints
-from async_hfl.core.errors import SettingsError
+from async_hfl.core.errors import InvariantViolation, SettingsError
 from async_hfl.core.randomness import stream
+from async_hfl.network.delays.rates import RatedLinks
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.positions import Positions
-from async_hfl.network.radio.links import Air, LinkRules, best_links
+from async_hfl.network.radio.air import Air
+from async_hfl.network.radio.links import LinkRules, best_links
 from async_hfl.network.radio.places import Places
-from async_hfl.network.topologies.coverage import greedy_cover, service
 from async_hfl.network.topologies.mesh_sites import CREDIT, FRAME, MeshDate, MeshSites, mesh_sites
-from async_hfl.network.topologies.rated_network import USUAL_WIRE, RatedLinks, Wire, rated_network
+from async_hfl.network.topologies.rated_network import DEFAULT_WIRE, Wire, rated_network
+from async_hfl.network.topologies.request import RADIO_SETTINGS, NetworkEntry, NetworkRequest
 
 DATES: dict[str, MeshDate] = {"nycmesh": "2022-04-04", "nycmesh-2024": "2024-07-23"}
+REACHED = 0.5
+"""Share of a site's worth for being reached at all; the rest is for the rate."""
+_TOLERANCE = 1e-9
+"""Gains that differ by less count as equal: they are sums of the same numbers in another order."""
 
 
 def nycmesh(
@@ -36,9 +49,9 @@ def nycmesh(
     air: Air,
     compute: Callable[[int], Floats],
     rules: LinkRules | None = None,
-    wire: Wire = USUAL_WIRE,
+    wire: Wire = DEFAULT_WIRE,
 ) -> NetworkDescription:
-    """`compute` gives so many devices' seconds of one local training."""
+    """Build the network. `compute(n)` returns the seconds of one local training for each of n devices."""
     rules = rules or LinkRules()
     sites = mesh_sites(DATES[name])
     if devices < 1 or gateways < 1 or devices + gateways > len(sites.places):
@@ -81,25 +94,57 @@ def nycmesh(
 
 
 def choose_gateways(sites: MeshSites, count: int, air: Air, rules: LinkRules) -> Ints:
-    """Rows of the sites, hubs first; see `coverage.py`."""
+    """Return the rows of the sites that become gateways, hubs first."""
     median = replace(air, shadowing_db=0.0)
     hubs, rest = np.flatnonzero(sites.hub), np.flatnonzero(~sites.hub)
-    by_hub = _served(sites.places, hubs, median, rules)
+    by_hub = _site_worth(sites.places, hubs, median, rules)
     chosen = hubs[greedy_cover(by_hub, min(count, len(hubs)))]
     if count > len(hubs):
-        others = _served(sites.places, rest, median, rules)
+        others = _site_worth(sites.places, rest, median, rules)
         more = greedy_cover(others, count - len(hubs), np.maximum.reduce(by_hub))
         chosen = np.concatenate((chosen, rest[more]))
     return chosen
 
 
-def _served(places: Places, hubs: Ints, air: Air, rules: LinkRules) -> Floats:
-    """hubs x sites: how well each hub would serve each site; its own best of all."""
+def _site_worth(places: Places, hubs: Ints, air: Air, rules: LinkRules) -> Floats:
+    """Return a hubs x sites array: how well each hub would serve each site."""
     site = np.tile(np.arange(len(places)), len(hubs))
     hub = np.repeat(hubs, len(places))
     loss = air.path_loss(places.of(site), places.of(hub))
     slower = np.minimum(air.download(loss), air.upload(loss))
     return service(slower, rules.least_rate).reshape(len(hubs), len(places))
+
+
+def service(rate: Floats, least_rate: float) -> Floats:
+    """Return how well links of these rates serve a site: 0 below the least rate, 1 at the highest rate of all."""
+    highest = float(rate.max(initial=0.0))
+    if highest < least_rate:
+        return np.zeros_like(rate)
+    worth: Floats = np.where(rate >= least_rate, REACHED + (1.0 - REACHED) * rate / highest, 0.0)
+    return worth
+
+
+def greedy_cover(worth: Floats, count: int, served: Floats | None = None) -> Ints:
+    """Choose `count` rows of `worth` (hubs x sites) greedily and return them in the order of choice.
+
+    `served` is how well each site is served already. Among equal gains the hub that serves all sites better by itself
+    is chosen, then the lower row.
+    """
+    hubs, sites = worth.shape
+    if not 0 <= count <= hubs:
+        raise InvariantViolation(f"{count} of {hubs} hubs")
+    alone = worth.sum(axis=1)
+    best = np.zeros(sites) if served is None else served
+    free = np.ones(hubs, np.bool_)
+    chosen = np.empty(count, np.int64)
+    for number in range(count):
+        gain = np.where(free, np.maximum(worth - best, 0.0).sum(axis=1), -1.0)
+        leading = np.flatnonzero(gain >= gain.max() - _TOLERANCE)
+        row = leading[np.lexsort((leading, -alone[leading]))[0]]
+        chosen[number] = row
+        free[row] = False
+        best = np.maximum(best, worth[row])
+    return chosen
 
 
 def _notes(sites: MeshSites, gateways: int, others: int, reached: int, at_gateways: Ints) -> tuple[str, ...]:
@@ -114,3 +159,22 @@ def _notes(sites: MeshSites, gateways: int, others: int, reached: int, at_gatewa
     if sites.unknown_height:
         found.append(f"{sites.unknown_height} sites of unknown height stand at the median, {sites.median_height:.0f} m")
     return tuple(found)
+
+
+def _build(name: str, request: NetworkRequest) -> NetworkDescription:
+    return nycmesh(
+        name,
+        request.devices,
+        request.gateways,
+        request.model_bytes,
+        request.seed,
+        request.make_air(),
+        request.compute,
+        request.link_rules,
+        request.wire,
+    )
+
+
+_READS = frozenset({"gateways"}) | RADIO_SETTINGS
+NETWORK_2022 = NetworkEntry(partial(_build, "nycmesh"), _READS, by_radio=True)
+NETWORK_2024 = NetworkEntry(partial(_build, "nycmesh-2024"), _READS, by_radio=True)

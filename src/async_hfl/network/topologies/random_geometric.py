@@ -1,35 +1,38 @@
-"""`random-geometric`: devices and gateways anywhere in a square, at any scale, with links by radio.
+"""`random-geometric`: devices and gateways at random places in a square, at any scale, with links by radio.
 
-The square is as large as its gateways need at a given mean distance from one to the next, so that a network of a
-thousand gateways is like one of ten, only larger. A device that reaches nobody is placed anew.
+The area of the square is proportional to the number of gateways, so that their mean distance stays the same: a network
+of a thousand gateways is like one of ten, only larger. A device that reaches no gateway is placed again.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.randomness import stream
+from async_hfl.network.delays.rates import RatedLinks
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.positions import Positions
-from async_hfl.network.radio.links import Air, LinkRules, RadioLinks, best_links
+from async_hfl.network.radio.air import Air
+from async_hfl.network.radio.links import LinkRules, best_links
 from async_hfl.network.radio.places import Places
-from async_hfl.network.topologies.rated_network import USUAL_WIRE, RatedLinks, Wire, rated_network
+from async_hfl.network.topologies.rated_network import DEFAULT_WIRE, Wire, rated_network
+from async_hfl.network.topologies.request import RADIO_SETTINGS, NetworkEntry, NetworkRequest
 
 MOST_DRAWS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """How it is filled; metres."""
+    """Spacing of the gateways and heights of the antennas, in metres."""
 
     spacing: float = 500.0
-    """From gateway to gateway, on average: a gateway for every spacing x spacing."""
+    """Mean distance between gateways: there is one gateway for every spacing x spacing."""
     lowest_gateway: float = 20.0
     highest_gateway: float = 60.0
     lowest_device: float = 3.0
@@ -38,10 +41,10 @@ class Square:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.spacing) and self.spacing > 0):
             raise SettingsError(f"random-geometric: a spacing of {self.spacing} m; it must be above 0")
-        for who in ("gateway", "device"):
-            low, high = getattr(self, f"lowest_{who}"), getattr(self, f"highest_{who}")
+        for tier in ("gateway", "device"):
+            low, high = getattr(self, f"lowest_{tier}"), getattr(self, f"highest_{tier}")
             if not 0 < low <= high < math.inf:
-                raise SettingsError(f"random-geometric: {who}s at heights of {low} to {high} m; above 0, in this order")
+                raise SettingsError(f"random-geometric: {tier}s at heights of {low} to {high} m; give 0 < low <= high")
 
 
 def random_geometric(
@@ -53,9 +56,9 @@ def random_geometric(
     compute: Callable[[int], Floats],
     square: Square | None = None,
     rules: LinkRules | None = None,
-    wire: Wire = USUAL_WIRE,
+    wire: Wire = DEFAULT_WIRE,
 ) -> NetworkDescription:
-    """`compute` gives so many devices' seconds of one local training."""
+    """Build the network. `compute(n)` returns the seconds of one local training for each of n devices."""
     if devices < 1 or gateways < 1:
         raise SettingsError(f"random-geometric: {devices} devices and {gateways} gateways; at least one of each")
     square, rules = square or Square(), rules or LinkRules()
@@ -67,8 +70,7 @@ def random_geometric(
         random.uniform(square.lowest_gateway, square.highest_gateway, gateways),
         np.arange(gateways),
     )
-    there, linked, moved = _settle(devices, side, square, hubs, air, rules, seed)
-    links = RatedLinks(linked.device, linked.gateway, linked.download_rate, linked.upload_rate)
+    there, links, redrawn = _place_devices(devices, side, square, hubs, air, rules, seed)
     positions = Positions(
         there.x,
         there.y,
@@ -79,8 +81,8 @@ def random_geometric(
         gateway_height=hubs.height,
     )
     notes = [f"places drawn in a square of {side / 1000:.1f} km, a gateway every {square.spacing:.0f} m on average"]
-    if moved:
-        notes.append(f"{moved:,} place{'s' if moved > 1 else ''} without a link drawn anew")
+    if redrawn:
+        notes.append(f"{redrawn:,} place{'s' if redrawn > 1 else ''} without a link drawn again")
     return rated_network(
         "random-geometric",
         devices,
@@ -94,14 +96,14 @@ def random_geometric(
     )
 
 
-def _settle(
+def _place_devices(
     devices: int, side: float, square: Square, hubs: Places, air: Air, rules: LinkRules, seed: int
-) -> tuple[Places, RadioLinks, int]:
-    """Places with a link each, their links, and how many places had to be drawn anew."""
+) -> tuple[Places, RatedLinks, int]:
+    """Return places that each have a link, their links, and the number of places that were drawn again."""
     x, y, height = np.empty(devices), np.empty(devices), np.empty(devices)
     waiting = np.arange(devices)
-    parts: list[RadioLinks] = []
-    moved = 0
+    parts: list[RatedLinks] = []
+    redrawn = 0
     for draw in range(MOST_DRAWS):
         random = stream(seed, "network", "devices", draw)
         count = len(waiting)
@@ -112,14 +114,12 @@ def _settle(
             waiting,
         )
         linked = best_links(tried, hubs, air, rules, seed)
-        settled = np.unique(linked.device)
-        at = waiting[settled]
-        x[at], y[at], height[at] = tried.x[settled], tried.y[settled], tried.height[settled]
-        parts.append(
-            RadioLinks(waiting[linked.device], linked.gateway, linked.loss_db, linked.download_rate, linked.upload_rate)
-        )
-        waiting = np.delete(waiting, settled)
-        moved += len(waiting)
+        placed = np.unique(linked.device)
+        at = waiting[placed]
+        x[at], y[at], height[at] = tried.x[placed], tried.y[placed], tried.height[placed]
+        parts.append(replace(linked, device=waiting[linked.device]))
+        waiting = np.delete(waiting, placed)
+        redrawn += len(waiting)
         if not len(waiting):
             break
     else:
@@ -128,11 +128,21 @@ def _settle(
             f"put gateways closer together (network.spacing is {square.spacing:g} m) or ask for lower rates "
             "(network.least_rate)"
         )
-    joined = RadioLinks(
-        np.concatenate([part.device for part in parts]),
-        np.concatenate([part.gateway for part in parts]),
-        np.concatenate([part.loss_db for part in parts]),
-        np.concatenate([part.download_rate for part in parts]),
-        np.concatenate([part.upload_rate for part in parts]),
+    return Places(x, y, height, np.arange(devices)), RatedLinks.concatenate(parts), redrawn
+
+
+def _build(request: NetworkRequest) -> NetworkDescription:
+    return random_geometric(
+        request.devices,
+        request.gateways,
+        request.model_bytes,
+        request.seed,
+        request.make_air(),
+        request.compute,
+        Square(spacing=request.settings["spacing"]),
+        request.link_rules,
+        request.wire,
     )
-    return Places(x, y, height, np.arange(devices)), joined, moved
+
+
+NETWORK = NetworkEntry(_build, frozenset({"gateways", "spacing"}) | RADIO_SETTINGS, by_radio=True)

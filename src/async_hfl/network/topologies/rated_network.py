@@ -1,4 +1,4 @@
-"""From rates of links and compute times of devices to a network: what every radio, file or trace network ends in."""
+"""Networks given by the rates of their links and the compute times of their devices."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from async_hfl.core.arrays import Floats, Ints
+from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError, SettingsError
 from async_hfl.core.topology import feasible_links
-from async_hfl.network.delays.rates import RateDelays
+from async_hfl.network.delays.rates import RateDelays, RatedLinks
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.link_lookup import LinkLookup, compact
 from async_hfl.network.positions import Positions
@@ -18,7 +18,7 @@ from async_hfl.network.positions import Positions
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """What is not radio: the latency of a link, and the backhaul between gateways and cloud."""
+    """Latency of a device link, and latency and rate of the backhaul between a gateway and the cloud."""
 
     link_latency: float = 0.02
     backhaul_rate: float = 12.5e6
@@ -34,18 +34,7 @@ class Wire:
                 raise SettingsError(f"{name} = {value} is not a number of seconds, 0 or more")
 
 
-USUAL_WIRE = Wire()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RatedLinks:
-    """Columns over links."""
-
-    device: Ints
-    gateway: Ints
-    download_rate: Floats
-    """Bytes per second, gateway to device."""
-    upload_rate: Floats
+DEFAULT_WIRE = Wire()
 
 
 def rated_network(
@@ -55,12 +44,12 @@ def rated_network(
     links: RatedLinks,
     compute: Floats,
     model_bytes: int,
-    wire: Wire = USUAL_WIRE,
+    wire: Wire = DEFAULT_WIRE,
     positions: Positions | None = None,
     notes: tuple[str, ...] = (),
     credit: str = "",
 ) -> NetworkDescription:
-    """`model_bytes` sets the latency prior: a bigger model is slower on the same network."""
+    """Build a network from rates. `model_bytes` decides the expected latencies: a larger model takes longer."""
     if model_bytes < 1:
         raise SettingsError(f"network {name}: a model of {model_bytes} bytes; at least one")
     if len(links.device) == 0:
@@ -73,7 +62,7 @@ def rated_network(
         if len(wrong):
             link = f"device {device[wrong[0]]} and gateway {gateway[wrong[0]]}"
             raise DataError(f"network {name}, {link}: {rates[wrong[0]]} is not a rate in bytes per second")
-    # Added up in the order in which a round happens, so that prior and measurement agree to the bit.
+    # Summed in the order in which a round happens, so that the expected and the measured latency agree to the bit.
     there = wire.link_latency + model_bytes / download
     back = wire.link_latency + model_bytes / upload
     feasible = feasible_links(devices, gateways, device, gateway, there + compute[device] + back)

@@ -1,7 +1,7 @@
-"""A recorded network as a topology: the links that carried models, at the paces they had.
+"""A recorded network as a topology: the links that carried models, with their recorded transfer times.
 
-A link nobody used in both directions is not in a trace, so it is not in the network. Latency is the shortest time that
-any message took on that tier; what remains of a transfer's time is taken to grow with its bytes.
+A link that was not used in both directions is left out. The latency is the shortest time that any message took on that
+tier; the rest of a transfer's time is assumed to be proportional to its bytes.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import stream_seed
 from async_hfl.core.topology import feasible_links
-from async_hfl.network.delays.recorded import Past, Replay, TraceDelays
+from async_hfl.network.delays.recorded import RecordedValues, Replay, TraceDelays
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.files.traces import BACKHAUL_TRANSFERS, DEVICE_TRANSFERS, Trace, TraceRow
 from async_hfl.network.link_lookup import LinkLookup
-from async_hfl.network.topologies.rated_network import USUAL_WIRE, Wire
+from async_hfl.network.topologies.rated_network import DEFAULT_WIRE, Wire
 
 Link = tuple[int, int]
 _LEAST_PACE = 1e-12
-"""Seconds a byte where a model took no longer than the shortest message."""
+"""Seconds per byte for a model that took no longer than the shortest message."""
 
 
 def links_of(trace: Trace) -> dict[Link, tuple[list[TraceRow], list[TraceRow]]]:
-    """(device, gateway) -> its downloads and uploads of models, for every link that had both."""
+    """Return (device, gateway) -> its downloads and uploads of models, for every link that has both."""
     ways: dict[str, dict[Link, list[TraceRow]]] = {way: defaultdict(list) for way in DEVICE_TRANSFERS}
     for row in trace.rows:
         if row.what in DEVICE_TRANSFERS and row.device is not None and row.gateway is not None:
@@ -37,18 +37,19 @@ def links_of(trace: Trace) -> dict[Link, tuple[list[TraceRow], list[TraceRow]]]:
 
 
 def devices_of(trace: Trace) -> tuple[int, ...]:
-    """Devices with a link, as numbered in the trace."""
+    """Return the devices that have a link, by their numbers in the trace."""
     return tuple(sorted({device for device, _ in links_of(trace)}))
 
 
 def trace_network(
-    trace: Trace, devices: int, model_bytes: int, seed: int, replay: Replay, wire: Wire = USUAL_WIRE
+    trace: Trace, devices: int, model_bytes: int, seed: int, replay: Replay, wire: Wire = DEFAULT_WIRE
 ) -> NetworkDescription:
-    """The first `devices` devices of the trace; `wire` where the trace says nothing of a backhaul."""
+    """Build a network from the first `devices` devices of the trace. `wire` is used if the trace has no backhaul
+    transfers."""
     of_link = links_of(trace)
     if not of_link:
         raise DataError(f"{trace.path}: no link of this trace carried a model both ways; there is nothing to replay")
-    # Gateways stay the same ones however few devices are asked for, as in every network.
+    # The gateways do not depend on the number of devices, as in every network.
     gateway_numbers = sorted({gateway for _, gateway in of_link})
     numbers = sorted({device for device, _ in of_link})[:devices]
     device_row, gateway_row = _rows(numbers), _rows(gateway_numbers)
@@ -73,7 +74,7 @@ def trace_network(
         latency,
         backhaul_latency,
         *(
-            Past(values, replay, stream_seed(root, way))
+            RecordedValues(values, replay, stream_seed(root, way))
             for way, values in (
                 ("download", down),
                 ("upload", up),
@@ -96,7 +97,7 @@ def _rows(numbers: Sequence[int]) -> dict[int, int]:
 
 
 def _paces(rows: Sequence[TraceRow], latency: float) -> list[float]:
-    """Seconds a byte, in the order of time."""
+    """Return the seconds per byte of each transfer, in order of time."""
     return [max(((row.seconds or 0.0) - latency) / (row.bytes or 1), _LEAST_PACE) for row in rows]
 
 
@@ -105,27 +106,28 @@ def _means(paces: Sequence[Sequence[float]]) -> Floats:
 
 
 def _least_seconds(trace: Trace, ways: Sequence[str]) -> float:
-    """Of all messages that went these ways, with a model or without."""
+    """Return the shortest time of all messages of these kinds, with or without a model."""
     known = {*ways, *(f"small_{way}" for way in ways)}
     return min((row.seconds for row in trace.rows if row.what in known and row.seconds is not None), default=0.0)
 
 
 def _trainings(trace: Trace, numbers: Sequence[int]) -> list[list[float]]:
-    """Seconds by device. One that was heard but whose training was not recorded takes what the others took."""
+    """Return the training times of each device. A device without a recorded training gets those of all others."""
     found: dict[int, list[float]] = {number: [] for number in numbers}
-    everybody = []
+    recorded = []
     for row in trace.rows:
         if row.what == "training" and row.seconds is not None and row.device is not None:
-            everybody.append(row.seconds)
+            recorded.append(row.seconds)
             if row.device in found:
                 found[row.device].append(row.seconds)
-    if not everybody:
-        raise DataError(f"{trace.path}: holds no training, so nobody knows how long devices compute")
-    return [found[number] or everybody for number in numbers]
+    if not recorded:
+        raise DataError(f"{trace.path}: contains no training, so the compute times are unknown")
+    return [found[number] or recorded for number in numbers]
 
 
 def _backhaul(trace: Trace, numbers: Sequence[int], wire: Wire) -> tuple[float, list[list[float]], list[list[float]]]:
-    """Latency and paces by gateway, each way; a gateway without records has those of all."""
+    """Return the latency, and the paces of each gateway in both directions; a gateway without records gets those of
+    all."""
     rows = [row for row in trace.rows if row.what in BACKHAUL_TRANSFERS]
     if not rows:
         usual = [[1.0 / wire.backhaul_rate] for _ in numbers]
@@ -133,7 +135,7 @@ def _backhaul(trace: Trace, numbers: Sequence[int], wire: Wire) -> tuple[float, 
     latency = _least_seconds(trace, BACKHAUL_TRANSFERS)
     ways: list[list[list[float]]] = []
     for way in BACKHAUL_TRANSFERS:
-        everybody = [row for row in rows if row.what == way] or rows
-        by_gateway = [[row for row in everybody if row.gateway == number] for number in numbers]
-        ways.append([_paces(of or everybody, latency) for of in by_gateway])
+        recorded = [row for row in rows if row.what == way] or rows
+        by_gateway = [[row for row in recorded if row.gateway == number] for number in numbers]
+        ways.append([_paces(of or recorded, latency) for of in by_gateway])
     return latency, ways[0], ways[1]

@@ -1,7 +1,6 @@
-"""The published data sets there are: files, digests, addresses, licences. Credits are in CREDITS.md.
+"""The published data sets: files, digests, addresses and licences. Credits are in CREDITS.md.
 
-md5 digests are those the publishers give; sha256 digests are of the content, taken from files whose published digests
-were right.
+md5 digests are those of the publishers; sha256 digests are of the content of files whose published digests were right.
 """
 
 from __future__ import annotations
@@ -154,7 +153,7 @@ HPWREN = PublishedSet(
     title="HPWREN: weather of 2021 at 26 stations, half-hourly and hourly",
     licence="MIT (UCSD SEELab); credit HPWREN, hpwren.ucsd.edu",
     samples={"train": 292_838, "test": 31_366},
-    download_bytes=150_000_000,  # estimated: the server makes the archive as it sends it
+    download_bytes=150_000_000,  # estimated: the server creates the archive while sending it
     files=(
         SourceFile(
             hpwren_files.HALF_HOURLY_FILE,

@@ -1,8 +1,7 @@
-"""One file over HTTP: goes on where it was cut off, tries again, and is there whole and right or not at all.
+"""Download of one file over HTTP, with resumption and retries. A file is complete and correct, or it is not there.
 
-What has arrived lies in `NAME.part`; beside it `NAME.part.tag` remembers which version of the file it is (ETag or
-date), so that the server sends the rest only if the file is still the same. Only a file of the right digest gets its
-name.
+The bytes received so far are in `NAME.part`. `NAME.part.tag` records the version of the file (ETag or date), so that
+the server sends the rest only if the file has not changed. Only a file with the right digest gets its final name.
 """
 
 from __future__ import annotations
@@ -23,32 +22,33 @@ from async_hfl.core.errors import DataError
 from async_hfl.learning.datasets.files.published import Download
 
 Progress = Callable[[str, int, int | None], None]
-"""(file, bytes so far, bytes in all if known)."""
+"""(file, bytes so far, total bytes if known)."""
 
 TIMEOUT_S = 30.0
-"""Without a byte. A slow line is no error."""
+"""Seconds without a byte. A slow line is not an error."""
 ATTEMPTS = 5
-"""In a row that brought nothing."""
+"""Consecutive attempts that brought nothing."""
 FIRST_PAUSE_S = 0.5
 """Doubled after each such attempt."""
 _CHUNK = 1 << 18
 _LATER = {408, 425, 429}
-"""Answers of the 400s that may be another one the next time."""
+"""Answers of the 400s that may differ at the next attempt."""
 
 
 class _TryAgain(Exception):
-    """The line or the server failed; what has arrived is kept."""
+    """The line or the server failed; the bytes received so far are kept."""
 
 
 class _Refused(Exception):
-    """This address will not give the file."""
+    """This address cannot provide the file."""
 
 
 def download(wanted: Download, folder: Path, progress: Progress) -> Path:
-    """The file in the folder. DataError where no address gives it, its digest is wrong or there is no space."""
+    """Return the file in the folder. Raises DataError if no address provides it, its digest is wrong or the disk is
+    full."""
     target = folder / wanted.name
     if target.is_file() and wanted.md5 in (None, _md5(target)):
-        return target  # whole, or it would not have this name
+        return target  # complete, or it would not have this name
     part = folder / f"{wanted.name}.part"
     addresses = list(wanted.addresses)
     problems: list[str] = []
@@ -64,7 +64,7 @@ def download(wanted: Download, folder: Path, progress: Progress) -> Path:
             _forget(part)
             damaged += 1
             problems.append(f"{addresses[0]}: the checksum is wrong")
-            # Once more from the beginning: what was there before may have been of another version.
+            # Once more from the beginning: the part may have been of another version.
             if damaged > 1:
                 addresses.pop(0)
                 damaged = 0
@@ -76,13 +76,13 @@ def download(wanted: Download, folder: Path, progress: Progress) -> Path:
             if failures < ATTEMPTS:
                 time.sleep(FIRST_PAUSE_S * 2 ** (failures - 1))
                 addresses.append(addresses.pop(0))
-        except OSError as problem:  # of the disk: the line's are caught below
+        except OSError as problem:  # of the disk: errors of the line are caught below
             raise disk_error(part, problem) from problem
     raise DataError(f"{wanted.name} could not be downloaded: {problems[-1]}")
 
 
 def _transfer(address: str, part: Path, name: str, progress: Progress) -> None:
-    """Append what is missing."""
+    """Append the missing bytes."""
     have = _size(part)
     request = urllib.request.Request(address, headers={"User-Agent": "async-hfl", "Accept-Encoding": "identity"})
     if have:
@@ -94,7 +94,7 @@ def _transfer(address: str, part: Path, name: str, progress: Progress) -> None:
     except urllib.error.HTTPError as problem:
         problem.close()
         if problem.code == 416:
-            # Nothing left to send: the part is whole, or it is longer than the file is now.
+            # Nothing left to send: the part is complete, or longer than the file is now.
             if _whole_size(problem.headers.get("Content-Range", "")) == have:
                 return
             _forget(part)

@@ -1,4 +1,4 @@
-"""`async-hfl data`: which sets are on this machine, getting those that are not, checking those that are."""
+"""`async-hfl data`: listing the data sets on this machine, fetching missing ones and checking the others."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Listed:
     name: str
     title: str
     place: Place | None
-    """None where it is not on this machine."""
+    """None if the set is not on this machine."""
     folder: str | None
     bytes: int | None
-    """On the disk."""
+    """Bytes on the disk."""
     download_bytes: int
-    """About."""
+    """Approximate bytes to download."""
     train: int
     test: int
     licence: str
@@ -63,7 +63,7 @@ class Verified:
     file: str
     path: str | None
     problem: str | None
-    """None where the content is the published one."""
+    """None if the content is the published one."""
 
 
 def list_sets() -> list[Listed]:
@@ -90,7 +90,7 @@ def _listed(published: PublishedSet) -> Listed:
 
 
 def verify(published: PublishedSet) -> list[Verified]:
-    """Every file of the set; what is wrong is told, not raised."""
+    """Check every file of the set. Problems are returned, not raised."""
     return [_verified(published, file.name, find(published, [file.name])) for file in published.files]
 
 
@@ -106,7 +106,7 @@ def _verified(published: PublishedSet, name: str, sources: Sources | None) -> Ve
 
 
 def fetch(published: PublishedSet, progress: Progress) -> Fetched:
-    """The set in the folder of downloads: what is there and right stays, else from $ASYNC_HFL_DATA, else by the net."""
+    """Fetch the set into the download folder: correct files stay, others are copied from $ASYNC_HFL_DATA or fetched."""
     folder = download_folder(published)
     if folder is None:
         raise DataError(f"there is no place for downloads; set {CACHE_VARIABLE} to a folder")
@@ -121,7 +121,7 @@ def fetch(published: PublishedSet, progress: Progress) -> Fetched:
 
 
 def _fetch(published: PublishedSet, folder: Path, progress: Progress) -> Origin:
-    for leftover in folder.glob(f"{_UNPACKING}*"):  # of a process that was killed
+    for leftover in folder.glob(f"{_UNPACKING}*"):  # left behind by a process that was killed
         shutil.rmtree(leftover)
     if _is_right(in_folder(published, folder)):
         return "there"
@@ -138,11 +138,11 @@ def _fetch(published: PublishedSet, folder: Path, progress: Progress) -> Origin:
 
 
 def _download(published: PublishedSet, wanted: Download, folder: Path, progress: Progress) -> list[str]:
-    """The names of the files that are there now."""
+    """Return the names of the files that are there now."""
     arrived = download(wanted, folder, progress)
     if wanted.unpack is None:
         return [arrived.name]
-    # Into a folder of its own first: only files of the right content come into the set's.
+    # Into a separate folder first: only files with the right content enter the folder of the set.
     with tempfile.TemporaryDirectory(dir=folder, prefix=_UNPACKING) as temporary:
         new = Path(temporary)
         try:
@@ -152,7 +152,7 @@ def _download(published: PublishedSet, wanted: Download, folder: Path, progress:
                 if problem:
                     raise DataError(f"{wanted.name}: {file.name}: {problem}; the publisher may have changed it")
         except DataError:
-            arrived.unlink(missing_ok=True)  # the next attempt must not begin with it
+            arrived.unlink(missing_ok=True)  # the next attempt must not start with it
             raise
         for file in published.files:
             os.replace(new / file.name, folder / file.name)
@@ -161,7 +161,7 @@ def _download(published: PublishedSet, wanted: Download, folder: Path, progress:
 
 
 def _keep_only(published: PublishedSet, folder: Path, kept: list[str]) -> None:
-    """The same file packed otherwise, from before, would be read in its place."""
+    """Remove an older copy of the file in another compression format, which would be read instead."""
     for file in published.files:
         names = packings(file.name)
         if set(names) & set(kept):
@@ -177,7 +177,7 @@ def _is_right(sources: Sources | None) -> bool:
 
 
 def _copy(source: Path, folder: Path, progress: Progress) -> None:
-    """A copy and not a link: the original may be on a disk that is taken away, or be changed in place."""
+    """Copy instead of linking: the original may be on a removable disk, or be changed in place."""
     size = source.stat().st_size
     progress(source.name, 0, size)
     part = folder / f"{source.name}.copy"
@@ -192,7 +192,7 @@ def _bytes(sources: Sources) -> int:
 
 @contextlib.contextmanager
 def _alone(folder: Path, name: str) -> Iterator[None]:
-    """Two that write one file would mix their bytes."""
+    """Lock the folder: two processes that write one file would mix their bytes."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

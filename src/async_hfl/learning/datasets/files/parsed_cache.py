@@ -1,10 +1,9 @@
-"""Parsed arrays, kept so that the second start need not parse.
+"""Cache of parsed arrays, so that the second start does not parse again.
 
-Kept under the digests of the published files and the reader's version. What was parsed had those very digests (see
-`Sources.content`), so the arrays are right wherever the files lie now, and nothing need be read to know it. A file that
-is built and not published has no digest to rely on: there the file itself is part of the key.
-
-One uncompressed npz an entry: it has a checksum of every array inside, so a damaged entry is noticed and made again.
+An entry is keyed by the digests of the published files and the reader's version. The parsed content had exactly those
+digests (see `Sources.content`), so the arrays are valid wherever the files are now, and no file is read to check. A
+file that is built and not published has no such digest; the key then includes the file itself. An entry is an
+uncompressed npz. It has a checksum for every array, so a damaged entry is detected and rebuilt.
 """
 
 from __future__ import annotations
@@ -31,9 +30,10 @@ Parse = Callable[[Sources], Arrays]
 def arrays_of(
     published: PublishedSet, parse: Parse, *, version: str, folder: Path | None, names: Sequence[str] = ()
 ) -> Arrays:
-    """The set's arrays: kept ones if there are, else parsed from its files (those named, or all) and kept.
+    """Return the set's arrays: from the cache if possible, otherwise parsed from its files (the named ones, or all) and
+    cached.
 
-    With a `folder` of the caller's, its files are parsed whatever their digests, and nothing is kept.
+    Files in the caller's own `folder` are parsed whatever their digests, and not cached.
     """
     if folder is not None:
         return parse(given(published, folder, names))
@@ -66,12 +66,12 @@ def _read(path: Path | None) -> Arrays | None:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except Exception:  # whatever is wrong with it, it can be made again
+    except Exception:  # whatever is wrong with the entry, it can be rebuilt
         return None
 
 
 def _write(path: Path | None, arrays: Arrays) -> None:
-    """Whole or not at all. That it cannot be kept costs time at the next start, nothing else."""
+    """Write the entry atomically. A failure only costs time at the next start."""
     if path is None:
         return
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a published data set is: files with known digests, and where they are downloaded from."""
+"""Published data sets: files with known digests, and their download addresses."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Unpack = Callable[[Path, Path], None]
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file of a set. Digests are of its content: the file may lie there packed (.gz, .bz2, .xz) or plain."""
+    """One file of a set. Digests are of its content: the file may be compressed (.gz, .bz2, .xz) or plain."""
 
     name: str
-    """Without an ending for the packing."""
+    """Name without the suffix of a compression format."""
     sha256: str
     text: bool = False
-    """Line ends do not count: published archives come with either kind."""
+    """True if line ends do not count: published archives have either kind."""
     check: Callable[[bytes], None] | None = None
-    """For a file that is built and not published: another digest is right too if this raises no DataError."""
+    """For a file that is built and not published: another digest is accepted if this raises no DataError."""
 
     def digest(self, content: bytes) -> str:
         return hashlib.sha256(content.replace(b"\r\n", b"\n") if self.text else content).hexdigest()
@@ -29,12 +29,12 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """One file to fetch. Every address holds the same bytes; the first that answers is taken."""
+    """One file to download. All addresses have the same bytes; the first that answers is used."""
 
     name: str
     addresses: tuple[str, ...]
     md5: str | None = None
-    """As published; None where nobody publishes one, and then the content's digests must do."""
+    """As published; None if no publisher gives one, in which case only the content's digests are checked."""
     unpack: Unpack | None = None
     """None: the file is kept as it is."""
 
@@ -42,15 +42,15 @@ class Download:
 @dataclass(frozen=True, slots=True)
 class PublishedSet:
     name: str
-    """As the task is called."""
+    """The name of the task."""
     folder: str
-    """Its folder below the data directory."""
+    """Its folder in the data directory."""
     title: str
     licence: str
     samples: Mapping[str, int]
-    """Of the training and the test part."""
+    """Samples of the training and the test part."""
     download_bytes: int
-    """About; what a user wants to know before fetching."""
+    """Approximate size, shown before a download."""
     files: tuple[SourceFile, ...]
     downloads: tuple[Download, ...]
 

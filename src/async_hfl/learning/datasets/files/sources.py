@@ -1,7 +1,7 @@
-"""Where a set's files lie, and their content, unpacked and checked.
+"""Locations of a set's files, and their content, decompressed and checked.
 
-The data directory $ASYNC_HFL_DATA comes first (one folder a set), then the downloads of `async-hfl data fetch`. A file
-may be packed by gzip, bzip2 or xz: it is read as it is.
+The data directory $ASYNC_HFL_DATA comes first (one folder per set), then the downloads of `async-hfl data fetch`. Files
+may be compressed by gzip, bzip2 or xz and are read as they are.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Sources:
     published: PublishedSet
     folder: Path
     paths: Mapping[str, Path]
-    """By plain name."""
+    """Paths by plain name."""
     checked: bool = True
-    """Whether the content must have the published digests; not so for a folder that the caller names."""
+    """True if the content must have the published digests; False for a folder that the caller names."""
 
     def content(self, name: str) -> bytes:
-        """What is in that file, unpacked."""
+        """Return the decompressed content of a file."""
         path = self.paths[name]
         content = unpacked(path)
         if self.checked:
@@ -50,7 +50,7 @@ class Sources:
         return content
 
     def contents(self, names: Sequence[str]) -> list[bytes]:
-        """Several files at once: the unpackers run side by side."""
+        """Return the content of several files, decompressed in parallel."""
         with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
             return list(pool.map(self.content, names))
 
@@ -67,7 +67,7 @@ class Sources:
 
 
 def unpacked(path: Path) -> bytes:
-    """The content of a file, whatever it is packed with."""
+    """Return the content of a file, whatever its compression."""
     unpack = _PACKINGS.get(path.suffix, bytes)
     try:
         return unpack(path.read_bytes())
@@ -78,7 +78,7 @@ def unpacked(path: Path) -> bytes:
 
 
 def mismatch(file: SourceFile, content: bytes) -> str | None:
-    """What is wrong with this content; None if it is the published one."""
+    """Return the problem with this content; None if it is the published one."""
     if file.digest(content) == file.sha256:
         return None
     if file.check is None:
@@ -91,20 +91,20 @@ def mismatch(file: SourceFile, content: bytes) -> str | None:
 
 
 def find(published: PublishedSet, names: Sequence[str] = ()) -> Sources | None:
-    """The first folder that has these files (all of the set, unless named)."""
+    """Return the first folder that has these files (by default all of the set)."""
     found = (in_folder(published, folder, names) for folder in folders(published))
     return next((sources for sources in found if sources is not None), None)
 
 
 def in_folder(published: PublishedSet, folder: Path, names: Sequence[str] = ()) -> Sources | None:
-    """That folder, if it has them all."""
+    """Return the files of a folder, if it has them all."""
     paths = _paths(folder, names or [file.name for file in published.files])
     present = {name: path for name, path in paths.items() if path is not None}
     return Sources(published, folder, present) if len(present) == len(paths) else None
 
 
 def locate(published: PublishedSet, names: Sequence[str] = ()) -> Sources:
-    """As `find`; where they are not, an error that says what to do."""
+    """Like `find`, but raise an error with instructions if the files are missing."""
     found = find(published, names)
     if found is not None:
         return found
@@ -117,7 +117,7 @@ def locate(published: PublishedSet, names: Sequence[str] = ()) -> Sources:
 
 
 def given(published: PublishedSet, folder: Path, names: Sequence[str] = ()) -> Sources:
-    """The caller's own folder, in the same formats, with any content."""
+    """Return the caller's own folder, in the same formats, with any content."""
     paths = _paths(folder, names or [file.name for file in published.files])
     for name, path in paths.items():
         if path is None:
@@ -133,7 +133,7 @@ def folders(published: PublishedSet) -> list[Path]:
 
 
 def download_folder(published: PublishedSet) -> Path | None:
-    """Where `fetch` puts the set; None where there is no place to write."""
+    """Return the folder into which `fetch` writes the set; None if there is no writable place."""
     root = cache_root()
     return None if root is None else root / "data" / published.folder
 
@@ -150,7 +150,7 @@ def _paths(folder: Path, names: Sequence[str]) -> dict[str, Path | None]:
 
 
 def packings(name: str) -> list[str]:
-    """What that file may be called."""
+    """Return the names that a file may have."""
     return [f"{name}{packing}" for packing in _PACKINGS]
 
 

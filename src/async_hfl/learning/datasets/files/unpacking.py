@@ -1,6 +1,7 @@
-"""Files out of archives. Only the members that are asked for by name, written under names of ours.
+"""Extraction of files from archives.
 
-So a member that is called `../../.bashrc`, a link or a device cannot do harm: its name is never used as a path.
+Only members requested by name are extracted, and they are written under names chosen here. A member called
+`../../.bashrc`, a link or a device can do no harm, because its name is never used as a path.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
 
 
 def members(wanted: Mapping[str, str]) -> Unpack:
-    """Takes members by the last part of their name: {name in the archive: name of the file}."""
+    """Return an extractor of members by the last part of their name: {name in the archive: name of the file}."""
 
     def unpack(archive: Path, folder: Path) -> None:
         missing = dict(wanted)
@@ -57,7 +58,7 @@ def _from_zip(archive: IO[bytes], folder: Path, missing: dict[str, str], deep: b
             if name in missing:
                 with packed.open(info) as content:
                     _write(content, folder / missing.pop(name))
-            elif deep and name.endswith(".zip"):  # an archive in the archive, as UCI publishes them
+            elif deep and name.endswith(".zip"):  # an archive within the archive, as UCI publishes them
                 with packed.open(info) as inner:
                     _from_zip(inner, folder, missing, deep=False)
 

@@ -1,4 +1,4 @@
-"""Which loss model holds for which pair of radios: as in ns-3's HybridBuildingsPropagationLossModel."""
+"""The choice of the path loss model for each pair of radios, as in ns-3's HybridBuildingsPropagationLossModel."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
 from async_hfl.network.radio.propagation.indoors import Building, Rooms, floor_gain, outer_walls, within_building
 from async_hfl.network.radio.propagation.itu_1411 import line_of_sight, over_rooftops
-from async_hfl.network.radio.propagation.kun_2600 import kun_2600
-from async_hfl.network.radio.propagation.okumura_hata import okumura_hata
+from async_hfl.network.radio.propagation.okumura_hata import kun_2600, okumura_hata
 from async_hfl.network.radio.propagation.surroundings import PAPER_SURROUNDINGS, Surroundings
 
 Booleans = npt.NDArray[np.bool_]
 
 _KUN_ABOVE_MHZ = 2300.0
 _AT_ONCE = 1 << 15
-"""Pairs worked on together: their columns stay in the cache of a core."""
+"""Pairs processed together, so that their columns fit into the cache of a core."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Indoors:
-    """Where the two radios of each pair stand, if any of them is indoors."""
+    """The rooms of both radios of each pair, if any of them is indoors."""
 
     one: Rooms
     other: Rooms
@@ -48,9 +47,9 @@ def path_loss(
     around: Surroundings = PAPER_SURROUNDINGS,
     indoors: Indoors | None = None,
 ) -> Floats:
-    """Decibels lost between two radios, without shadowing; never negative.
+    """Return the decibels lost between two radios, without shadowing; never negative.
 
-    `distance_m` is the straight line, heights included; heights are above the ground. A row for each pair.
+    `distance_m` is the length of the straight line; heights are above the ground. There is one row per pair.
     """
     _check(distance_m, height_a, height_b)
     loss = np.empty(len(distance_m))
@@ -64,7 +63,7 @@ def path_loss(
 
 
 def straight_line(x: Floats, y: Floats, z: Floats) -> Floats:
-    """Length of each difference (x, y, z)."""
+    """Return the length of each vector (x, y, z)."""
     length: Floats = np.sqrt(x * x + y * y + z * z)
     return length
 
@@ -76,7 +75,7 @@ def _check(distance_m: Floats, height_a: Floats, height_b: Floats) -> None:
             "give one of each for every pair"
         )
     for name, values in (("distance", distance_m), ("height", height_a), ("height", height_b)):
-        if len(values) and not (values.min() > 0.0 and values.max() < np.inf):  # a NaN fails both
+        if len(values) and not (values.min() > 0.0 and values.max() < np.inf):  # NaN fails both
             wrong = np.flatnonzero(~((values > 0.0) & (values < np.inf)))[0]
             raise DataError(
                 f"path loss: pair {wrong} has {name} {values[wrong]}; it must be a number of metres above 0"
@@ -95,7 +94,7 @@ def _between_buildings(distance_m: Floats, height_a: Floats, height_b: Floats, a
 
 
 def _in_a_cell(distance_m: Floats, height_a: Floats, height_b: Floats, around: Surroundings) -> Booleans:
-    """Far apart and not both below the roofs."""
+    """Return True for pairs that are far apart and not both below the roofs."""
     cell: Booleans = (distance_m > around.rooftop_limit_m) & (np.maximum(height_a, height_b) >= around.rooftop_m)
     return cell
 
@@ -120,11 +119,12 @@ def _whole_cell(distance_m: Floats, height_a: Floats, height_b: Floats, around: 
 def _go_inside(
     loss: Floats, distance_m: Floats, height_a: Floats, height_b: Floats, around: Surroundings, indoors: Indoors
 ) -> None:
-    """Change the outdoor losses of pairs with a radio indoors, in place.
+    """Replace the outdoor losses of pairs with a radio indoors, in place.
 
-    Same building: P.1238 alone. Two buildings: both outer walls, always with P.1411, and no gain by floor. One indoors:
-    its outer wall and the gain of its floor; but none if a whole-cell model holds and it is the other radio that is
-    indoors. (So which radio is called the first matters there; it does in ns-3.)
+    In the same building P.1238 holds alone. Between two buildings both outer walls count, always with P.1411 and
+    without a floor gain. With one radio indoors its outer wall and its floor gain count; but there is no floor gain if
+    a whole-cell model holds and the second radio is the one indoors. The order of the two radios therefore matters
+    there, as it does in ns-3.
     """
     one, other = indoors.one, indoors.other
     inside_one, inside_other = one.building >= 0, other.building >= 0

@@ -1,6 +1,6 @@
-"""Radios in buildings: where they stand, and what walls and floors do to a signal.
+"""Radios in buildings: their rooms, and the effect of walls and floors on a signal.
 
-Figures of ITU-R P.1238 (a path within one building) and of the COST 231 final report (outer walls, floors).
+The figures are from ITU-R P.1238 (a path within one building) and the COST 231 final report (outer walls, floors).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ OUTER_WALL_DB: dict[OuterWall, float] = {
     "stone-blocks": 12.0,
 }
 GAIN_BY_FLOOR_DB = 2.0
-"""Higher floors see further over the neighbours."""
+"""Gain per floor: higher floors have a clearer view over the neighbouring buildings."""
 _DISTANCE_POWER: dict[Use, float] = {"residential": 28.0, "office": 30.0, "commercial": 22.0}
 """N of P.1238."""
 _FIRST_FLOOR: dict[Use, float] = {"residential": 4.0, "office": 15.0, "commercial": 6.0}
 _FURTHER_FLOOR: dict[Use, float] = {"residential": 4.0, "office": 4.0, "commercial": 3.0}
-"""L_f(n) of P.1238: the first floor between two radios, and each one more."""
+"""L_f(n) of P.1238: loss of the first floor between two radios, and of each further one."""
 
 OUTDOORS = -1
 
@@ -48,7 +48,7 @@ class Building:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rooms:
-    """Where radios stand, a row each: number of the building (-1: outdoors), floor from 1, room along x and y."""
+    """The rooms of radios, one row each: number of the building (-1: outdoors), floor from 1, room along x and y."""
 
     building: Ints
     floor: Ints
@@ -74,7 +74,8 @@ class Rooms:
 def within_building(
     distance_m: Floats, one: Rooms, other: Rooms, buildings: Sequence[Building], around: Surroundings
 ) -> Floats:
-    """L = 20 log10(f / MHz) + N log10(d / m) + L_f(n) - 28, and inner walls for each room between (P.1238, 3.1)."""
+    """Return L = 20 log10(f / MHz) + N log10(d / m) + L_f(n) - 28, plus the inner walls between the rooms (P.1238,
+    3.1)."""
     floors = np.abs(one.floor - other.floor)
     walls = np.abs(one.room_x - other.room_x) + np.abs(one.room_y - other.room_y)
     power, first, further = (
@@ -88,14 +89,14 @@ def within_building(
 
 
 def outer_walls(rooms: Rooms, buildings: Sequence[Building]) -> Floats:
-    """What the outer wall costs each radio; outdoors nothing."""
-    # The last entry is what OUTDOORS = -1 picks.
+    """Return the loss of each radio's outer wall; 0 outdoors."""
+    # OUTDOORS = -1 selects the last entry.
     table = np.array([*(OUTER_WALL_DB[building.outer_wall] for building in buildings), 0.0])
     loss: Floats = table[rooms.building]
     return loss
 
 
 def floor_gain(rooms: Rooms) -> Floats:
-    """What is gained by standing above the ground floor; outdoors nothing."""
+    """Return the gain of each radio above the ground floor; 0 outdoors."""
     gain: Floats = np.where(rooms.building >= 0, GAIN_BY_FLOOR_DB * (rooms.floor - 1), 0.0)
     return gain

@@ -1,7 +1,4 @@
-"""Short paths outdoors, ITU-R P.1411.
-
-The higher radio is the base (h_b), the lower one the mobile (h_m), whichever comes first.
-"""
+"""Path loss of short outdoor paths, ITU-R P.1411. The higher radio is the base (h_b), the lower the mobile (h_m)."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ _AT_ROOF_M = 1.0
 
 
 def line_of_sight(distance_m: Floats, height_a: Floats, height_b: Floats, around: Surroundings) -> Floats:
-    """Along a street: the mean of the lower and the upper bound (P.1411, 4.3.1).
+    """Return the loss along a street: the mean of the lower and the upper bound (P.1411, 4.3.1).
 
     With the breakpoint R = 4 h_b h_m / lambda and L = |20 log10(lambda^2 / (8 pi h_b h_m))|:
 
@@ -35,13 +32,13 @@ def line_of_sight(distance_m: Floats, height_a: Floats, height_b: Floats, around
 
 
 def over_rooftops(distance_m: Floats, height_a: Floats, height_b: Floats, around: Surroundings) -> Floats:
-    """Over the roofs and down into the street (P.1411, 4.2.2): L_bf, and L_rts + L_msd where together they are a loss.
+    """Return the loss over the roofs and down into the street (P.1411, 4.2.2): L_bf + max(0, L_rts + L_msd).
 
         L_bf  = 32.4 + 20 log10(d / km) + 20 log10(f / MHz)                            free space
         L_rts = -8.2 - 10 log10(w) + 10 log10(f) + 20 log10(h_r - h_m) + L_ori         from the last roof to the street
-        L_msd = many roofs in a row: `_settled` where the field has settled after them, else `_unsettled`
+        L_msd = rows of roofs: `_settled` if the field has settled after them, else `_unsettled`
 
-    With both radios above the roofs there is no street to come down to (h_r - h_m <= 0): free space.
+    If both radios are above the roofs (h_r - h_m <= 0), only the free-space loss remains.
     """
     frequency = around.frequency_mhz
     free_space: Floats = np.log10(distance_m)
@@ -51,7 +48,7 @@ def over_rooftops(distance_m: Floats, height_a: Floats, height_b: Floats, around
     if len(low):
         above: Floats = np.maximum(height_a[low], height_b[low]) - around.rooftop_m
         distance, log_distance = distance_m[low], free_space[low]
-        # d_s = lambda d^2 / (h_b - h_r)^2 against the extent l, without a division by zero at roof height
+        # d_s = lambda d^2 / (h_b - h_r)^2 compared with the extent l, without dividing by zero at roof height
         settled = around.wavelength_m * distance**2 < around.building_extent_m * above**2
         many_roofs = np.where(
             settled,
@@ -65,9 +62,9 @@ def over_rooftops(distance_m: Floats, height_a: Floats, height_b: Floats, around
 
 
 def _orientation(around: Surroundings) -> float:
-    """L_ori: by the angle phi between street and path.
+    """Return L_ori, the loss for the angle phi between street and path.
 
-    From 55 degrees on P.1411 has 4 - 0.114 (phi - 55); ns-3 does as below, and golden values decide.
+    From 55 degrees on P.1411 has 4 - 0.114 (phi - 55). The formula here is that of ns-3, whose values the tests check.
     """
     angle = around.street_orientation_deg
     if angle < 35.0:
@@ -78,11 +75,11 @@ def _orientation(around: Surroundings) -> float:
 
 
 def _settled(distance_m: Floats, log_distance: Floats, first: Floats, above: Floats, around: Surroundings) -> Floats:
-    """L_msd = L_bsh + k_a + k_d log10(d / km) + k_f log10(f / MHz) - 9 log10(b).
+    """Return L_msd = L_bsh + k_a + k_d log10(d / km) + k_f log10(f / MHz) - 9 log10(b).
 
-    As ns-3 has it, which differs from P.1411 where the base is below the roofs: k_a begins at 54 at any frequency, and
-    k_d = 18 - 15 (h_b - h_r) / h_a with the height of the `first` radio, be it base or mobile (P.1411: h_r). And k_f
-    grows by 0.7 in a large town, by 1.5 elsewhere: P.1411 has it the other way round.
+    This is ns-3's version. It differs from P.1411 if the base is below the roofs: k_a starts at 54 at any frequency,
+    and k_d = 18 - 15 (h_b - h_r) / h_a with the height of the `first` radio, base or mobile (P.1411: h_r). k_f grows by
+    0.7 in a large town and by 1.5 elsewhere; P.1411 has it the other way round.
     """
     frequency = around.frequency_mhz
     high = frequency > _HIGH_FREQUENCY_MHZ
@@ -102,10 +99,10 @@ def _settled(distance_m: Floats, log_distance: Floats, first: Floats, above: Flo
 
 
 def _unsettled(distance_m: Floats, above: Floats, around: Surroundings) -> Floats:
-    """L_msd = -10 log10(Q_M^2), with Q_M by whether the base is above, at or below the roofs.
+    """Return L_msd = -10 log10(Q_M^2); Q_M depends on the base being above, at or below the roofs.
 
     above:  Q_M = 2.35 ((h_b - h_r) / d sqrt(b / lambda))^0.9
-    at:     Q_M = b / d                                                          (nearer than a metre)
+    at:     Q_M = b / d                                                          (within a metre)
     below:  Q_M = b / (2 pi d) sqrt(lambda / rho) (1 / theta - 1 / (2 pi + theta)),
             theta = arctan((h_b - h_r) / b), rho = sqrt((h_b - h_r)^2 + b^2)
     """

@@ -1,4 +1,4 @@
-"""What stands between two radios: one value that every loss model reads its parameters from."""
+"""The surroundings of two radios: the parameters of all path loss models in one value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CitySize = Literal["small", "medium", "large"]
 
 SPEED_OF_LIGHT = 299_792_458.0
 PAPER_FREQUENCY_MHZ = 2160.0
-"""The default of ns-3's model, which the paper's network was simulated with although its radios are at 5 GHz."""
+"""The default of ns-3's model, used in the paper's simulation although its radios are at 5 GHz."""
 
 _ABOVE_ZERO = (
     "frequency_mhz",
@@ -27,39 +27,34 @@ _ZERO_OR_MORE = (
     "rooftop_limit_m",
     "inner_wall_db",
     "shadowing_outdoor_db",
-    "shadowing_indoor_db",
-    "shadowing_outer_wall_db",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Every parameter of ns-3's model, with its defaults except for the environment's, which follow the paper."""
+    """All parameters of ns-3's model, with its defaults except for the environment, which follows the paper."""
 
     frequency_mhz: float = PAPER_FREQUENCY_MHZ
     environment: Environment = "urban"
     city_size: CitySize = "large"
     rooftop_m: float = 20.0
-    """h_r: how high the roofs are."""
+    """h_r: height of the roofs."""
     street_width_m: float = 20.0
-    """w."""
+    """w: width of the street."""
     street_orientation_deg: float = 45.0
-    """phi: between the street and the direct path."""
+    """phi: angle between the street and the direct path."""
     building_extent_m: float = 80.0
-    """l: how far the rows of buildings extend along the path."""
+    """l: extent of the rows of buildings along the path."""
     building_separation_m: float = 50.0
-    """b: from the middle of one building to the middle of the next."""
+    """b: distance from the middle of one building to the middle of the next."""
     line_of_sight_limit_m: float = 200.0
-    """Nearer than this, radios are taken to see each other."""
+    """Radios nearer than this are assumed to be in line of sight."""
     rooftop_limit_m: float = 1000.0
-    """Further than this, and not both below the roofs, a model for whole cells replaces the one for rooftops."""
+    """Beyond this, unless both radios are below the roofs, a whole-cell model replaces the rooftop model."""
     inner_wall_db: float = 5.0
-    """Of each wall between two rooms."""
+    """Loss of each wall between two rooms."""
     shadowing_outdoor_db: float = 7.0
-    """sigma of the log-normal shadowing between radios outdoors."""
-    shadowing_indoor_db: float = 8.0
-    shadowing_outer_wall_db: float = 5.0
-    """Added, as a variance, for a path through an outer wall."""
+    """Sigma of the log-normal shadowing between radios outdoors."""
 
     def __post_init__(self) -> None:
         for name in _ABOVE_ZERO:

@@ -1,6 +1,8 @@
-"""Chance that a frame arrives whole: ns-3's YansErrorRateModel (Lacage and Henderson, "Yet Another Network Simulator").
+"""Probability that a frame arrives without error: ns-3's YansErrorRateModel (Lacage and Henderson, "Yet Another Network
+Simulator").
 
-Bit errors of the modulation over white noise, then the union bound of the convolutional code's first two terms.
+The bit error rate of the modulation over white noise enters the union bound of the convolutional code, truncated to its
+first two terms.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ _SPECTRUM: dict[float, tuple[int, float, float]] = {
     3 / 4: (5, 8.0, 31.0),
     5 / 6: (4, 14.0, 69.0),
 }
-"""By code rate: free distance d_f of the (133, 171) code as punctured, and how many paths have d_f and d_f + 1."""
+"""By code rate: free distance d_f of the punctured (133, 171) code, and the numbers of paths at d_f and d_f + 1."""
 
 
 def frame_success(mode: Mode, snr_db: Floats, frame_bytes: int, width_mhz: float = 20.0) -> Floats:
-    """For each signal-to-noise ratio the chance that `frame_bytes` arrive without an error."""
+    """Return, for each signal-to-noise ratio, the probability that `frame_bytes` arrive without error."""
     error = _bit_error(mode, 10.0 ** (np.asarray(snr_db, np.float64) / 10.0), width_mhz)
     free, first, second = _SPECTRUM[mode.code_rate]
     bound = first * _path_error(error, free)
@@ -33,7 +35,7 @@ def frame_success(mode: Mode, snr_db: Floats, frame_bytes: int, width_mhz: float
 
 
 def _bit_error(mode: Mode, snr: Floats, width_mhz: float) -> Floats:
-    """Before decoding; E_b / N_0 = snr B / (coded bits per second)."""
+    """Return the bit error rate before decoding; E_b / N_0 = snr B / (coded bits per second)."""
     per_bit = snr * (width_mhz * 1e6 / mode.coded_bits_per_second)
     points = mode.constellation
     if points == 2:
@@ -45,7 +47,7 @@ def _bit_error(mode: Mode, snr: Floats, width_mhz: float) -> Floats:
 
 
 def _path_error(error: Floats, distance: int) -> Floats:
-    """P_d: chance that a wrong path at `distance` bits is taken for the right one."""
+    """Return P_d, the probability that a wrong path at `distance` bits is decoded as the right one."""
     total = np.zeros_like(error)
     for wrong in range((distance + 1) // 2, distance + 1):
         term = math.comb(distance, wrong) * error**wrong * (1.0 - error) ** (distance - wrong)
@@ -57,6 +59,6 @@ _ERFC = np.frompyfunc(math.erfc, 1, 1)
 
 
 def _erfc(values: Floats) -> Floats:
-    """numpy has none; links are many but are worked out once a run."""
+    """Return the complementary error function, which numpy lacks. It is computed only once per run."""
     result: Floats = np.asarray(_ERFC(values), np.float64)
     return result

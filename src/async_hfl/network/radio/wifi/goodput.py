@@ -1,9 +1,9 @@
-"""Bytes per second that one TCP transfer gets over a link, alone on the air; and what several at once leave each other.
+"""Goodput of TCP over Wi-Fi: bytes per second of one transfer alone, and the total of several at once.
 
-A transfer is a row of cycles: an aggregate of data, TCP's acknowledgements back, the back-off before each, and the
-collisions among those who want to send (the receiver is one of them, in part: it has acknowledgements to send now and
-then). Frames that arrive broken are sent again with the next aggregate, so that each takes 1 / q tries where a share q
-arrives whole. The time of a transfer of b bytes alone is `startup_s` + b / goodput.
+A transfer is a sequence of cycles: an aggregate of data, TCP's acknowledgements, the back-off before each, and
+collisions with other senders (the receiver counts as a fraction of one, since it sends acknowledgements). A corrupted
+frame is sent again with the next aggregate, so that each frame takes 1 / q attempts if a share q arrives intact. A
+transfer of b bytes alone takes `startup_s` + b / goodput.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from async_hfl.network.radio.wifi.modes import Mode, Width, modes
 from async_hfl.network.radio.wifi.radio import PLAIN_RADIO, Radio, snr_db
 
 ANSWERING = 0.45
-"""Part of a contender that a receiver is, with its acknowledgements. Of all constants here the only one that was fitted
-(to ns-3's transfers by one to eight stations); the others are the standard's."""
+"""The fraction of a contender that a receiver is, because of its acknowledgements. It is the only fitted constant here
+(to ns-3's transfers with one to eight stations); the others are the standard's.
+"""
 LEAST_SUCCESS = 0.05
-"""Where fewer frames than this arrive whole, a connection does not come about or breaks: no link."""
+"""Share of intact frames below which a connection cannot be kept: no link."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wifi:
-    """The cell of a gateway; defaults as the paper's network was simulated."""
+    """The Wi-Fi cell of a gateway, by default as in the simulation of the paper's network."""
 
     device: Radio = PLAIN_RADIO
     gateway: Radio = PLAIN_RADIO
     mcs: int | Literal["best"] = 0
-    """A constant rate (the authors': MCS 0), or for each link the one that carries most."""
+    """A constant rate (the authors use MCS 0), or for each link the rate with the highest goodput."""
     width_mhz: Width = 20
     short_guard: bool = False
     segments: Segments = PLAIN_SEGMENTS
@@ -51,35 +52,35 @@ class Wifi:
 
 
 def upload_goodput(path_loss_db: Floats, wifi: Wifi) -> Floats:
-    """Device to gateway, bytes per second for each link; 0 where nothing arrives."""
+    """Return bytes per second from device to gateway for each link; 0 if nothing arrives."""
     return _goodput(path_loss_db, wifi.device, wifi.gateway, wifi)
 
 
 def download_goodput(path_loss_db: Floats, wifi: Wifi) -> Floats:
-    """Gateway to device."""
+    """Return bytes per second from gateway to device for each link; 0 if nothing arrives."""
     return _goodput(path_loss_db, wifi.gateway, wifi.device, wifi)
 
 
 def clean_goodput(mode: Mode, segments: Segments, senders: int = 1) -> float:
-    """All senders together, with no frame broken but by collisions."""
+    """Return the total of all senders if frames are lost by collisions only."""
     return frames_together(mode, segments) * segments.segment_bytes / cycle_s(mode, segments, senders)
 
 
 def cycle_s(mode: Mode, segments: Segments, senders: int = 1) -> float:
-    """One aggregate of data through, and its acknowledgements back, with `senders` of data."""
+    """Return the time of one aggregate of data and its acknowledgements, with `senders` sending data."""
     data, answer = exchange_s(mode, segments)
     wait = contention(senders + ANSWERING)
-    # A collision lasts as long as the longer frame: data, unless two answers meet, which is rare.
+    # A collision lasts as long as the longer frame: data, unless two acknowledgements meet, which is rare.
     return data + answer + 2.0 * wait.idle_slots * SLOT_S + (1.0 + ANSWERING) * wait.collisions * data
 
 
 def startup_s(wifi: Wifi) -> float:
-    """Of any transfer: connection and slow start, about a cycle before the air is full."""
+    """Return the extra time of any transfer for connection and slow start, about one cycle."""
     return cycle_s(wifi.candidates()[0], wifi.segments)
 
 
 def efficiencies(wifi: Wifi, most: int = 64) -> tuple[float, ...]:
-    """For 1..most senders of data at once: what they get together, relative to one alone (for a SharedMedium)."""
+    """Return the total throughput of 1..most senders relative to a single one (for a SharedMedium)."""
     mode = wifi.candidates()[0]
     alone = cycle_s(mode, wifi.segments)
     return tuple(min(1.0, alone / cycle_s(mode, wifi.segments, senders)) for senders in range(1, most + 1))
@@ -88,7 +89,7 @@ def efficiencies(wifi: Wifi, most: int = 64) -> tuple[float, ...]:
 def _goodput(path_loss_db: Floats, sender: Radio, receiver: Radio, wifi: Wifi) -> Floats:
     there = snr_db(path_loss_db, sender, receiver, wifi.width_mhz)
     back = snr_db(path_loss_db, receiver, sender, wifi.width_mhz)
-    # Every frame is acknowledged, so a link must be heard both ways.
+    # Every frame is acknowledged, so a link must work in both directions.
     heard = np.flatnonzero(np.isfinite(there) & np.isfinite(back))
     best = np.zeros(len(there))
     for mode in wifi.candidates():

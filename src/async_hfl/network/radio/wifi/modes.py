@@ -17,9 +17,9 @@ class Mode:
 
     mcs: int
     constellation: int
-    """Points: 2 is BPSK, 4 QPSK, 16 and 64 are QAM."""
+    """Points of the constellation: 2 is BPSK, 4 QPSK, 16 and 64 are QAM."""
     code_rate: float
-    """Bits of data among the bits sent."""
+    """Data bits per transmitted bit."""
     bits_per_symbol: int
     """Data bits in one OFDM symbol."""
     symbol_s: float
@@ -30,7 +30,7 @@ class Mode:
 
     @property
     def coded_bits_per_second(self) -> float:
-        """With the redundancy of the code."""
+        """Bits per second including the redundancy of the code."""
         return self.bits_per_second / self.code_rate
 
 
@@ -39,7 +39,7 @@ _SCHEMES = ((2, 1, 2), (4, 1, 2), (4, 3, 4), (16, 1, 2), (16, 3, 4), (64, 2, 3),
 
 
 def modes(width_mhz: Width = 20, short_guard: bool = False) -> tuple[Mode, ...]:
-    """All eight, by their number: 6.5 to 65 Mb/s at 20 MHz, 13.5 to 135 at 40; a short guard interval adds a ninth."""
+    """Return all eight modes: 6.5 to 65 Mb/s at 20 MHz, 13.5 to 135 at 40; a short guard interval adds a ninth."""
     if width_mhz not in _DATA_CARRIERS:
         raise SettingsError(f"Wi-Fi: a channel of {width_mhz} MHz; 802.11n has 20 and 40")
     symbol = 3.6e-6 if short_guard else 4.0e-6
@@ -51,5 +51,5 @@ def modes(width_mhz: Width = 20, short_guard: bool = False) -> tuple[Mode, ...]:
 
 
 def control_rate(mode: Mode) -> float:
-    """Bits per second of acknowledgements: the fastest of 6, 12, 24 Mb/s that the data rate allows."""
+    """Return the bits per second of acknowledgements: the fastest of 6, 12, 24 Mb/s that the data rate allows."""
     return max((rate for rate in (6e6, 12e6, 24e6) if rate <= mode.bits_per_second), default=6e6)

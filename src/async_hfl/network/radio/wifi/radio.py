@@ -1,4 +1,4 @@
-"""Radios, and how far above the noise one hears another."""
+"""Radios and the signal-to-noise ratio between them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _THERMAL_DBM_PER_HZ = 10.0 * math.log10(1.3803e-23 * 290.0 * 1e3)
 
 @dataclass(frozen=True, slots=True)
 class Radio:
-    """One end of a link; defaults are those of ns-3's Wi-Fi devices."""
+    """One end of a link; the defaults are those of ns-3's Wi-Fi devices."""
 
     transmit_dbm: float = 16.0206
     """40 mW."""
     antenna_dbi: float = 0.0
     noise_figure_db: float = 7.0
     detection_dbm: float = -82.0
-    """A preamble weaker than this is not noticed, whatever the noise."""
+    """A weaker preamble is not detected, whatever the noise."""
 
     def __post_init__(self) -> None:
         for name in ("transmit_dbm", "antenna_dbi", "noise_figure_db", "detection_dbm"):
@@ -36,7 +36,7 @@ PLAIN_RADIO = Radio()
 
 
 def noise_dbm(receiver: Radio, width_mhz: Width = 20) -> float:
-    """Of the receiver, in its channel."""
+    """Return the noise power of the receiver in its channel."""
     return _THERMAL_DBM_PER_HZ + 10.0 * math.log10(width_mhz * 1e6) + receiver.noise_figure_db
 
 
@@ -46,7 +46,7 @@ def received_dbm(path_loss_db: Floats, sender: Radio, receiver: Radio) -> Floats
 
 
 def snr_db(path_loss_db: Floats, sender: Radio, receiver: Radio, width_mhz: Width = 20) -> Floats:
-    """Signal-to-noise ratio at the receiver; -inf where it does not even notice the frame."""
+    """Return the signal-to-noise ratio at the receiver; -inf if it does not detect the frame."""
     power = received_dbm(path_loss_db, sender, receiver)
     ratio: Floats = np.where(power >= receiver.detection_dbm, power - noise_dbm(receiver, width_mhz), -np.inf)
     return ratio

@@ -1,7 +1,17 @@
-"""Our network beside ns-3's: the same pairs and the same transfers, and how far apart the answers are."""
+"""Comparison of async_hfl's path loss and Wi-Fi model with ns-3: the same pairs of places and the same transfers.
+
+    pip install -e '.[ns3]'                       # Linux, 520 MB, GPL
+    python benchmarks/ns3_validation.py           # half an hour; --quick for one or two minutes
+    python benchmarks/ns3_validation.py --python PATH_OF_A_PYTHON_THAT_HAS_NS3
+
+`async-hfl network validate` runs this script. Exit code 0: all differences are within the limits, 1: not all, 2: error.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,16 +19,17 @@ from typing import Any
 
 import numpy as np
 
+from async_hfl.core.errors import UserError
 from async_hfl.core.randomness import stream
-from async_hfl.network.ns3.ask import ask
-from async_hfl.network.ns3.grid import Size, WifiCase, WifiTimes, times, wifi_cases
-from async_hfl.network.ns3.prediction import predicted
 from async_hfl.network.radio.propagation.hybrid_buildings import path_loss, straight_line
 from async_hfl.network.radio.propagation.surroundings import CitySize, Environment, Surroundings
+from ns3_probe.ask import ask
+from ns3_probe.prediction import predicted
+from ns3_probe.transfers import Size, WifiCase, WifiTimes, times, wifi_cases
 
 LOSS_LIMIT_DB = 1e-6
 TIME_LIMIT = 0.15
-"""Relative."""
+"""Relative to ns-3's time."""
 
 _SURROUNDINGS: tuple[tuple[float, Environment, CitySize], ...] = (
     (900.0, "suburban", "medium"),
@@ -31,7 +42,7 @@ _SURROUNDINGS: tuple[tuple[float, Environment, CitySize], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class LossDifference:
-    """Over the pairs of one choice of surroundings."""
+    """Largest difference in path loss over the pairs in one kind of surroundings."""
 
     frequency_mhz: float
     environment: str
@@ -48,7 +59,7 @@ class TimeDifference:
 
     @property
     def mean(self) -> float | None:
-        """Relative to ns-3; 0 where nothing arrives in either, None where it does in one of the two."""
+        """Difference relative to ns-3; 0 if nothing arrives in either model, None if it arrives in only one of them."""
         return _relative(self.ours.mean_s, self.ns3.mean_s)
 
     @property
@@ -56,7 +67,7 @@ class TimeDifference:
         return _relative(self.ours.all_done_s, self.ns3.all_done_s)
 
     def within(self, limit: float = TIME_LIMIT) -> bool:
-        """The mean is what is promised. The last of several hangs on single lost packets (TCP waits a second)."""
+        """True if the mean time is within the limit. The last end is not tested: it depends on single lost packets."""
         return self.mean is not None and abs(self.mean) <= limit
 
 
@@ -93,29 +104,29 @@ Ask = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def compare(size: Size, python: Path | None = None, put: Ask | None = None) -> Comparison:
-    """Put all questions to ns-3 in one go, and to us. `put` stands in for ns-3 in tests."""
+    """Compare ns-3, asked everything in one request, with async_hfl. Tests replace ns-3 by `put`."""
     loss_cases = _loss_cases(100 if size == "quick" else 1000)
     cases = wifi_cases(size)
     requests = [case.requests() for case in cases]
     question = {"path_loss": loss_cases, "wifi": [request for runs in requests for request in runs]}
     answer = put(question) if put is not None else ask(question, python)
-    told = iter(answer["wifi"])
+    answers = iter(answer["wifi"])
     return Comparison(
         [_loss_difference(case, reply) for case, reply in zip(loss_cases, answer["path_loss"], strict=True)],
         [
-            TimeDifference(case, times([next(told) for _ in runs]), predicted(case))
+            TimeDifference(case, times([next(answers) for _ in runs]), predicted(case))
             for case, runs in zip(cases, requests, strict=True)
         ],
     )
 
 
-def comparison_lines(made: Comparison) -> Iterator[str]:
+def comparison_lines(comparison: Comparison) -> Iterator[str]:
     yield "path loss: worst difference from ns-3"
-    for row in made.losses:
+    for row in comparison.losses:
         where = f"{row.frequency_mhz:6.0f} MHz  {row.environment:<10} {row.city_size:<6}"
         yield f"  {where} {row.pairs} pairs  {row.worst_db:.1e} dB"
     yield "Wi-Fi transfers: seconds, ns-3 / ours (mean of a transfer; from the first start to the last end)"
-    for line in made.transfers:
+    for line in comparison.transfers:
         case = line.case
         size = f"{case.size_bytes / 1e3:6.0f} kB"
         what = f"{case.distance_m:4.0f} m  MCS {case.mcs}  {case.stations} {case.direction:<4} {size}"
@@ -123,7 +134,7 @@ def comparison_lines(made: Comparison) -> Iterator[str]:
         done = _beside(line.ns3.all_done_s, line.ours.all_done_s, line.all_done)
         yield f"  {what}  {mean}  {done}{'' if line.within() else '  beyond the limit'}"
     limits = f"{LOSS_LIMIT_DB:.0e} dB, {TIME_LIMIT:.0%}"
-    yield f"{'all within' if made.agrees else 'NOT all within'} the limits ({limits})"
+    yield f"{'all within' if comparison.agrees else 'NOT all within'} the limits ({limits})"
 
 
 def _beside(ns3: float | None, ours: float | None, difference: float | None) -> str:
@@ -164,3 +175,22 @@ def _loss_difference(case: dict[str, Any], reply: dict[str, Any]) -> LossDiffere
     ours = path_loss(straight_line(x, y, height_a - height_b), height_a, height_b, around)
     worst = float(np.abs(ours - np.array(reply["path_loss_db"])).max())
     return LossDifference(around.frequency_mhz, around.environment, around.city_size, len(ours), worst)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="only a few transfers")
+    parser.add_argument("--python", type=Path, metavar="PATH", help="a Python that has ns3 (default: this one)")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    options = parser.parse_args()
+    try:
+        comparison = compare("quick" if options.quick else "full", options.python)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(json.dumps(comparison.as_json()) if options.json else "\n".join(comparison_lines(comparison)))
+    return 0 if comparison.agrees else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

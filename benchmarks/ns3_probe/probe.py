@@ -1,7 +1,8 @@
-"""Asks ns-3. Runs as a program of its own, in a Python that has the `ns3` package; nothing here is imported by us.
+"""A program that computes path losses, frame success rates and Wi-Fi transfers with ns-3.
 
-One JSON object on stdin, one on stdout: {"path_loss": [case, ...], "success": [...], "wifi": [...]} is answered by
-lists of results in the same order. ns-3 is GPL and takes half a minute to load: it stays on the other side of a pipe.
+It needs a Python with the `ns3` package. It reads one JSON object from stdin, {"path_loss": [case, ...],
+"success": [...], "wifi": [...]}, and writes one to stdout with lists of results in the same order. ns-3 is GPL and
+takes half a minute to load, so it is kept in a separate process and no module of async_hfl imports this file.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ POLL_S = 0.001
 
 
 def hybrid_buildings(case: dict[str, Any]) -> Any:
-    """The propagation loss model of a case, without shadowing; what is not given is ns-3's own default."""
+    """The propagation loss model of a case, without shadowing. Parameters that are not given keep ns-3's defaults."""
     for key, (attribute, default) in STREET.items():
         name = f"ns3::ItuR1411NlosOverRooftopPropagationLossModel::{attribute}"
         ns.Config.SetDefault(name, ns.DoubleValue(case.get(key, default)))
@@ -60,10 +61,10 @@ def hybrid_buildings(case: dict[str, Any]) -> Any:
 
 
 def path_loss(case: dict[str, Any]) -> dict[str, Any]:
-    """{settings, "pairs": [[x, y, z, x, y, z], ...], "buildings": [...]} -> losses in dB, and who is in which room."""
+    """{settings, "pairs": [[x, y, z, x, y, z], ...], "buildings": [...]} -> losses in dB, and the room of each end."""
     model = hybrid_buildings(case)
     numbers: dict[int, int] = {}
-    kept = []  # ns-3 forgets a building that nobody holds
+    kept = []  # ns-3 drops a building when its last Python reference goes
     for number, box in enumerate(case.get("buildings", [])):
         building = ns.CreateObject[ns.Building]()
         building.SetBoundaries(ns.Box(*box["bounds"]))
@@ -102,9 +103,10 @@ def path_loss(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def wifi(case: dict[str, Any]) -> dict[str, Any]:
-    """Stations send `size_bytes` to a gateway at the origin, or it to them, one beginning `stagger_s` after another.
+    """Simulate stations that send `size_bytes` each to a gateway at the origin, or receive as much from it.
 
-    -> seconds from each transfer's start until its last byte has arrived (null: it never did).
+    Transfers start `stagger_s` apart. The answer is the seconds from each transfer's start until its last byte has
+    arrived; null if it never does.
     """
     ns.RngSeedManager.SetSeed(1)
     ns.RngSeedManager.SetRun(case["run"])
@@ -148,7 +150,7 @@ def wifi(case: dict[str, Any]) -> dict[str, Any]:
     addresses.SetBase(ns.Ipv4Address("10.0.0.0"), ns.Ipv4Mask("255.255.255.0"))
     interfaces = addresses.Assign(devices)
 
-    # Addresses are known from before: with eight at once, broadcast questions for them collide and ns-3 gives up.
+    # Fill the ARP caches first: with eight stations at once the ARP broadcasts collide and ns-3 stops retrying.
     ns.NeighborCacheHelper().PopulateNeighborCache()
 
     sinks, starts = [], []
@@ -167,7 +169,7 @@ def wifi(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def success(case: dict[str, Any]) -> dict[str, Any]:
-    """{"mcs": number, "snr_db": [...], "bits": number} -> chances that so many bits arrive whole."""
+    """{"mcs": number, "snr_db": [...], "bits": number} -> probabilities that this many bits arrive without error."""
     model = ns.CreateObject[ns.YansErrorRateModel]()
     mode = ns.HtPhy.GetHtMcs(case["mcs"])
     vector = ns.WifiTxVector()
@@ -181,7 +183,7 @@ def success(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run_until(sinks: list[Any], size_bytes: int, limit_s: float) -> list[float | None]:
-    """Run in steps of a millisecond until every sink has its bytes."""
+    """Run in steps of one millisecond until every sink has received its bytes."""
     finished: list[float | None] = [None] * len(sinks)
     while None in finished and ns.Simulator.Now().GetSeconds() < limit_s:
         ns.Simulator.Stop(ns.Seconds(POLL_S))
@@ -192,10 +194,11 @@ def _run_until(sinks: list[Any], size_bytes: int, limit_s: float) -> list[float 
     return finished
 
 
-def in_a_child(what: Callable[[dict[str, Any]], dict[str, Any]], case: dict[str, Any]) -> dict[str, Any]:
-    """The answer of a fork: ns-3's simulator is global, and a second one in the same process meets ruins of the first.
+def in_child_process(compute: Callable[[dict[str, Any]], dict[str, Any]], case: dict[str, Any]) -> dict[str, Any]:
+    """Compute the answer in a forked process.
 
-    The child leaves without destructors, whose order is nobody's to choose with ns-3 inside Python.
+    ns-3's simulator is global, and a second simulation in the same process would see leftovers of the first. The child
+    exits without running destructors, because their order cannot be controlled with ns-3 inside Python.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -204,7 +207,7 @@ def in_a_child(what: Callable[[dict[str, Any]], dict[str, Any]], case: dict[str,
         code = 1
         try:
             with os.fdopen(writing, "w") as pipe:
-                json.dump(what(case), pipe)
+                json.dump(compute(case), pipe)
             code = 0
         except Exception:
             traceback.print_exc()
@@ -223,13 +226,13 @@ def in_a_child(what: Callable[[dict[str, Any]], dict[str, Any]], case: dict[str,
 
 def main() -> None:
     request = json.load(sys.stdin)
-    # ns-3 and cling remark things on stdout: the answer goes to where stdout was, all else to stderr.
+    # ns-3 and cling print remarks on stdout: redirect those to stderr and keep the original stdout for the answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     answer = {
-        "path_loss": [in_a_child(path_loss, case) for case in request.get("path_loss", [])],
-        "success": [in_a_child(success, case) for case in request.get("success", [])],
-        "wifi": [in_a_child(wifi, case) for case in request.get("wifi", [])],
+        "path_loss": [in_child_process(path_loss, case) for case in request.get("path_loss", [])],
+        "success": [in_child_process(success, case) for case in request.get("success", [])],
+        "wifi": [in_child_process(wifi, case) for case in request.get("wifi", [])],
     }
     json.dump(answer, answers)
     answers.close()

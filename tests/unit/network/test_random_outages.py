@@ -1,4 +1,4 @@
-"""Up and down times: the right means, the right share down from the start, and nothing but (seed, source, number)."""
+"""Random outages: the right means and share down from the start, dependence on (seed, source, number) only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_means_and_spreads_are_as_asked_for(distribution: Distribution, spread: 
     for up, mean in ((True, 300.0), (False, 60.0)):
         drawn = np.array([process.seconds(up, 7, source, FIRST_DRAW) for source in range(MANY)])
         assert drawn.mean() == pytest.approx(mean, rel=0.06)
-        # exponential: as much as the mean; log-normal: mean x sqrt(e^(sigma^2) - 1)
+        # exponential: equal to the mean; log-normal: mean x sqrt(e^(sigma^2) - 1)
         expected = mean if distribution == "exponential" else mean * np.sqrt(np.expm1(spread**2))
         assert drawn.std() == pytest.approx(expected, rel=0.15)
         assert (drawn > 0).all()
@@ -26,7 +26,7 @@ def test_means_and_spreads_are_as_asked_for(distribution: Distribution, spread: 
 
 @pytest.mark.parametrize("distribution", ["exponential", "log-normal"])
 def test_the_same_share_is_down_at_any_time(distribution: Distribution) -> None:
-    """Also at the start, and also when the first times run out: 1000 sources, followed for a while."""
+    """At the start and when the first intervals end: 1000 sources, followed for a while."""
     plan = OutagePlan(3, devices=OnOff(900.0, 100.0, distribution, 1.0))
     waiting = {change.number: change for change in plan.beginnings({"device": 1000, "link": 0, "gateway": 0})}
     shares = []
@@ -53,6 +53,6 @@ def test_a_draw_depends_on_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(("up", "down"), [(0.0, 1.0), (1.0, 0.0), (float("inf"), 1.0), (1.0, float("nan"))])
-def test_times_must_be_times(up: float, down: float) -> None:
+def test_invalid_times(up: float, down: float) -> None:
     with pytest.raises(SettingsError, match="is not a positive number of seconds"):
         OnOff(up, down)

@@ -1,35 +1,33 @@
-"""Put questions to ns-3 in a process of its own."""
+"""Sending questions to ns-3, which runs in a process of its own."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from async_hfl.core.errors import UserError
 
 NOT_INSTALLED = 3
-"""Exit code of the probe where there is no ns-3."""
+"""Exit code of the probe if ns-3 cannot be imported."""
 _HANG_GUARD_S = 3600
+_PROBE = Path(__file__).with_name("probe.py")
 
 
 def ask(request: dict[str, Any], python: Path | None = None) -> dict[str, Any]:
-    """What `probe` answers, run by `python` (default: the one we run in)."""
+    """Run `probe.py` with the given Python (default: the running one) and return its answer."""
     program = str(python or sys.executable)
-    probe = resources.files("async_hfl.network.ns3") / "probe.py"
     try:
-        with resources.as_file(probe) as script:
-            done = subprocess.run(
-                [program, str(script)],
-                input=json.dumps(request),
-                capture_output=True,
-                text=True,
-                timeout=_HANG_GUARD_S,
-                check=False,
-            )
+        done = subprocess.run(
+            [program, str(_PROBE)],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            timeout=_HANG_GUARD_S,
+            check=False,
+        )
     except OSError as error:
         raise UserError(
             f"{program}: cannot be started ({error.strerror or error}); name a Python that has ns3"

@@ -1,4 +1,4 @@
-"""Which hubs become gateways, by hand."""
+"""The choice of gateways by greedy coverage, by hand."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.network.topologies.coverage import greedy_cover, service
+from async_hfl.network.topologies.nycmesh import greedy_cover, service
 
 
-def test_what_serving_is_worth() -> None:
+def test_service_by_hand() -> None:
     assert service(np.array([0.0, 9.0, 10.0, 50.0, 100.0]), 10.0).tolist() == [0.0, 0.0, 0.55, 0.75, 1.0]
     assert service(np.array([1.0, 2.0]), 10.0).tolist() == [0.0, 0.0]
 
 
-def test_whoever_adds_most_comes_next() -> None:
+def test_the_hub_that_adds_most_comes_next() -> None:
     worth = np.array(
         [
             [1.0, 1.0, 1.0, 0.0, 0.0, 0.0],  # three sites

@@ -1,4 +1,4 @@
-"""What our model says of the transfers that ns-3 is asked about."""
+"""Transfer times of async_hfl's own network model, for the cases that ns-3 simulates."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import numpy as np
 
 from async_hfl.core.arrays import Floats
 from async_hfl.network.delays.noise import TRANSFER_SIGMA, NoiseFactors
-from async_hfl.network.ns3.grid import STAGGER_S, WifiCase, WifiTimes
 from async_hfl.network.radio.medium import SharedMedium
 from async_hfl.network.radio.propagation.hybrid_buildings import path_loss
 from async_hfl.network.radio.propagation.surroundings import Surroundings
 from async_hfl.network.radio.wifi.goodput import Wifi, download_goodput, efficiencies, startup_s, upload_goodput
 from async_hfl.network.radio.wifi.radio import Radio
+from ns3_probe.transfers import STAGGER_S, WifiCase, WifiTimes
 
 _DRAWS = 50
 _SEED = 1
 
 
 def predicted(case: WifiCase) -> WifiTimes:
-    """Means over draws of the noise, as a run of ours would have them."""
+    """Return the mean times over many draws of the noise that a simulated run applies."""
     around = Surroundings(frequency_mhz=case.frequency_mhz)
     height = np.array([case.height_m])
     loss = path_loss(np.array([case.distance_m]), height, height, around)
@@ -31,14 +31,14 @@ def predicted(case: WifiCase) -> WifiTimes:
     noise = NoiseFactors(_SEED, "validate", case.stations, TRANSFER_SIGMA)
     sources = np.arange(case.stations, dtype=np.uint64)
     draws = noise.peek(sources, np.arange(_DRAWS, dtype=np.uint64)[:, None])
-    opposite = np.exp(-(TRANSFER_SIGMA**2)) / draws  # of -x for x: together their mean is 1 but for little
+    antithetic = np.exp(-(TRANSFER_SIGMA**2)) / draws  # exp(-x) for each exp(x): the joint mean is nearly 1
     sharing = efficiencies(wifi, case.stations)
-    took = [_shared(alone * factors, sharing, case.direction == "up") for factors in (*draws, *opposite)]
+    took = [_shared(alone * factors, sharing, case.direction == "up") for factors in (*draws, *antithetic)]
     return WifiTimes(float(np.mean([mean for mean, _ in took])), float(np.mean([end for _, end in took])))
 
 
 def _shared(airtimes: Floats, sharing: tuple[float, ...], upload: bool) -> tuple[float, float]:
-    """(mean time of a transfer, last end) of transfers that start one after another on one medium."""
+    """Return (mean time of a transfer, last end) for transfers that start one after another on one shared medium."""
     medium = SharedMedium[int](sharing)
     took = 0.0
     at = 0.0

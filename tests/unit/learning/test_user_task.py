@@ -1,4 +1,4 @@
-"""Tasks of the user's own: what works, and what each mistake is told as."""
+"""Tasks from the user's file: valid ones, and the error for each mistake."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from async_hfl.core.weights import frozen
 from async_hfl.learning.engine.backend import jax, jnp
 from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.own.build import own_task
-from async_hfl.learning.own.load_task import devices_given, given_task
+from async_hfl.learning.own.task import load_task, number_of_shards
 from async_hfl.learning.tasks.task_learner import Task, TaskLearner
 
 NAME = "my.py:task"
@@ -53,7 +53,7 @@ def made(devices: int = 3, **changed: Any) -> Task:
 
 
 def trained(task: Task, rounds: int = 30) -> tuple[float, float]:
-    """The metric before and after some rounds of federated averaging."""
+    """Return the metric before and after some rounds of federated averaging."""
     learner = TaskLearner(task, Recipe(2, 10, 0.3))
     weights = learner.initial_weights(1)
     before = learner.evaluate(weights).metric
@@ -80,12 +80,12 @@ def test_learns() -> None:
     assert after > 0.75 > before
 
 
-def test_train_is_dealt() -> None:
+def test_train_is_partitioned() -> None:
     task = made(devices=8, shards=None, train=(X, Y), partition="dirichlet", arguments={"min_samples_per_device": 3})
     assert sorted(np.concatenate(task.owned)) == list(range(120))
 
 
-def test_a_loss_and_a_metric_of_ones_own() -> None:
+def test_user_defined_loss_and_metric() -> None:
     values = X @ np.arange(4.0)
 
     def absolute(outputs: Any, targets: Any) -> Any:
@@ -230,13 +230,13 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "init gives text": ({"init": lambda random: {"w": "a"}}, "init: 'w' holds <U1 values"),
     "init gives integers": (
         {"init": lambda random: {"w": np.zeros((4, 3), int)}},
-        "init: 'w' holds int64 values; parameters are floats",
+        "init: 'w' holds int64 values; parameters must be floats",
     ),
     "init gives NaN": (
         {"init": lambda random: {"w": np.full((4, 3), np.nan)}},
         "init: its parameters: array 'w' holds NaN",
     ),
-    "init of two forms": ({"init": changing_form()}, "init: returned parameters of another form"),
+    "init of two forms": ({"init": changing_form()}, "init: returned another tree"),
     "apply raises": ({"apply": raises}, "apply: raised ValueError: no such thing"),
     "apply is no pure jax": (
         {"apply": lambda p, batch: batch if batch.sum() > 0 else -batch},
@@ -279,18 +279,18 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_told_by_file_and_attribute(mistake: str) -> None:
+def test_errors_name_file_and_attribute(mistake: str) -> None:
     changed, told = MISTAKES[mistake]
     with pytest.raises(TaskError, match=re.escape(f"{NAME}: {told}")):
         made(**changed)
 
 
-def test_what_a_file_may_give() -> None:
+def test_valid_and_invalid_objects_in_a_file() -> None:
     task = given()
-    assert given_task(task, NAME, 3, 1) is task
-    assert given_task(lambda devices, seed: given(target=devices + seed), NAME, 3, 1).target == 4
-    assert devices_given(task) == 3
-    assert devices_given(given(shards=None, train=(X, Y))) is None
+    assert load_task(task, NAME, 3, 1) is task
+    assert load_task(lambda devices, seed: given(target=devices + seed), NAME, 3, 1).target == 4
+    assert number_of_shards(task) == 3
+    assert number_of_shards(given(shards=None, train=(X, Y))) is None
     for value, told in (
         (None, "task: is None; give an async_hfl.OwnTask"),
         ({"init": init}, "task: is a dict"),
@@ -300,7 +300,7 @@ def test_what_a_file_may_give() -> None:
         (lambda: given(), r"task\(devices, seed\): raised TypeError"),
     ):
         with pytest.raises(TaskError, match=told):
-            given_task(value, NAME, 3, 1)
+            load_task(value, NAME, 3, 1)
 
 
 @pytest.mark.parametrize("library", ["flax", "nnx", "equinox"])
@@ -334,7 +334,7 @@ def test_modules(library: str) -> None:
     assert after > 0.85 > before
 
 
-def test_modules_that_keep_more_than_parameters() -> None:
+def test_modules_with_state_besides_parameters() -> None:
     linen = pytest.importorskip("flax.linen", reason="Flax is not installed")
     from flax import nnx
 

@@ -1,4 +1,6 @@
-"""The parts of the association's solver: prices, clipping, lumps, the oracle; and each against brute force."""
+"""The parts of the assignment solver (prices, clipping, branching on large devices, the exact solver) against brute
+force.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from async_hfl.decisions.solvers.relaxation import Relaxation, prices_of, progra
 
 
 def best_aim(balance: AssignmentProblem) -> float:
-    """Of every choice of links there is."""
+    """Yield every possible choice of links."""
     rows = balance.row_start().tolist()
     choices = np.array(list(itertools.product(*(range(start, end) for start, end in itertools.pairwise(rows)))))
     each = np.arange(len(choices))
@@ -52,7 +54,7 @@ def random_balance(
 
 
 @pytest.mark.parametrize("lumps", [False, True])
-def test_any_prices_bound_every_association_and_clipping_loses_nothing(lumps: bool) -> None:
+def test_any_prices_bound_every_association_and_clipping_keeps_the_optimum(lumps: bool) -> None:
     rng = np.random.default_rng(10 + lumps)
     cut = 0
     for _ in range(150):
@@ -104,7 +106,7 @@ def test_prices_come_near_the_linear_programme() -> None:
 
 
 def test_the_slope_of_the_smoothed_dual() -> None:
-    """Against differences."""
+    """Compare with finite differences."""
     rng = np.random.default_rng(4)
     found = random_balance(np.random.default_rng(3), switching_cost=0.2)
     assert found is not None
@@ -121,7 +123,7 @@ def test_the_slope_of_the_smoothed_dual() -> None:
 @pytest.mark.parametrize("lumps", [False, True])
 @pytest.mark.parametrize("route", ["programme", "prices"])
 def test_both_routes_against_brute_force(lumps: bool, route: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never above the best, the bound never below it, and the best nearly always."""
+    """The solution never exceeds the optimum, the bound is never below it, and the solution is mostly optimal."""
     if route == "prices":
         monkeypatch.setattr(assignment_solver, "_PROGRAMMES", 0)
     rng = np.random.default_rng(30 + lumps)
@@ -142,7 +144,7 @@ def test_both_routes_against_brute_force(lumps: bool, route: str, monkeypatch: p
     assert missed <= 0.04 * solved
 
 
-def test_the_oracle_against_brute_force() -> None:
+def test_the_exact_solver_against_brute_force() -> None:
     rng = np.random.default_rng(50)
     for number in range(80):
         found = random_balance(rng, switching_cost=0.3 * (number % 3 == 0), lumps=number % 2 == 0)
@@ -155,15 +157,15 @@ def test_the_oracle_against_brute_force() -> None:
         assert best.bound == balance.aim(best.used)
 
 
-def test_the_oracle_says_when_it_has_no_proof() -> None:
+def test_the_exact_solver_reports_a_missing_proof() -> None:
     rng = np.random.default_rng(2)
     links = [(i, j) for i in range(40) for j in range(4)]
     problem = association_problem(rng.lognormal(0.0, 0.6, 40), np.ones(4), links, rng.uniform(0.01, 0.1, 160))
     assert best_balance(utility_balance(problem)[0], seed=1, node_limit=1) is None
 
 
-def test_lumps_are_settled_and_the_bound_tightened() -> None:
-    """One device of 9 and eight of 1 over two gateways, seven of them only at the first: the relaxation divides the
+def test_branching_on_large_devices_tightens_the_bound() -> None:
+    """One device of 9 and eight of 1 over two gateways, seven of them only at the first: the relaxation splits the
     nine; no association has more than the 7 (and a bit) of the others."""
     links = sorted([(0, 0), (0, 1), (8, 0), (8, 1), *((i, 0) for i in range(1, 8))])
     problem = association_problem([9.0] + [1.0] * 8, [1.0, 1.0], links, [0.0] * len(links), phi=0.0)
@@ -197,7 +199,7 @@ def test_an_integer_programme_reports_what_it_proved() -> None:
 def test_the_stated_gap_holds_on_anything(
     seed: int, devices: int, gateways: int, power: int, every_device: bool
 ) -> None:
-    """No other association that anybody finds is above the bound."""
+    """No association found by other means exceeds the bound."""
     rng = np.random.default_rng(seed)
     problem = random_association_problem(rng, devices, gateways, every_device=every_device)
     problem = replace(problem, learning_utility=np.ldexp(problem.learning_utility, power))
@@ -216,7 +218,7 @@ def test_the_stated_gap_holds_on_anything(
 
 
 class TestStability:
-    """Devices move only when it pays."""
+    """Devices move only if that pays."""
 
     RNG = np.random.default_rng(12)
     LINKS = tuple((i, j) for i in range(120) for j in range(5))
@@ -278,8 +280,8 @@ class TestTransport:
             assert cost[used].sum() == pytest.approx(best)
 
     CHAIN = np.repeat(np.arange(12), [3, *[2] * 10, 1])
-    """Where each of 24 devices costs nothing: three at the first of 12 gateways, one at the last. Each may go to the
-    next gateway for 1, so that to even it out costs 11."""
+    """Gateways at which each of 24 devices costs nothing: three at the first of 12 gateways, one at the last. Each may
+    go to the next gateway at a cost of 1, so that evening out costs 11."""
 
     def chained(self) -> list[int]:
         device = np.repeat(np.arange(24), np.where(self.CHAIN == 11, 1, 2))
@@ -290,10 +292,10 @@ class TestTransport:
         sizes: list[int] = np.bincount(gateway[used], minlength=12).tolist()
         return sizes
 
-    def test_a_chain_of_moves_is_not_too_dear_for_balance(self) -> None:
+    def test_balance_is_worth_a_chain_of_moves(self) -> None:
         assert self.chained() == [2] * 12
 
-    def test_a_programme_that_the_solver_gives_up_on_is_done_without(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_prices_replace_a_programme_that_the_solver_fails_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(highs, "_ITERATIONS_PER_LINE", 0)
         sizes = self.chained()
         assert sum(sizes) == 24

@@ -1,4 +1,4 @@
-"""The shared air by hand numbers, and against a simulation that looks at every transfer at every change."""
+"""The shared medium by hand, and against a simulation that updates every transfer at every change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_alone_it_takes_its_airtime() -> None:
 
 
 def test_two_share_by_hand() -> None:
-    """a (6 s) alone for 2 s has 4 left; with b (1 s) beside it both go at half speed: b ends at 4, and a has 3 left."""
+    """a (6 s) alone for 2 s has 4 left; with b (1 s) both run at half speed: b ends at 4, and a has 3 left."""
     medium = SharedMedium[str]()
     medium.start(0.0, "a", 6.0)
     medium.start(2.0, "b", 1.0)
@@ -32,7 +32,7 @@ def test_two_share_by_hand() -> None:
 
 
 def test_cut_off_by_hand() -> None:
-    """b is cut at 4 s, after 1 of its 4 seconds of air; a then ends sooner than it would have."""
+    """b is cut at 4 s, after 1 of its 4 seconds of airtime; a then ends sooner."""
     medium = SharedMedium[str]()
     medium.start(0.0, "a", 6.0)
     medium.start(2.0, "b", 4.0)
@@ -41,8 +41,8 @@ def test_cut_off_by_hand() -> None:
     assert medium.next_end() == (7.0, "a")
 
 
-def test_collisions_take_their_part() -> None:
-    """Two uploads get 80 % between them, three or more 50 %; downloads all come from the one gateway."""
+def test_collisions_lower_the_throughput() -> None:
+    """Two uploads get 80 % in total, three or more 50 %; all downloads come from the one gateway."""
     medium = SharedMedium[str]((1.0, 0.8, 0.5))
     medium.start(0.0, "a", 4.0)
     medium.start(0.0, "b", 4.0)
@@ -84,7 +84,7 @@ def test_a_token_may_come_again() -> None:
     assert medium.next_end() == (5.0, 1)
 
 
-def test_what_must_not_be() -> None:
+def test_invalid_calls() -> None:
     medium = SharedMedium[int]()
     with pytest.raises(InvariantViolation, match="none is under way"):
         medium.end()
@@ -112,7 +112,7 @@ STEPS = st.lists(
 
 
 def brute_force(steps: list[tuple[float, float, bool, bool, int]]) -> list[tuple[str, int, float]]:
-    """What happens, by keeping what is left of each transfer and lowering it at every change."""
+    """Simulate by keeping the remainder of each transfer and lowering it at every change."""
     left: dict[int, float] = {}
     size: dict[int, float] = {}
     up: dict[int, bool] = {}
@@ -128,7 +128,7 @@ def brute_force(steps: list[tuple[float, float, bool, bool, int]]) -> list[tuple
         while left:
             token = min(left, key=lambda one: (left[one], one))
             ends = now + left[token] / speed()
-            assume(abs(ends - at) > 1e-6)  # at a tie rounding decides who may still be cut
+            assume(abs(ends - at) > 1e-6)  # at a tie, rounding decides which transfer can still be cut
             if ends > at:
                 break
             gone = left[token]
@@ -157,7 +157,7 @@ def brute_force(steps: list[tuple[float, float, bool, bool, int]]) -> list[tuple
 
 
 def by_medium(steps: list[tuple[float, float, bool, bool, int]]) -> list[tuple[str, int, float]]:
-    """The same with a SharedMedium, which half-way is stored and fetched again."""
+    """Run the same with a SharedMedium, which is saved and restored half-way."""
     medium = SharedMedium[int](SHARING)
     told: list[tuple[str, int, float]] = []
 
@@ -190,7 +190,7 @@ def by_medium(steps: list[tuple[float, float, bool, bool, int]]) -> list[tuple[s
 def test_against_brute_force(steps: list[tuple[float, float, bool, bool, int]]) -> None:
     expected, made = brute_force(steps), by_medium(steps)
     if [row[:2] for row in expected] != [row[:2] for row in made]:
-        # Ends that fall together may be told in either order; nothing else may differ.
+        # Simultaneous ends may be reported in either order; nothing else may differ.
         assert sorted(row[:2] for row in expected) == sorted(row[:2] for row in made)
         expected, made = sorted(expected), sorted(made)
     assert [row[2] for row in made] == pytest.approx([row[2] for row in expected], rel=1e-6, abs=1e-6)

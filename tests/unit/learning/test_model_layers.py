@@ -1,4 +1,4 @@
-"""The parts that models are made of, against plainer ways to compute the same."""
+"""The layers of the models against simpler implementations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def drawn(*shape: int, seed: int = 1) -> Floats:
 @pytest.mark.parametrize(
     ("size", "stride", "padding"), [(5, 1, 0), (3, 1, 1), (3, 2, 1), (1, 2, 0)], ids=["5", "3", "3 by 2", "1 by 2"]
 )
-def test_convolution_as_the_library_has_it(size: int, stride: int, padding: int) -> None:
+def test_convolution_equals_the_library(size: int, stride: int, padding: int) -> None:
     with jax.enable_x64(True):
         images, weight = drawn(3, 10, 8, 4), drawn(size, size, 3, 6, seed=2)
 
@@ -82,7 +82,7 @@ def test_blocks_that_do_not_fit(filters: tuple[int, int], side: int, width: int)
 
 
 def max_pool_in_blocks(images: Array, bias: Array) -> Array:
-    """The accelerator's, in the order of axes of the other one."""
+    """The accelerator's version, with the axes in the order of the other one."""
     channels, height, width, batch = images.shape
     windows = images.reshape(channels, height // 2, 2, width // 2, 2, batch).transpose(5, 1, 3, 2, 4, 0)
     pooled = blocks.biased_max_pool(windows.reshape(batch, height // 2, width // 2, 4, channels), bias)
@@ -94,7 +94,7 @@ POOLS = pytest.mark.parametrize("pool", [biased_max_pool, max_pool_in_blocks], i
 
 @POOLS
 def test_pooling_by_hand(pool: Callable[[Array, Array], Array]) -> None:
-    """With a bias of 1, so that 0 lies at -1."""
+    """With a bias of 1, so that the rectifier closes at -1."""
     image = np.array([[0.0, 4.0, -2.0, -3.0], [2.0, 1.0, -5.0, -4.0], [6.0, 6.0, -1.0, -1.0], [6.0, 6.0, -1.0, -1.0]])
     images = jnp.asarray(image, dtype=jnp.float32)[None, :, :, None]
     pooled, pull = jax.vjp(pool, images, jnp.ones(1, dtype=jnp.float32))
@@ -162,8 +162,8 @@ def test_saturated_gates_stay_finite() -> None:
         assert jnp.isfinite(part).all()
 
 
-def test_batch_norm_with_numbers_on_paper() -> None:
-    """One channel, 1 x 1, samples 1 and 5 and one that only fills the batch."""
+def test_batch_norm_by_hand() -> None:
+    """One channel, 1 x 1, samples 1 and 5 and one padding sample."""
     images = jnp.asarray([1.0, 5.0, 1000.0], dtype=jnp.float32).reshape(1, 1, 1, 3)
     before = Statistics(jnp.asarray([10.0]), jnp.asarray([2.0]))
     normalised, after = batch_norm(images, jnp.asarray([True, True, False]), before)
@@ -173,7 +173,7 @@ def test_batch_norm_with_numbers_on_paper() -> None:
     np.testing.assert_allclose(running_norm(images, before)[0, 0, 0, 0], -9 / 2**0.5, rtol=1e-5)
 
 
-def test_batch_norm_of_nothing_stays_finite() -> None:
+def test_batch_norm_of_padding_stays_finite() -> None:
     images = jnp.ones((2, 3, 3, 4))
     normalised, after = batch_norm(images, jnp.zeros(4), Statistics(jnp.zeros(2), jnp.ones(2)))
     assert all(jnp.isfinite(part).all() for part in (normalised, *after))
@@ -189,8 +189,8 @@ def test_group_norm_by_hand() -> None:
             np.testing.assert_allclose(found[group, :, :, sample], expected, atol=1e-5)
 
 
-def test_filling_a_batch_changes_nothing_in_batch_norm() -> None:
-    """Values, statistics and gradient of three samples, alone and among five."""
+def test_padding_changes_nothing_in_batch_norm() -> None:
+    """Values, statistics and gradient of three samples, alone and with two padding samples."""
     with jax.enable_x64(True):
         images, pull = drawn(4, 3, 3, 5), drawn(4, 3, 3, 3, seed=2)
 
@@ -205,7 +205,7 @@ def test_filling_a_batch_changes_nothing_in_batch_norm() -> None:
             np.testing.assert_allclose(one, other, atol=1e-12)
 
 
-def test_filling_a_batch_changes_nothing_in_a_resnet() -> None:
+def test_padding_changes_nothing_in_a_resnet() -> None:
     model = resnet18("batch")
     random = np.random.default_rng(1)
     parameters = unflatten(model.layout, jnp.asarray(model.init(random)))
@@ -220,7 +220,7 @@ def test_filling_a_batch_changes_nothing_in_a_resnet() -> None:
 
 
 def test_a_symbol_is_its_row_of_the_table() -> None:
-    """Two texts that differ in one early character give different answers, equal ones equal answers."""
+    """Two texts that differ in one early character have different outputs; equal ones have equal outputs."""
     model = character_lstm()
     parameters = unflatten(model.layout, jnp.asarray(model.init(np.random.default_rng(1))))
     texts = np.random.default_rng(2).integers(0, 80, (3, 80)).astype(np.uint8)

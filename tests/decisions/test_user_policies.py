@@ -1,4 +1,4 @@
-"""A user's function is called, held to the contract, and blamed in words that help."""
+"""Policies from the user's file: they are called, their answers are checked, and errors are helpful."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def placing(answer: object) -> OwnAssociation:
     "answer",
     [[10, 14], (10, 14), np.array([10, 14]), np.array([10, 14], np.int32), [np.int64(10), np.uint8(14)]],
 )
-def test_device_numbers_in_any_dress(answer: object) -> None:
+def test_device_numbers_in_any_container(answer: object) -> None:
     assert choosing(answer).choose(PROBLEM) == Selection((10, 14))
 
 
@@ -49,7 +49,7 @@ def test_a_whole_selection_keeps_what_it_says() -> None:
     assert type(selection.devices[0]) is int
 
 
-def test_nobody_is_an_answer() -> None:
+def test_an_empty_selection_is_valid() -> None:
     assert choosing([]).choose(PROBLEM) == Selection(())
     assert choosing([]).choose(selection_problem(np.array([1.0]), -2.0)) == Selection(())
 
@@ -80,7 +80,7 @@ def test_wrong_selections(answer: object, what: str) -> None:
         choosing(answer).choose(PROBLEM)
 
 
-def test_rounding_in_the_users_sum_is_forgiven() -> None:
+def test_rounding_in_the_users_sum_is_tolerated() -> None:
     """0.1 + 0.2 + 0.3 in one order is 0.6, in another 0.6000000000000001."""
     problem = selection_problem(np.array([0.1, 0.2, 0.3]), 0.6 * (1.0 - 1e-15))
     assert len(choosing([10, 12, 14]).choose(problem).devices) == 3
@@ -103,7 +103,7 @@ def fails_late(problem: SelectionProblem) -> Iterator[int]:
     ("function", "what"),
     [(fails, "ZeroDivisionError"), (fails_in_numpy, "ValueError"), (fails_late, "KeyError: 'loss'")],
 )
-def test_an_exception_is_told_with_its_line_in_the_users_file(
+def test_an_exception_is_reported_with_its_line_in_the_users_file(
     function: Callable[[SelectionProblem], object], what: str
 ) -> None:
     with pytest.raises(PolicyError, match=r"^selection policy mine\.py at gateway 3: raised") as raised:
@@ -133,7 +133,7 @@ def test_needs_are_honoured() -> None:
 @pytest.mark.parametrize(
     ("needs", "what"), [("utility", "write a set"), (3, "write a set"), ({"losses"}, "'losses', which is not one of")]
 )
-def test_wrong_needs_are_told_before_the_run(needs: object, what: str) -> None:
+def test_wrong_needs_are_reported_before_the_run(needs: object, what: str) -> None:
     with pytest.raises(PolicyError, match=f"selection policy mine.py: .*{what}"):
         OwnSelection(Needy(needs), "mine.py")
     with pytest.raises(PolicyError, match=f"association policy mine.py: .*{what}"):
@@ -141,7 +141,7 @@ def test_wrong_needs_are_told_before_the_run(needs: object, what: str) -> None:
 
 
 @pytest.mark.parametrize("answer", [[0, 1, -1], np.array([0, 1, -1]), {0: 0, 1: 1}, {np.int64(0): np.int64(0), 1: 1}])
-def test_gateways_in_any_dress(answer: object) -> None:
+def test_gateways_in_any_container(answer: object) -> None:
     association = placing(answer).solve(NETWORK)
     assert association.gateway_of.tolist() == [0, 1, -1]
     assert association.gateway_of.dtype == np.int64
@@ -188,7 +188,7 @@ def test_a_device_may_be_left_out_where_the_problem_allows() -> None:
     assert placing({0: 0}).solve(free).gateway_of.tolist() == [0, -1]
 
 
-def test_an_exception_in_an_association_is_told() -> None:
+def test_an_exception_in_an_association_is_reported() -> None:
     def broken(problem: AssociationProblem) -> object:
         return problem.learning_utility["gateway"]  # type: ignore[call-overload]
 

@@ -47,14 +47,14 @@ def test_digits_over_sixty_devices() -> None:
     assert len(pairs) > 15, "decks are shuffled anew, so the same classes do not always go together"
 
 
-def test_same_seed_same_hand() -> None:
+def test_same_seed_same_partition() -> None:
     one, again, other = (deal_by_class(TARGETS, 30, seed, classes=10) for seed in (1, 1, 2))
     assert all((a == b).all() for a, b in zip(one, again, strict=True))
     assert any(len(a) != len(b) or (a != b).any() for a, b in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize(("devices", "remedy"), [(4, "at least 5 devices"), (0, "at least 1"), (3001, "fewer devices")])
-def test_impossible_deals_say_what_to_do(devices: int, remedy: str) -> None:
+def test_errors_of_impossible_partitions_name_a_remedy(devices: int, remedy: str) -> None:
     with pytest.raises(DataError, match=remedy):
         deal_by_class(TARGETS, devices, 1, classes=10)
 

@@ -1,4 +1,4 @@
-"""Wi-Fi transfers that are put to ns-3 and to our model: distance x bytes x contention, both directions, some rates."""
+"""The Wi-Fi transfers on which ns-3 and async_hfl are compared: distance x bytes x contention, in both directions."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Direction = Literal["up", "down"]
 Size = Literal["quick", "full"]
 
 STAGGER_S = 0.01
-"""Between the starts of two stations: at the same nanosecond they would all collide, which no real ones do."""
-_BESIDE_EACH_OTHER_M = 2.0
-_SLOWEST = 100_000.0
-"""Bytes per second of all together; slower than that counts as never arriving."""
+"""Seconds between the starts of two stations. Started in the same nanosecond, all of them would collide."""
+_STATION_SPACING_M = 2.0
+_LOWEST_TOTAL_RATE = 100_000.0
+"""Bytes per second of all stations together; a slower transfer counts as one that never arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class WifiCase:
-    """So many stations beside each other at one distance, all of one size; `runs` are averaged."""
+    """Stations close to each other at one distance from the gateway, each with one transfer; averaged over `runs`."""
 
     distance_m: float
     height_m: float
-    """Of stations and gateway."""
+    """Height of the stations and of the gateway."""
     mcs: int
     direction: Direction
     stations: int
@@ -34,8 +34,8 @@ class WifiCase:
     transmit_dbm: float = 16.0206
 
     def requests(self) -> list[dict[str, Any]]:
-        """For ns-3, one a run."""
-        step = _BESIDE_EACH_OTHER_M / max(self.distance_m, 10.0)
+        """Return the questions for ns-3, one per run."""
+        step = _STATION_SPACING_M / max(self.distance_m, 10.0)
         places = [
             [self.distance_m * math.cos(step * i), self.distance_m * math.sin(step * i), self.height_m]
             for i in range(self.stations)
@@ -51,7 +51,7 @@ class WifiCase:
                 "direction": self.direction,
                 "size_bytes": self.size_bytes,
                 "stagger_s": STAGGER_S,
-                "limit_s": 10.0 + self.stations * self.size_bytes / _SLOWEST,
+                "limit_s": 10.0 + self.stations * self.size_bytes / _LOWEST_TOTAL_RATE,
             }
             for run in range(1, self.runs + 1)
         ]
@@ -59,14 +59,14 @@ class WifiCase:
 
 @dataclass(frozen=True, slots=True)
 class WifiTimes:
-    """Mean time of a transfer, and from the first start to the last end; None: not all of them arrived."""
+    """Mean time of a transfer, and time from the first start to the last end; None if not all transfers arrived."""
 
     mean_s: float | None
     all_done_s: float | None
 
 
 def times(answers: Sequence[dict[str, Any]]) -> WifiTimes:
-    """ns-3's answers to a case's requests, averaged over runs."""
+    """Average ns-3's answers to one case over its runs."""
     means, ends = [], []
     for answer in answers:
         seconds = answer["seconds"]
@@ -81,7 +81,7 @@ def wifi_cases(size: Size) -> list[WifiCase]:
     both: tuple[Direction, ...] = ("up", "down")
     if size == "quick":
         return [WifiCase(50.0, 10.0, 0, way, n, 300_000, 3) for way, n in product(both, (1, 4))]
-    # Short transfers of several vary most from run to run: one lost packet more or less is a tenth of their time.
+    # Short concurrent transfers vary most from run to run: one lost packet is a tenth of their time. Average more runs.
     places = ((10.0, 10.0), (150.0, 10.0), (300.0, 25.0))
     cases = [
         WifiCase(distance, height, 0, way, n, size_bytes, 1 if n == 1 else 3 if size_bytes > 100_000 else 10)
@@ -89,9 +89,9 @@ def wifi_cases(size: Size) -> list[WifiCase]:
     ]
     cases += [WifiCase(150.0, 10.0, 0, way, n, 5_000_000) for way, n in product(both, (1, 2, 4, 8))]
     cases += [WifiCase(20.0, 10.0, mcs, way, n, 2_000_000) for mcs, way, n in product((1, 3, 5, 7), both, (1, 4))]
-    broken = ((7, 130.0), (7, 140.0), (7, 150.0), (6, 160.0), (6, 180.0), (5, 190.0))  # so far that frames break
-    cases += [WifiCase(distance, 10.0, mcs, "up", 1, 600_000, 3) for mcs, distance in broken]
-    silent = ((7, 165.0, 10.0), (0, 300.0, 10.0), (0, 400.0, 25.0), (0, 900.0, 18.0))  # so far that nothing arrives
+    lossy = ((7, 130.0), (7, 140.0), (7, 150.0), (6, 160.0), (6, 180.0), (5, 190.0))  # far enough that frames are lost
+    cases += [WifiCase(distance, 10.0, mcs, "up", 1, 600_000, 3) for mcs, distance in lossy]
+    silent = ((7, 165.0, 10.0), (0, 300.0, 10.0), (0, 400.0, 25.0), (0, 900.0, 18.0))  # too far for anything to arrive
     cases += [WifiCase(distance, height, mcs, "up", 1, 100_000) for mcs, distance, height in silent]
     return cases
 

@@ -1,4 +1,4 @@
-"""Networks from a user's files: what is read, and what is said of every kind of mistake."""
+"""Networks from a user's files: accepted formats, and the error for every kind of mistake."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from async_hfl.core.errors import DataError
 from async_hfl.network.files.delays import DelayMatrix
 from async_hfl.network.files.sites import OwnSites
 from async_hfl.network.radio.links import LinkRules
-from async_hfl.network.topologies.from_file import devices_in, network_of_delays, network_of_sites, read_own_network
+from async_hfl.network.topologies.from_file import devices_in, network_of_delays, network_of_sites, read_network_file
 from async_hfl.network.topologies.rated_network import Wire
 
 HEAD = "name,role,x_m,y_m,height_m\n"
@@ -28,13 +28,13 @@ def written(tmp_path: Path, text: str | bytes, name: str = "mine.csv") -> Path:
 
 
 def sites(tmp_path: Path, text: str, name: str = "mine.csv") -> OwnSites:
-    own = read_own_network(written(tmp_path, text, name))
+    own = read_network_file(written(tmp_path, text, name))
     assert isinstance(own, OwnSites)
     return own
 
 
 def delays(tmp_path: Path, text: str, name: str = "mine.csv") -> DelayMatrix:
-    own = read_own_network(written(tmp_path, text, name))
+    own = read_network_file(written(tmp_path, text, name))
     assert isinstance(own, DelayMatrix)
     return own
 
@@ -119,7 +119,7 @@ def test_sites_on_earth_as_csv_and_as_geojson(tmp_path: Path) -> None:
 def test_mistakes_in_sites(tmp_path: Path, text: str, told: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(DataError, match=told) as caught:
-        read_own_network(path)
+        read_network_file(path)
     assert "mine.csv" in str(caught.value)
 
 
@@ -152,14 +152,14 @@ def test_mistakes_in_sites(tmp_path: Path, text: str, told: str) -> None:
 )
 def test_mistakes_in_geojson(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(DataError, match=told):
-        read_own_network(written(tmp_path, text, "mine.geojson"))
+        read_network_file(written(tmp_path, text, "mine.geojson"))
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_a_missing_network_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none.csv: no such file; give the network's file"):
-        read_own_network(tmp_path / "none.csv")
+        read_network_file(tmp_path / "none.csv")
     with pytest.raises(DataError, match="cannot be read"):
-        read_own_network(tmp_path)
+        read_network_file(tmp_path)
 
 
 def test_a_device_without_a_link(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_delays(tmp_path: Path) -> None:
     assert both.links.expected_latency.tolist() == pytest.approx([1 + 42 + 4, 2 + 38 + 12, 3 + 38 + 2])
 
 
-def test_a_table_of_nothing_but_numbers(tmp_path: Path) -> None:
+def test_a_table_without_names(tmp_path: Path) -> None:
     own = delays(tmp_path, "0.0,5.5\n3,0\n")
     assert own.seconds.tolist() == [[0, 5.5], [3, 0]]
     assert own.gateway_names == ("gateway 0", "gateway 1")
@@ -219,7 +219,7 @@ def test_a_table_of_nothing_but_numbers(tmp_path: Path) -> None:
 )
 def test_mistakes_in_delays(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(DataError, match=told):
-        read_own_network(written(tmp_path, text))
+        read_network_file(written(tmp_path, text))
 
 
 def test_two_tables_that_do_not_match(tmp_path: Path) -> None:
