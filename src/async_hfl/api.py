@@ -93,9 +93,9 @@ class Run:
     def frame(self, table: str) -> Any:
         """A table as a pandas data frame (async-hfl[frames]): epochs, classes, jobs, uploads, selections, associations,
         moves, life, messages, devices or settings."""
-        from async_hfl.reports.export.frames import frame
+        from async_hfl.reports.export.table_formats import data_frame
 
-        return frame(self.directory, table)
+        return data_frame(self.directory, table)
 
     def epochs_frame(self) -> Any:
         """One row per evaluated cloud epoch."""

@@ -16,10 +16,11 @@ from async_hfl import api
 from async_hfl.assembly.runs.provenance import check_seed
 from async_hfl.core.errors import RunDirectoryError
 from async_hfl.journal.run_directory import RUN_FILES, RunDirectory
-from async_hfl.reports.figures.learning_curves import learning_curves
+from async_hfl.reports.data.experiment import RunGroup
+from async_hfl.reports.figures.learning_curves import draw_groups
 from async_hfl.reports.pages.report_files import write_reports
 from async_hfl.reports.tables.comparison import compare, table
-from async_hfl.reports.tables.units import duration, size
+from async_hfl.reports.tables.formatting import duration, size
 from async_hfl.simulation.recorded_run import Progress
 
 METHODS = ("async-hfl-plus", "async-hfl", "async-random", "two-tier")
@@ -55,7 +56,7 @@ def demo(out: Path, seed: int, *, quiet: bool) -> dict[str, Any]:
     console.print()
     console.print(table(rows, REFERENCE, "Race to 90 %"))
     plot = out / _PLOT
-    learning_curves(runs, plot, TITLE)
+    draw_groups([RunGroup(run.path.name, (run.path,)) for run in runs], plot, TITLE)
     report = out / _TABLE
     with report.open("w") as file:
         Console(file=file, width=120).print(table(rows, REFERENCE, TITLE))

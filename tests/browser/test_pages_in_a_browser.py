@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from looking import DATA, PHONE, WIDE, opened
 
-from async_hfl.reports.pages.experiment_page import Comparison, Figure, FigureLine, RunGroup, write_page
+from async_hfl.reports.data.experiment import Comparison, Figure, FigureLine, RunGroup
+from async_hfl.reports.pages.experiment_page import write_page
 from async_hfl.reports.pages.network_page import write_network_page
 from async_hfl.reports.pages.run_page import write_run_page
 from async_hfl.reports.tables.table import Column, Spread, Table

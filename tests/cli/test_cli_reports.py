@@ -17,7 +17,7 @@ from async_hfl.core.errors import UserError
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.data.flat_tables import flat_tables
 from async_hfl.reports.data.grouping import group_runs
-from async_hfl.reports.export.files import export_csv
+from async_hfl.reports.export.table_formats import export_csv
 
 TABLES = {
     "epochs",

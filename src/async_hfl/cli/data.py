@@ -31,7 +31,7 @@ def add_commands(commands: Commands) -> None:
 
 def _data_list(options: argparse.Namespace) -> int:
     from async_hfl.learning.datasets.files.fetching import list_sets
-    from async_hfl.reports.tables.units import size
+    from async_hfl.reports.tables.formatting import size
 
     rows = list_sets()
     if options.json:
@@ -48,7 +48,7 @@ def _data_list(options: argparse.Namespace) -> int:
 def _data_fetch(options: argparse.Namespace) -> int:
     from async_hfl.learning.datasets.files.catalogue import PUBLISHED, published_set
     from async_hfl.learning.datasets.files.fetching import fetch
-    from async_hfl.reports.tables.units import size
+    from async_hfl.reports.tables.formatting import size
     from async_hfl.reports.terminal.downloads import DownloadView
 
     names = list(PUBLISHED) if options.names == ["all"] else options.names
@@ -71,7 +71,7 @@ def _data_fetch(options: argparse.Namespace) -> int:
 
 def _data_show(options: argparse.Namespace) -> int:
     from async_hfl import api
-    from async_hfl.reports.figures.data_distribution import draw_holdings, holdings_lines
+    from async_hfl.reports.figures.data_distribution import distribution_lines, draw_distribution
 
     overrides = [*options.overrides, *([] if options.devices is None else [f"task.devices={options.devices}"])]
     held = api.data_distribution(task=options.task, seed=options.seed, overrides=overrides)
@@ -79,7 +79,7 @@ def _data_show(options: argparse.Namespace) -> int:
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise UserError(f"{out}: give the picture the ending .png, .svg or .pdf")
     try:
-        draw_holdings(held, out)
+        draw_distribution(held, out)
     except OSError as error:
         raise DataError(
             f"{out}: cannot be written ({error.strerror or error}); give a file in a directory that exists"
@@ -87,7 +87,7 @@ def _data_show(options: argparse.Namespace) -> int:
     if options.json:
         print_json({**held.as_json(), "picture": str(out)})
     else:
-        print("\n".join(holdings_lines(held)))
+        print("\n".join(distribution_lines(held)))
         print(f"{out}: the picture")
     return 0
 

@@ -87,7 +87,7 @@ def _show(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from async_hfl.reports.tables.units import duration
+    from async_hfl.reports.tables.formatting import duration
 
     console = Console()
     metric = "none yet" if found["metric"] is None else f"{found['metric']:.4f}"

@@ -57,7 +57,7 @@ def _report(options: argparse.Namespace) -> int:
 
 def _export(options: argparse.Namespace) -> int:
     from async_hfl.journal.run_directory import RunDirectory
-    from async_hfl.reports.export.files import export_csv, export_parquet
+    from async_hfl.reports.export.table_formats import export_csv, export_parquet
     from async_hfl.reports.export.trackers import export_mlflow, export_tensorboard
 
     directory = RunDirectory.open(options.run)

@@ -6,8 +6,8 @@ import numpy as np
 
 from async_hfl.reports.data.journal_columns import Columns, Jobs
 from async_hfl.reports.data.run_data import MOST_BARS, device_data, life_data
-from async_hfl.reports.data.run_map import MOST_STEPS, association_steps
 from async_hfl.reports.data.run_timeline import MOST_DEVICES, MOST_GATEWAYS, MOST_JOBS, timeline_data
+from async_hfl.reports.pages.run_map import MOST_STEPS, association_steps
 
 
 def columns(gateway: list[int], device: list[int], **more: object) -> Columns:
@@ -104,6 +104,6 @@ def test_who_is_down_over_time() -> None:
         "devices down": [[0.0, 0], [1.0, 1], [4.0, 0], [9.0, 0]],
         "links down": [[0.0, 0], [2.0, 1], [9.0, 1]],
         "gateways down": [[0.0, 0], [6.0, 1], [9.0, 1]],
-        "devices given up": [[0.0, 0], [3.0, 1], [5.0, 0], [9.0, 0]],
+        "devices timed out": [[0.0, 0], [3.0, 1], [5.0, 0], [9.0, 0]],
     }
     assert found["counts"]["died"] == 1

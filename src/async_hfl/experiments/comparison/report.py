@@ -16,8 +16,9 @@ from async_hfl.experiments.comparison.tables import (
     time_table,
     two_figures,
 )
+from async_hfl.reports.data.experiment import Comparison, Figure, RunGroup
 from async_hfl.reports.figures.learning_curves import draw_figure, draw_groups
-from async_hfl.reports.pages.experiment_page import Comparison, Figure, RunGroup, write_page
+from async_hfl.reports.pages.experiment_page import write_page
 from async_hfl.reports.tables.table import Cell, Column, Spread, Table, shown, write_csv, write_latex
 
 

@@ -14,7 +14,7 @@ from async_hfl.experiments.paper.ratios import OURS, all_bytes, bound_share, fir
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.plans.planned_run import PlannedRun
 from async_hfl.experiments.sweeps.folder import SweepFolder
-from async_hfl.reports.pages.experiment_page import Figure, FigureLine
+from async_hfl.reports.data.experiment import Figure, FigureLine
 from async_hfl.reports.tables.table import Column, Table
 
 PLUS = "async-hfl-plus"

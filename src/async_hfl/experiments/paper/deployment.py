@@ -19,8 +19,8 @@ from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.plans.planned_run import PlannedRun, planned
 from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.reports.data.experiment import Comparison, Figure, FigureLine, RunGroup
 from async_hfl.reports.data.journal_columns import read_columns
-from async_hfl.reports.pages.experiment_page import Comparison, Figure, FigureLine, RunGroup
 from async_hfl.reports.tables.table import Cell, Column, Spread, Table
 
 _METHODS = ("async-hfl", "async-hl", "sync-random")

@@ -12,8 +12,8 @@ from async_hfl.experiments.paper.entry import Asked, Entry
 from async_hfl.experiments.paper.ratios import OURS, all_bytes, bound_share, first, over_cell, uplink
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.sweeps.folder import SweepFolder
-from async_hfl.reports.figures.delays import longer_than
-from async_hfl.reports.pages.experiment_page import Figure, FigureLine
+from async_hfl.reports.data.curves import longer_than
+from async_hfl.reports.data.experiment import Figure, FigureLine
 from async_hfl.reports.tables.table import Column, Table
 from async_hfl.reports.terminal.network_show import draw_both, find_network
 

@@ -16,7 +16,7 @@ from async_hfl.experiments.paper.ratios import OURS, bound_share, counted, first
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.plans.planned_run import planned
 from async_hfl.experiments.sweeps.folder import SweepFolder
-from async_hfl.reports.pages.experiment_page import Figure, FigureLine
+from async_hfl.reports.data.experiment import Figure, FigureLine
 from async_hfl.reports.tables.table import Column, Table
 
 FACTORS = (0.5, 1.0, 2.0)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from async_hfl.experiments.plans.planned_run import PlannedRun
 from async_hfl.experiments.sweeps.worker_pool import Shape
-from async_hfl.reports.tables.units import duration
+from async_hfl.reports.tables.formatting import duration
 
 _MOST_LINES = 12
 _BAR = 16

@@ -1,14 +1,12 @@
-"""How long rounds take, as the share of them that takes longer, on two logarithmic axes: a long tail falls slowly."""
+"""The tail distribution of round times on two logarithmic axes, where a long tail falls slowly."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from async_hfl.core.arrays import Floats
+from async_hfl.reports.data.curves import longer_than
 from async_hfl.reports.data.network_view import NetworkView
-from async_hfl.reports.figures.map_colours import GRID, INK, SOFT
+from async_hfl.reports.figures.colours import GRID, INK, SOFT
 
 _THIS, _BESIDE = "#0072B2", "#D55E00"
 _LEAST_SHARE = 5e-4
@@ -57,12 +55,3 @@ def draw_delays(axes: Any, view: NetworkView) -> None:
         columnspacing=1.6,
         handlelength=1.9,
     )
-
-
-def longer_than(values: Floats, points: int = 400) -> tuple[Floats, Floats]:
-    """Seconds (sorted), and the share of values above them: as many points as a curve needs, the tail whole."""
-    count = len(values)
-    spread, tail = np.linspace(0, count - 1, points), np.arange(max(0, count - 60), count)
-    places = np.unique(np.concatenate((spread, tail)).astype(np.int64))
-    share: Floats = 1.0 - (places + 0.5) / count
-    return values[places], share

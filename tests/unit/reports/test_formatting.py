@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from async_hfl.reports.tables.units import duration, percent, size
+from async_hfl.reports.tables.formatting import duration, percent, size
 
 
 @pytest.mark.parametrize(
