@@ -22,7 +22,7 @@ def test_a_picture_and_words(call: Call, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert done.out.splitlines() == [
         "digits over 60 devices, by_class, seed 1",
-        "22 to 25 samples a device, 1,437 in all; 1,437 of the 1,437 training samples are held by somebody",
+        "22 to 25 samples per device, 1,437 in total; 1,437 of the 1,437 training samples are on a device",
         "2 of 10 classes a device, 12 devices a class",
         "digits-devices.png: the picture",
     ]

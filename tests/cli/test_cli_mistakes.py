@@ -242,10 +242,10 @@ def test_the_demo_removes_nothing_but_a_demo(call: Call) -> None:
     Path("async-hfl/README.md").write_text("my checkout")
     done = call("demo", "--out", ".")
     assert done.code == 2
-    assert ".: holds other things (async-hfl); give another --out" in done.told()
+    assert ".: contains other files (async-hfl); give another --out" in done.told()
     assert Path("async-hfl/README.md").read_text() == "my checkout"
     Path("file").write_text("")
-    assert "file: holds other things (file)" in call("demo", "--out", "file").told()
+    assert "file: contains other files (file)" in call("demo", "--out", "file").told()
 
 
 def test_a_run_that_is_not_complete(call: Call) -> None:

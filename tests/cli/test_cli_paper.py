@@ -40,7 +40,7 @@ def test_an_ablation_of_digits(call: Call, tmp_path: Path) -> None:
     assert first.code == 0, first.err
     said = " ".join(first.out.split())
     assert "Fig. 7 right: what selection and association add (nycmesh-paper, preset tight)" in said
-    assert "Selections of Async-HFL in which the bandwidth bound: digits" in said
+    assert "Selections of Async-HFL that the bandwidth limited: digits" in said
     again = call(*arguments, *settings, "--json")
     assert again.json["were_there"] == again.json["runs"] == 5
     report = tmp_path / "p" / "fig7-right-tight-nycmesh-paper-quick"

@@ -138,7 +138,7 @@ def test_compare_in_words(call: Call, tmp_path: Path) -> None:
     for method in ("async-hfl-plus", "semi-async, 150 s", "sync-divfl", "two-tier"):
         assert method in first.out
     assert "never" in first.out  # nobody reaches a metric of 2, and nobody is said to have
-    assert "bound: selections in which the bandwidth kept a candidate out" in first.out
+    assert "bound: share of selections in which the bandwidth limit excluded a candidate" in first.out
     assert (tmp_path / "c" / "report.html").is_file()
     assert (
         "async-hfl compare --task null --network uniform --seeds 2 --set task.devices=8"

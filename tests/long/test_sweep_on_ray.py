@@ -30,10 +30,10 @@ simulation.checkpoint_epochs = 1
 TRAVELS = """
 import sys
 from pathlib import Path
-from async_hfl.experiments.folder import SweepFolder
-from async_hfl.experiments.on_ray import RayCrew
-from async_hfl.experiments.plan import read_plan
-from async_hfl.experiments.sweep import sweep
+from async_hfl.experiments.sweeps.folder import SweepFolder
+from async_hfl.experiments.sweeps.ray_workers import RayPool
+from async_hfl.experiments.plans.plan import read_plan
+from async_hfl.experiments.sweeps.sweep import sweep
 
 class Quiet:
     def began(self, *_): pass
@@ -41,7 +41,7 @@ class Quiet:
     def note(self, *_): pass
 
 plan, out, limit = read_plan(Path("plan.toml")), Path("travel"), float(sys.argv[1])
-done = sweep(plan.runs, SweepFolder(out), RayCrew(out, share_folder=False), Quiet(), limit_s=limit)
+done = sweep(plan.runs, SweepFolder(out), RayPool(out, share_folder=False), Quiet(), limit_s=limit)
 print(done.complete, done.stopped, done.left)
 """
 
