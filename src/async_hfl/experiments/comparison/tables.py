@@ -18,7 +18,7 @@ RULES = (
 def time_table(panel: Panel) -> Table:
     columns = (
         Column("method"),
-        Column("reached", note="seeds with which the target was reached"),
+        Column("reached", note="number of seeds that reached the target"),
         Column("to target", "seconds"),
         Column("less warm-up", "seconds", note="counted from the end of the warm-up"),
         Column("first", "seconds"),
@@ -59,7 +59,7 @@ def brief_table(panel: Panel) -> Table:
     unit, seconds = ("h", 3600.0) if times and max(times) > 7200 else ("min", 60.0)
     columns = (
         Column("method"),
-        Column("seeds", note="with which the target was reached, of all"),
+        Column("seeds", note="number that reached the target, of all"),
         Column(unit, "number", note="time until the mean of 3 evaluations passes the target; ± standard deviation"),
         Column("speed-up", "ratio", note=f"relative to {panel.reference}, paired by seed, with a 95 % interval"),
         Column("MB", "number", note="all bytes sent until the target"),
