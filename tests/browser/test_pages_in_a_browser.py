@@ -89,7 +89,9 @@ def test_a_run_in_which_things_fail(browser: Any, runs: Runs, tmp_path: Path) ->
     write_run_page(runs["failing"][0], tmp_path / "run.html")
     with opened(browser, tmp_path / "run.html", PHONE) as seen:
         seen.assert_sound()
-        assert "went down: " in seen.page.locator("section", has=seen.page.locator("h2", has_text="Events")).inner_text()
+        assert (
+            "went down: " in seen.page.locator("section", has=seen.page.locator("h2", has_text="Events")).inner_text()
+        )
 
 
 def test_a_run_that_was_cut_off(browser: Any, runs: Runs, tmp_path: Path) -> None:

@@ -123,7 +123,10 @@ ARGUMENTS = {
         ["run", "--seed", "one"],
         "argument --seed: invalid int value: 'one'; see `async-hfl run --help`",
     ),
-    "unknown option": (["run", "--sed", "1"], "async-hfl run: error: there is no --sed; see `async-hfl run --help`"),
+    "unknown option": (
+        ["run", "--sed", "1"],
+        "async-hfl run: error: unknown argument: --sed; see `async-hfl run --help`",
+    ),
     "unknown command": (["rnu"], "invalid choice: 'rnu' (choose from 'demo', 'run', "),
     "no command": ([], "arguments are required: COMMAND; see `async-hfl --help`"),
     "too many links": (
@@ -398,7 +401,7 @@ def test_mistakes_in_a_process_of_its_own(tmp_path: Path) -> None:
         (("run", "--set", "gatway.epochs=3"), "unknown section 'gatway'"),
         (("run", "--json", "--set", "selection.policy=mine.py:choose"), "keep the sum of problem.data_rate within"),
         (("show", "nothing"), "nothing: not a run directory"),
-        (("run", "--sed", "1"), "there is no --sed"),
+        (("run", "--sed", "1"), "unknown argument: --sed"),
     ):
         done = command(*arguments, cwd=tmp_path)
         assert done.code == 2

@@ -74,7 +74,7 @@ def test_in_words(call: Call) -> None:
     done = call("decide", "selection", written(SELECTION))
     assert done.out.splitlines()[0] == "selected 2: d2 d4"
     assert "objective 0.014, bound 0.014, gap 0, " in done.out
-    assert "selected nobody" in call("decide", "selection", written({**SELECTION, "capacity": 0.5})).out
+    assert "no device selected" in call("decide", "selection", written({**SELECTION, "capacity": 0.5})).out
     done = call("decide", "association", written(ASSOCIATION))
     assert len(done.out.splitlines()) == 5
     assert done.out.startswith("d0  g")
