@@ -125,9 +125,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="up to 10,000 devices, rivals up to 184")
     parser.add_argument("--json", action="store_true", help="print one line of JSON, last on stdout")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--rival-seconds", type=float, metavar="S", help="time limit of each rival (10; with --quick 0.5)"
-    )
+    parser.add_argument("--rival-seconds", type=float, metavar="S", help="limit of each rival (10; with --quick 0.5)")
     options = parser.parse_args()
     seconds = options.rival_seconds or (0.5 if options.quick else 10.0)
     if hasattr(os, "sched_setaffinity"):

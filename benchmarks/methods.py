@@ -46,7 +46,7 @@ def one_run(method: str, overrides: list[str], seed: int) -> dict[str, Any]:
 
 
 def ratio(times: list[float | None], base: list[float | None]) -> tuple[float, float, int] | None:
-    """Return the geometric mean of base / time over the common seeds, the standard error of its logarithm, the count."""
+    """Return the geometric mean of base / time over common seeds, the standard error of its logarithm, the count."""
     logs = [math.log(b / t) for b, t in zip(base, times, strict=True) if b is not None and t is not None]
     if not logs:
         return None

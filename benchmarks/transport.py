@@ -258,9 +258,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--processes", type=int, default=2, help="the number of processes that run the clients")
     parser.add_argument("--sizes", default="0.285,1.6,43", help="model sizes in MB")
-    parser.add_argument(
-        "--rounds", type=int, default=0, help="uploads and downloads per client (default: about 800 MB in total)"
-    )
+    parser.add_argument("--rounds", type=int, default=0, help="uploads per client (default: about 800 MB in total)")
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--half", action="store_true")
     parser.add_argument("--zstd", action="store_true")

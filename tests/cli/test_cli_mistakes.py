@@ -125,7 +125,7 @@ ARGUMENTS = {
     ),
     "unknown option": (
         ["run", "--sed", "1"],
-        "async-hfl run: error: unknown argument: --sed; see `async-hfl run --help`",
+        "run: error: unknown argument: --sed; see `async-hfl run --help`",
     ),
     "unknown command": (["rnu"], "invalid choice: 'rnu' (choose from 'demo', 'run', "),
     "no command": ([], "arguments are required: COMMAND; see `async-hfl --help`"),

@@ -1,4 +1,4 @@
-"""`async-hfl paper` as a user meets it."""
+"""The command `async-hfl paper`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_list(call: Call) -> None:
 
 
 def test_an_ablation_of_digits(call: Call, tmp_path: Path) -> None:
-    """A whole entry, small enough for a test; and again, from what is there."""
+    """One whole entry, small enough for a test, made twice; the second time from the runs of the first."""
     arguments = ["paper", "fig7-right", "--quick", "--tasks", "digits", "--seeds", "1", "--preset", "tight"]
     settings = ["--set", "task.devices=20", "--set", "task.target=0.4", "--out", "p"]
     first = call(*arguments, *settings)

@@ -1,4 +1,4 @@
-"""`async-hfl sweep` and `async-hfl compare` as a user meets them; killed at any moment, started again."""
+"""The commands `async-hfl sweep` and `async-hfl compare`, also killed at any moment and started again."""
 
 from __future__ import annotations
 

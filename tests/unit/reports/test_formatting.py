@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Formatting of durations, sizes and percentages."""
 
 from __future__ import annotations
 

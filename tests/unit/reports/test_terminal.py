@@ -1,4 +1,4 @@
-"""What a person sees in the terminal."""
+"""Terminal output of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from async_hfl.reports.terminal.run_view import RunView, print_summary
 
 @dataclass(frozen=True)
 class Shown:
-    """A run as far as the view looks at it."""
+    """The attributes of a run that the view reads."""
 
     path: Path
     manifest: dict[str, Any]

@@ -144,8 +144,8 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
     if spent := summary.get("energy"):
         table.add_row(
             "energy",
-            f"{spent['total_j'] / 1e3:,.1f} kJ in total ({percent(spent['compute_j'] / max(spent['total_j'], 1e-9))} for "
-            f"computing); median {spent['device_median_j']:,.0f} J, maximum {spent['device_most_j']:,.0f} J",
+            f"{spent['total_j'] / 1e3:,.1f} kJ in total, {percent(spent['compute_j'] / max(spent['total_j'], 1e-9))} "
+            f"for computing; median {spent['device_median_j']:,.0f} J, maximum {spent['device_most_j']:,.0f} J",
         )
     training = summary["training"]
     table.add_row(
