@@ -27,17 +27,7 @@ from async_hfl.journal.model_file import save_model
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.simulation.recorded_run import Progress
 
-_MANIFEST_FIELDS = (
-    "task",
-    "method",
-    "network",
-    "preset",
-    "seed",
-    "settings",
-    "start_from",
-    "user_files",
-    "versions",
-)
+_MANIFEST_FIELDS = ("task", "method", "network", "preset", "seed", "settings", "start_from", "user_files", "versions")
 RESULT_FIELDS = (
     "run",
     "method",

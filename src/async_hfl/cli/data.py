@@ -7,15 +7,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from async_hfl.cli.common import (
-    Commands,
-    add_choices,
-    add_settings,
-    answer,
-    complain,
-    finish,
-    not_writable,
-)
+from async_hfl.cli.common import Commands, add_choices, add_settings, answer, complain, finish, not_writable
 from async_hfl.core.errors import UserError
 
 

@@ -83,11 +83,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         with RunView(quiet=options.json) as view:
             made = api.run(
-                **settings_of(options),
-                out=options.out,
-                start_from=options.start_from,
-                on_start=started,
-                on_epoch=epoch,
+                **settings_of(options), out=options.out, start_from=options.start_from, on_start=started, on_epoch=epoch
             )
     finally:
         follower.ended(None if made is None else made.directory)

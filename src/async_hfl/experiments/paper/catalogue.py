@@ -8,13 +8,7 @@ from async_hfl.core.errors import UserError
 from async_hfl.experiments.paper import convergence, deployment, motivation, overhead, sensitivity
 from async_hfl.experiments.paper.entry import Entry
 
-_EVERY = (
-    *motivation.ENTRIES,
-    *convergence.ENTRIES,
-    *deployment.ENTRIES,
-    *sensitivity.ENTRIES,
-    *overhead.ENTRIES,
-)
+_EVERY = (*motivation.ENTRIES, *convergence.ENTRIES, *deployment.ENTRIES, *sensitivity.ENTRIES, *overhead.ENTRIES)
 CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in _EVERY}
 
 

@@ -8,26 +8,9 @@ from async_hfl.experiments.comparison.comparison import Panel, compare
 from async_hfl.experiments.comparison.plan import comparison_plan
 from async_hfl.experiments.comparison.report import Report, comparison_report, with_page
 from async_hfl.experiments.comparison.tables import RULES
-from async_hfl.experiments.paper import published
+from async_hfl.experiments.paper import published, ratios
 from async_hfl.experiments.paper.entry import Asked, Entry
-from async_hfl.experiments.paper.ratios import (
-    ALL_BYTES,
-    FIRST,
-    HELD,
-    OURS,
-    PLUS,
-    UPLINK,
-    Value,
-    all_bytes,
-    bound_note,
-    bound_share,
-    first,
-    over,
-    over_cell,
-    ratio_line,
-    seconds,
-    uplink,
-)
+from async_hfl.experiments.paper.ratios import OURS, PLUS
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.plans.planned_run import PlannedRun
 from async_hfl.experiments.sweeps.folder import SweepFolder
@@ -71,18 +54,26 @@ def _table6(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
             panel.name,
             baseline,
             published.SPEED_UPS[panel.name][number] if panel.name in published.SPEED_UPS else None,
-            over_cell(panel, baseline, of=first),
-            over_cell(panel, baseline),
-            over_cell(panel, baseline, base=PLUS),
-            bound_share(panel, baseline),
+            ratios.over_cell(panel, baseline, of=ratios.first),
+            ratios.over_cell(panel, baseline),
+            ratios.over_cell(panel, baseline, base=PLUS),
+            ratios.bound_share(panel, baseline),
         )
         for panel in panels
         for number, baseline in enumerate(published.BASELINES)
     ]
     plus = Column("plus", "ratio", "the same as held, for Async-HFL+ instead of Async-HFL")
-    columns = (Column("task"), Column("baseline"), Column("paper", "ratio", "its Table 6"), FIRST, HELD, plus, BOUND)
+    columns = (
+        Column("task"),
+        Column("baseline"),
+        Column("paper", "ratio", "its Table 6"),
+        ratios.FIRST,
+        ratios.HELD,
+        plus,
+        BOUND,
+    )
     title = f"Table 6: speed-up of Async-HFL over each baseline {asked.where}"
-    table = Table(title, columns, tuple(rows), (*bound_note(panels), RULES[2], *_quick_note(asked)))
+    table = Table(title, columns, tuple(rows), (*ratios.bound_note(panels), RULES[2], *_quick_note(asked)))
     return with_page(comparison_report(title, panels, asked.command), tables=(table,), figures=())
 
 
@@ -94,18 +85,18 @@ def _fig7_left(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
             panel.name,
             method,
             published.SAVINGS.get(method) if panel.name in published.TASKS else None,
-            over_cell(panel, method, value=uplink),
-            over_cell(panel, method, value=all_bytes),
-            bound_share(panel, method),
+            ratios.over_cell(panel, method, value=ratios.uplink),
+            ratios.over_cell(panel, method, value=ratios.all_bytes),
+            ratios.bound_share(panel, method),
         )
         for panel in panels
         for method in methods
     ]
     paper = Column("paper", note="bytes that Async-HFL saves, over all tasks")
     title = f"Fig. 7 left: bytes to the target relative to Async-HFL {asked.where}"
-    figure = _bars(title, "uplink of models, ratio", panels, methods, uplink)
-    columns = (Column("task"), Column("method"), paper, UPLINK, ALL_BYTES, BOUND)
-    table = Table(title, columns, tuple(rows), (*bound_note(panels), *_quick_note(asked)))
+    figure = _bars(title, "uplink of models, ratio", panels, methods, ratios.uplink)
+    columns = (Column("task"), Column("method"), paper, ratios.UPLINK, ratios.ALL_BYTES, BOUND)
+    table = Table(title, columns, tuple(rows), (*ratios.bound_note(panels), *_quick_note(asked)))
     return with_page(comparison_report(title, panels, asked.command), tables=(table,), figures=(figure,))
 
 
@@ -116,24 +107,27 @@ def _fig7_right(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
             panel.name,
             method,
             published.ABLATION.get(panel.name, {}).get(method),
-            over_cell(panel, "async-random", base=method, of=first),
-            over_cell(panel, "async-random", base=method),
-            bound_share(panel, method),
+            ratios.over_cell(panel, "async-random", base=method, of=ratios.first),
+            ratios.over_cell(panel, "async-random", base=method),
+            ratios.bound_share(panel, method),
         )
         for panel in panels
         for method in (*ABLATION[1:], PLUS)
     ]
     paper = Column("paper", "ratio", "speed-up over random choice, from its text")
     title = f"Fig. 7 right: contributions of selection and association {asked.where}"
-    figure = _bars(title, "time relative to Async-HFL", panels, (*ABLATION, PLUS), seconds)
-    columns = (Column("task"), Column("method"), paper, FIRST, HELD, BOUND)
-    table = Table(title, columns, tuple(rows), (*bound_note(panels), *_quick_note(asked)))
+    figure = _bars(title, "time relative to Async-HFL", panels, (*ABLATION, PLUS), ratios.seconds)
+    columns = (Column("task"), Column("method"), paper, ratios.FIRST, ratios.HELD, BOUND)
+    table = Table(title, columns, tuple(rows), (*ratios.bound_note(panels), *_quick_note(asked)))
     return with_page(comparison_report(title, panels, asked.command), tables=(table,), figures=(figure,))
 
 
-def _bars(title: str, y_name: str, panels: Sequence[Panel], methods: Sequence[str], value: Value) -> Figure:
+def _bars(title: str, y_name: str, panels: Sequence[Panel], methods: Sequence[str], value: ratios.Value) -> Figure:
     tasks = [panel.name for panel in panels]
-    lines = [ratio_line(method, tasks, [over(panel, method, value=value) for panel in panels]) for method in methods]
+    lines = [
+        ratios.ratio_line(method, tasks, [ratios.over(panel, method, value=value) for panel in panels])
+        for method in methods
+    ]
     return Figure(title, "task", y_name, tuple(lines), bars=True, kind="ratio")
 
 

@@ -41,11 +41,7 @@ def _run(task: str, method: str, seed: int, asked: Asked) -> PlannedRun:
         network="file",
         preset=asked.preset,
         seed=seed,
-        overrides=[
-            *testbed.settings(task),
-            *_settings(task, method, asked),
-            *asked.overrides,
-        ],
+        overrides=[*testbed.settings(task), *_settings(task, method, asked), *asked.overrides],
         panel=task,
     )
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from async_hfl.experiments.comparison.report import Report
 from async_hfl.experiments.plans.plan import Plan
+from async_hfl.experiments.plans.planned_run import PlannedRun, planned
 from async_hfl.experiments.sweeps.folder import SweepFolder
 
 NETWORKS = ("nycmesh-paper", "nycmesh")
@@ -43,6 +45,11 @@ class Asked:
 
     def seeds_or(self, *, quick: int, full: int = 3) -> tuple[int, ...]:
         return self.seeds or tuple(range(1, 1 + (quick if self.quick else full)))
+
+    def planned(self, task: str, method: str, seed: int, overrides: list[str], **more: Any) -> PlannedRun:
+        """Plan a run on the chosen network with the chosen preset; `more` may give label and panel."""
+        chosen = {"network": self.network, "preset": self.preset, "seed": seed, "overrides": overrides, **more}
+        return planned(task=task, method=method, **chosen)
 
     def small(self) -> list[str]:
         """Return the settings of the small version."""

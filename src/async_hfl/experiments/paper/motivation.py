@@ -8,23 +8,10 @@ from functools import partial
 
 from async_hfl.experiments.comparison.comparison import Panel, compare
 from async_hfl.experiments.comparison.report import Report, comparison_report, with_page
-from async_hfl.experiments.paper import published
+from async_hfl.experiments.paper import published, ratios
 from async_hfl.experiments.paper.convergence import grid
 from async_hfl.experiments.paper.entry import Asked, Entry
-from async_hfl.experiments.paper.ratios import (
-    ALL_BYTES,
-    FIRST,
-    HELD,
-    OURS,
-    PLUS,
-    UPLINK,
-    all_bytes,
-    bound_note,
-    bound_share,
-    first,
-    over_cell,
-    uplink,
-)
+from async_hfl.experiments.paper.ratios import OURS, PLUS
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.reports.data.curves import longer_than
@@ -55,23 +42,23 @@ def _report(
             method,
             numbers.get(method) if panel.name == "har" else None,
             *(cell(panel, method) for cell in cells),
-            bound_share(panel, method),
+            ratios.bound_share(panel, method),
         )
         for panel in panels
         for method in _STUDY[1:]
     )
     small = ("Small version: to 90 % instead of 95 %, at most 150 epochs.",) if asked.quick else ()
-    table = replace(table, rows=rows, notes=(*bound_note(panels), *table.notes, *small))
+    table = replace(table, rows=rows, notes=(*ratios.bound_note(panels), *table.notes, *small))
     return with_page(comparison_report(table.title, panels, asked.command), tables=(table,), figures=figures)
 
 
 def _table3(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
-    columns = (Column("method"), Column("paper", "ratio", "its Table 3"), UPLINK, ALL_BYTES, BOUND)
+    columns = (Column("method"), Column("paper", "ratio", "its Table 3"), ratios.UPLINK, ratios.ALL_BYTES, BOUND)
     title = f"Table 3: bytes to the target relative to Async-HFL {asked.where}"
     note = "The paper's text gives 426 MB for 0.3x, so Async-HFL itself needed about 1.4 GB to reach 95 % there."
     cells = (
-        lambda panel, method: over_cell(panel, method, value=uplink),
-        lambda panel, method: over_cell(panel, method, value=all_bytes),
+        lambda panel, method: ratios.over_cell(panel, method, value=ratios.uplink),
+        lambda panel, method: ratios.over_cell(panel, method, value=ratios.all_bytes),
     )
     return _report(asked, plan, folder, Table(title, columns, (), (note,)), published.BYTES_HAR, cells)
 
@@ -94,19 +81,13 @@ def _fig3(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         log_x=True,
         kind="share",
     )
-    table = Table(title, (Column("method"), paper, FIRST, HELD, BOUND), (), (note,))
-    cells = (lambda panel, method: over_cell(panel, method, of=first), over_cell)
+    table = Table(title, (Column("method"), paper, ratios.FIRST, ratios.HELD, BOUND), (), (note,))
+    cells = (lambda panel, method: ratios.over_cell(panel, method, of=ratios.first), ratios.over_cell)
     return _report(asked, plan, folder, table, published.TIMES_HAR, cells, (delays,))
 
 
 ENTRIES = tuple(
-    Entry(
-        name,
-        title,
-        "HAR to 90 %, three seeds",
-        partial(_plan, name),
-        draw,
-    )
+    Entry(name, title, "HAR to 90 %, three seeds", partial(_plan, name), draw)
     for name, title, draw in (
         ("table3", "Table 3: bytes in the motivating study (HAR)", _table3),
         ("fig3", "Fig. 3: map, delays and convergence in the motivating study (HAR)", _fig3),

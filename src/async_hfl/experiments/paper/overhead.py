@@ -13,7 +13,7 @@ from async_hfl.experiments.paper import published
 from async_hfl.experiments.paper.entry import QUICK_EPOCHS, Asked, Entry
 from async_hfl.experiments.paper.ratios import OURS, PLUS
 from async_hfl.experiments.plans.plan import Plan
-from async_hfl.experiments.plans.planned_run import PlannedRun, planned
+from async_hfl.experiments.plans.planned_run import PlannedRun
 from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.tables.table import BOUND, Cell, Column, Table
@@ -31,16 +31,7 @@ def _plan(asked: Asked) -> Plan:
     """Plan runs on HAR to the target for the bytes, and a few epochs of every task for the decision times."""
     seeds = asked.seeds_or(quick=3)
     runs = [
-        planned(
-            task="har",
-            method=method,
-            network=asked.network,
-            preset=asked.preset,
-            seed=seed,
-            overrides=[*asked.small(), *asked.overrides, *settings],
-            label=name,
-            panel="har",
-        )
+        asked.planned("har", method, seed, [*asked.small(), *asked.overrides, *settings], label=name, panel="har")
         for seed in seeds
         for name, (method, settings) in _COMPRESSIONS.items()
     ]
@@ -50,16 +41,8 @@ def _plan(asked: Asked) -> Plan:
 
 
 def _decisions(task: str, seed: int, epochs: int, asked: Asked) -> PlannedRun:
-    return planned(
-        task=task,
-        method=OURS,
-        network=asked.network,
-        preset=asked.preset,
-        seed=seed,
-        overrides=[*asked.overrides, f"cloud.epochs={epochs}"],
-        label="decisions",
-        panel=f"decisions on {task}",
-    )
+    overrides = [*asked.overrides, f"cloud.epochs={epochs}"]
+    return asked.planned(task, OURS, seed, overrides, label="decisions", panel=f"decisions on {task}")
 
 
 def _draw(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:

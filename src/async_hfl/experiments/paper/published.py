@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-BASELINES = (
-    "async-hl",
-    "async-random",
-    "semi-async",
-    "rfl-ha",
-    "sync-oort",
-    "sync-tifl",
-    "sync-divfl",
-    "sync-random",
-)
+BASELINES = ("async-hl", "async-random", "semi-async", "rfl-ha", "sync-oort", "sync-tifl", "sync-divfl", "sync-random")
 TASKS = ("mnist", "fashion-mnist", "cifar10", "shakespeare", "har", "hpwren")
 SPEED_UPS: dict[str, tuple[float, ...]] = {
     "mnist": (1.11, 1.27, 6.2, 32.5, 40.0, 27.13, 63.4, 67.3),
@@ -39,10 +30,7 @@ SAVINGS = {"async-hl": "2.6 to 21.6 % less", "async-random": "14.5 to 66.8 % les
 """Fig. 7 left: bytes that Async-HFL saves relative to each method, over all tasks."""
 BANDWIDTH = {("async-random", 0.5): 3.47, ("async-random", 2.0): 0.56}
 """Fig. 10 left: speed-up of Async-HFL on MNIST by the bandwidth, as a multiple of 1 MB/s."""
-TARGETS = {
-    "async-random": {0.85: 1.99, 0.90: 1.50, 0.95: 1.34},
-    "sync-random": {0.85: 106.0, 0.90: 78.0, 0.95: 51.0},
-}
+TARGETS = {"async-random": {0.85: 1.99, 0.90: 1.50, 0.95: 1.34}, "sync-random": {0.85: 106.0, 0.90: 78.0, 0.95: 51.0}}
 """Fig. 10 right: the same by target accuracy."""
 DEPLOYED = {
     ("mnist", "async-hfl"): 0.70,

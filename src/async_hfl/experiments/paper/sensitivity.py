@@ -9,23 +9,10 @@ from async_hfl.assembly.settings.loading import bandwidth_share, compose
 from async_hfl.experiments.comparison.comparison import Panel, compare
 from async_hfl.experiments.comparison.report import Report, comparison_report, with_page
 from async_hfl.experiments.comparison.tables import over_seeds
-from async_hfl.experiments.paper import published
+from async_hfl.experiments.paper import published, ratios
 from async_hfl.experiments.paper.entry import QUICK_EPOCHS, QUICK_TARGET, Asked, Entry
-from async_hfl.experiments.paper.ratios import (
-    FIRST,
-    HELD,
-    OURS,
-    PLUS,
-    bound_note,
-    bound_share,
-    counted,
-    first,
-    over,
-    over_cell,
-    ratio_line,
-)
+from async_hfl.experiments.paper.ratios import OURS, PLUS
 from async_hfl.experiments.plans.plan import Plan
-from async_hfl.experiments.plans.planned_run import planned
 from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.reports.data.experiment import Figure, FigureLine
 from async_hfl.reports.tables.table import BOUND, Cell, Column, Table
@@ -54,22 +41,9 @@ def _bandwidth_plan(asked: Asked) -> Plan:
     task, runs = _task(asked), []
     for seed in asked.seeds_or(quick=3):
         for factor in FACTORS:
-            runs += [
-                planned(
-                    task=task,
-                    method=method,
-                    network=asked.network,
-                    preset=asked.preset,
-                    seed=seed,
-                    overrides=[
-                        *asked.small(),
-                        *asked.overrides,
-                        f"gateway.bandwidth={scaled_bandwidth(task, asked, factor)}",
-                    ],
-                    panel=_bandwidth_name(factor),
-                )
-                for method in _METHODS
-            ]
+            bandwidth = f"gateway.bandwidth={scaled_bandwidth(task, asked, factor)}"
+            sets = [*asked.small(), *asked.overrides, bandwidth]
+            runs += [asked.planned(task, method, seed, sets, panel=_bandwidth_name(factor)) for method in _METHODS]
     return Plan("fig10-left", tuple(runs))
 
 
@@ -93,23 +67,31 @@ def _bandwidth(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         Column("bandwidth", note="of a gateway: bytes per second, or a share of the demand of all its devices"),
         _OVER,
         Column("paper", "ratio", note="on MNIST, from its text"),
-        FIRST,
-        HELD,
+        ratios.FIRST,
+        ratios.HELD,
         BOUND,
     )
     title = f"Fig. 10 left: speed-up by bandwidth ({_task(asked)}, {asked.network}, preset {asked.preset})"
     figure = _curves(title, "bandwidth relative to the preset", [panels[_bandwidth_name(f)] for f in FACTORS], FACTORS)
-    table = Table(title, columns, tuple(rows), (*bound_note(list(panels.values())), *(_SMALL if asked.quick else ())))
+    table = Table(
+        title, columns, tuple(rows), (*ratios.bound_note(list(panels.values())), *(_SMALL if asked.quick else ()))
+    )
     report = comparison_report(title, list(panels.values()), asked.command)
     return with_page(report, tables=(table,), figures=(figure,))
 
 
 def _cells(panel: Panel, method: str) -> tuple[Cell, ...]:
-    return over_cell(panel, method, of=first), over_cell(panel, method), bound_share(panel, OURS)
+    return (
+        ratios.over_cell(panel, method, of=ratios.first),
+        ratios.over_cell(panel, method),
+        ratios.bound_share(panel, OURS),
+    )
 
 
 def _curves(title: str, x_name: str, panels: Sequence[Panel], values: Sequence[float]) -> Figure:
-    lines = [ratio_line(method, values, [over(panel, method) for panel in panels]) for method in _METHODS[1:]]
+    lines = [
+        ratios.ratio_line(method, values, [ratios.over(panel, method) for panel in panels]) for method in _METHODS[1:]
+    ]
     return Figure(title, x_name, "time relative to Async-HFL", tuple(lines), kind="ratio")
 
 
@@ -117,14 +99,7 @@ def _target_plan(asked: Asked) -> Plan:
     highest = (_QUICK_TARGETS if asked.quick else _TARGETS)[-1]
     small = [f"cloud.epochs={QUICK_EPOCHS}"] if asked.quick else []
     runs = [
-        planned(
-            task=_task(asked),
-            method=method,
-            network=asked.network,
-            preset=asked.preset,
-            seed=seed,
-            overrides=[f"task.target={highest}", *small, *asked.overrides],
-        )
+        asked.planned(_task(asked), method, seed, [f"task.target={highest}", *small, *asked.overrides])
         for seed in asked.seeds_or(quick=3)
         for method in _METHODS
     ]
@@ -136,18 +111,20 @@ def _target(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
     targets = _QUICK_TARGETS if asked.quick else _TARGETS
     panels = [compare(plan.runs, folder, OURS, target)[0] for target in targets]
     rows = [
-        (
-            target,
-            method,
-            published.TARGETS.get(method, {}).get(target),
-            *_cells(panel, method),
-        )
+        (target, method, published.TARGETS.get(method, {}).get(target), *_cells(panel, method))
         for target, panel in zip(targets, panels, strict=True)
         for method in _METHODS[1:]
     ]
-    columns = (Column("target", "metric"), _OVER, Column("paper", "ratio", note="on MNIST"), FIRST, HELD, BOUND)
+    columns = (
+        Column("target", "metric"),
+        _OVER,
+        Column("paper", "ratio", note="on MNIST"),
+        ratios.FIRST,
+        ratios.HELD,
+        BOUND,
+    )
     title = f"Fig. 10 right: speed-up by target ({_task(asked)}, {asked.network}, preset {asked.preset})"
-    table = Table(title, columns, tuple(rows), (*bound_note(panels[-1:]), *(_SMALL if asked.quick else ())))
+    table = Table(title, columns, tuple(rows), (*ratios.bound_note(panels[-1:]), *(_SMALL if asked.quick else ())))
     figure = _curves(title, "target", panels, targets)
     return with_page(comparison_report(title, panels[-1:], asked.command), tables=(table,), figures=(figure,))
 
@@ -193,13 +170,11 @@ COMPONENTS = _Parameter(
 def _parameter_plan(parameter: _Parameter) -> Callable[[Asked], Plan]:
     def plan(asked: Asked) -> Plan:
         runs = [
-            planned(
-                task=asked.tasks[0] if asked.tasks else "har",
-                method=OURS,
-                network=asked.network,
-                preset=asked.preset,
-                seed=seed,
-                overrides=[*asked.small(), *asked.overrides, *settings],
+            asked.planned(
+                asked.tasks[0] if asked.tasks else "har",
+                OURS,
+                seed,
+                [*asked.small(), *asked.overrides, *settings],
                 label=f"{parameter.name} {value}",
             )
             for seed in asked.seeds_or(quick=3, full=5)
@@ -218,7 +193,7 @@ def _parameter_draw(parameter: _Parameter) -> Callable[[Asked, Plan, SweepFolder
         rows = []
         times = []
         for (value, _), name in zip(parameter.values, names, strict=True):
-            row = counted(panel, name)
+            row = ratios.counted(panel, name)
             assert row is not None
             held = row.held(lambda reached: reached.at)
             whole = row.whole(held)
@@ -228,7 +203,7 @@ def _parameter_draw(parameter: _Parameter) -> Callable[[Asked, Plan, SweepFolder
                     value,
                     over_seeds(row, held, "seconds"),
                     over_seeds(row, row.less_warmup(), "seconds"),
-                    over_cell(panel, name, base=usual),
+                    ratios.over_cell(panel, name, base=usual),
                     over_seeds(row, row.held(lambda reached: reached.bytes_total), "bytes"),
                     row.bound_share,
                 )

@@ -116,11 +116,7 @@ def run_maker(folder: SweepFolder, time_factor: float) -> Make:
 
 
 def _make(
-    folder: SweepFolder,
-    time_factor: float,
-    run: PlannedRun,
-    out: Path,
-    progress: Callable[[ClusterProgress], None],
+    folder: SweepFolder, time_factor: float, run: PlannedRun, out: Path, progress: Callable[[ClusterProgress], None]
 ) -> api.Run:
     settings = compose(**run.arguments()).settings
     devices = settings.task.devices

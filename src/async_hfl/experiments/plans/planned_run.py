@@ -73,12 +73,7 @@ def planned(
     choice, settings = composed.choice, composed.settings
     check_seed(choice.seed)
     named = {key: getattr(choice, key) for key in ("task", "method", "network", "preset", "seed")}
-    known = {
-        **named,
-        "settings": as_table(settings),
-        "versions": versions(),
-        "user_files": user_files(settings),
-    }
+    known = {**named, "settings": as_table(settings), "versions": versions(), "user_files": user_files(settings)}
     text = json.dumps(known, sort_keys=True, separators=(",", ":"))
     digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
     short = Path(file_of(choice.task)).stem if is_user_code(choice.task) else choice.task

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from async_hfl.core.arrays import Ints
+from async_hfl.core.protocol.records import JobEnd
 from async_hfl.reports.data.curves import evenly_spaced
 from async_hfl.reports.data.journal_columns import Columns, Jobs
 
@@ -14,17 +15,7 @@ MOST_JOBS = 3600
 MOST_GATEWAYS = 24
 MOST_DEVICES = 40
 """The most devices shown for one gateway."""
-REASONS = (
-    "aggregated",
-    "stale",
-    "superseded",
-    "device_lost",
-    "gateway_lost",
-    "round_closed",
-    "warmup",
-    "run_ended",
-    "refused",
-)
+REASONS: tuple[str, ...] = get_args(JobEnd)
 
 
 def timeline_data(columns: Columns) -> dict[str, Any] | None:

@@ -47,11 +47,7 @@ def _participation(groups: Groups) -> Table:
             Column("median", "number"),
             Column("most", "number"),
             Column("Gini", "metric", "0: all devices contribute equally; 1: one device contributes everything"),
-            Column(
-                "not used",
-                "number",
-                "jobs that were stale, superseded, lost, refused or too late for their round",
-            ),
+            Column("not used", "number", "jobs that were stale, superseded, lost, refused or too late for their round"),
             BOUND,
         ),
         tuple(rows),
