@@ -293,7 +293,7 @@ def test_python_says_the_same() -> None:
 
 
 def test_no_proof_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the count of steps runs out there is no answer that only looks exact."""
+    """If the limit of steps is reached, no answer is passed off as exact."""
     monkeypatch.setattr("async_hfl.assembly.runs.decide.best_balance", partial(best_balance, node_limit=1))
     random = np.random.default_rng(1)
     names = [f"d{number}" for number in range(30)]

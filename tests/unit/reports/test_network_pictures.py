@@ -82,7 +82,7 @@ def test_a_view() -> None:
         of_class = seconds[view.link_class == quality]
         assert view.class_edges[quality] <= of_class.min() + 1e-9
         assert of_class.max() <= view.class_edges[quality + 1] + 1e-9
-    assert view.beside is None, "nothing to compare with but itself"
+    assert view.reference is None, "nothing to compare with but itself"
     assert any("estimated" in note for note in view.notes)
     assert len(view.outline) == 38
     told = view.as_json()
@@ -109,8 +109,8 @@ def test_a_drawing_where_there_are_no_places() -> None:
     for other in range(4):
         away = np.hypot(view.device_x - view.gateway_x[other], view.device_y - view.gateway_y[other])
         assert (own <= away + 1e-9).all(), "everybody is drawn around its gateway"
-    assert view.beside is not None
-    assert view.beside.name == "nycmesh-paper"
+    assert view.reference is not None
+    assert view.reference.name == "nycmesh-paper"
 
 
 def test_a_large_network_is_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from async_hfl.experiments.comparison.report import Report, comparison_report, w
 from async_hfl.experiments.comparison.tables import RULES
 from async_hfl.experiments.paper import published, ratios
 from async_hfl.experiments.paper.entry import Asked, Entry
-from async_hfl.experiments.paper.ratios import OURS, PLUS
+from async_hfl.experiments.paper.ratios import ASYNC_HFL, PLUS
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.plans.planned_run import PlannedRun
 from async_hfl.experiments.sweeps.folder import SweepFolder
@@ -18,7 +18,7 @@ from async_hfl.reports.data.experiment import Figure
 from async_hfl.reports.tables.table import BOUND, Column, Table
 
 QUICK_TASKS = ("har", "digits")
-ABLATION = ("async-random", "async-hfl-selection", "async-hfl-association", OURS)
+ABLATION = ("async-random", "async-hfl-selection", "async-hfl-association", ASYNC_HFL)
 NOT_SYNCHRONOUS = ("async-hl", "async-random", "semi-async", "rfl-ha")
 
 
@@ -48,7 +48,7 @@ def _quick_note(asked: Asked) -> tuple[str, ...]:
 
 
 def _table6(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
-    panels = compare(plan.runs, folder, OURS)
+    panels = compare(plan.runs, folder, ASYNC_HFL)
     rows = [
         (
             panel.name,
@@ -78,7 +78,7 @@ def _table6(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
 
 
 def _fig7_left(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
-    panels = compare(plan.runs, folder, OURS)
+    panels = compare(plan.runs, folder, ASYNC_HFL)
     methods = (*NOT_SYNCHRONOUS, PLUS)
     rows = [
         (
@@ -137,14 +137,14 @@ ENTRIES = (
         "table6",
         "Table 6: speed-up of Async-HFL over eight baselines on six data sets",
         _SMALL,
-        lambda asked: grid("table6", asked, (OURS, PLUS, *published.BASELINES)),
+        lambda asked: grid("table6", asked, (ASYNC_HFL, PLUS, *published.BASELINES)),
         _table6,
     ),
     Entry(
         "fig7-left",
         "Fig. 7 left: bytes to the target, without the synchronous methods",
         _SMALL,
-        lambda asked: grid("fig7-left", asked, (OURS, PLUS, *NOT_SYNCHRONOUS)),
+        lambda asked: grid("fig7-left", asked, (ASYNC_HFL, PLUS, *NOT_SYNCHRONOUS)),
         _fig7_left,
     ),
     Entry(

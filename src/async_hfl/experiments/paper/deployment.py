@@ -144,9 +144,9 @@ def _counterparts(asked: Asked, plan: Plan, folder: SweepFolder) -> dict[tuple[s
     found: dict[tuple[str, str], list[RunDirectory]] = {}
     if asked.time_factor is not None and not asked.runs:
         for run in plan.runs:
-            beside = _run(run.task, run.method, run.seed, replace(asked, time_factor=None))
-            if folder.state(beside.id) == "done":
-                found.setdefault((run.task, run.method), []).append(RunDirectory(folder.run(beside.id)))
+            counterpart = _run(run.task, run.method, run.seed, replace(asked, time_factor=None))
+            if folder.state(counterpart.id) == "done":
+                found.setdefault((run.task, run.method), []).append(RunDirectory(folder.run(counterpart.id)))
     return found
 
 

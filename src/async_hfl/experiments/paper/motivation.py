@@ -11,7 +11,7 @@ from async_hfl.experiments.comparison.report import Report, comparison_report, w
 from async_hfl.experiments.paper import published, ratios
 from async_hfl.experiments.paper.convergence import grid
 from async_hfl.experiments.paper.entry import Asked, Entry
-from async_hfl.experiments.paper.ratios import OURS, PLUS
+from async_hfl.experiments.paper.ratios import ASYNC_HFL, PLUS
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.reports.data.curves import longer_than
@@ -19,7 +19,7 @@ from async_hfl.reports.data.experiment import Figure, FigureLine
 from async_hfl.reports.tables.table import BOUND, Cell, Column, Table
 from async_hfl.reports.terminal.network_show import draw_both, find_network
 
-_STUDY = (OURS, "sync-oort", "rfl-ha", "semi-async", "two-tier", "async-random", "async-st", PLUS)
+_STUDY = (ASYNC_HFL, "sync-oort", "rfl-ha", "semi-async", "two-tier", "async-random", "async-st", PLUS)
 
 
 def _plan(name: str, asked: Asked) -> Plan:
@@ -36,7 +36,7 @@ def _report(
     figures: tuple[Figure, ...] = (),
 ) -> Report:
     """Fill the table: published number, measured cells and bandwidth share of each method."""
-    panels = compare(plan.runs, folder, OURS)
+    panels = compare(plan.runs, folder, ASYNC_HFL)
     rows = tuple(
         (
             method,

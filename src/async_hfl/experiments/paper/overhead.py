@@ -11,7 +11,7 @@ from async_hfl.experiments.comparison.comparison import compare
 from async_hfl.experiments.comparison.report import Report, comparison_report, with_page
 from async_hfl.experiments.paper import published
 from async_hfl.experiments.paper.entry import QUICK_EPOCHS, Asked, Entry
-from async_hfl.experiments.paper.ratios import OURS, PLUS
+from async_hfl.experiments.paper.ratios import ASYNC_HFL, PLUS
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.plans.planned_run import PlannedRun
 from async_hfl.experiments.sweeps.folder import SweepFolder
@@ -19,9 +19,9 @@ from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.tables.table import BOUND, Cell, Column, Table
 
 _COMPRESSIONS = {
-    "whole gradients": (OURS, ()),
-    "30 components": (OURS, ("utility.compression=pca", "utility.components=30")),
-    "sketch of 256": (OURS, ("utility.compression=sketch", "utility.sketch_size=256")),
+    "whole gradients": (ASYNC_HFL, ()),
+    "30 components": (ASYNC_HFL, ("utility.compression=pca", "utility.components=30")),
+    "sketch of 256": (ASYNC_HFL, ("utility.compression=sketch", "utility.sketch_size=256")),
     "update, devices send no gradient": (PLUS, ()),
 }
 _DECISION_EPOCHS = 30
@@ -42,7 +42,7 @@ def _plan(asked: Asked) -> Plan:
 
 def _decisions(task: str, seed: int, epochs: int, asked: Asked) -> PlannedRun:
     overrides = [*asked.overrides, f"cloud.epochs={epochs}"]
-    return asked.planned(task, OURS, seed, overrides, label="decisions", panel=f"decisions on {task}")
+    return asked.planned(task, ASYNC_HFL, seed, overrides, label="decisions", panel=f"decisions on {task}")
 
 
 def _draw(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
@@ -109,11 +109,11 @@ def _mean(values: Sequence[float]) -> Cell:
 def _times(task: str, run: RunDirectory) -> list[tuple[Cell, ...]]:
     taken: dict[str, Any] = (run.read_timings() or {}).get("decisions", {})
     rows: list[tuple[Cell, ...]] = []
-    for what, theirs in (("selection", published.SELECTION_S), ("association", published.ASSOCIATION_S)):
+    for what, published_s in (("selection", published.SELECTION_S), ("association", published.ASSOCIATION_S)):
         found = taken.get(what)
         if found:
             rows.append(
-                (task, what, theirs.get(task), found["median_s"], found["p99_s"], found["most_s"], found["count"])
+                (task, what, published_s.get(task), found["median_s"], found["p99_s"], found["most_s"], found["count"])
             )
     return rows
 

@@ -11,7 +11,7 @@ from async_hfl.experiments.comparison.tables import ratio_cell
 from async_hfl.reports.data.experiment import FigureLine
 from async_hfl.reports.tables.table import Cell, Column, Spread, shown
 
-OURS = "async-hfl"
+ASYNC_HFL = "async-hfl"
 PLUS = "async-hfl-plus"
 FIRST = Column("first", "ratio", "measured by the paper's rule: a single evaluation passes the target")
 HELD = Column("held", "ratio", "measured when the mean of 3 evaluations passes the target")
@@ -46,32 +46,34 @@ def counted(panel: Panel, family: str) -> Row | None:
     return next((row for row in panel.rows if row.family == family and row.counts), None)
 
 
-def over(panel: Panel, family: str, base: str = OURS, of: Of = held, value: Value = seconds) -> Ratio | None:
+def over(panel: Panel, family: str, base: str = ASYNC_HFL, of: Of = held, value: Value = seconds) -> Ratio | None:
     """Return the value of `family` divided by the value of `base`, paired by seed."""
-    theirs, ours = counted(panel, family), counted(panel, base)
-    if theirs is None or ours is None:
+    compared, reference = counted(panel, family), counted(panel, base)
+    if compared is None or reference is None:
         return None
 
     def by_seed(row: Row) -> dict[int, float]:
         return {one.seed: value(got) for one in row.outcomes if (got := of(one)) is not None}
 
-    return paired_ratio(by_seed(theirs), by_seed(ours), theirs.seeds)
+    return paired_ratio(by_seed(compared), by_seed(reference), compared.seeds)
 
 
-def over_cell(panel: Panel, family: str, base: str = OURS, of: Of = held, value: Value = seconds) -> Cell:
+def over_cell(panel: Panel, family: str, base: str = ASYNC_HFL, of: Of = held, value: Value = seconds) -> Cell:
     """Return the ratio as a cell or, if a method never reached the target, a lower bound or an explanation."""
     ratio = over(panel, family, base, of, value)
     if ratio is not None:
         return ratio_cell(ratio)
-    theirs, ours = counted(panel, family), counted(panel, base)
-    if theirs is None or ours is None or not theirs.outcomes or not ours.outcomes:
+    compared, reference = counted(panel, family), counted(panel, base)
+    if compared is None or reference is None or not compared.outcomes or not reference.outcomes:
         return None
-    if not any(of(one) for one in ours.outcomes):
+    if not any(of(one) for one in reference.outcomes):
         return Spread(None, text=f"{base} not reached")
     if value is not seconds:
         return Spread(None, text="not reached")
-    spent = {one.seed: one.virtual_s for one in theirs.outcomes}
-    least = paired_ratio(spent, {one.seed: got.at for one in ours.outcomes if (got := of(one)) is not None}, len(spent))
+    spent = {one.seed: one.virtual_s for one in compared.outcomes}
+    least = paired_ratio(
+        spent, {one.seed: got.at for one in reference.outcomes if (got := of(one)) is not None}, len(spent)
+    )
     return Spread(None, text="not reached" if least is None else f"over {shown(least.value, 'ratio')}, not reached")
 
 
@@ -89,6 +91,6 @@ def bound_share(panel: Panel, family: str) -> float | None:
 
 def bound_note(panels: Sequence[Panel]) -> tuple[str, ...]:
     """Say how often the bandwidth limit mattered; where it rarely did, selection made little difference."""
-    shares = [(panel.name, bound_share(panel, OURS)) for panel in panels]
+    shares = [(panel.name, bound_share(panel, ASYNC_HFL)) for panel in panels]
     texts = [f"{name} {100 * share:.1f} %" for name, share in shares if share is not None]
     return (f"Selections of Async-HFL that the bandwidth limited: {', '.join(texts)}.",) if texts else ()

@@ -11,7 +11,7 @@ from async_hfl.experiments.comparison.report import Report, comparison_report, w
 from async_hfl.experiments.comparison.tables import over_seeds
 from async_hfl.experiments.paper import published, ratios
 from async_hfl.experiments.paper.entry import QUICK_EPOCHS, QUICK_TARGET, Asked, Entry
-from async_hfl.experiments.paper.ratios import OURS, PLUS
+from async_hfl.experiments.paper.ratios import ASYNC_HFL, PLUS
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.reports.data.experiment import Figure, FigureLine
@@ -19,7 +19,7 @@ from async_hfl.reports.tables.table import BOUND, Cell, Column, Table
 
 FACTORS = (0.5, 1.0, 2.0)
 """Multiples of the preset's bandwidth: on MNIST the paper's 0.5, 1 and 2 MB/s."""
-_METHODS = (OURS, PLUS, "async-random", "sync-random")
+_METHODS = (ASYNC_HFL, PLUS, "async-random", "sync-random")
 _TARGETS = (0.85, 0.90, 0.95)
 _QUICK_TARGETS = (0.80, 0.85, 0.90)
 _SMALL = ("Small version: HAR instead of MNIST, at most 150 epochs.",)
@@ -52,7 +52,7 @@ def _bandwidth_name(factor: float) -> str:
 
 
 def _bandwidth(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
-    panels = {panel.name: panel for panel in compare(plan.runs, folder, OURS)}
+    panels = {panel.name: panel for panel in compare(plan.runs, folder, ASYNC_HFL)}
     rows = [
         (
             scaled_bandwidth(_task(asked), asked, factor).strip('"'),
@@ -84,7 +84,7 @@ def _cells(panel: Panel, method: str) -> tuple[Cell, ...]:
     return (
         ratios.over_cell(panel, method, of=ratios.first),
         ratios.over_cell(panel, method),
-        ratios.bound_share(panel, OURS),
+        ratios.bound_share(panel, ASYNC_HFL),
     )
 
 
@@ -109,7 +109,7 @@ def _target_plan(asked: Asked) -> Plan:
 def _target(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
     """Compare the times at which the same runs passed each of the targets."""
     targets = _QUICK_TARGETS if asked.quick else _TARGETS
-    panels = [compare(plan.runs, folder, OURS, target)[0] for target in targets]
+    panels = [compare(plan.runs, folder, ASYNC_HFL, target)[0] for target in targets]
     rows = [
         (target, method, published.TARGETS.get(method, {}).get(target), *_cells(panel, method))
         for target, panel in zip(targets, panels, strict=True)
@@ -172,7 +172,7 @@ def _parameter_plan(parameter: _Parameter) -> Callable[[Asked], Plan]:
         runs = [
             asked.planned(
                 asked.tasks[0] if asked.tasks else "har",
-                OURS,
+                ASYNC_HFL,
                 seed,
                 [*asked.small(), *asked.overrides, *settings],
                 label=f"{parameter.name} {value}",
@@ -226,7 +226,7 @@ def _parameter_draw(parameter: _Parameter) -> Callable[[Asked, Plan, SweepFolder
         )
         small = (f"Small version: to {QUICK_TARGET:g} instead of 0.95, at most {QUICK_EPOCHS} epochs.",)
         table = Table(title, columns, tuple(rows), (parameter.paper, *(small if asked.quick else ())))
-        line = FigureLine(OURS, tuple(value for value, _ in parameter.values), tuple(times))
+        line = FigureLine(ASYNC_HFL, tuple(value for value, _ in parameter.values), tuple(times))
         figure = Figure(title, parameter.name, "seconds to the target", (line,), bars=True, kind="seconds")
         return with_page(comparison_report(title, (panel,), asked.command), tables=(table,), figures=(figure,))
 

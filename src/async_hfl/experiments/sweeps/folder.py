@@ -92,9 +92,9 @@ class SweepFolder:
     def failed(self, run: str, reason: str) -> None:
         path = self._failures(run)
         at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        beside = path.with_suffix(f".{os.getpid()}.part")
-        beside.write_text(json.dumps([*self.failures(run), {"at": at, "reason": reason}], indent=1) + "\n")
-        beside.replace(path)
+        partial = path.with_suffix(f".{os.getpid()}.part")
+        partial.write_text(json.dumps([*self.failures(run), {"at": at, "reason": reason}], indent=1) + "\n")
+        partial.replace(path)
 
     def _failures(self, run: str) -> Path:
         return self.path / "failures" / f"{run}.json"

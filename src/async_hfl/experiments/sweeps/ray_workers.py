@@ -194,6 +194,6 @@ def write_files(run: Path, files: dict[str, bytes]) -> None:
     """Write the files of a run, the summary last, because it marks the run as complete."""
     run.mkdir(parents=True, exist_ok=True)
     for name in sorted(files.keys() & RUN_FILES, key=lambda name: (name == "summary.json", name != "manifest.json")):
-        beside = (run / name).with_suffix(".part")
-        beside.write_bytes(files[name])
-        beside.replace(run / name)
+        partial = (run / name).with_suffix(".part")
+        partial.write_bytes(files[name])
+        partial.replace(run / name)

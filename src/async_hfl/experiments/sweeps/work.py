@@ -99,13 +99,13 @@ def _simulate(
     pause: Callable[[], bool],
     width: int,
 ) -> None:
-    told: dict[int, float] = {}
+    reported_at: dict[int, float] = {}
 
     def epoch(number: int, progress: Progress) -> None:
         now = time.monotonic()
-        if now - told.get(number, 0.0) < _SECONDS_BETWEEN_NEWS:
+        if now - reported_at.get(number, 0.0) < _SECONDS_BETWEEN_NEWS:
             return
-        told[number] = now
+        reported_at[number] = now
         run = mine[number][0].id
         tell(News(run, "epoch", progress.epoch, progress.metric, progress.at, updates_per_s=progress.updates_per_s))
 

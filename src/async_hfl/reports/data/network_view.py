@@ -86,7 +86,7 @@ class NetworkView:
     compute: Floats
     """Expected training time of the drawn devices."""
     delays: Delays
-    beside: Delays | None
+    reference: Delays | None
     """Another network to compare with."""
     model_bytes: int
     association: str
@@ -191,7 +191,7 @@ def network_view(
         class_edges=tuple(edges.tolist()),
         compute=network.expected_compute[drawn],
         delays=sampled_delays(network, title or network.name, fastest, model_bytes, seed),
-        beside=None if network.name == "nycmesh-paper" else _paper(model_bytes, seed),
+        reference=None if network.name == "nycmesh-paper" else _paper(model_bytes, seed),
         model_bytes=model_bytes,
         association=association,
         notes=tuple(notes),

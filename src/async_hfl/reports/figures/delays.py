@@ -8,7 +8,7 @@ from async_hfl.reports.data.curves import longer_than
 from async_hfl.reports.data.network_view import NetworkView
 from async_hfl.reports.figures.colours import GRID, INK, SOFT
 
-_THIS, _BESIDE = "#0072B2", "#D55E00"
+_THIS, _REFERENCE = "#0072B2", "#D55E00"
 _LEAST_SHARE = 5e-4
 _TICKS = {
     0.01: "10 ms",
@@ -26,7 +26,7 @@ _TICKS = {
 def draw_delays(axes: Any, view: NetworkView) -> None:
     axes.set_title("share of rounds that take longer", loc="left", fontsize=11, color=INK, pad=24)
     curves = []
-    for delays, colour in ((view.delays, _THIS), *(((view.beside, _BESIDE),) if view.beside else ())):
+    for delays, colour in ((view.delays, _THIS), *(((view.reference, _REFERENCE),) if view.reference else ())):
         for values, style, label in ((delays.rounds, "-", delays.name), (delays.transfers, ":", None)):
             seconds, share = longer_than(values)
             axes.plot(seconds, share, color=colour, linestyle=style, linewidth=1.9, label=label)

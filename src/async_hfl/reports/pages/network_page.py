@@ -27,7 +27,7 @@ def write_network_page(view: NetworkView, path: Path) -> None:
 def network_data(view: NetworkView) -> dict[str, Any]:
     device_x, device_y = _coordinates(view, view.device_x, view.device_y)
     gateway_x, gateway_y = _coordinates(view, view.gateway_x, view.gateway_y)
-    both = [("this", view.delays), *([("beside", view.beside)] if view.beside is not None else [])]
+    both = [("this", view.delays), *([("reference", view.reference)] if view.reference is not None else [])]
     parts = [
         (who, delays.name, what, values)
         for who, delays in both
