@@ -164,11 +164,12 @@ def test_listing_needs_neither_jax_nor_the_net(tmp_path: Path) -> None:
 
 
 def test_interrupted(tmp_path: Path) -> None:
-    """Ctrl-C in the middle: a short message, and what has arrived stays."""
+    """Ctrl-C during a download gives a short message and keeps the part that has arrived."""
     script = tmp_path / "slow.py"
     script.write_text(
-        "import sys, time\n"
-        "from async_hfl.learning.datasets import download\n"
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored if the tests run in the background
+        "from async_hfl.learning.datasets.files import download\n"
         "def slow(*arguments):\n"
         "    print('under way', flush=True)\n"
         "    time.sleep(600)\n"

@@ -256,7 +256,7 @@ def test_a_run_that_is_not_complete(call: Call) -> None:
     Path("cut/summary.json").unlink()
     done = call("show", "cut")
     assert done.code == 2
-    assert "cut: not complete; go on with `async-hfl resume cut`" in done.told()
+    assert "cut: not complete; `async-hfl resume cut` continues it" in done.told()
     Path("cut/model.safetensors").unlink()
     done = call("model", "cut", "out.safetensors")
     assert done.code == 2
@@ -385,7 +385,7 @@ def test_a_model_copied_to_nowhere(call: Call) -> None:
     assert call("run", *SMALL, "--out", "done").code == 0
     done = call("model", "done", "model.npz")
     assert done.code == 2
-    assert "model.npz: give the file the ending .safetensors" in done.told()
+    assert "model.npz: the name of the file must end in .safetensors" in done.told()
     done = call("model", "done", "no/such/model.safetensors")
     assert done.code == 2
     assert "cannot be written (No such file or directory); give a file in a directory that exists" in done.told()
