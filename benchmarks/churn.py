@@ -1,10 +1,9 @@
-"""What churn costs: the same runs with and without a tenth of the devices down and a gateway that dies on the way.
+"""The cost of churn: the same runs with and without a tenth of the devices down and a gateway that fails.
 
     python benchmarks/churn.py [--seeds 5] [--methods async-hfl,async-hfl-plus,sync-random] [--down 600]
 
-Each run is made twice with the same seed. The quiet one tells when a third of the way is: at a third of its time to
-target the gateway with the most devices dies in the other. Devices are down for --down seconds on average, and up for
-nine times as long.
+Each run is made twice with the same seed. In the second one, the gateway with the most devices fails after a third of
+the time to target of the first. Devices are down for --down seconds on average, and up for nine times as long.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def _pair(options: argparse.Namespace, method: str, seed: int) -> tuple[dict[str
 
 
 def _busiest(path: Path) -> int:
-    """The gateway that ended most jobs."""
+    """Return the gateway with the most finished jobs."""
     from async_hfl.journal.events_file import read_events
 
     counts: dict[int, int] = {}
@@ -76,7 +75,7 @@ def _row(method: str, pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> str
 
 
 def _spread(values: list[float], digits: int) -> str:
-    """Median (least to most)."""
+    """Format as: median (minimum to maximum)."""
     if not values:
         return "-"
     low, middle, high = min(values), statistics.median(values), max(values)

@@ -1,4 +1,4 @@
-"""Problems of every size for benchmarks/decisions.py, made from a name and a seed so that any process can make them."""
+"""Problems of every size for benchmarks/decisions.py, generated from a name and a seed in any process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from async_hfl.network.topologies.nycmesh_paper import nycmesh_paper
 Floats = npt.NDArray[np.float64]
 _MODEL_BYTES = 1_700_000
 _MOST_DENSE = 1_000
-"""Devices up to which every device reaches every gateway; beyond, ten of them."""
+"""Up to this number of devices, each device reaches every gateway; beyond it, ten of them."""
 _SPARSE = 10
 
 
 def selection(kind: str, count: int, seed: int) -> tuple[Floats, Floats, float]:
-    """Values, rates and capacity of Eq. 10 with kappa = 1: `learnt` has utilities between 0.1 and 1, `equal` none yet,
-    as at the start of a run, which makes it a subset sum."""
+    """Return values, rates and capacity of Eq. 10 with kappa = 1. `learnt` has utilities between 0.1 and 1; `equal` has
+    equal ones, as at the start of a run, which makes it a subset sum."""
     rng = np.random.default_rng([count, seed])
     latency = rng.lognormal(4.0, 0.8, count)
     utility = rng.uniform(0.1, 1.0, count) if kind == "learnt" else np.ones(count)

@@ -1,9 +1,9 @@
-"""Other solvers on the same problem, one process each: highspy and ortools cannot be imported into one.
+"""Other solvers on the same problem, in one process each, because highspy and ortools cannot be imported together.
 
     python benchmarks/decision_rivals.py highs|ortools|gurobi selection KIND N SEED LIMIT_S
     python benchmarks/decision_rivals.py highs|ortools|gurobi association KIND N G SEED LIMIT_S
 
-prints {"objective", "bound", "seconds"}, or {"missing": why}. One thread each; building the model is not timed.
+prints {"objective", "bound", "seconds"}, or {"missing": reason}. One thread each; building the model is not timed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from async_hfl.core.policies import AssociationProblem, association_objective
 from decision_instances import association, selection
 
 _GRID = 1_000_000
-"""CP-SAT has whole numbers only: values and rates are rounded to so many steps of the largest."""
+"""CP-SAT has integers only: values and rates are rounded to this many steps of the largest one."""
 Answer = dict[str, Any]
 
 

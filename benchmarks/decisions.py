@@ -1,14 +1,14 @@
-"""Time and proven gap of the two decisions over their size, against other solvers where these are installed.
+"""Time and proven gap of the two decisions by problem size, compared with other solvers if they are installed.
 
     python benchmarks/decisions.py              everything, rivals 10 s each (about ten minutes)
     python benchmarks/decisions.py --quick      up to 10,000 devices, rivals up to 184 with half a second each
-    python benchmarks/decisions.py --json       one line of JSON, the last on stdout
+    python benchmarks/decisions.py --json       one line of JSON, last on stdout
 
 Selection N = 30 ... 100,000; association N x G = 30 x 3 ... 100,000 x 1,000 (beyond 1,000 devices at most ten links
-each). Ours is the policy as a run uses it, one core, best of a few repeats. Times are CPU seconds of that core, for us
-and for rivals, so that other work on the machine hardly shows (the rivals' limit is on the wall clock). The gap is
-(bound - objective) / |bound| with the bound that the same solver proved; `short` is how far an objective stays below
-the best of all.
+each). Our solver is the policy that runs use, on one core, best of a few repeats. All times are CPU seconds of that
+core, so that other work on the machine hardly matters (the limit of the rivals is wall-clock time). The gap is
+(bound - objective) / |bound| with the bound that the same solver proved; `short` is the distance of an objective from
+the best one found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from decision_instances import association, selection
 Row = dict[str, Any]
 RIVALS = {"highs": "HiGHS", "ortools": "OR-tools CP-SAT", "gurobi": "Gurobi"}
 RIVALS_UP_TO, QUICK_RIVALS_UP_TO = 10_000, 184
-"""Devices; beyond, they find nothing in any time one would wait."""
+"""The most devices for which rivals are run; beyond that they find nothing in reasonable time."""
 SELECTIONS = (30, 60, 184, 1_000, 10_000, 100_000)
 ASSOCIATIONS = (
     ("nycmesh", 30, 3),
@@ -54,7 +54,7 @@ QUICK_UP_TO = 10_000
 
 
 def timed(solve: Callable[[], Any], quick: bool) -> tuple[Any, float]:
-    """The answer and the least time of a few."""
+    """Return the answer and the shortest of several times."""
     started = time.process_time()
     answer = solve()
     first = time.process_time() - started
@@ -80,7 +80,7 @@ def ours_association(kind: str, devices: int, gateways: int, seed: int, quick: b
 
 
 def rival(name: str, *arguments: object, limit: float) -> Row:
-    """One that ignores its own limit is ended, and has found nothing."""
+    """Run a rival; one that exceeds its limit is killed and counts as having found nothing."""
     script = Path(__file__).with_name("decision_rivals.py")
     call = [sys.executable, str(script), name, *map(str, arguments), str(limit)]
     try:
@@ -94,7 +94,7 @@ def rival(name: str, *arguments: object, limit: float) -> Row:
 
 
 def compared(what: str, arguments: tuple[object, ...], ours: Row, limit: float | None) -> list[Row]:
-    """A row for each solver; no rivals without a limit."""
+    """Return one row per solver; without a limit, rivals are left out."""
     answers = {"ours": ours}
     if limit is not None:
         answers |= {title: rival(name, what, *arguments, limit=limit) for name, title in RIVALS.items()}
@@ -123,9 +123,9 @@ def shown(row: Row) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="time and proven gap of selection and association over their size")
     parser.add_argument("--quick", action="store_true", help="up to 10,000 devices, rivals up to 184")
-    parser.add_argument("--json", action="store_true", help="one line of JSON, the last on stdout")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON, last on stdout")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rival-seconds", type=float, metavar="S", help="limit of each rival (10; quick: 0.5)")
+    parser.add_argument("--rival-seconds", type=float, metavar="S", help="limit of each rival (10; with --quick 0.5)")
     options = parser.parse_args()
     seconds = options.rival_seconds or (0.5 if options.quick else 10.0)
     if hasattr(os, "sched_setaffinity"):

@@ -1,10 +1,10 @@
-"""Every method to its target on handwritten digits: time and bytes, paired by seed with async-random.
+"""Time and bytes to the target of every method on handwritten digits, paired by seed with async-random.
 
     python benchmarks/methods.py                        all methods, seeds 1 to 5, as a table in Markdown
     python benchmarks/methods.py --seeds 1 2 --methods async-hfl semi-async --json
     python benchmarks/methods.py --set association.policy=even --set association.max_latency_ratio=2.0
 
-Virtual time, so the machine does not matter; the figures repeat to the bit on one kind of machine.
+Times are virtual, so the speed of the machine does not matter; results repeat to the bit on one kind of machine.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from async_hfl.assembly.settings.loading import available
 
 BASE = "async-random"
 PERIODS = (50, 150)
-"""Of semi-async, beside the 100 s that it has by itself."""
+"""Periods of semi-async, besides its default of 100 s."""
 
 
 def rows_of(methods: list[str]) -> dict[str, tuple[str, list[str]]]:
-    """Row -> method and settings."""
+    """Return the method and the settings of each row."""
     rows: dict[str, tuple[str, list[str]]] = {}
     for method in methods:
         rows[method] = (method, [])
@@ -46,7 +46,7 @@ def one_run(method: str, overrides: list[str], seed: int) -> dict[str, Any]:
 
 
 def ratio(times: list[float | None], base: list[float | None]) -> tuple[float, float, int] | None:
-    """Geometric mean of base / time over the seeds that both reached, standard error of its logarithm, how many."""
+    """Return the geometric mean of base / time over common seeds, the standard error of its logarithm, the count."""
     logs = [math.log(b / t) for b, t in zip(base, times, strict=True) if b is not None and t is not None]
     if not logs:
         return None
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=sorted(available("method")))
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="SECTION.KEY=VALUE")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--json", action="store_true", help="nothing but one JSON object on stdout")
+    parser.add_argument("--json", action="store_true", help="print only one JSON object on stdout")
     given = parser.parse_args()
     rows = rows_of(list(dict.fromkeys([BASE, *given.methods])))
     with ProcessPoolExecutor(given.processes, multiprocessing.get_context("spawn")) as pool:

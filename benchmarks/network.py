@@ -1,8 +1,8 @@
-"""A large random-geometric network: seconds and memory until it is ready, and what one transfer costs.
+"""A large random-geometric network: seconds and memory to build it, and the time to compute one transfer.
 
     python benchmarks/network.py [--devices 100000 --gateways 1000]
 
-Each size runs in a process of its own, so that memory is its own.
+Each size runs in a separate process, to measure its memory.
 """
 
 from __future__ import annotations

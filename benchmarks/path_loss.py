@@ -1,6 +1,6 @@
 """Path loss of a million pairs on one core, best of five: `python benchmarks/path_loss.py [--pairs 1000000]`.
 
-Distances are spread evenly over 10 m to 4 km and heights over 2 to 100 m, so that every model has its part.
+Distances are spread evenly over 10 m to 4 km and heights over 2 to 100 m, so that every propagation model is used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
             path_loss(distance, heights[0], heights[1], around)
             walls.append(time.perf_counter() - wall)
             cores.append(time.process_time() - core)
-        print(f"{frequency:6.0f} MHz: {min(walls):.3f} s, of which on the core {min(cores):.3f} s, for {pairs:,} pairs")
+        print(f"{frequency:6.0f} MHz: {min(walls):.3f} s (CPU time {min(cores):.3f} s) for {pairs:,} pairs")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""How fast models travel: one server, many clients in processes of their own, each uploads and downloads.
+"""Throughput of model transfers: one server, and many clients that each upload and download.
 
     python benchmarks/transport.py --clients 50 --sizes 0.285,1.6,43 --json
     python benchmarks/transport.py --clients 50 --sizes 1.6 --tls
     python benchmarks/transport.py --clients 50 --sizes 1.6 --bare
 
 The server is one process, as a gateway is; the clients are spread over a few processes, which share the machine with
-it. A transfer counts from the sending to the moment that its receiver has the whole, checked and decoded; the server's
-spool is on a disk. MB/s counts both directions of all clients; memory is the server's.
+it. A transfer lasts from the start of sending until its receiver has checked and decoded the whole model; the server
+spools to disk. MB/s is the sum over both directions and all clients; memory is that of the server.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from async_hfl.nodes.reliability.delivery import Packet
 
 GATEWAY = gateway_address(0)
 QUICK_LIMITS = Limits(silence_s=120.0)
-"""The machine is overloaded on purpose: nobody is to be given up for it."""
+"""The machine is overloaded on purpose, so timeouts are long."""
 
 
 def weights(megabytes: float) -> Any:
@@ -54,7 +54,7 @@ def weights(megabytes: float) -> Any:
 
 
 class Counting:
-    """An inbox that counts and answers each upload with a download."""
+    """An inbox that counts uploads and answers each with a download."""
 
     def __init__(self) -> None:
         self.transport: Transport
@@ -107,7 +107,7 @@ def server_process(pipe: Connection, folder: str, tls: str, half: bool, zstd: bo
 
 
 class Timing:
-    """A client's inbox: when did each direction take how long?"""
+    """The inbox of a client, which records the time of each transfer."""
 
     def __init__(self) -> None:
         self.up: asyncio.Event = asyncio.Event()
@@ -197,7 +197,7 @@ def measure(options: argparse.Namespace, sizes: list[float]) -> list[dict[str, A
             authority.bundle("gateway", ["g"], Path(folder) / "g")
             authority.bundle("device", names, Path(folder) / "d")
         coding = (options.half, options.zstd, options.bare)
-        for size in sizes:  # a fresh server for each size, so that its memory is that size's
+        for size in sizes:  # a fresh server for each size, to measure its memory
             ours, theirs = context.Pipe()
             server = context.Process(target=server_process, args=(theirs, f"{folder}/spool", tls, *coding))
             server.start()
@@ -256,14 +256,14 @@ def measure(options: argparse.Namespace, sizes: list[float]) -> list[dict[str, A
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--clients", type=int, default=50)
-    parser.add_argument("--processes", type=int, default=2, help="that the clients are spread over")
-    parser.add_argument("--sizes", default="0.285,1.6,43", help="of a model, in MB")
-    parser.add_argument("--rounds", type=int, default=0, help="up and down, each client (default: about 800 MB in all)")
+    parser.add_argument("--processes", type=int, default=2, help="the number of processes that run the clients")
+    parser.add_argument("--sizes", default="0.285,1.6,43", help="model sizes in MB")
+    parser.add_argument("--rounds", type=int, default=0, help="uploads per client (default: about 800 MB in total)")
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--half", action="store_true")
     parser.add_argument("--zstd", action="store_true")
-    parser.add_argument("--bare", action="store_true", help="only gRPC and chunks: what the rest costs")
-    parser.add_argument("--folder", help="for the spools (default: the system's folder for temporary files)")
+    parser.add_argument("--bare", action="store_true", help="plain gRPC with chunks, as a baseline")
+    parser.add_argument("--folder", help="the folder of the spools (default: the system's temporary folder)")
     options = parser.parse_args()
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     measure(options, [float(size) for size in options.sizes.split(",")])

@@ -1,6 +1,6 @@
-"""gRPC and nothing else: chunks into memory and out of it. No session, no spool, no digest, no message.
+"""Plain gRPC: chunks are sent from memory to memory, without sessions, spools, digests or messages.
 
-For `transport.py --bare`: the difference is what the package adds.
+Used by `transport.py --bare` as the baseline for the cost of the transport.
 """
 
 from __future__ import annotations

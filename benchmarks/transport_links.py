@@ -1,9 +1,9 @@
-"""How models travel over bad links: slow, far, cut, silent; and how soon a dead peer is noticed.
+"""Model transfers over bad links (slow, distant, cut, silent), and the time until a dead peer is detected.
 
     python benchmarks/transport_links.py
 
-Real sockets through the TCP proxy of the package, everything in one process but the client that is killed. Limits are
-the usual ones.
+Uses real sockets through the package's TCP proxy, in one process except for the client that is killed. Limits have
+their default values.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def update(number: int, count: int) -> Packet:
 
 
 async def timed(what: str, count: int, rate: float, delay_s: float) -> dict[str, Any]:
-    """One model up and one down, each alone on the link."""
+    """Send one model up and one down, one after the other."""
     shape = Shape(rate=rate, delay_s=delay_s)
     async with pair(shape, shape) as two:
         begun = time.monotonic()
@@ -134,7 +134,7 @@ async def timed(what: str, count: int, rate: float, delay_s: float) -> dict[str,
 
 
 async def cut() -> dict[str, Any]:
-    """Broken off on its way, five times: how many bytes go over the link in all?"""
+    """Cut a transfer five times and count all bytes sent over the link."""
     count = 2_000_000
     async with pair(Shape(rate=2e6), Shape(rate=2e6)) as two:
         before = two.proxy.up.bytes

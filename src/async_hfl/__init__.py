@@ -12,7 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for type checkers; at run time the names are imported on first use (see __getattr__)
     from async_hfl.api import (
         Central,
         Run,
@@ -57,7 +57,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use, so that `async-hfl --help` need not wait for the learning libraries.
+    # Imported on first use, so that `async-hfl --help` does not load the learning libraries.
     if name in __all__:
         return getattr(import_module(_HOME.get(name, "async_hfl.api")), name)
     raise AttributeError(f"module 'async_hfl' has no attribute {name!r}")

@@ -1,5 +1,8 @@
-"""The Python API: `run`, `resume`, `load_run`, `decide_selection`, `decide_association`. The command line is a thin
-layer over it."""
+"""The Python API. The command line is a thin layer over it.
+
+`file` is a run file (TOML); `overrides` are texts `section.key=value`, as for `--set`; `on_start` is called before the
+first event and `on_epoch` after every evaluation of a run.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from async_hfl.assembly.build.task import EngineSharing
 from async_hfl.assembly.runs import decide
 from async_hfl.assembly.runs.provenance import check_seed, place_of, user_files, versions
 from async_hfl.assembly.runs.simulated_run import PreparedRun, begin, begin_again, called, simulate
-from async_hfl.assembly.settings.loading import compose
+from async_hfl.assembly.settings.loading import Composed, compose
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.data_distribution import DataDistribution
 from async_hfl.core.errors import RunDirectoryError, UserError
@@ -24,17 +27,7 @@ from async_hfl.journal.model_file import save_model
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.simulation.recorded_run import Progress
 
-_MANIFEST_FIELDS = (
-    "task",
-    "method",
-    "network",
-    "preset",
-    "seed",
-    "settings",
-    "start_from",
-    "user_files",
-    "versions",
-)
+_MANIFEST_FIELDS = ("task", "method", "network", "preset", "seed", "settings", "start_from", "user_files", "versions")
 RESULT_FIELDS = (
     "run",
     "method",
@@ -57,7 +50,7 @@ RESULT_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run on disk, complete or not."""
+    """A run directory, complete or not."""
 
     directory: RunDirectory
 
@@ -75,11 +68,11 @@ class Run:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The result. A run that was cut off has none: resume it."""
+        """The result of a complete run."""
         found = self.directory.read_summary()
         if found is None:
-            raise RunDirectoryError(f"{self.path}: not complete; go on with `async-hfl resume {self.path}`")
-        return {**found, "run": str(self.path)}  # it may have been moved since
+            raise RunDirectoryError(f"{self.path}: not complete; `async-hfl resume {self.path}` continues it")
+        return {**found, "run": str(self.path)}  # the directory may have been moved
 
     @property
     def epochs(self) -> list[dict[str, float]]:
@@ -87,22 +80,22 @@ class Run:
         return list(self.directory.read_epochs())
 
     def events(self, *kinds: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The event stream: (kind, fields)."""
+        """Iterate over the records as (kind, fields)."""
         return read_events(self.directory.events, *kinds)
 
     def frame(self, table: str) -> Any:
-        """A table as a pandas data frame (async-hfl[frames]): epochs, classes, jobs, uploads, selections, associations,
-        moves, life, messages, devices or settings."""
-        from async_hfl.reports.export.frames import frame
+        """Return a table as a pandas data frame (needs async-hfl[frames]): epochs, classes, jobs, uploads, selections,
+        associations, moves, life, messages, devices or settings."""
+        from async_hfl.reports.export.table_formats import data_frame
 
-        return frame(self.directory, table)
+        return data_frame(self.directory, table)
 
     def epochs_frame(self) -> Any:
         """One row per evaluated cloud epoch."""
         return self.frame("epochs")
 
     def jobs_frame(self) -> Any:
-        """One row per job that ended: who, how, when, how stale."""
+        """One row per finished job: device, times, staleness, reason of its end."""
         return self.frame("jobs")
 
     def uploads_frame(self) -> Any:
@@ -114,18 +107,18 @@ class Run:
         return self.frame("selections")
 
     def messages_frame(self) -> Any:
-        """One row per message: the byte ledger, entry by entry."""
+        """One row per message, with its bytes by kind."""
         return self.frame("messages")
 
     def devices_frame(self) -> Any:
-        """One row per device: times, energy, the final model on its own data."""
+        """One row per device: times, energy, metric of the final model on its own data."""
         return self.frame("devices")
 
     @property
     def model(self) -> Path:
         """The newest global model as a safetensors file."""
         if not self.directory.model.is_file():
-            raise RunDirectoryError(f"{self.path}: no model yet; it comes with the first checkpoint")
+            raise RunDirectoryError(f"{self.path}: no model yet; the first checkpoint writes it")
         return self.directory.model
 
 
@@ -144,61 +137,46 @@ def run(
     on_epoch: Callable[[Progress], None] | None = None,
     pause: Callable[[], bool] | None = None,
 ) -> Run:
-    """Simulate one configuration to its target or its last epoch, into a new run directory.
+    """Simulate one configuration until its target or its last epoch, into a new run directory.
 
-    `overrides` are `section.key=value` texts, as for `--set`. `pause` is asked after every evaluation: where it says
-    yes, the run saves a checkpoint and comes back incomplete, to be resumed.
+    If `pause` returns True after an evaluation, the run saves a checkpoint and is returned incomplete, to be resumed.
     """
-    begun = _begin(
-        file,
-        task=task,
-        method=method,
-        network=network,
-        preset=preset,
-        seed=seed,
-        overrides=overrides,
-        out=out,
-        start_from=start_from,
-    )
-    return _go_on(begun, on_start, on_epoch, pause)
+    chosen = {"task": task, "method": method, "network": network, "preset": preset, "seed": seed}
+    composed = _composed(file, **chosen, overrides=overrides)
+    return _simulate(begin(composed, out=out, start_from=start_from), on_start, on_epoch, pause)
 
 
-def _begin(
-    file: str | Path | None = None,
-    *,
-    out: str | Path | None = None,
-    start_from: str | Path | None = None,
-    share: EngineSharing | None = None,
-    **chosen: Any,
-) -> PreparedRun:
-    return begin(compose(None if file is None else Path(file), **chosen), out=out, start_from=start_from, sharing=share)
+def _composed(file: str | Path | None, **chosen: Any) -> Composed:
+    composed = compose(None if file is None else Path(file), **chosen)
+    check_seed(composed.choice.seed)
+    return composed
 
 
-def _go_on(
-    begun: PreparedRun,
+def _simulate(
+    prepared: PreparedRun,
     on_start: Callable[[Run, Settings], None] | None,
     on_epoch: Callable[[Progress], None] | None,
     pause: Callable[[], bool] | None,
 ) -> Run:
-    made = Run(begun.directory)
-    if on_start is not None and begun.world is not None:
-        on_start(made, begun.settings)
-    simulate(begun, on_epoch, pause)
+    made = Run(prepared.directory)
+    if on_start is not None and prepared.world is not None:
+        on_start(made, prepared.settings)
+    simulate(prepared, on_epoch, pause)
     return made
 
 
 @dataclass(frozen=True, slots=True)
 class Central:
-    """Centralised training, done: the upper bound that federated runs are compared with."""
+    """The result of centralised training: the upper bound for federated runs."""
 
     task: str
     metric: str
     curve: tuple[dict[str, float], ...]
-    """One row an epoch: epoch, learning_rate, loss, metric, test_loss."""
+    """One row per epoch: epoch, learning_rate, loss, metric, test_loss."""
     best: float
     final: float
     naive: float | None
-    """What "the same as the last reading" reaches, where the inputs are series."""
+    """The metric of predicting the last reading again, for tasks whose inputs are time series."""
     wall_s: float
 
 
@@ -211,14 +189,13 @@ def central(
     model: str | Path | None = None,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
 ) -> Central:
-    """Train a task as if all its data lay in one place, with the same model, loss and engine.
+    """Train a task on all its data in one place, with the same model, loss and engine (settings: [central]).
 
-    How is in the settings' section [central]. `model` is a file to save the last weights to.
+    `model` is a file for the final weights.
     """
     from async_hfl.assembly.runs.central_run import train_task_centrally
 
-    composed = compose(None if file is None else Path(file), task=task, seed=seed, overrides=overrides)
-    check_seed(composed.choice.seed)
+    composed = _composed(file, task=task, seed=seed, overrides=overrides)
     began = time.perf_counter()
     trained = train_task_centrally(composed.settings, composed.choice.seed, on_epoch)
     if model is not None:
@@ -238,11 +215,10 @@ def central(
 def data_distribution(
     file: str | Path | None = None, *, task: str | None = None, seed: int | None = None, overrides: Sequence[str] = ()
 ) -> DataDistribution:
-    """Who holds what: samples by device and class, as a run with the same settings and seed would deal them."""
+    """Return the number of samples by device and class that a run with the same settings and seed would have."""
     from async_hfl.assembly.build.task import build_data_distribution
 
-    composed = compose(None if file is None else Path(file), task=task, seed=seed, overrides=overrides)
-    check_seed(composed.choice.seed)
+    composed = _composed(file, task=task, seed=seed, overrides=overrides)
     return build_data_distribution(composed.settings, composed.choice.seed)
 
 
@@ -254,35 +230,36 @@ def run_together(
     on_end: Callable[[int, Run | BaseException], None] | None = None,
     pause: Callable[[], bool] | None = None,
 ) -> list[Run | BaseException]:
-    """Several runs at once that share one engine: a GPU stays full though each run has few devices in flight.
+    """Simulate several runs at once on one engine, which keeps a GPU busy even if each run has few jobs in flight.
 
-    Each mapping holds the arguments of `run`, or {"resume": PATH}. `width` of them (default: all) go on at a time; when
-    one has ended the next takes its place. Results are those of the runs alone: to the bit on CPU, but for rounding on
-    a GPU. A run that fails leaves its exception in its place, the others go on.
+    Each mapping holds the arguments of `run`, or {"resume": PATH}. `width` runs (default: all) are in progress at a
+    time. Results are the same as those of separate runs: to the bit on a CPU, up to rounding on a GPU. A run that fails
+    leaves its exception in its place in the result; the others continue.
     """
     from async_hfl.learning.engine.shared_engine import SharedEngine
 
     slots = min(len(runs), width or len(runs))
-    together = SharedEngine(slots)
+    engine = SharedEngine(slots)
     waiting = iter(range(len(runs)))
     outcomes: dict[int, Run | BaseException] = {}
-    # One after the other: whatever reads settings and data need not be safe among threads.
+    # Settings and data are read by one thread at a time, because that code is not thread-safe.
     preparing = Lock()
 
     def one(slot: int, number: int) -> Run:
-        arguments, share = dict(runs[number]), EngineSharing(partial(together.trainer, slot), slots)
+        arguments, share = dict(runs[number]), EngineSharing(partial(engine.trainer, slot), slots)
         with preparing:
-            again = arguments.get("resume")
-            found = (
-                _begin(**arguments, share=share)
-                if again is None
-                else begin_again(load_run(again).directory, sharing=share)
-            )
-        return _go_on(found, None, None if on_epoch is None else partial(on_epoch, number), pause)
+            if (path := arguments.pop("resume", None)) is not None:
+                prepared = begin_again(load_run(path).directory, sharing=share)
+            else:
+                out, start_from = arguments.pop("out", None), arguments.pop("start_from", None)
+                prepared = begin(
+                    _composed(arguments.pop("file", None), **arguments), out=out, start_from=start_from, sharing=share
+                )
+        return _simulate(prepared, None, None if on_epoch is None else partial(on_epoch, number), pause)
 
     def fill(slot: int) -> None:
         try:
-            while (number := together.in_turn(slot, lambda: next(waiting, None))) is not None:
+            while (number := engine.in_turn(slot, lambda: next(waiting, None))) is not None:
                 try:
                     outcomes[number] = one(slot, number)
                 except BaseException as error:
@@ -290,7 +267,7 @@ def run_together(
                 if on_end is not None:
                     on_end(number, outcomes[number])
         finally:
-            together.leave(slot)
+            engine.leave(slot)
 
     threads = [Thread(target=fill, args=(slot,), name=f"slot {slot}") for slot in range(slots)]
     for thread in threads:
@@ -317,10 +294,10 @@ def cluster(
     on_start: Callable[[Run, Settings, Sequence[str]], None] | None = None,
     on_progress: Callable[[Any], None] | None = None,
 ) -> Run:
-    """A real deployment on this machine: processes, sockets, certificates, state on disk; into a new run directory.
+    """Run a real deployment on this machine, with processes, sockets and certificates, into a new run directory.
 
-    `classes`: kinds of devices, "COUNT:SLOWDOWN[:BYTES/S[:DELAY_S]]". `on_start` is also told which settings were
-    chosen for so small a network.
+    `classes` are kinds of devices, "COUNT:SLOWDOWN[:BYTES/S[:DELAY_S]]". `on_start` also gets the settings that were
+    adapted to the size of the cluster.
     """
     from async_hfl.assembly.deployments import cluster as local
     from async_hfl.assembly.deployments.device_classes import device_classes
@@ -346,14 +323,14 @@ def cluster(
 
 
 def collect(out: str | Path, sources: Sequence[str | Path]) -> Run:
-    """The journals of a deployment's nodes (state directories, or folders of them) as one run directory."""
+    """Merge the journals of a deployment's nodes (state directories, or folders of them) into one run directory."""
     from async_hfl.assembly.deployments.collected_run import collected_run, states_under
 
     states = []
     for source in map(Path, sources):
         found = states_under(source)
         if not found:
-            raise UserError(f"{source}: neither a node's state directory nor a folder of such")
+            raise UserError(f"{source}: neither the state directory of a node nor a folder of them")
         states += found
     return Run(collected_run(Path(out), states, versions()))
 
@@ -365,12 +342,12 @@ def resume(
     on_epoch: Callable[[Progress], None] | None = None,
     pause: Callable[[], bool] | None = None,
 ) -> Run:
-    """Go on with a run that was cut off; a complete one is returned as it is."""
-    return _go_on(begin_again(load_run(path).directory), on_start, on_epoch, pause)
+    """Continue an interrupted run; a complete one is returned unchanged."""
+    return _simulate(begin_again(load_run(path).directory), on_start, on_epoch, pause)
 
 
 def load_run(path: str | Path) -> Run:
-    """A run that was made before, complete or not."""
+    """Open a run directory, complete or not."""
     found = Run(RunDirectory.open(Path(path)))
     missing = [key for key in _MANIFEST_FIELDS if key not in found.manifest]
     if missing:
@@ -381,10 +358,10 @@ def load_run(path: str | Path) -> Run:
 
 
 def decide_selection(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
-    """One selection (Eq. 10) from a file or as data: `selected`, `objective`, `bound`, `gap`, `seconds`."""
+    """Solve a selection (Eq. 10): returns `selected`, `objective`, `bound`, `gap` and `seconds`."""
     return decide.decide_selection(problem, exact=exact)
 
 
 def decide_association(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
-    """One association (Eq. 11) from a file or as data: `association`, `objective`, `bound`, `gap`, `seconds`."""
+    """Solve an association (Eq. 11): returns `association`, `objective`, `bound`, `gap` and `seconds`."""
     return decide.decide_association(problem, exact=exact)

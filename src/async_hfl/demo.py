@@ -16,10 +16,11 @@ from async_hfl import api
 from async_hfl.assembly.runs.provenance import check_seed
 from async_hfl.core.errors import RunDirectoryError
 from async_hfl.journal.run_directory import RUN_FILES, RunDirectory
-from async_hfl.reports.figures.learning_curves import learning_curves
+from async_hfl.reports.data.experiment import RunGroup
+from async_hfl.reports.figures.learning_curves import draw_groups
 from async_hfl.reports.pages.report_files import write_reports
 from async_hfl.reports.tables.comparison import compare, table
-from async_hfl.reports.tables.units import duration, size
+from async_hfl.reports.tables.formatting import duration, size
 from async_hfl.simulation.recorded_run import Progress
 
 METHODS = ("async-hfl-plus", "async-hfl", "async-random", "two-tier")
@@ -34,20 +35,14 @@ def demo(out: Path, seed: int, *, quiet: bool) -> dict[str, Any]:
     _clear(out)
     console = Console(stderr=quiet, quiet=quiet, highlight=False)
     console.print(
-        f"[bold]{TITLE}[/bold]\nEach method runs until the mean of 3 evaluations has reached 90 %; seed {seed}.\n"
+        f"[bold]{TITLE}[/bold]\nEach method runs until the mean of 3 evaluations reaches 90 %. Seed {seed}.\n"
     )
     runs: list[RunDirectory] = []
-    board = _Board(console)
-    with board:
+    with _Board(console) as board:
         for method in METHODS:
             board.begin(method)
             made = api.run(
-                task="digits",
-                method=method,
-                network="nycmesh-paper",
-                seed=seed,
-                out=out / method,
-                on_epoch=board.epoch,
+                task="digits", method=method, network="nycmesh-paper", seed=seed, out=out / method, on_epoch=board.epoch
             )
             board.end(made.summary)
             runs.append(made.directory)
@@ -55,7 +50,7 @@ def demo(out: Path, seed: int, *, quiet: bool) -> dict[str, Any]:
     console.print()
     console.print(table(rows, REFERENCE, "Race to 90 %"))
     plot = out / _PLOT
-    learning_curves(runs, plot, TITLE)
+    draw_groups([RunGroup(run.path.name, (run.path,)) for run in runs], plot, TITLE)
     report = out / _TABLE
     with report.open("w") as file:
         Console(file=file, width=120).print(table(rows, REFERENCE, TITLE))
@@ -63,7 +58,7 @@ def demo(out: Path, seed: int, *, quiet: bool) -> dict[str, Any]:
     write_reports([run.path for run in runs], [page], f"async-hfl report {out}")
     console.print(
         f"\npage   {page}  (open it in a browser)\nplot   {plot}\ntable  {report}\n"
-        f"runs   {out}  (look into one with `async-hfl report {runs[0].path}`)",
+        f"runs   {out}  (`async-hfl report {runs[0].path}` makes a page about one)",
         markup=False,
         soft_wrap=True,
     )
@@ -78,13 +73,13 @@ def demo(out: Path, seed: int, *, quiet: bool) -> dict[str, Any]:
 
 
 def _clear(out: Path) -> None:
-    """A demonstration may be repeated: what an earlier one left is removed, and nothing else ever is."""
+    """Remove the files of an earlier demonstration, and refuse if there are others."""
     if not out.exists():
         return
     left = list(out.iterdir()) if out.is_dir() else [out]
-    strangers = [entry.name for entry in left if not _is_ours(entry)]
-    if strangers:
-        raise RunDirectoryError(f"{out}: holds other things ({', '.join(strangers[:3])}); give another --out")
+    others = [entry.name for entry in left if not _is_ours(entry)]
+    if others:
+        raise RunDirectoryError(f"{out}: contains other files ({', '.join(others[:3])}); give another --out")
     for entry in left:
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
@@ -105,7 +100,7 @@ class _Line:
 
 
 class _Board:
-    """The race as it stands: a line a method, at most 80 columns wide."""
+    """The state of the race: one line per method, at most 80 columns wide."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -135,7 +130,7 @@ class _Board:
 
     def end(self, summary: dict[str, Any]) -> None:
         line = self._lines[-1]
-        line.state = "there" if summary["target_reached"] else "not reached"
+        line.state = "reached" if summary["target_reached"] else "not reached"
         if self._live is None:
             spent = f"{duration(line.at):>11}  {size(line.bytes_total):>8}"
             self._console.print(f"{line.method:<16}{line.metric:.3f}  {spent}  {line.state}")

@@ -1,4 +1,4 @@
-"""What is looked for on a page: errors, requests, empty plots, labels that touch or are cut off, sideways scrolling."""
+"""Checks of a page: no errors, requests, empty plots, overlapping or truncated labels, or horizontal scrolling."""
 
 from __future__ import annotations
 

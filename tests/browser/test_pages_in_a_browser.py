@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from looking import DATA, PHONE, WIDE, opened
 
-from async_hfl.reports.pages.experiment_page import Comparison, Figure, FigureLine, RunGroup, write_page
+from async_hfl.reports.data.experiment import Comparison, Figure, FigureLine, RunGroup
+from async_hfl.reports.pages.experiment_page import write_page
 from async_hfl.reports.pages.network_page import write_network_page
 from async_hfl.reports.pages.run_page import write_run_page
 from async_hfl.reports.tables.table import Column, Spread, Table
@@ -88,7 +89,9 @@ def test_a_run_in_which_things_fail(browser: Any, runs: Runs, tmp_path: Path) ->
     write_run_page(runs["failing"][0], tmp_path / "run.html")
     with opened(browser, tmp_path / "run.html", PHONE) as seen:
         seen.assert_sound()
-        assert "went down: " in seen.page.locator("section", has=seen.page.locator("h2", has_text="Life")).inner_text()
+        assert (
+            "went down: " in seen.page.locator("section", has=seen.page.locator("h2", has_text="Events")).inner_text()
+        )
 
 
 def test_a_run_that_was_cut_off(browser: Any, runs: Runs, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: in this process, or as a process of its own."""
+"""Helpers to call the command line, in this process or in a separate one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 HANG_GUARD_S = 300
-"""Not an expectation: a test that hangs should say so before the day is over."""
+"""Long enough for any machine; only ends tests that hang."""
 PROGRAM = str(Path(sys.executable).with_name("async-hfl"))
 SMALL = ("--task", "null", "--network", "uniform", "--set", "task.devices=20", "--set", "cloud.epochs=3")
 """A run of a few milliseconds."""
@@ -30,7 +30,7 @@ class Outcome:
         return json.loads(self.out.splitlines()[-1])
 
     def told(self) -> str:
-        """What a failed command says, after checking how it says it."""
+        """Return the message of a failed command, after checking its form."""
         lines = self.err.splitlines()
         assert 1 <= len(lines) <= 6, self.err
         assert "Traceback" not in self.err

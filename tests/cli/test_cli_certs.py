@@ -1,4 +1,4 @@
-"""async-hfl certs, as an operator meets it."""
+"""The command `async-hfl certs`."""
 
 from __future__ import annotations
 

@@ -68,15 +68,15 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Published
 def test_list_fetch_verify(call: Call, small: PublishedSet, tmp_path: Path) -> None:
     listed = call("data", "list")
     assert listed.code == 0
-    assert "not here; `async-hfl data fetch small` (100 B)" in listed.out
+    assert "not on this machine; `async-hfl data fetch small` (100 B)" in listed.out
     fetched = call("data", "fetch", "small")
     assert fetched.code == 0, fetched.err
-    assert fetched.out.startswith("small          downloaded, checksums right: ")
-    assert call("data", "fetch", "all").out.startswith("small          was there, checksums right: ")
+    assert fetched.out.startswith("small          downloaded, checksums match: ")
+    assert call("data", "fetch", "all").out.startswith("small          already here, checksums match: ")
     assert str(tmp_path / "cache/data/small") in call("data", "list").out
     verified = call("data", "verify")
     assert verified.code == 0
-    assert verified.out.count(": right\n") == 2
+    assert verified.out.count(": ok\n") == 2
 
 
 def test_json(call: Call, small: PublishedSet, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_verify_finds_damage(call: Call, small: PublishedSet, tmp_path: Path) ->
     path.write_bytes(gzip.compress(b"something else"))
     done = call("data", "verify")
     assert done.code == 2
-    assert "1 of 2 files are not right; `async-hfl data fetch small`" in done.told()
+    assert "1 of 2 files are missing or damaged; `async-hfl data fetch small`" in done.told()
     assert f"{path}: the checksum is not that of the published file (14 bytes)" in done.out
     assert [row["problem"] is None for row in call("data", "verify", "--json").json] == [True, False]
     assert call("data", "fetch", "small").code == 0
@@ -110,7 +110,7 @@ def test_verify_of_nothing(call: Call, small: PublishedSet) -> None:
     assert "no data set is on this machine; `async-hfl data list`" in call("data", "verify").told()
     done = call("data", "verify", "small")
     assert done.code == 2
-    assert "2 of 2 files are not right" in done.told()
+    assert "2 of 2 files are missing or damaged" in done.told()
 
 
 def test_a_failed_download(call: Call, small: PublishedSet, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_listing_needs_neither_jax_nor_the_net(tmp_path: Path) -> None:
 
 
 def test_interrupted(tmp_path: Path) -> None:
-    """Ctrl-C in the middle: a short message, and what has arrived stays."""
+    """Ctrl-C during a download gives a short message and keeps the part that has arrived."""
     script = tmp_path / "slow.py"
     script.write_text(
         "import sys, time\n"
@@ -184,7 +184,7 @@ def test_interrupted(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=HANG_GUARD_S)
     assert process.returncode == 130
-    assert told == "async-hfl: error: interrupted; `async-hfl data fetch mnist` goes on where it stopped\n"
+    assert told == "async-hfl: error: interrupted; `async-hfl data fetch mnist` continues where it stopped\n"
 
 
 def test_as_a_program(tmp_path: Path) -> None:

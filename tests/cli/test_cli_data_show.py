@@ -22,9 +22,9 @@ def test_a_picture_and_words(call: Call, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert done.out.splitlines() == [
         "digits over 60 devices, by_class, seed 1",
-        "22 to 25 samples a device, 1,437 in all; 1,437 of the 1,437 training samples are held by somebody",
-        "2 of 10 classes a device, 12 devices a class",
-        "digits-devices.png: the picture",
+        "22 to 25 samples per device, 1,437 in total; 1,437 of the 1,437 training samples are on a device",
+        "2 of 10 classes per device, 12 devices per class",
+        "picture: digits-devices.png",
     ]
     assert (tmp_path / "digits-devices.png").read_bytes().startswith(b"\x89PNG")
 
@@ -52,7 +52,7 @@ def test_a_task_of_ones_own(call: Call, tmp_path: Path) -> None:
 
 def test_mistakes(call: Call) -> None:
     for arguments, told in (
-        (("--out", "some.jpeg"), "give the picture the ending .png, .svg or .pdf"),
+        (("--out", "some.jpeg"), "must end in .png, .svg or .pdf"),
         (("--out", "nowhere/some.png"), "nowhere/some.png: cannot be written"),
         (("--task", "null"), "the task null has no data to show"),
         (("--task", "own.py:task"), "there is no file own.py"),

@@ -123,7 +123,10 @@ ARGUMENTS = {
         ["run", "--seed", "one"],
         "argument --seed: invalid int value: 'one'; see `async-hfl run --help`",
     ),
-    "unknown option": (["run", "--sed", "1"], "async-hfl run: error: there is no --sed; see `async-hfl run --help`"),
+    "unknown option": (
+        ["run", "--sed", "1"],
+        "run: error: unknown argument: --sed; see `async-hfl run --help`",
+    ),
     "unknown command": (["rnu"], "invalid choice: 'rnu' (choose from 'demo', 'run', "),
     "no command": ([], "arguments are required: COMMAND; see `async-hfl --help`"),
     "too many links": (
@@ -242,10 +245,10 @@ def test_the_demo_removes_nothing_but_a_demo(call: Call) -> None:
     Path("async-hfl/README.md").write_text("my checkout")
     done = call("demo", "--out", ".")
     assert done.code == 2
-    assert ".: holds other things (async-hfl); give another --out" in done.told()
+    assert ".: contains other files (async-hfl); give another --out" in done.told()
     assert Path("async-hfl/README.md").read_text() == "my checkout"
     Path("file").write_text("")
-    assert "file: holds other things (file)" in call("demo", "--out", "file").told()
+    assert "file: contains other files (file)" in call("demo", "--out", "file").told()
 
 
 def test_a_run_that_is_not_complete(call: Call) -> None:
@@ -253,7 +256,7 @@ def test_a_run_that_is_not_complete(call: Call) -> None:
     Path("cut/summary.json").unlink()
     done = call("show", "cut")
     assert done.code == 2
-    assert "cut: not complete; go on with `async-hfl resume cut`" in done.told()
+    assert "cut: not complete; `async-hfl resume cut` continues it" in done.told()
     Path("cut/model.safetensors").unlink()
     done = call("model", "cut", "out.safetensors")
     assert done.code == 2
@@ -382,7 +385,7 @@ def test_a_model_copied_to_nowhere(call: Call) -> None:
     assert call("run", *SMALL, "--out", "done").code == 0
     done = call("model", "done", "model.npz")
     assert done.code == 2
-    assert "model.npz: give the file the ending .safetensors" in done.told()
+    assert "model.npz: the name of the file must end in .safetensors" in done.told()
     done = call("model", "done", "no/such/model.safetensors")
     assert done.code == 2
     assert "cannot be written (No such file or directory); give a file in a directory that exists" in done.told()
@@ -398,7 +401,7 @@ def test_mistakes_in_a_process_of_its_own(tmp_path: Path) -> None:
         (("run", "--set", "gatway.epochs=3"), "unknown section 'gatway'"),
         (("run", "--json", "--set", "selection.policy=mine.py:choose"), "keep the sum of problem.data_rate within"),
         (("show", "nothing"), "nothing: not a run directory"),
-        (("run", "--sed", "1"), "there is no --sed"),
+        (("run", "--sed", "1"), "unknown argument: --sed"),
     ):
         done = command(*arguments, cwd=tmp_path)
         assert done.code == 2

@@ -45,14 +45,14 @@ def test_show(call: Call, tmp_path: Path) -> None:
     )
     assert bigger.code == 0, bigger.err
     assert bigger.out.splitlines()[0] == "uniform: 9 devices, 6 gateways, 27 links"
-    assert bigger.out.splitlines()[-1] == "network-uniform.png: the picture"
+    assert bigger.out.splitlines()[-1] == "picture: network-uniform.png"
 
 
 def test_a_run_is_shown_recorded_and_replayed(call: Call, tmp_path: Path) -> None:
     assert call("run", *SMALL, "--out", "one").code == 0
     shown = call("network", "show", "one", "--json")
     assert shown.code == 0, shown.err
-    assert shown.json["association"] == "as last associated in the run one"
+    assert shown.json["association"] == "last association of the run one"
     assert shown.json["devices"] == 20
     recorded = call("network", "record", "one", "trace.csv", "--json")
     assert recorded.code == 0, recorded.err
@@ -86,7 +86,7 @@ def test_a_run_is_shown_recorded_and_replayed(call: Call, tmp_path: Path) -> Non
         (("network", "record", "folder", "trace.csv"), "folder: not a run directory"),
         (("network", "record", "run", "trace.txt"), "trace.txt: a trace is CSV"),
         (("network", "record", "run", "none/trace.csv"), "none/trace.csv: cannot be written"),
-        (("network", "show", "run", "--devices", "3"), "run is a run: its devices"),
+        (("network", "show", "run", "--devices", "3"), "run is a run, which has its own devices"),
         (("network",), "WHAT"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What each command prints when all is well: for people, and with `--json` one line, the last on stdout."""
+"""The output of successful commands: text for people and, with `--json`, one last line on stdout."""
 
 from __future__ import annotations
 

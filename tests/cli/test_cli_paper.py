@@ -1,4 +1,4 @@
-"""`async-hfl paper` as a user meets it."""
+"""The command `async-hfl paper`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ LISTED = """
 table3        Table 3: bytes in the motivating study (HAR)
 fig3          Fig. 3: map, delays and convergence in the motivating study (HAR)
 table6        Table 6: speed-up of Async-HFL over eight baselines on six data sets
-fig7-left     Fig. 7 left: bytes to the target, of the methods that are not synchronous
-fig7-right    Fig. 7 right: selection and association, each alone and both
-fig8          Fig. 8: convergence on the deployment: 30 cloud epochs (simulated, or --deployed)
+fig7-left     Fig. 7 left: bytes to the target, without the synchronous methods
+fig7-right    Fig. 7 right: selection and association, separately and combined
+fig8          Fig. 8: convergence on the deployment in 30 cloud epochs (simulated, or --deployed)
 fig9          Fig. 9: download, training and upload by client (simulated, or --deployed)
 fig10-left    Fig. 10 left: speed-up by the bandwidth of gateways (MNIST)
-fig10-right   Fig. 10 right: speed-up by the accuracy to be reached (MNIST)
+fig10-right   Fig. 10 right: speed-up by target accuracy (MNIST)
 fig11-left    Fig. 11 left: time to the target by kappa, the weight of latency in selection (HAR)
 fig11-middle  Fig. 11 middle: time to the target by phi, the weight of load in association (HAR)
 fig11-right   Fig. 11 right: time to the target by principal components of the gradients (HAR)
-overhead      Overhead analysis: bytes of gradients, seconds of decisions
+overhead      Overhead analysis: bytes of gradients, seconds per decision
 """
 
 
@@ -33,14 +33,14 @@ def test_the_list(call: Call) -> None:
 
 
 def test_an_ablation_of_digits(call: Call, tmp_path: Path) -> None:
-    """A whole entry, small enough for a test; and again, from what is there."""
+    """One whole entry, small enough for a test, made twice; the second time from the runs of the first."""
     arguments = ["paper", "fig7-right", "--quick", "--tasks", "digits", "--seeds", "1", "--preset", "tight"]
     settings = ["--set", "task.devices=20", "--set", "task.target=0.4", "--out", "p"]
     first = call(*arguments, *settings)
     assert first.code == 0, first.err
     said = " ".join(first.out.split())
-    assert "Fig. 7 right: what selection and association add (nycmesh-paper, preset tight)" in said
-    assert "Selections of Async-HFL in which the bandwidth bound: digits" in said
+    assert "Fig. 7 right: contributions of selection and association (nycmesh-paper, preset tight)" in said
+    assert "Selections of Async-HFL that the bandwidth limited: digits" in said
     again = call(*arguments, *settings, "--json")
     assert again.json["were_there"] == again.json["runs"] == 5
     report = tmp_path / "p" / "fig7-right-tight-nycmesh-paper-quick"
@@ -57,7 +57,7 @@ def test_fig_9_is_drawn_from_any_run(call: Call, tmp_path: Path) -> None:
     said = call("paper", "fig9", "--runs", "mine", "--out", "p")
     assert said.code == 0, said.err
     assert "device 9" in said.out
-    assert "made up" not in said.out
+    assert "invented" not in said.out
     assert not list((tmp_path / "p" / "runs").iterdir())
 
 
@@ -68,10 +68,10 @@ def test_fig_9_is_drawn_from_any_run(call: Call, tmp_path: Path) -> None:
         (["paper", "table6", "--network", "uniform"], "nycmesh-paper, nycmesh"),
         (["paper", "table6", "--preset", "loose"], "paper, authors, tight"),
         (["paper", "table6", "--runs", "x"], "only fig8 and fig9"),
-        (["paper", "table6", "--deployed"], "--deployed: of fig8 and fig9"),
-        (["paper", "table6", "--rounds", "3"], "only fig8 and fig9 stop by rounds"),
+        (["paper", "table6", "--deployed"], "--deployed: applies to fig8 and fig9"),
+        (["paper", "table6", "--rounds", "3"], "applies to fig8 and fig9 only"),
         (["paper", "fig8", "--rounds", "0"], "at least 1"),
-        (["paper", "fig8", "--time-factor", "3"], "say --deployed"),
+        (["paper", "fig8", "--time-factor", "3"], "give --deployed"),
         (["paper", "fig8", "--deployed", "--time-factor", "0.5"], "at least 1"),
         (["paper", "fig8", "--deployed", "--preset", "authors"], "paper, tight"),
         (["paper", "table6", "--tasks", "mnst"], "did you mean mnist?"),

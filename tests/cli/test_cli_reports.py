@@ -17,7 +17,7 @@ from async_hfl.core.errors import UserError
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.data.flat_tables import flat_tables
 from async_hfl.reports.data.grouping import group_runs
-from async_hfl.reports.export.files import export_csv
+from async_hfl.reports.export.table_formats import export_csv
 
 TABLES = {
     "epochs",
@@ -98,9 +98,9 @@ def test_mistakes_with_reports(call: Call) -> None:
     assert "a report ends in .html" in call("report", "mine", "--out", "x.doc").told()
     assert "not a run directory" in call("report", "nowhere").told()
     Path("empty").mkdir()
-    assert "none is in it" in call("report", "empty").told()
+    assert "neither a run directory nor a directory that holds any" in call("report", "empty").told()
     assert "cannot be written" in call("report", "mine", "--out", "mine/manifest.json/x.html").told()
-    assert "goes into a directory" in call("export", "mine", "--format", "csv", "--out", "http://x").told()
+    assert "needs a directory" in call("export", "mine", "--format", "csv", "--out", "http://x").told()
     assert "give a tracking URI" in call("export", "mine", "--format", "mlflow", "--out", "x").told()
 
 
@@ -206,7 +206,7 @@ def test_frames(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.selections_frame()["bound"].mean() == pytest.approx(run.summary["bandwidth_bound_share"])
     for name in TABLES:
         assert isinstance(run.frame(name), pandas.DataFrame)
-    with pytest.raises(UserError, match="there is no table 'job'; there is epochs, "):
+    with pytest.raises(UserError, match="there is no table 'job'; the tables are epochs, "):
         run.frame("job")
     without("pandas", monkeypatch)
     with pytest.raises(UserError, match=r"pip install 'async-hfl\[frames\]'"):

@@ -1,4 +1,4 @@
-"""`async-hfl sweep` and `async-hfl compare` as a user meets them; killed at any moment, started again."""
+"""The commands `async-hfl sweep` and `async-hfl compare`, also killed at any moment and started again."""
 
 from __future__ import annotations
 
@@ -134,11 +134,11 @@ def test_compare_in_words(call: Call, tmp_path: Path) -> None:
     settings = ["--set", "task.devices=8", "--set", "cloud.epochs=3", "--set", "network.gateways=2"]
     first = call("compare", "--task", "null", "--network", "uniform", "--seeds", "2", *settings, "--out", "c")
     assert first.code == 0, first.err
-    assert "null · uniform · tight: to 2" in first.out
+    assert "null · uniform · tight: time to 2" in first.out
     for method in ("async-hfl-plus", "semi-async, 150 s", "sync-divfl", "two-tier"):
         assert method in first.out
     assert "never" in first.out  # nobody reaches a metric of 2, and nobody is said to have
-    assert "bound: selections in which the bandwidth kept a candidate out" in first.out
+    assert "bound: share of selections in which the bandwidth limit excluded a candidate" in first.out
     assert (tmp_path / "c" / "report.html").is_file()
     assert (
         "async-hfl compare --task null --network uniform --seeds 2 --set task.devices=8"

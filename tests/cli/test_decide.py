@@ -74,7 +74,7 @@ def test_in_words(call: Call) -> None:
     done = call("decide", "selection", written(SELECTION))
     assert done.out.splitlines()[0] == "selected 2: d2 d4"
     assert "objective 0.014, bound 0.014, gap 0, " in done.out
-    assert "selected nobody" in call("decide", "selection", written({**SELECTION, "capacity": 0.5})).out
+    assert "no device selected" in call("decide", "selection", written({**SELECTION, "capacity": 0.5})).out
     done = call("decide", "association", written(ASSOCIATION))
     assert len(done.out.splitlines()) == 5
     assert done.out.startswith("d0  g")
@@ -293,7 +293,7 @@ def test_python_says_the_same() -> None:
 
 
 def test_no_proof_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the count of steps runs out there is no answer that only looks exact."""
+    """If the limit of steps is reached, no answer is passed off as exact."""
     monkeypatch.setattr("async_hfl.assembly.runs.decide.best_balance", partial(best_balance, node_limit=1))
     random = np.random.default_rng(1)
     names = [f"d{number}" for number in range(30)]

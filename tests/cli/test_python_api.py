@@ -73,12 +73,12 @@ def test_progress_is_reported_for_every_epoch(tmp_path: Path) -> None:
     assert seen[-1].bytes_total == made.epochs[-1]["bytes_total"]
 
 
-def test_resume_goes_on(tmp_path: Path) -> None:
+def test_resume_continues_a_run(tmp_path: Path) -> None:
     made = small(tmp_path / "run")
     wanted = made.summary
     made.directory.summary.unlink()
     assert not made.complete
-    with pytest.raises(RunDirectoryError, match="not complete; go on with `async-hfl resume"):
+    with pytest.raises(RunDirectoryError, match="not complete; `async-hfl resume"):
         _ = made.summary
     started: list[async_hfl.Run] = []
     again = async_hfl.resume(made.path, on_start=lambda run, _: started.append(run))

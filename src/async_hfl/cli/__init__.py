@@ -1,4 +1,4 @@
-"""The command line: `async-hfl COMMAND`. `main` parses and reports errors; every other module is a family of it."""
+"""The command line, `async-hfl COMMAND`. `main` parses and reports errors; each other module adds related commands."""
 
 from async_hfl.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Certificates of a federation: make an authority, request, issue, revoke, look."""
+"""Certificates of a federation: create an authority, then request, issue, revoke and show certificates."""
 
 from __future__ import annotations
 
@@ -6,43 +6,43 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from async_hfl.cli.common import Commands, finish, print_json
+from async_hfl.cli.common import Commands, answer, finish
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported when a command runs, so that `async-hfl --help` starts fast
     from async_hfl.deployment.identity.certificate_info import Contents
 
 
 def add_commands(commands: Commands) -> None:
     certs = commands.add_parser("certs", help="certificates of a deployment: init, request, issue, revoke, show")
     of_certs = certs.add_subparsers(metavar="WHAT", required=True)
-    init = of_certs.add_parser("init", help="make a certificate authority (keep its folder offline)")
+    init = of_certs.add_parser("init", help="create a certificate authority (keep its folder offline)")
     init.add_argument("folder", type=Path, metavar="CA")
-    init.add_argument("--federation", required=True, metavar="NAME", help="small letters, digits, hyphens")
-    init.add_argument("--days", type=int, default=3650, help="how long the authority is good (default: 3650)")
+    init.add_argument("--federation", required=True, metavar="NAME", help="lower-case letters, digits, hyphens")
+    init.add_argument("--days", type=int, default=3650, help="how long the authority is valid (3650)")
     finish(init, _init)
     request = of_certs.add_parser(
-        "request", help="on the node: make a key, which stays, and a request for a certificate"
+        "request", help="on the node: make a key, which stays there, and a request for a certificate"
     )
-    request.add_argument("folder", type=Path, metavar="FOLDER", help="the node's own; takes key.pem and request.pem")
+    request.add_argument("folder", type=Path, metavar="FOLDER", help="the node's folder, for key.pem and request.pem")
     request.add_argument("--federation", required=True, metavar="NAME")
     _add_names(request, required=True)
     finish(request, _request)
-    issue = of_certs.add_parser("issue", help="at the authority: certify a request")
+    issue = of_certs.add_parser("issue", help="at the authority: issue the requested certificate")
     issue.add_argument("folder", type=Path, metavar="CA")
     issue.add_argument("request", type=Path, nargs="?", metavar="request.pem")
-    issue.add_argument("--out", type=Path, metavar="FOLDER", help="takes the certificate (default: beside the request)")
-    issue.add_argument("--days", type=int, default=365, help="how long it is good (default: 365)")
+    issue.add_argument("--out", type=Path, metavar="FOLDER", help="for the certificate (default: beside the request)")
+    issue.add_argument("--days", type=int, default=365, help="how long it is valid (365)")
     issue.add_argument(
-        "--bundle", type=Path, metavar="FOLDER", help="for a lab: make the key here, too; it then travels"
+        "--bundle", type=Path, metavar="FOLDER", help="for a lab: make the key here, too, and copy it to the node"
     )
     _add_names(issue, required=False)
-    issue.epilog = "A request for more than a device is granted only if --role says so."
+    issue.epilog = "Without --role only requests of devices are granted."
     finish(issue, _issue)
-    revoke = of_certs.add_parser("revoke", help="at the authority: a certificate is no longer good")
+    revoke = of_certs.add_parser("revoke", help="at the authority: revoke certificates")
     revoke.add_argument("folder", type=Path, metavar="CA")
     revoke.add_argument("which", nargs="+", metavar="ROLE/NAME|SERIAL")
     finish(revoke, _revoke)
-    show = of_certs.add_parser("show", help="names, serial numbers and last days")
+    show = of_certs.add_parser("show", help="show names, serial numbers and expiry dates")
     show.add_argument(
         "paths", type=Path, nargs="+", metavar="PATH", help="a node's folder, an authority's, or a PEM file"
     )
@@ -52,7 +52,12 @@ def add_commands(commands: Commands) -> None:
 def _add_names(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument("--role", required=required, metavar="ROLE", help="cloud, gateway, device or operator")
     parser.add_argument(
-        "--name", required=required, action="append", default=[], metavar="NAME", help="again for each device of a host"
+        "--name",
+        required=required,
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="repeatable, for devices on one host",
     )
 
 
@@ -60,12 +65,11 @@ def _init(options: argparse.Namespace) -> int:
     from async_hfl.deployment.identity.authority import Authority
 
     authority = Authority.create(options.folder, options.federation, options.days)
-    if options.json:
-        print_json({"federation": authority.federation, "folder": str(options.folder)})
-    else:
-        print(f"{options.folder}: the authority of federation {authority.federation}.")
-        print("Whoever has its ca.key can be anybody: keep this folder off the network.")
-    return 0
+    lines = [
+        f"{options.folder}: the authority of federation {authority.federation}.",
+        "Its ca.key can impersonate every node: keep this folder offline.",
+    ]
+    return answer(options, {"federation": authority.federation, "folder": str(options.folder)}, lines)
 
 
 def _request(options: argparse.Namespace) -> int:
@@ -74,12 +78,11 @@ def _request(options: argparse.Namespace) -> int:
 
     wanted = request(options.folder, options.federation, options.role, options.name)
     path = options.folder / REQUEST
-    if options.json:
-        print_json({"request": str(path), "names": sorted(map(str, wanted))})
-    else:
-        print(f"{path}: take this file to the authority; key.pem stays here.")
-        print(f"There: async-hfl certs issue CA {path.name} ; then bring certificate.pem, ca.pem and revoked.pem back.")
-    return 0
+    lines = [
+        f"{path}: take this file to the authority; key.pem stays here.",
+        f"There: async-hfl certs issue CA {path.name} ; then bring certificate.pem, ca.pem and revoked.pem back.",
+    ]
+    return answer(options, {"request": str(path), "names": sorted(map(str, wanted))}, lines)
 
 
 def _issue(options: argparse.Namespace) -> int:
@@ -88,77 +91,65 @@ def _issue(options: argparse.Namespace) -> int:
 
     authority = Authority(options.folder)
     if (options.request is None) == (options.bundle is None):
-        raise IdentityError("certs issue: name either a request.pem, or --bundle FOLDER with --role and --name")
+        raise IdentityError("certs issue: give either a request.pem, or --bundle FOLDER with --role and --name")
     if options.bundle is not None:
         if not options.role or not options.name:
-            raise IdentityError("certs issue --bundle: say --role and --name, too")
+            raise IdentityError("certs issue --bundle: give --role and --name, too")
         out = options.bundle
-        said = authority.bundle(options.role, options.name, out, options.days)
+        certificate = authority.bundle(options.role, options.name, out, options.days)
     else:
         if options.name:
-            raise IdentityError("certs issue: the names are the request's own; leave out --name")
+            raise IdentityError("certs issue: the names are in the request; leave out --name")
         out = options.out or options.request.parent
-        said = authority.issue(options.request, out, options.days, options.role or "device")
-    if options.json:
-        print_json({**_row(said), "folder": str(out)})
-    else:
-        print(f"{out}: certificate.pem, ca.pem and revoked.pem")
-        _print(said)
-    return 0
+        certificate = authority.issue(options.request, out, options.days, options.role or "device")
+    lines = [f"{out}: certificate.pem, ca.pem and revoked.pem", *_lines(certificate)]
+    return answer(options, {**_row(certificate), "folder": str(out)}, lines)
 
 
 def _revoke(options: argparse.Namespace) -> int:
     from async_hfl.deployment.identity.authority import Authority
 
     authority = Authority(options.folder)
-    gone = [said for which in options.which for said in authority.revoke(which)]
-    if options.json:
-        print_json([_row(said, revoked=True) for said in gone])
-    else:
-        for said in gone:
-            _print(said, revoked=True)
-        print(
-            f"Copy {options.folder / 'revoked.pem'} into the folder of every cloud and gateway: they read it at once."
-        )
-    return 0
+    revoked = [certificate for which in options.which for certificate in authority.revoke(which)]
+    lines = [line for certificate in revoked for line in _lines(certificate, revoked=True)]
+    lines.append(
+        f"Copy {options.folder / 'revoked.pem'} into the folder of every cloud and gateway: they reload it at once."
+    )
+    return answer(options, [_row(certificate, revoked=True) for certificate in revoked], lines)
 
 
 def _show(options: argparse.Namespace) -> int:
     from async_hfl.deployment.identity.certificate_listing import found_at
 
-    rows = [(path, said, revoked) for path in options.paths for said, revoked in found_at(path)]
-    if options.json:
-        print_json([{"path": str(path), **_row(said, revoked=revoked)} for path, said, revoked in rows])
-        return 0
-    for path, said, revoked in rows:
-        print(f"{path}:")
-        _print(said, revoked=revoked)
-    if not rows:
-        print("no certificate was issued here yet")
-    return 0
+    found = [(path, one, revoked) for path in options.paths for one, revoked in found_at(path)]
+    lines = [line for path, one, revoked in found for line in (f"{path}:", *_lines(one, revoked=revoked))]
+    rows = [{"path": str(path), **_row(one, revoked=revoked)} for path, one, revoked in found]
+    return answer(options, rows, lines or ["no certificate has been issued here yet"])
 
 
-def _row(said: Contents, *, revoked: bool = False) -> dict[str, Any]:
+def _row(certificate: Contents, *, revoked: bool = False) -> dict[str, Any]:
     from async_hfl.deployment.identity.certificate_info import now
 
     return {
-        "names": sorted(map(str, said.identities)),
-        "serial": f"{said.serial:x}",
-        "ends": said.ends.isoformat(),
-        "days_left": said.days_left(now()),
-        "fingerprint": said.fingerprint,
+        "names": sorted(map(str, certificate.identities)),
+        "serial": f"{certificate.serial:x}",
+        "ends": certificate.ends.isoformat(),
+        "days_left": certificate.days_left(now()),
+        "fingerprint": certificate.fingerprint,
         "revoked": revoked,
     }
 
 
-def _print(said: Contents, *, revoked: bool = False) -> None:
+def _lines(certificate: Contents, *, revoked: bool = False) -> list[str]:
     from async_hfl.deployment.identity.certificate_info import WARN_AHEAD, now
 
-    left = said.days_left(now())
-    word = f"good until {said.ends:%Y-%m-%d}, {left} days" if left >= 0 else f"EXPIRED on {said.ends:%Y-%m-%d}"
+    left = certificate.days_left(now())
+    last = f"{certificate.ends:%Y-%m-%d}"
+    validity = f"valid until {last}, {left} days left" if left >= 0 else f"EXPIRED on {last}"
     if 0 <= left < WARN_AHEAD.days:
-        word += ": RENEW IT SOON"
-    for one in sorted(said.identities):
-        print(f"  {one}")
-    print(f"  {'REVOKED; ' if revoked else ''}{word}; serial {said.serial:x}")
-    print(f"  SHA-256 {said.fingerprint}")
+        validity += ": RENEW IT SOON"
+    return [
+        *(f"  {one}" for one in sorted(certificate.identities)),
+        f"  {'REVOKED; ' if revoked else ''}{validity}; serial {certificate.serial:x}",
+        f"  SHA-256 {certificate.fingerprint}",
+    ]

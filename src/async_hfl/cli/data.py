@@ -1,4 +1,4 @@
-"""Data sets: list, fetch, verify, show who holds what."""
+"""Data sets: list, fetch and verify them, show how a task distributes its data."""
 
 from __future__ import annotations
 
@@ -7,48 +7,46 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from async_hfl.cli.common import Commands, add_settings, complain, finish, print_json
-from async_hfl.core.errors import DataError, UserError
+from async_hfl.cli.common import Commands, add_choices, add_settings, answer, complain, finish, not_writable
+from async_hfl.core.errors import UserError
 
 
 def add_commands(commands: Commands) -> None:
     data = commands.add_parser("data", help="the data sets: list, fetch, verify, show")
     of_data = data.add_subparsers(metavar="WHAT", required=True)
-    finish(of_data.add_parser("list", help="every data set, and where it is on this machine"), _data_list)
-    fetch = of_data.add_parser("fetch", help="download data sets, or take them from $ASYNC_HFL_DATA")
-    fetch.add_argument("names", nargs="+", metavar="NAME", help="as `async-hfl data list` names them, or all")
-    finish(fetch, _data_fetch)
+    finish(of_data.add_parser("list", help="every data set, and where it is on this machine"), _list)
+    fetch = of_data.add_parser("fetch", help="download data sets, or copy them from $ASYNC_HFL_DATA")
+    fetch.add_argument("names", nargs="+", metavar="NAME", help="names from `async-hfl data list`, or all")
+    finish(fetch, _fetch)
     verify = of_data.add_parser("verify", help="compare checksums with the published ones")
-    verify.add_argument("names", nargs="*", metavar="NAME", help="default: every set that is on this machine")
-    finish(verify, _data_verify)
-    show_data = of_data.add_parser("show", help="a picture of who holds what")
-    show_data.add_argument("--task", help="what is learnt (`async-hfl tasks`), or FILE.py:NAME of your own")
-    show_data.add_argument("--devices", type=int, metavar="N", help="as --set task.devices=N")
-    add_settings(show_data)
-    show_data.add_argument("--out", type=Path, metavar="FILE.png", help="the picture (default: TASK-devices.png)")
-    finish(show_data, _data_show)
+    verify.add_argument("names", nargs="*", metavar="NAME", help="default: every data set on this machine")
+    finish(verify, _verify)
+    show = of_data.add_parser("show", help="draw the distribution of the data over the devices")
+    add_choices(show, "task")
+    show.add_argument("--devices", type=int, metavar="N", help="the same as --set task.devices=N")
+    add_settings(show)
+    show.add_argument("--out", type=Path, metavar="FILE.png", help="the picture (TASK-devices.png)")
+    finish(show, _show)
 
 
-def _data_list(options: argparse.Namespace) -> int:
+def _list(options: argparse.Namespace) -> int:
     from async_hfl.learning.datasets.files.fetching import list_sets
-    from async_hfl.reports.tables.units import size
+    from async_hfl.reports.tables.formatting import size
 
     rows = list_sets()
-    if options.json:
-        print_json([asdict(row) for row in rows])
-        return 0
+    lines = []
     for row in rows:
-        missing = f"not here; `async-hfl data fetch {row.name}` ({size(row.download_bytes)})"
+        missing = f"not on this machine; `async-hfl data fetch {row.name}` ({size(row.download_bytes)})"
         where = f"{row.folder} ({size(row.bytes)})" if row.folder else row.place or missing
-        print(f"{row.name:<14} {row.title}\n{'':<14} {row.train:,} to train, {row.test:,} to test; {row.licence}")
-        print(f"{'':<14} {where}")
-    return 0
+        samples = f"{row.train:,} training samples, {row.test:,} test samples; {row.licence}"
+        lines += [f"{row.name:<14} {row.title}", f"{'':<14} {samples}", f"{'':<14} {where}"]
+    return answer(options, [asdict(row) for row in rows], lines)
 
 
-def _data_fetch(options: argparse.Namespace) -> int:
+def _fetch(options: argparse.Namespace) -> int:
     from async_hfl.learning.datasets.files.catalogue import PUBLISHED, published_set
     from async_hfl.learning.datasets.files.fetching import fetch
-    from async_hfl.reports.tables.units import size
+    from async_hfl.reports.tables.formatting import size
     from async_hfl.reports.terminal.downloads import DownloadView
 
     names = list(PUBLISHED) if options.names == ["all"] else options.names
@@ -58,41 +56,30 @@ def _data_fetch(options: argparse.Namespace) -> int:
             try:
                 rows.append(fetch(published, view.progress))
             except KeyboardInterrupt:
-                again = f"`async-hfl data fetch {published.name}` goes on where it stopped"
+                again = f"`async-hfl data fetch {published.name}` continues where it stopped"
                 return complain(f"interrupted; {again}", 130)
-    if options.json:
-        print_json([asdict(row) for row in rows])
-        return 0
-    what = {"there": "was there", "copied": "copied from $ASYNC_HFL_DATA", "downloaded": "downloaded"}
-    for row in rows:
-        print(f"{row.name:<14} {what[row.origin]}, checksums right: {row.folder} ({size(row.bytes)})")
-    return 0
+    origin = {"there": "already here", "copied": "copied from $ASYNC_HFL_DATA", "downloaded": "downloaded"}
+    lines = [f"{row.name:<14} {origin[row.origin]}, checksums match: {row.folder} ({size(row.bytes)})" for row in rows]
+    return answer(options, [asdict(row) for row in rows], lines)
 
 
-def _data_show(options: argparse.Namespace) -> int:
+def _show(options: argparse.Namespace) -> int:
     from async_hfl import api
-    from async_hfl.reports.figures.data_distribution import draw_holdings, holdings_lines
+    from async_hfl.reports.figures.data_distribution import distribution_lines, draw_distribution
 
     overrides = [*options.overrides, *([] if options.devices is None else [f"task.devices={options.devices}"])]
     held = api.data_distribution(task=options.task, seed=options.seed, overrides=overrides)
     out = options.out or Path(f"{held.short_name}-devices.png")
     if out.suffix not in (".png", ".svg", ".pdf"):
-        raise UserError(f"{out}: give the picture the ending .png, .svg or .pdf")
+        raise UserError(f"{out}: the name of the picture must end in .png, .svg or .pdf")
     try:
-        draw_holdings(held, out)
+        draw_distribution(held, out)
     except OSError as error:
-        raise DataError(
-            f"{out}: cannot be written ({error.strerror or error}); give a file in a directory that exists"
-        ) from error
-    if options.json:
-        print_json({**held.as_json(), "picture": str(out)})
-    else:
-        print("\n".join(holdings_lines(held)))
-        print(f"{out}: the picture")
-    return 0
+        raise not_writable(out, error) from error
+    return answer(options, {**held.as_json(), "picture": str(out)}, [*distribution_lines(held), f"picture: {out}"])
 
 
-def _data_verify(options: argparse.Namespace) -> int:
+def _verify(options: argparse.Namespace) -> int:
     from async_hfl.learning.datasets.files.catalogue import PUBLISHED, published_set
     from async_hfl.learning.datasets.files.fetching import verify
 
@@ -102,18 +89,16 @@ def _data_verify(options: argparse.Namespace) -> int:
         files = verify(published)
         if asked or any(file.path for file in files):
             rows += files
-    if options.json:
-        print_json([asdict(row) for row in rows])
-    else:
-        for row in rows:
-            print(f"{row.name:<14} {row.path or row.file}: {row.problem or 'right'}")
+    if rows or options.json:
+        lines = [f"{row.name:<14} {row.path or row.file}: {row.problem or 'ok'}" for row in rows]
+        answer(options, [asdict(row) for row in rows], lines)
     wrong = [row for row in rows if row.problem]
     if wrong:
         names = " ".join(dict.fromkeys(row.name for row in wrong))
-        remedy = f"`async-hfl data fetch {names}` gets them"
+        remedy = f"`async-hfl data fetch {names}` fetches them"
         if os.environ.get("ASYNC_HFL_DATA"):
-            remedy += "; $ASYNC_HFL_DATA is read first: replace what is wrong there, or unset it"
-        return complain(f"{len(wrong)} of {len(rows)} files are not right; {remedy}", 2)
+            remedy += "; $ASYNC_HFL_DATA is read first: replace the bad files there, or unset it"
+        return complain(f"{len(wrong)} of {len(rows)} files are missing or damaged; {remedy}", 2)
     if not rows:
-        return complain("no data set is on this machine; `async-hfl data list` shows what there is", 2)
+        return complain("no data set is on this machine; `async-hfl data list` shows the available ones", 2)
     return 0

@@ -1,4 +1,4 @@
-"""A deployment: cloud, gateways and devices as processes."""
+"""A deployment: the processes of cloud, gateways and devices, and a whole cluster on one machine."""
 
 from __future__ import annotations
 
@@ -9,57 +9,55 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from async_hfl.cli.common import Commands, add_settings, finish, print_json
+from async_hfl.cli.common import Commands, add_choices, add_run_file, add_settings, answer, finish, settings_of
 from async_hfl.core.errors import UserError
 
 
 def add_commands(commands: Commands) -> None:
-    cloud = commands.add_parser("cloud", help="be the cloud of a deployment")
-    cloud.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a run file (TOML)")
-    cloud.add_argument("--task", help="what is learnt (`async-hfl tasks`)")
-    cloud.add_argument("--method", help="how (`async-hfl methods`)")
+    cloud = commands.add_parser("cloud", help="run the cloud of a deployment")
+    add_run_file(cloud)
+    add_choices(cloud, "task", "method")
     add_settings(cloud)
-    cloud.add_argument("--listen", default="0.0.0.0:7100", metavar="HOST:PORT")
+    cloud.add_argument("--listen", default="0.0.0.0:7100", metavar="HOST:PORT", help="(0.0.0.0:7100)")
     _add_process(cloud, "cloud")
     finish(cloud, _cloud)
 
-    gateway = commands.add_parser("gateway", help="be a gateway of a deployment")
-    gateway.add_argument("--cloud", required=True, metavar="HOST:PORT", help="where the cloud listens")
-    gateway.add_argument("--listen", default="0.0.0.0:7200", metavar="HOST:PORT")
+    gateway = commands.add_parser("gateway", help="run a gateway of a deployment")
+    gateway.add_argument("--cloud", required=True, metavar="HOST:PORT", help="the address of the cloud")
+    gateway.add_argument("--listen", default="0.0.0.0:7200", metavar="HOST:PORT", help="(0.0.0.0:7200)")
     _add_give_up(gateway, "the cloud does not answer")
     _add_process(gateway, "gateway")
     finish(gateway, _gateway)
 
-    device = commands.add_parser("device", help="be a device of a deployment, or several")
-    device.add_argument("--gateways", metavar="HOST:PORT,...", help="those it can reach")
-    device.add_argument("--data", metavar="PATH", help="its own samples: .npz, .csv, or a folder of them")
-    device.add_argument("--shard", metavar="3/8,...", help="that part of a built-in data set instead")
-    device.add_argument("--task", help="the task as it is installed here (FILE.py:NAME), if the cloud's is a file")
-    device.add_argument("--slowdown", metavar="FACTOR,...", help="take so many times as long to train as it could")
-    device.add_argument("--check", action="store_true", help="load, train once, say how that went, and end")
+    device = commands.add_parser("device", help="run one or several devices of a deployment")
+    device.add_argument("--gateways", metavar="HOST:PORT,...", help="the gateways that it can reach")
+    device.add_argument("--data", metavar="PATH", help="its samples: a .npz or .csv file, or a folder of them")
+    device.add_argument("--shard", metavar="3/8,...", help="instead: this part of a built-in data set")
+    device.add_argument("--task", help="the local FILE.py:NAME of the task, if the cloud's task is a file")
+    device.add_argument("--slowdown", metavar="FACTOR,...", help="slow training down by this factor")
+    device.add_argument("--check", action="store_true", help="load the data, train once, report the time, and exit")
     _add_give_up(device, "no gateway answers")
     _add_process(device, "device")
     finish(device, _device)
 
-    cluster = commands.add_parser("cluster", help="a whole deployment on this machine, with real processes")
-    cluster.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a run file (TOML)")
-    cluster.add_argument("--gateways", type=int, default=2)
-    cluster.add_argument("--devices", type=int, help="8, or as many as the classes have")
-    cluster.add_argument("--devices-per-process", type=int, default=4, help="how many devices share a process (4)")
-    cluster.add_argument("--task", help="what is learnt (`async-hfl tasks`)")
-    cluster.add_argument("--method", help="how (`async-hfl methods`)")
+    cluster = commands.add_parser("cluster", help="run a whole deployment with real processes on this machine")
+    add_run_file(cluster)
+    cluster.add_argument("--gateways", type=int, default=2, help="(2)")
+    cluster.add_argument("--devices", type=int, help="default: 8, or the sum over the classes")
+    cluster.add_argument("--devices-per-process", type=int, default=4, help="the number of devices in a process (4)")
+    add_choices(cluster, "task", "method")
     add_settings(cluster)
-    cluster.add_argument("--insecure", action="store_true", help="without certificates")
+    cluster.add_argument("--insecure", action="store_true", help="run without certificates")
     cluster.add_argument(
         "--class",
         action="append",
         default=[],
         dest="classes",
         metavar="COUNT:SLOWDOWN[:BYTES/S[:DELAY_S]]",
-        help="so many devices of that kind: training slowed down, links shaped by proxies; again for another kind",
+        help="COUNT devices with this slowdown of training and, through proxies, this link; repeatable",
     )
-    cluster.add_argument("--proxies", action="store_true", help="a proxy on every link between device and gateway")
-    cluster.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: a new one under runs/)")
+    cluster.add_argument("--proxies", action="store_true", help="put a proxy on every link between device and gateway")
+    cluster.add_argument("--out", type=Path, metavar="DIR", help="the run directory (default: a new one under runs/)")
     finish(cluster, _cluster)
 
 
@@ -68,26 +66,28 @@ def _add_give_up(parser: argparse.ArgumentParser, when: str) -> None:
         "--give-up",
         default="24h",
         metavar="TIME",
-        help=f"exit with code 3 where {when} for so long: 90s, 15m, 24h (the default), 7d, never",
+        help=f"exit with code 3 if {when} for this long: 90s, 15m, 24h (the default), 7d, never",
     )
 
 
 def _add_process(parser: argparse.ArgumentParser, role: str) -> None:
-    several = " (several, with commas: so many devices)" if role == "device" else ""
-    parser.add_argument("--name", default=role, help=f"as in its certificate{several}")
-    parser.add_argument("--state", type=Path, metavar="DIR", help="what it must not forget (default: state/NAME)")
-    parser.add_argument("--certificates", type=Path, metavar="DIR", help="key, certificate and authority of this node")
-    parser.add_argument("--insecure", action="store_true", help="no certificates: for a lab")
+    several = "; for several devices, separated by commas" if role == "device" else ""
+    parser.add_argument("--name", default=role, help=f"the name in its certificate{several} ({role})")
+    parser.add_argument("--state", type=Path, metavar="DIR", help="the directory of its durable state (state/NAME)")
+    parser.add_argument("--certificates", type=Path, metavar="DIR", help="its key.pem, certificate.pem and ca.pem")
+    parser.add_argument("--insecure", action="store_true", help="run without certificates, in a lab")
     parser.add_argument(
-        "--insecure-beyond-loopback", action="store_true", help="... even on addresses that others can reach"
+        "--insecure-beyond-loopback", action="store_true", help="the same, on addresses that others can reach"
     )
-    parser.add_argument("--log", default="info", choices=["debug", "info", "warning"], help="how much it says")
-    parser.add_argument("--log-format", default="text", choices=["text", "json"], help="json: one object a line")
-    parser.add_argument("--metrics", metavar="[HOST:]PORT", help="serve numbers for Prometheus (loopback unless told)")
+    parser.add_argument(
+        "--log", default="info", choices=["debug", "info", "warning"], help="lowest level logged (info)"
+    )
+    parser.add_argument("--log-format", default="text", choices=["text", "json"], help="json: one object per line")
+    parser.add_argument("--metrics", metavar="[HOST:]PORT", help="serve Prometheus metrics (on loopback by default)")
 
 
 def _begin(options: argparse.Namespace, role: Any, *names: str) -> Any:
-    """Logs, lifetime, credentials."""
+    """Set up logs, exit with the parent process, and return the credentials."""
     from async_hfl.deployment.identity.credentials import Certified, Insecure
     from async_hfl.deployment.operations.logs import set_up_logs
     from async_hfl.deployment.processes.parent_death import die_with_launcher
@@ -98,7 +98,7 @@ def _begin(options: argparse.Namespace, role: Any, *names: str) -> Any:
         return Insecure(beyond_loopback=options.insecure_beyond_loopback)
     if options.certificates is None:
         raise UserError(
-            "who is this node? Give its --certificates DIR (made by `async-hfl certs`), or --insecure in a lab"
+            "no credentials; give the node's --certificates DIR (made by `async-hfl certs`), or --insecure in a lab"
         )
     credentials = Certified(options.certificates)
     for name in names:
@@ -107,7 +107,7 @@ def _begin(options: argparse.Namespace, role: Any, *names: str) -> Any:
 
 
 def _ended(options: argparse.Namespace, role: str, process: Callable[[Callable[[Any], None]], Any]) -> int:
-    """Run a process to its end; it is given whom to tell of every record."""
+    """Run a process to its end. `process` gets a callback for every record."""
     from async_hfl.deployment.processes.main_loop import Interrupted, run_to_end
 
     with ExitStack() as closing:
@@ -131,14 +131,7 @@ def _cloud(options: argparse.Namespace) -> int:
     from async_hfl.assembly.settings.loading import compose
     from async_hfl.deployment.processes.cloud import CloudProcess
 
-    composed = compose(
-        options.file,
-        task=options.task,
-        method=options.method,
-        network="deployed",
-        seed=options.seed,
-        overrides=options.overrides,
-    )
+    composed = compose(**settings_of(options), network="deployed")
     plan = cloud_plan(options.name, composed.choice, composed.settings)
     state = options.state or Path("state") / options.name
     return _ended(options, "cloud", lambda wrote: CloudProcess(plan, state, options.listen, credentials, wrote=wrote))
@@ -168,7 +161,7 @@ def _device(options: argparse.Namespace) -> int:
     if options.check:
         return _check(options, local)
     if not options.gateways:
-        raise UserError("whom is this device to join? --gateways HOST:PORT,...")
+        raise UserError("no gateways; give those that the device can reach: --gateways HOST:PORT,...")
     credentials = _begin(options, "device", *names)
     from async_hfl.assembly.deployments.plans import device_plan
     from async_hfl.deployment.processes.device import DeviceProcess
@@ -180,7 +173,7 @@ def _device(options: argparse.Namespace) -> int:
     if len(reached) == 1:
         reached *= len(names)
     if len(reached) != len(names):
-        raise UserError(f"--gateways has {len(reached)} lists (parted by ;) for {len(names)} devices")
+        raise UserError(f"--gateways has {len(reached)} lists (separated by ;) for {len(names)} devices")
     plan = device_plan(names, local, _slowdowns(options.slowdown, len(names)))
     give_up_s = parse_duration(options.give_up)
     return _ended(
@@ -196,25 +189,25 @@ def _slowdowns(text: str | None, devices: int) -> list[float]:
     try:
         factors = [float(part) for part in text.split(",")]
     except ValueError as error:
-        raise UserError(f"--slowdown {text}: write it as 8, or 1,8,8 for three devices") from error
+        raise UserError(f"--slowdown {text}: write 8, or 1,8,8 for three devices") from error
     if len(factors) == 1:
         factors *= devices
     if len(factors) != devices or not all(1 <= factor < float("inf") for factor in factors):
-        raise UserError(f"--slowdown {text}: a factor of at least 1 for each of {devices} devices")
+        raise UserError(f"--slowdown {text}: give a factor of at least 1 for each of {devices} devices")
     return factors
 
 
 def _local(options: argparse.Namespace, names: list[str]) -> Any:
-    """What the device trains on."""
+    """Return the data that the devices train on."""
     from async_hfl.assembly.deployments.local_learning import Files, Local
 
     if (options.shard is None) == (options.data is None):
         raise UserError(
-            "what is this device to train on? Either --data PATH, or --shard 3/8 of a built-in data set; not both"
+            "the device needs data to train on: either --data PATH, or --shard 3/8 of a built-in data set; not both"
         )
     texts = (options.data if options.shard is None else options.shard).split(",")
     if len(texts) != len(names):
-        raise UserError(f"{len(texts)} parts of data for {len(names)} devices (--name); give each device one")
+        raise UserError(f"{len(texts)} parts of data for {len(names)} devices (--name); give one for each device")
     sources = [_part(text) if options.data is None else Files(Path(text).resolve()) for text in texts]
     return Local(tuple(sources), options.task or "")
 
@@ -223,12 +216,9 @@ def _check(options: argparse.Namespace, local: Any) -> int:
     from async_hfl.assembly.deployments.device_check import check_device
 
     found = check_device(options.task, local)
-    if options.json:
-        print_json(found)
-    else:
-        for samples, seconds in zip(found["samples"], found["compute_s"], strict=True):
-            print(f"{found['task']}: {samples} samples, one training takes {seconds:.3f} s")
-    return 0
+    timed = zip(found["samples"], found["compute_s"], strict=True)
+    lines = [f"{found['task']}: {samples} samples, one training takes {seconds:.3f} s" for samples, seconds in timed]
+    return answer(options, found, lines)
 
 
 def _part(text: str) -> Any:
@@ -236,7 +226,7 @@ def _part(text: str) -> Any:
 
     place, _, of = text.partition("/")
     if not (place.isdigit() and of.isdigit() and 1 <= int(place) <= int(of)):
-        raise UserError(f"--shard {text}: write it as 3/8, the third of eight")
+        raise UserError(f"--shard {text}: write 3/8 for the third of eight parts")
     return Part(int(place) - 1, int(of))
 
 
@@ -248,24 +238,20 @@ def _cluster(options: argparse.Namespace) -> int:
 
     for name in ("gateways", "devices", "devices_per_process"):
         if (number := getattr(options, name)) is not None and number < 1:
-            raise UserError(f"--{name.replace('_', '-')} {number}: at least 1")
+            raise UserError(f"--{name.replace('_', '-')} {number}: must be at least 1")
     with RunView(quiet=options.json) as view:
 
         def started(run: Any, settings: Any, usual: Any) -> None:
             view.started(run, settings)
             if usual and not options.json:
-                print(f"set for so few devices: {', '.join(usual)}", file=sys.stderr)
+                print(f"adapted to the size of the cluster: {', '.join(usual)}", file=sys.stderr)
 
         try:
             made = api.cluster(
-                options.file,
+                **settings_of(options),
                 gateways=options.gateways,
                 devices=options.devices,
                 devices_per_process=options.devices_per_process,
-                task=options.task,
-                method=options.method,
-                seed=options.seed,
-                overrides=options.overrides,
                 out=options.out,
                 insecure=options.insecure,
                 proxies=options.proxies,

@@ -1,7 +1,7 @@
-"""The command line: `async-hfl COMMAND`. Parses, calls the API, prints; decides nothing.
+"""The entry point of `async-hfl COMMAND`: parses the arguments, runs the command, reports errors.
 
-Exit codes: 0 done, 1 our mistake, 2 the user's, 3 nobody answered for too long, 130 interrupted. Errors go to stderr in
-a few lines, never a traceback (set ASYNC_HFL_TRACEBACK=1 to see one).
+Exit codes: 0 success, 1 a fault of async-hfl, 2 a mistake of the user, 3 no answer from other nodes for too long,
+130 interrupted. Errors go to stderr in a few lines without a traceback (set ASYNC_HFL_TRACEBACK=1 to see one).
 """
 
 from __future__ import annotations
@@ -12,47 +12,46 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from async_hfl.cli import certs, checks, data, decide, deploy, experiments, network, operate, replay, reports, runs
+from async_hfl.cli import certs, data, deploy, experiments, network, operate, reports, runs, tools
 from async_hfl.cli.common import complain
 from async_hfl.core.errors import AsyncHflError, UnreachableError, UserError
 
-_FAMILIES = (runs, experiments, reports, deploy, operate, replay, data, decide, network, certs, checks)
-"""In the order in which `async-hfl --help` lists them."""
+_MODULES = (runs, experiments, reports, deploy, operate, certs, data, network, tools)
+"""The modules with commands, in the order in which `async-hfl --help` lists them."""
+_OUR_FAULT = "This is a fault of async-hfl, not yours; please report it."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options, unknown = _parser().parse_known_args(arguments)
     if unknown:
-        options.parser.error(f"there is no {' '.join(unknown)}")
+        options.parser.error(f"unknown argument: {' '.join(unknown)}")
     action: Callable[[argparse.Namespace], int] = options.action
     try:
         code = action(options)
-        sys.stdout.flush()  # here, where a reader that has gone is expected, and not while Python ends
+        sys.stdout.flush()  # so that a closed pipe raises here, where it is handled, and not at exit
         return code
     except UnreachableError as error:
         return complain(str(error), 3)
     except UserError as error:
         return complain(str(error), 2)
     except AsyncHflError as error:
-        return complain(f"{error}\nThis is a fault of async-hfl, not yours; please report it.", 1)
+        return complain(f"{error}\n{_OUR_FAULT}", 1)
     except KeyboardInterrupt:
-        return complain("interrupted; a run goes on with `async-hfl resume RUN`", 130)
+        return complain("interrupted; `async-hfl resume RUN` continues a run", 130)
     except BrokenPipeError:
-        # The reader of our output has gone; nothing is left to say to it.
+        # The reader of the output is gone. Redirect what is left, so that the interpreter does not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except MemoryError as error:
-        return complain(f"not enough memory ({error}); ask for fewer devices or a smaller model", 2)
+        return complain(f"not enough memory ({error}); use fewer devices or a smaller model", 2)
     except OSError as error:
         return complain(f"{error.filename or 'the system'}: {error.strerror or error}", 2)
     except Exception as error:
-        return complain(
-            f"{type(error).__name__}: {error}\nThis is a fault of async-hfl, not yours; please report it.", 1
-        )
+        return complain(f"{type(error).__name__}: {error}\n{_OUR_FAULT}", 1)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with the arguments in one line; argparse would print the whole usage first."""
+    """Reports a wrong argument in one line; argparse would print the whole usage first."""
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: error: {message}; see `{self.prog} --help`", file=sys.stderr)
@@ -61,9 +60,9 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="async-hfl", description="Asynchronous hierarchical federated learning, simulated in wall-clock time."
+        prog="async-hfl", description="Asynchronous hierarchical federated learning, simulated and deployed."
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for family in _FAMILIES:
-        family.add_commands(commands)
+    for module in _MODULES:
+        module.add_commands(commands)
     return parser

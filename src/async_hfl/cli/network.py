@@ -1,4 +1,4 @@
-"""Networks: draw, record, path loss, a check against ns-3."""
+"""Networks: draw them, record them from runs, compute path loss, check the radio models against ns-3."""
 
 from __future__ import annotations
 
@@ -7,43 +7,39 @@ import subprocess
 import sys
 from pathlib import Path
 
-from async_hfl.cli.common import Commands, add_settings, finish, print_json
+from async_hfl.cli.common import Commands, add_settings, answer, finish
 from async_hfl.core.errors import UserError
 
 
 def add_commands(commands: Commands) -> None:
-    network = commands.add_parser(
-        "network", help="networks: draw one, record one from a run, path loss, a check against ns-3"
-    )
+    network = commands.add_parser("network", help="networks: show, record, path-loss, validate")
     of_network = network.add_subparsers(metavar="WHAT", required=True)
-    show_network = of_network.add_parser("show", help="a map with links and delays, as a page and as a picture")
-    show_network.add_argument(
-        "name", metavar="NAME", help="as `async-hfl networks` lists it, a FILE of your own, a RUN"
-    )
-    show_network.add_argument("--devices", type=int, metavar="N", help="default: 184, of a file all")
-    show_network.add_argument("--gateways", type=int, metavar="G")
-    show_network.add_argument("--model-bytes", type=int, metavar="B", help="what travels (600000)")
-    add_settings(show_network)
-    show_network.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="where both go (here)")
-    finish(show_network, _network_show)
-    record = of_network.add_parser("record", help="write what a run's journal says of its network as a trace")
+    show = of_network.add_parser("show", help="draw a map with links and delays, as a page and as a picture")
+    show.add_argument("name", metavar="NAME", help="a name from `async-hfl networks`, a network file or a RUN")
+    show.add_argument("--devices", type=int, metavar="N", help="default: 184, or all that the file has")
+    show.add_argument("--gateways", type=int, metavar="G")
+    show.add_argument("--model-bytes", type=int, metavar="B", help="the size of the transferred model (600000)")
+    add_settings(show)
+    show.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="where to write both files (.)")
+    finish(show, _show)
+    record = of_network.add_parser("record", help="write the delays in a run's journal as a network trace")
     record.add_argument("run", type=Path, metavar="RUN")
     record.add_argument("out", type=Path, metavar="OUT.csv")
-    finish(record, _network_record)
-    losses = of_network.add_parser("path-loss", help="decibels lost between each pair of places in a CSV file")
+    finish(record, _record)
+    losses = of_network.add_parser("path-loss", help="compute the path loss in dB for each pair of sites in a CSV file")
     losses.add_argument("pairs", type=Path, metavar="PAIRS.csv", help="device_x_m, device_y_m, device_z_m, gateway_z_m")
-    losses.add_argument("--frequency-mhz", type=float, required=True, metavar="F", help="the paper's: 2160")
-    losses.add_argument("--environment", choices=["urban", "suburban", "open-areas"], default="urban")
-    losses.add_argument("--city-size", choices=["small", "medium", "large"], default="large")
-    losses.add_argument("--rooftop-m", type=float, default=20.0, metavar="H", help="how high the roofs are (20)")
-    finish(losses, _network_path_loss)
+    losses.add_argument("--frequency-mhz", type=float, required=True, metavar="F", help="the paper uses 2160")
+    losses.add_argument("--environment", choices=["urban", "suburban", "open-areas"], default="urban", help="(urban)")
+    losses.add_argument("--city-size", choices=["small", "medium", "large"], default="large", help="(large)")
+    losses.add_argument("--rooftop-m", type=float, default=20.0, metavar="H", help="the height of the rooftops (20)")
+    finish(losses, _path_loss)
     validate = of_network.add_parser("validate", help="compare path loss and Wi-Fi with ns-3 (needs a source checkout)")
-    validate.add_argument("--quick", action="store_true", help="a few transfers: a minute or two, not half an hour")
+    validate.add_argument("--quick", action="store_true", help="few transfers: a minute or two, not half an hour")
     validate.add_argument("--python", type=Path, metavar="PATH", help="a Python that has ns3 (default: this one)")
     finish(validate, _network_validate)
 
 
-def _network_show(options: argparse.Namespace) -> int:
+def _show(options: argparse.Namespace) -> int:
     from async_hfl.reports.terminal.network_show import draw_both, find_network, network_lines
 
     view, short_name = find_network(
@@ -55,39 +51,30 @@ def _network_show(options: argparse.Namespace) -> int:
         model_bytes=options.model_bytes,
     )
     page, picture = draw_both(view, options.out, short_name)
-    if options.json:
-        print_json({**view.as_json(), "page": str(page), "picture": str(picture)})
-    else:
-        print("\n".join(network_lines(view)))
-        print(f"{page}: the map, for a browser\n{picture}: the picture")
-    return 0
+    files = {"page": str(page), "picture": str(picture)}
+    lines = [*network_lines(view), f"page:    {page}  (open it in a browser)", f"picture: {picture}"]
+    return answer(options, {**view.as_json(), **files}, lines)
 
 
-def _network_record(options: argparse.Namespace) -> int:
+def _record(options: argparse.Namespace) -> int:
     from async_hfl.assembly.runs.network_recording import record_network
 
     counts = record_network(options.run, options.out)
-    if options.json:
-        print_json({"run": str(options.run), "trace": str(options.out), "rows": counts})
-    else:
-        told = ", ".join(f"{count:,} {what}" for what, count in sorted(counts.items()))
-        print(f"{options.out}: {told}\nreplay: async-hfl run --network file --set network.path={options.out}")
-    return 0
+    rows = ", ".join(f"{count:,} {what}" for what, count in sorted(counts.items()))
+    again = f"use it with: async-hfl run --network file --set network.path={options.out}"
+    result = {"run": str(options.run), "trace": str(options.out), "rows": counts}
+    return answer(options, result, [f"{options.out}: {rows}", again])
 
 
-def _network_path_loss(options: argparse.Namespace) -> int:
+def _path_loss(options: argparse.Namespace) -> int:
     from async_hfl.network.radio.pair_losses import loss_lines, pair_losses, read_pairs
     from async_hfl.network.radio.propagation.surroundings import Surroundings
 
     around = Surroundings(options.frequency_mhz, options.environment, options.city_size, options.rooftop_m)
     pairs = read_pairs(options.pairs)
     losses = pair_losses(pairs, around)
-    if options.json:
-        both = zip(pairs.names, losses.tolist(), strict=True)
-        print_json([{"pair": name, "path_loss_db": loss} for name, loss in both])
-    else:
-        print("\n".join(loss_lines(pairs, losses)))
-    return 0
+    both = zip(pairs.names, losses.tolist(), strict=True)
+    return answer(options, [{"pair": name, "path_loss_db": loss} for name, loss in both], loss_lines(pairs, losses))
 
 
 def _network_validate(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The operator of a deployment: look, end, gather."""
+"""Commands for the operator of a deployment: status, drain, collect."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import time
 from pathlib import Path
 from typing import Any
 
-from async_hfl.cli.common import Commands, finish, print_json
+from async_hfl.cli.common import Commands, answer, finish, print_json
 from async_hfl.core.errors import UserError
 
 
 def add_commands(commands: Commands) -> None:
-    status = commands.add_parser("status", help="what a deployment is doing")
+    status = commands.add_parser("status", help="show the state of a deployment")
     _add_cloud(status)
-    status.add_argument("--watch", type=float, metavar="SECONDS", help="again and again, until the run is over")
+    status.add_argument("--watch", type=float, metavar="SECONDS", help="repeat until the run is over")
     finish(status, _status)
 
-    drain = commands.add_parser("drain", help="end a deployment's run now, in good order")
+    drain = commands.add_parser("drain", help="end the run of a deployment now, gracefully")
     _add_cloud(drain)
     finish(drain, _drain)
 
-    collect = commands.add_parser("collect", help="gather the journals of a deployment into a run directory")
-    collect.add_argument("out", type=Path, metavar="OUT", help="run directory to make")
+    collect = commands.add_parser("collect", help="merge the journals of a deployment into a run directory")
+    collect.add_argument("out", type=Path, metavar="OUT", help="the run directory to create")
     collect.add_argument("states", nargs="*", type=Path, metavar="DIR", help="state directories, or folders of them")
-    collect.add_argument("--cloud", metavar="HOST:PORT", help="fetch the journal of a cloud that runs")
-    collect.add_argument("--gateways", default="", metavar="HOST:PORT,...", help="fetch those of gateways that run")
+    collect.add_argument("--cloud", metavar="HOST:PORT", help="fetch the journal of a running cloud")
+    collect.add_argument("--gateways", default="", metavar="HOST:PORT,...", help="the same for running gateways")
     _add_trust(collect)
     finish(collect, _collect)
 
 
 def _add_cloud(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("cloud", metavar="HOST:PORT|RUN", help="where the cloud listens, or a cluster's run directory")
+    parser.add_argument("cloud", metavar="HOST:PORT|RUN", help="the address of the cloud, or the RUN of a cluster")
     _add_trust(parser)
 
 
 def _add_trust(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--certificates", type=Path, metavar="DIR", help="of an operator")
+    parser.add_argument("--certificates", type=Path, metavar="DIR", help="the certificates of an operator")
     parser.add_argument("--insecure", action="store_true", help="the deployment runs without certificates")
 
 
@@ -47,12 +47,12 @@ def _trust(options: argparse.Namespace) -> Any:
     if options.insecure:
         return Insecure()
     if options.certificates is None:
-        raise UserError("whose word is it? Give an operator's --certificates DIR, or --insecure in a lab")
+        raise UserError("no credentials; give an operator's --certificates DIR, or --insecure in a lab")
     return Certified(options.certificates)
 
 
 def _cloud_of(options: argparse.Namespace) -> tuple[str, Any]:
-    """Address and credentials. A cluster's run directory knows both."""
+    """Return address and credentials, which the run directory of a cluster also holds."""
     run = Path(options.cloud)
     if not run.is_dir():
         return options.cloud, _trust(options)
@@ -60,7 +60,7 @@ def _cloud_of(options: argparse.Namespace) -> tuple[str, Any]:
 
     address = read_address(run / "nodes" / "cloud")
     if address is None:
-        raise UserError(f"{run}: no cloud of a cluster has listened here yet")
+        raise UserError(f"{run}: no cloud of a cluster has started here yet")
     if options.certificates is None and (run / "certificates" / "operator").is_dir():
         options.certificates = run / "certificates" / "operator"
     elif options.certificates is None:
@@ -87,7 +87,7 @@ def _show(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from async_hfl.reports.tables.units import duration
+    from async_hfl.reports.tables.formatting import duration
 
     console = Console()
     metric = "none yet" if found["metric"] is None else f"{found['metric']:.4f}"
@@ -96,10 +96,10 @@ def _show(found: dict[str, Any]) -> None:
         f"{duration(found['at'])}: epoch {found['cloud_epoch']}, {found['device_updates']} updates, metric {metric} "
         f"(target {found['target']:g})"
     )
-    gateways = Table("gateway", "state", "devices", "holds", "in flight", "epoch", "phase")
+    gateways = Table("gateway", "state", "devices", "leases", "in flight", "epoch", "phase")
     for one in found["gateways"]:
-        told = [str(one.get(key, "")) for key in ("in_flight", "gateway_epoch", "phase")]
-        gateways.add_row(one["name"], one["state"], str(one["devices"]), str(one["holds"]), *told)
+        rest = [str(one.get(key, "")) for key in ("in_flight", "gateway_epoch", "phase")]
+        gateways.add_row(one["name"], one["state"], str(one["devices"]), str(one["holds"]), *rest)
     console.print(gateways)
     devices = Table("device", "gateway", "reaches", "samples", "latency", "loss")
     for one in found["devices"]:
@@ -115,11 +115,8 @@ def _drain(options: argparse.Namespace) -> int:
 
     address, credentials = _cloud_of(options)
     ask(address, "cloud", credentials, DRAIN)
-    if options.json:
-        print_json({"draining": True, "cloud": address})
-    else:
-        print(f"{address}: ends its run; gateways and devices are told")
-    return 0
+    lines = [f"{address}: is ending the run and telling gateways and devices"]
+    return answer(options, {"draining": True, "cloud": address}, lines)
 
 
 def _collect(options: argparse.Namespace) -> int:
@@ -134,9 +131,7 @@ def _collect(options: argparse.Namespace) -> int:
             wanted += [(target, "gateway") for target in options.gateways.split(",") if target]
             fetched = [fetch_journal(target, role, credentials, Path(folder)) for target, role in wanted]
         made = api.collect(options.out, [*options.states, *fetched])
-    if options.json:
-        print_json({"run": str(made.path), "complete": made.complete, "nodes": made.manifest["nodes"]})
-    else:
-        state = "complete" if made.complete else "of a run that is not over"
-        print(f"{made.path}: journals of {len(made.manifest['nodes'])} nodes, {state}")
-    return 0
+    nodes = made.manifest["nodes"]
+    state = "the run is complete" if made.complete else "the run is not over"
+    result = {"run": str(made.path), "complete": made.complete, "nodes": nodes}
+    return answer(options, result, [f"{made.path}: journals of {len(nodes)} nodes; {state}"])

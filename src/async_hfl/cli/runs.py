@@ -1,4 +1,4 @@
-"""Runs: simulate, go on, show; and what there is to choose from."""
+"""Single runs: simulate, train centrally, resume, show; the listings of methods, tasks, networks and presets."""
 
 from __future__ import annotations
 
@@ -8,45 +8,52 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from async_hfl.cli.common import Commands, add_settings, finish, print_json
-from async_hfl.cli.reports import add_following
-from async_hfl.core.errors import DataError, UserError
+from async_hfl.cli.common import (
+    Commands,
+    add_choices,
+    add_run_file,
+    add_settings,
+    answer,
+    finish,
+    not_writable,
+    print_json,
+    settings_of,
+)
+from async_hfl.cli.reports import add_trackers
+from async_hfl.core.errors import UserError
 
 
 def add_commands(commands: Commands) -> None:
     demo = commands.add_parser("demo", help="race four methods to 90 %% on handwritten digits over NYC Mesh")
-    demo.add_argument("--out", type=Path, default=Path("runs/demo"), help="where runs, table and plot go (runs/demo)")
-    demo.add_argument("--seed", type=int, default=1)
+    demo.add_argument("--out", type=Path, default=Path("runs/demo"), help="the directory to write (runs/demo)")
+    demo.add_argument("--seed", type=int, default=1, help="the seed of all random streams (1)")
     finish(demo, _demo)
 
     run = commands.add_parser("run", help="simulate one configuration")
-    run.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a run file (TOML)")
-    run.add_argument("--task", help="what is learnt (`async-hfl tasks`)")
-    run.add_argument("--method", help="how (`async-hfl methods`)")
-    run.add_argument("--network", help="where (`async-hfl networks`)")
-    run.add_argument("--preset", help="bandwidth preset: tight, paper or authors")
+    add_run_file(run)
+    add_choices(run, "task", "method", "network", "preset")
     add_settings(run)
-    run.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: a new one under runs/)")
-    run.add_argument("--start-from", type=Path, metavar="MODEL", help="begin with this model (safetensors)")
-    add_following(run)
+    run.add_argument("--out", type=Path, metavar="DIR", help="the run directory (default: a new one under runs/)")
+    run.add_argument("--start-from", type=Path, metavar="MODEL", help="start with this model (safetensors)")
+    add_trackers(run)
     finish(run, _run)
 
-    central = commands.add_parser("central", help="train a task in one place: the upper bound to compare with")
-    central.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a run file (TOML)")
-    central.add_argument("--task", help="what is learnt (`async-hfl tasks`)")
+    central = commands.add_parser("central", help="train a task on all its data in one place, as an upper bound")
+    add_run_file(central)
+    add_choices(central, "task")
     add_settings(central)
-    central.add_argument("--model", type=Path, metavar="OUT.safetensors", help="save the last weights here")
+    central.add_argument("--model", type=Path, metavar="OUT.safetensors", help="save the final weights here")
     finish(central, _central)
 
-    resume = commands.add_parser("resume", help="go on with a run that was cut off")
+    resume = commands.add_parser("resume", help="continue an interrupted run")
     resume.add_argument("run", type=Path, metavar="RUN")
     finish(resume, _resume)
 
-    show = commands.add_parser("show", help="the result of a run")
+    show = commands.add_parser("show", help="print the result of a run")
     show.add_argument("run", type=Path, metavar="RUN")
     finish(show, _show)
 
-    model = commands.add_parser("model", help="copy a run's model out")
+    model = commands.add_parser("model", help="copy the model of a run to a file")
     model.add_argument("run", type=Path, metavar="RUN")
     model.add_argument("out", type=Path, metavar="OUT.safetensors")
     finish(model, _model)
@@ -76,17 +83,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         with RunView(quiet=options.json) as view:
             made = api.run(
-                options.file,
-                task=options.task,
-                method=options.method,
-                network=options.network,
-                preset=options.preset,
-                seed=options.seed,
-                overrides=options.overrides,
-                out=options.out,
-                start_from=options.start_from,
-                on_start=started,
-                on_epoch=epoch,
+                **settings_of(options), out=options.out, start_from=options.start_from, on_start=started, on_epoch=epoch
             )
     finally:
         follower.ended(None if made is None else made.directory)
@@ -96,23 +93,13 @@ def _run(options: argparse.Namespace) -> int:
 def _central(options: argparse.Namespace) -> int:
     from async_hfl import api
 
-    def told(row: dict[str, float]) -> None:
+    def print_epoch(row: dict[str, float]) -> None:
         print(f"epoch {row['epoch']:>3}  loss {row['loss']:.4f}  test {row['metric']:.4f}", flush=True)
 
-    made = api.central(
-        options.file,
-        task=options.task,
-        seed=options.seed,
-        overrides=options.overrides,
-        model=options.model,
-        on_epoch=None if options.json else told,
-    )
-    if options.json:
-        print_json(asdict(made))
-    else:
-        naive = "" if made.naive is None else f"; the same as the last reading: {made.naive:.4f}"
-        print(f"{made.task}: {made.metric} {made.final:.4f}, best {made.best:.4f}{naive} ({made.wall_s:.0f} s)")
-    return 0
+    made = api.central(**settings_of(options), model=options.model, on_epoch=None if options.json else print_epoch)
+    naive = "" if made.naive is None else f"; predicting the last reading: {made.naive:.4f}"
+    line = f"{made.task}: {made.metric} {made.final:.4f}, best {made.best:.4f}{naive} ({made.wall_s:.0f} s)"
+    return answer(options, asdict(made), [line])
 
 
 def _resume(options: argparse.Namespace) -> int:
@@ -147,31 +134,22 @@ def _model(options: argparse.Namespace) -> int:
 
     source = api.load_run(options.run).model
     if options.out.suffix != ".safetensors":
-        raise UserError(f"{options.out}: give the file the ending .safetensors, which is its format")
+        raise UserError(f"{options.out}: the name of the file must end in .safetensors, which is its format")
     try:
         shutil.copyfile(source, options.out)
     except OSError as error:
-        raise DataError(
-            f"{options.out}: cannot be written ({error.strerror or error}); give a file in a directory that exists"
-        ) from error
-    if options.json:
-        print_json({"run": str(options.run), "model": str(options.out)})
-    else:
-        print(f"{options.out}: the global model of {options.run}")
-    return 0
+        raise not_writable(options.out, error) from error
+    made = {"run": str(options.run), "model": str(options.out)}
+    return answer(options, made, [f"{options.out}: the global model of {options.run}"])
 
 
 def _list(options: argparse.Namespace) -> int:
     from async_hfl.assembly.settings.loading import available
 
     names = available(options.kind)
-    if options.json:
-        print_json([{"name": name, "description": text} for name, text in names.items()])
-    else:
-        width = max(map(len, names))
-        for name, text in names.items():
-            print(f"{name:<{width}}  {text}")
-    return 0
+    width = max(map(len, names))
+    rows = [{"name": name, "description": text} for name, text in names.items()]
+    return answer(options, rows, [f"{name:<{width}}  {text}" for name, text in names.items()])
 
 
 def _demo(options: argparse.Namespace) -> int:

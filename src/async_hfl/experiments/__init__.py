@@ -1,1 +1,1 @@
-"""Many runs: plans, sweeps that survive anything, comparisons of methods, the paper's tables and figures."""
+"""Experiments with many runs: plans, resumable sweeps, comparisons of methods, the paper's tables and figures."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from async_hfl.experiments.plans.plan import Plan, make_plan
 from async_hfl.experiments.plans.planned_run import PlannedRun
-from async_hfl.experiments.sweeps.worker_pool import Shape
+from async_hfl.experiments.sweeps.worker_pool import PoolShape
 
 SMALL: dict[str, Any] = {
     "tasks": "null",
@@ -28,9 +28,9 @@ class Listener:
     def __init__(self) -> None:
         self.heard: list[tuple[str, str]] = []
         self.notes: list[str] = []
-        self.shape = Shape(0, 0)
+        self.shape = PoolShape(0, 0)
 
-    def began(self, total: int, done: int, shape: Shape) -> None:
+    def began(self, total: int, done: int, shape: PoolShape) -> None:
         self.shape = shape
 
     def news(self, run: PlannedRun, data: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Runs of a plan made one after the other: what is done stays, what was cut off is begun anew, failures are kept."""
+"""Cluster runs of a plan: complete runs are kept, interrupted ones start again, failures are recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from async_hfl.core.errors import AsyncHflError
 from async_hfl.deployment.processes.main_loop import Interrupted
 from async_hfl.experiments.paper import testbed
 from async_hfl.experiments.plans.planned_run import PlannedRun, planned
-from async_hfl.experiments.sweeps.cluster_runs import deploy
+from async_hfl.experiments.sweeps.cluster_runs import make_cluster_runs
 from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.simulation.recorded_run import Progress
 
@@ -47,46 +47,46 @@ def runs() -> list[PlannedRun]:
     ]
 
 
-def test_what_is_done_stays(runs: list[PlannedRun], tmp_path: Path) -> None:
+def test_complete_runs_are_kept(runs: list[PlannedRun], tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
-    first = deploy(runs[:1], folder, simulated, Notebook())
+    first = make_cluster_runs(runs[:1], folder, simulated, Notebook())
     assert (first.there, first.done, first.complete) == (0, 1, True)
-    second = deploy(runs, folder, simulated, Notebook())
+    second = make_cluster_runs(runs, folder, simulated, Notebook())
     assert (second.there, second.done, second.complete) == (1, 1, True)
 
 
-def test_what_was_cut_off_is_begun_anew(runs: list[PlannedRun], tmp_path: Path) -> None:
+def test_an_interrupted_run_starts_again(runs: list[PlannedRun], tmp_path: Path) -> None:
     folder, view = SweepFolder(tmp_path), Notebook()
-    deploy(runs[:1], folder, simulated, view)
+    make_cluster_runs(runs[:1], folder, simulated, view)
     (folder.run(runs[0].id) / "summary.json").unlink()
-    swept = deploy(runs[:1], folder, simulated, view)
+    swept = make_cluster_runs(runs[:1], folder, simulated, view)
     assert (swept.there, swept.done) == (0, 1)
     assert len(list((tmp_path / "broken").iterdir())) == 1
-    assert "begun anew" in view.notes[0]
+    assert "starting again" in view.notes[0]
 
 
-def test_a_failure_is_kept_and_others_go_on(runs: list[PlannedRun], tmp_path: Path) -> None:
+def test_a_failure_is_recorded_and_other_runs_continue(runs: list[PlannedRun], tmp_path: Path) -> None:
     def fails(run: PlannedRun, out: Path, progress: Callable[[Progress], None]) -> api.Run:
         if run.seed == 1:
             raise AsyncHflError("no more ports")
         return simulated(run, out, progress)
 
     folder = SweepFolder(tmp_path)
-    swept = deploy(runs, folder, fails, Notebook())
+    swept = make_cluster_runs(runs, folder, fails, Notebook())
     assert (swept.done, swept.failed) == (1, {runs[0].id: "no more ports"})
     assert folder.failures(runs[0].id)[0]["reason"] == "no more ports"
 
 
-def test_interrupted_it_stops_and_says_so(runs: list[PlannedRun], tmp_path: Path) -> None:
+def test_an_interrupt_stops_the_sweep(runs: list[PlannedRun], tmp_path: Path) -> None:
     def interrupts(run: PlannedRun, out: Path, progress: Callable[[Progress], None]) -> api.Run:
         raise Interrupted(2)
 
-    swept = deploy(runs, SweepFolder(tmp_path), interrupts, Notebook())
+    swept = make_cluster_runs(runs, SweepFolder(tmp_path), interrupts, Notebook())
     assert (swept.stopped, swept.left) == ("interrupted", 2)
 
 
-def test_after_the_limit_no_run_is_begun(runs: list[PlannedRun], tmp_path: Path) -> None:
-    swept = deploy(runs, SweepFolder(tmp_path), simulated, Notebook(), limit_s=0.0)
+def test_after_the_limit_no_run_is_started(runs: list[PlannedRun], tmp_path: Path) -> None:
+    swept = make_cluster_runs(runs, SweepFolder(tmp_path), simulated, Notebook(), limit_s=0.0)
     assert (swept.stopped, swept.left) == ("limit", 2)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
-from async_hfl.core.maths.targets import Target
-from async_hfl.experiments.comparison.outcome import reached
+from async_hfl.experiments.comparison.outcome import reached_at
 from async_hfl.experiments.comparison.statistics import average, paired_ratio, student_below, student_quantile
+from async_hfl.reports.data.curves import Curve
 
 # The 97.5 % column of any printed table of Student's t.
 TABLE = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 10: 2.228, 30: 2.042, 120: 1.980}
@@ -61,26 +62,24 @@ def test_one_pair_has_no_interval_and_none_no_ratio() -> None:
     assert paired_ratio({1: 3.0}, {2: 2.0}, seeds=2) is None
 
 
-def rows(*metrics: float) -> list[dict[str, float]]:
-    return [
-        {"at": 10.0 * n, "metric": metric, "bytes_total": 100 * n, "bytes_models_up": 50 * n, "updates": n}
-        for n, metric in enumerate(metrics, 1)
-    ]
+def curve(*metrics: float) -> Curve:
+    steps = np.arange(1.0, len(metrics) + 1)
+    return Curve(10.0 * steps, 100 * steps, 50 * steps, steps, steps.astype(np.int64), np.array(metrics), steps)
 
 
 def test_first_and_held() -> None:
-    noisy = rows(0.5, 0.95, 0.5, 0.85, 0.93, 0.95)
-    first = reached(noisy, Target("accuracy", 0.9, window=1))
-    held = reached(noisy, Target("accuracy", 0.9))
+    noisy = curve(0.5, 0.95, 0.5, 0.85, 0.93, 0.95)
+    first = reached_at(noisy, 0.9, "at_least", window=1)
+    held = reached_at(noisy, 0.9, "at_least", window=3)
     assert first is not None
     assert (first.at, first.bytes_total, first.bytes_models_up, first.updates) == (20.0, 200, 100, 2)
     assert held is not None
     assert held.at == 60.0  # (0.85 + 0.93 + 0.95) / 3 = 0.91; before: 0.76 and less
-    assert reached(noisy, Target("accuracy", 0.96, window=1)) is None
-    assert reached(rows(0.95, 0.95), Target("accuracy", 0.9)) is None
+    assert reached_at(noisy, 0.96, "at_least", window=1) is None
+    assert reached_at(curve(0.95, 0.95), 0.9, "at_least", window=3) is None
 
 
 def test_smaller_is_better_for_an_error() -> None:
-    found = reached(rows(0.4, 0.25, 0.19, 0.1), Target("error", 0.2, "at_most"))
+    found = reached_at(curve(0.4, 0.25, 0.19, 0.1), 0.2, "at_most", window=3)
     assert found is not None
     assert found.at == 40.0  # (0.25 + 0.19 + 0.1) / 3 = 0.18

@@ -188,7 +188,7 @@ def test_table_6_sets_the_papers_figures_beside_ours(tmp_path: Path) -> None:
     assert column(table, "first") == pytest.approx(column(table, "held"))
     assert dict(zip(column(table, "baseline"), column(table, "plus"), strict=True))["async-hl"] == pytest.approx(3.0)
     assert set(column(table, "bound")) == {0.125}
-    assert "Selections of Async-HFL in which the bandwidth bound: har 12.5 %." in table.notes
+    assert "Selections of Async-HFL that the bandwidth limited: har 12.5 %." in table.notes
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("fig8", "fig9", "overhead")])

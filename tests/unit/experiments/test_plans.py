@@ -91,15 +91,15 @@ def test_cases_stand_over_what_is_above_them_and_no_run_is_made_twice() -> None:
     [
         ({"method": "two-tier"}, "unknown key 'method'"),
         ({"methods": "two-teir"}, "did you mean two-tier?"),
-        ({"methods": []}, "names no run"),
+        ({"methods": []}, "contains no run"),
         ({"methods": [3]}, "methods must be a name or a list of names"),
-        ({"seeds": 0}, "seeds must be how many (3) or which ([1, 2, 3])"),
+        ({"seeds": 0}, "seeds must be a number of seeds (3) or a list ([1, 2, 3])"),
         ({"seeds": [-1]}, "seed -1"),
         ({"vary": {"gateway.epochs": 3}}, "vary.gateway.epochs must be a list"),
         ({"vary": {"gateway.epoch": [3]}}, "gateway.epochs"),
-        ({"set": {"cloud": {"epochs": {"a": 1}}}}, "is no value of a setting"),
+        ({"set": {"cloud": {"epochs": {"a": 1}}}}, "cannot be the value of a setting"),
         ({"case": {"methods": "two-tier"}}, "[[case]]"),
-        ({"best": 1}, "best is true or false"),
+        ({"best": 1}, "best must be true or false"),
     ],
 )
 def test_mistakes_are_told(changes: dict[str, Any], told: str) -> None:

@@ -18,13 +18,13 @@ from async_hfl.experiments.comparison.comparison import compare
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.experiments.sweeps.process_workers import ProcessPool, ProcessWorker
-from async_hfl.experiments.sweeps.sweep import Swept, sweep
-from async_hfl.experiments.sweeps.worker_pool import Message, Shape
+from async_hfl.experiments.sweeps.sweep import SweepResult, sweep
+from async_hfl.experiments.sweeps.worker_pool import Message, PoolShape
 
 HANG_GUARD_S = 300
 
 
-def swept(plan: Plan, out: Path, view: Listener | None = None, **options: Any) -> Swept:
+def swept(plan: Plan, out: Path, view: Listener | None = None, **options: Any) -> SweepResult:
     limit = options.pop("limit_s", None)
     folder = SweepFolder(out)
     return sweep(plan.runs, folder, ProcessPool(out, **options), view or Listener(), limit_s=limit)
@@ -45,7 +45,7 @@ def test_several_runs_share_an_engine_in_one_worker(tmp_path: Path) -> None:
     view = Listener()
     assert swept(plan, tmp_path / "one", processes=1).complete
     assert swept(plan, tmp_path / "shared", view, processes=1, width=3).complete
-    assert view.shape == Shape(1, 3)
+    assert view.shape == PoolShape(1, 3)
     assert digests(tmp_path / "one") == digests(tmp_path / "shared")
 
 
@@ -89,7 +89,7 @@ def test_killed_before_the_manifest_a_run_begins_again(tmp_path: Path) -> None:
     (stranger := tmp_path / "other" / "runs" / plan.runs[0].id).mkdir(parents=True)
     (stranger / "thesis.txt").write_text("mine")
     other = swept(plan, tmp_path / "other")
-    assert "holds other things (thesis.txt)" in other.failed[plan.runs[0].id]
+    assert "contains other files (thesis.txt)" in other.failed[plan.runs[0].id]
     assert (stranger / "thesis.txt").is_file()
 
 
@@ -115,7 +115,7 @@ def test_a_limit_stops_at_a_checkpoint(tmp_path: Path) -> None:
 def test_two_sweeps_on_one_folder_share_the_work(tmp_path: Path) -> None:
     plan = small_plan(seeds=3, set={"task.devices": 8, "cloud.epochs": 200})
     views = [Listener(), Listener()]
-    results: list[Swept] = []
+    results: list[SweepResult] = []
     threads = [
         threading.Thread(target=lambda view=view: results.append(swept(plan, tmp_path, view, processes=1)))
         for view in views
@@ -161,7 +161,7 @@ def test_a_worker_that_dies_is_replaced_and_its_run_tried_again(tmp_path: Path) 
     view = Listener()
     done = swept(plan, tmp_path / "sweep", view)
     assert done.complete
-    assert "was killed (SIGKILL, perhaps for want of memory); trying again" in view.notes[0]
+    assert "was killed (SIGKILL, perhaps out of memory); retrying" in view.notes[0]
     (kept,) = (tmp_path / "sweep" / "failures").iterdir()
     assert "SIGKILL" in json.loads(kept.read_text())[0]["reason"]
 

@@ -50,6 +50,7 @@ def summary(method: str, reached: float | None, **more: Any) -> dict[str, Any]:
 MANIFEST = {
     "task": "digits",
     "network": "nycmesh-paper",
+    "devices": 60,
     "settings": {"task": {"target": 0.9}, "warmup": {"charge": True}},
 }
 

@@ -1,4 +1,4 @@
-"""Runs side by side."""
+"""The comparison of single runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_run_that_did_not_reach_its_target(tmp_path: Path) -> None:
     rows = compare([stored(tmp_path, "fast", 1000.0), stored(tmp_path, "stuck")], "fast")
     assert (rows[1].time_to_target_s, rows[1].speed_up, rows[1].bytes_to_target) == (None, None, None)
     assert "not reached" in printed(rows, "fast")
-    # Nor is there anything to compare with where the reference itself is stuck or absent.
+    # Without a reference that reached the target there is no speed-up.
     for reference in ("stuck", "absent"):
         assert [row.speed_up for row in compare([stored(tmp_path / reference, "fast", 1.0)], reference)] == [None]
 

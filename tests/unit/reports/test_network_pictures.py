@@ -14,9 +14,9 @@ from async_hfl.assembly.runs.shown_network import last_association, network_by_n
 from async_hfl.network.topologies.nycmesh_paper import nycmesh_paper
 from async_hfl.network.topologies.uniform import uniform
 from async_hfl.reports.data import network_view as module
+from async_hfl.reports.data.curves import longer_than
 from async_hfl.reports.data.network_view import NetworkView, network_view, tail
-from async_hfl.reports.figures.delays import longer_than
-from async_hfl.reports.figures.map_colours import FEW, gateway_colours
+from async_hfl.reports.figures.colours import FEW, gateway_colours
 from async_hfl.reports.figures.network import draw_network
 from async_hfl.reports.pages.network_page import write_network_page
 from async_hfl.reports.terminal.network_show import find_network, network_lines
@@ -82,8 +82,8 @@ def test_a_view() -> None:
         of_class = seconds[view.link_class == quality]
         assert view.class_edges[quality] <= of_class.min() + 1e-9
         assert of_class.max() <= view.class_edges[quality + 1] + 1e-9
-    assert view.beside is None, "nothing to compare with but itself"
-    assert view.estimated
+    assert view.reference is None, "nothing to compare with but itself"
+    assert any("estimated" in note for note in view.notes)
     assert len(view.outline) == 38
     told = view.as_json()
     assert told["round_s"] == sorted(told["round_s"])
@@ -109,8 +109,8 @@ def test_a_drawing_where_there_are_no_places() -> None:
     for other in range(4):
         away = np.hypot(view.device_x - view.gateway_x[other], view.device_y - view.gateway_y[other])
         assert (own <= away + 1e-9).all(), "everybody is drawn around its gateway"
-    assert view.beside is not None
-    assert view.beside.name == "nycmesh-paper"
+    assert view.reference is not None
+    assert view.reference.name == "nycmesh-paper"
 
 
 def test_a_large_network_is_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_a_large_network_is_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None
     assert view.devices == 35
     assert view.load.sum() == 35
     assert set(view.link_device.tolist()) == set(range(9))
-    assert "the map shows one device of 4" in view.notes
+    assert "the map shows one device in 4" in view.notes
 
 
 def test_the_page_stands_alone(tmp_path: Path, mesh: NetworkView) -> None:

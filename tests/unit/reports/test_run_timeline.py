@@ -6,8 +6,8 @@ import numpy as np
 
 from async_hfl.reports.data.journal_columns import Columns, Jobs
 from async_hfl.reports.data.run_data import MOST_BARS, device_data, life_data
-from async_hfl.reports.data.run_map import MOST_STEPS, association_steps
 from async_hfl.reports.data.run_timeline import MOST_DEVICES, MOST_GATEWAYS, MOST_JOBS, timeline_data
+from async_hfl.reports.pages.run_map import MOST_STEPS, association_steps
 
 
 def columns(gateway: list[int], device: list[int], **more: object) -> Columns:
@@ -42,7 +42,7 @@ def test_a_short_run_is_shown_whole() -> None:
     assert data["thinned"] == {}
 
 
-def test_a_long_run_shows_three_windows_of_itself() -> None:
+def test_a_long_run_is_shown_in_three_windows() -> None:
     count = 10 * MOST_JOBS
     data = timeline_data(columns([0] * count, [n % 30 for n in range(count)]))
     assert data is not None
@@ -64,7 +64,7 @@ def test_a_big_network_is_thinned() -> None:
         assert len({job[1] for job in data["jobs"] if job[0] == gateway}) <= MOST_DEVICES
 
 
-def test_devices_from_the_least_heard_to_the_most() -> None:
+def test_devices_are_sorted_by_their_updates() -> None:
     found = device_data(columns([0, 0, 0], [2, 2, 0]), 4, None, [])
     assert [(row["device"], row["updates"]) for row in found["rows"]] == [(1, 0), (3, 0), (0, 1), (2, 2)]
     assert (found["never"], found["never_count"], found["median"]) == ([1, 3], 2, 0.5)
@@ -87,7 +87,7 @@ def test_many_solutions_become_few_steps() -> None:
     assert steps[-1]["load"] == np.bincount([m["moved"][0][1] for m in moves[-5:]]).tolist()
 
 
-def test_who_is_down_over_time() -> None:
+def test_the_number_of_nodes_that_are_down_over_time() -> None:
     life = tuple(
         {"at": at, "what": what, "node": node, "detail": ""}
         for at, what, node in (
@@ -104,6 +104,6 @@ def test_who_is_down_over_time() -> None:
         "devices down": [[0.0, 0], [1.0, 1], [4.0, 0], [9.0, 0]],
         "links down": [[0.0, 0], [2.0, 1], [9.0, 1]],
         "gateways down": [[0.0, 0], [6.0, 1], [9.0, 1]],
-        "devices given up": [[0.0, 0], [3.0, 1], [5.0, 0], [9.0, 0]],
+        "devices timed out": [[0.0, 0], [3.0, 1], [5.0, 0], [9.0, 0]],
     }
     assert found["counts"]["died"] == 1

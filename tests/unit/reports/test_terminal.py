@@ -1,4 +1,4 @@
-"""What a person sees in the terminal."""
+"""Terminal output of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from async_hfl.reports.terminal.run_view import RunView, print_summary
 
 @dataclass(frozen=True)
 class Shown:
-    """A run as far as the view looks at it."""
+    """The attributes of a run that the view reads."""
 
     path: Path
     manifest: dict[str, Any]
@@ -83,12 +83,12 @@ def test_no_value_of_a_summary_is_cut_off(width: int) -> None:
     for words in (
         "async-hfl-association on digits, nycmesh-paper (tight), seed 1",
         "runs/async-hfl-association",
-        "reached after 11 h 23 min, 123.5 MB (models uplink only: 45.7 MB)",
-        "of which warm-up of 2 min 11 s, 2.0 MB",
+        "reached after 11 h 23 min, 123.5 MB (uplink of models: 45.7 MB)",
+        "including a warm-up of 2 min 11 s, 2.0 MB",
         "first single crossing after 11 h 23 min",
         "0.9111 (target 0.9)",
         "12,345 from devices in 1,054 cloud epochs, 17 dropped",
-        "bound 98.8 % of the selections",
+        "limited 98.8 % of the selections",
         "at most 7 at the cloud, 41 at a gateway; the theorem's conditions on weights and s do not hold",
         "solved to a gap of at most 1.2 %",
         "11 h 23 min simulated in 12.3 s (103 training calls, largest 60, 35 wasted)",

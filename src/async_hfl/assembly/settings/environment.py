@@ -68,7 +68,7 @@ class NetworkSection(Section, frozen=True):
     """file, delays: the bytes transferred in the measurement; auto: the size of this run's model."""
     replay: Literal["order", "resample"] = "order"
     """file, trace: replay the recorded values in their order, or draw from them at random."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {}  # noqa: RUF012 (msgspec copies it)
     """FILE.py:NAME: settings of the user's own network, under names of its own (network.options.NAME)."""
 
 

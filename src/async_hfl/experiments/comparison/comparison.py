@@ -1,4 +1,4 @@
-"""Groups of runs side by side: a row a group, in panels of what may be compared."""
+"""The comparison of groups of runs: panels of comparable groups, with one row per group."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Row:
     family: str
     method: str
     outcomes: tuple[Outcome, ...]
-    """Of the runs that are done, by seed."""
+    """Outcomes of the complete runs, sorted by seed."""
     missing: int
-    """Runs that the plan has and the folder has not: failed, or not yet done."""
+    """The number of planned runs that failed or are not complete yet."""
     counts: bool
-    """The best of its family, which is what is reported of it."""
+    """True for the best variant of a method, which represents the method."""
     speed_up: Ratio | None
-    """Over the reference: how many times sooner the target was held."""
+    """Time of the reference to hold the target over the time of this group."""
     speed_up_first: Ratio | None
-    """The same by the first single crossing."""
+    """The same for the first single crossing."""
     speed_up_below: float | None
-    """Where no seed reached the target: by the time that was spent on it, the speed-up is below this."""
+    """An upper bound on the speed-up if no seed reached the target, from the time that the runs took."""
 
     @property
     def seeds(self) -> int:
@@ -42,18 +42,18 @@ class Row:
         return sum(one.held is not None for one in self.outcomes)
 
     def held(self, value: Callable[[Reached], float]) -> dict[int, float]:
-        """By seed, of those that reached the target."""
+        """Return the value at the target by seed, for the seeds that reached it."""
         return {one.seed: value(one.held) for one in self.outcomes if one.held is not None}
 
     def less_warmup(self) -> dict[int, float]:
-        """Seconds from the end of the warm-up until the target was held."""
+        """Return the seconds from the end of the warm-up until the target was held, by seed."""
         return {one.seed: one.held.at - one.warmup_s for one in self.outcomes if one.held is not None}
 
     def crossed(self, value: Callable[[Reached], float]) -> dict[int, float]:
         return {one.seed: value(one.first) for one in self.outcomes if one.first is not None}
 
     def whole(self, values: dict[int, float]) -> Average | None:
-        """The mean over seeds, if every seed has a value: one that never came cannot be averaged away."""
+        """Return the mean over seeds, or None if a seed has no value: a failure must not vanish in a mean."""
         return average(list(values.values())) if values and len(values) == self.seeds else None
 
     @property
@@ -96,7 +96,7 @@ class Row:
 
 
 def _numbers(row: Row, values: dict[int, float]) -> dict[str, Any]:
-    """Mean and deviation only of all seeds; null for a seed that never came there."""
+    """Return mean and deviation if every seed has a value, and the values by seed (null for a missing one)."""
     whole = row.whole(values)
     return {
         "mean": None if whole is None else whole.mean,
@@ -127,7 +127,7 @@ class Panel:
 def compare(
     runs: Sequence[PlannedRun], folder: SweepFolder, reference: str | None = None, target: float | None = None
 ) -> tuple[Panel, ...]:
-    """`reference` None: async-random where it is there, else the first group of each panel."""
+    """Compare the complete runs. The default reference is async-random or, without it, the first group of a panel."""
     panels: dict[str, list[PlannedRun]] = {}
     for run in runs:
         panels.setdefault(run.panel, []).append(run)
@@ -138,7 +138,7 @@ def compare(
 def check_reference(runs: Sequence[PlannedRun], reference: str | None) -> None:
     groups = list(dict.fromkeys(run.group for run in runs))
     if reference is not None and reference not in groups:
-        raise UserError(f"--reference {reference}: is not compared here; there are: {'; '.join(groups)}")
+        raise UserError(f"--reference {reference}: not among the compared groups, which are: {'; '.join(groups)}")
 
 
 def _panel(
@@ -162,10 +162,10 @@ def _panel(
 
 
 def _usual_reference(done: dict[str, list[Outcome]]) -> str:
-    """Random choice, unless it never reached the target: then the first that did."""
-    there = [group for group, outcomes in done.items() if any(one.held for one in outcomes)]
+    """Return async-random or, if it never reached the target, the first group that did."""
+    successful = [group for group, outcomes in done.items() if any(one.held for one in outcomes)]
     usual = next((group for group in done if group == "async-random"), next(iter(done)))
-    return usual if usual in there or not there else there[0]
+    return usual if usual in successful or not successful else successful[0]
 
 
 def _row(run: PlannedRun, outcomes: list[Outcome], planned: int, base: list[Outcome]) -> Row:
@@ -194,6 +194,6 @@ def _below(outcomes: list[Outcome], base: dict[int, float]) -> float | None:
 
 
 def _order(row: Row) -> tuple[int, float, str]:
-    """Most seeds that reached it, then soonest."""
+    """Return a sort key: most seeds that reached the target first, then the shortest time."""
     times = row.held(lambda r: r.at)
     return -row.reached, math.fsum(times.values()) / len(times) if times else math.inf, row.group

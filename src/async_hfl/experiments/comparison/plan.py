@@ -1,4 +1,4 @@
-"""The plan of `async-hfl compare`: every method on one task, semi-async with the three periods usually tried."""
+"""The plan of `async-hfl compare`: every method on one task, and semi-async with three periods."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METHODS = (
     "sync-divfl",
 )
 PERIODS = (50, 100, 150)
-"""Seconds; the best one is what is reported of semi-async."""
+"""Periods in seconds that are tried for semi-async; the best one represents the method."""
 
 
 def comparison_plan(
@@ -40,7 +40,7 @@ def comparison_plan(
     overrides: Sequence[str] = (),
     panel: str | None = None,
 ) -> Plan:
-    """A seed of every method before the next seed: what is there when time is up can be compared."""
+    """Plan all methods with one seed before the next seed, so that an interrupted comparison is still fair."""
     runs: dict[str, PlannedRun] = {}
     for seed in seeds:
         for method in methods:
@@ -61,18 +61,18 @@ def comparison_plan(
 
 
 def variants(method: str, overrides: Sequence[str]) -> list[tuple[list[str], str]]:
-    """(settings, name) of what a method is tried with; one without a name where it has no variants."""
+    """Return (settings, name) of each variant of a method; the name is empty if there is only one."""
     if method != "semi-async" or any(text.strip().startswith("gateway.period") for text in overrides):
         return [([], "")]
     return [([f"gateway.period={period}"], f"{period} s") for period in PERIODS]
 
 
 def seeds_of(text: str) -> list[int]:
-    """`3` is 1, 2, 3; `4,7` is 4 and 7."""
+    """Parse `3` as 1, 2, 3 and `4,7` as 4 and 7."""
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
-        raise UserError(f"--seeds {text}: give how many (3) or which (1,2,5)") from None
+        raise UserError(f"--seeds {text}: give a number of seeds (3) or a list (1,2,5)") from None
     if "," not in text:
         if numbers[0] < 1:
             raise UserError(f"--seeds {text}: must be at least 1")

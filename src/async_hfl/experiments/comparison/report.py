@@ -1,4 +1,4 @@
-"""What an experiment says in the end, and the files that hold it."""
+"""The report of an experiment and its files: tables (CSV, LaTeX, Markdown), pictures, page."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from async_hfl.experiments.comparison.tables import (
     time_table,
     two_figures,
 )
+from async_hfl.reports.data.experiment import Comparison, Figure, RunGroup
 from async_hfl.reports.figures.learning_curves import draw_figure, draw_groups
-from async_hfl.reports.pages.experiment_page import Comparison, Figure, RunGroup, write_page
+from async_hfl.reports.pages.experiment_page import write_page
 from async_hfl.reports.tables.table import Cell, Column, Spread, Table, shown, write_csv, write_latex
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the page shows, its runs, and what a terminal shows in its stead."""
+    """The content of the page, its groups of runs, and the tables for a terminal."""
 
     page: Comparison
     groups: tuple[RunGroup, ...] = ()
     brief: tuple[Table, ...] = ()
-    """Tables narrow enough for a terminal; none: those of the page."""
+    """Tables that are narrow enough for a terminal; if empty, those of the page are shown."""
 
 
 def write_report(report: Report, out: Path) -> dict[str, str]:
-    """Every file, by what it is."""
+    """Write all files and return their paths by kind."""
     page, files = report.page, {}
     for number, table in enumerate(page.tables, 1):
         stem = "table" if len(page.tables) == 1 else f"table-{number}"
@@ -55,7 +56,7 @@ def write_report(report: Report, out: Path) -> dict[str, str]:
 
 
 def as_json(table: Table) -> dict[str, Any]:
-    """Numbers as they are; a spread as an object."""
+    """Return the table with unformatted numbers; a spread becomes an object."""
 
     def plain(cell: Cell) -> Any:
         return asdict(cell) if isinstance(cell, Spread) else cell
@@ -102,13 +103,13 @@ def comparison_report(title: str, panels: Sequence[Panel], command: str) -> Repo
 
 
 def with_page(report: Report, tables: tuple[Table, ...], figures: tuple[Figure, ...]) -> Report:
-    """With tables of its own before those of the comparison, which a terminal then leaves out."""
+    """Put tables and figures before those of the comparison; the terminal shows only these tables."""
     page = replace(report.page, tables=(*tables, *report.page.tables), figures=figures)
     return replace(report, page=page, brief=tuple(narrow(table) for table in tables))
 
 
 def narrow(table: Table) -> Table:
-    """The same in fewer columns of a terminal."""
+    """Shorten the cells for a terminal."""
     rows = [tuple(_narrow(cell, column) for cell, column in zip(row, table.columns, strict=True)) for row in table.rows]
     return replace(table, rows=tuple(rows))
 
@@ -126,7 +127,7 @@ def _narrow(cell: Cell, column: Column) -> Cell:
 
 
 def groups_of(panels: Sequence[Panel]) -> tuple[RunGroup, ...]:
-    """The runs that are done, as the page's curves take them."""
+    """Return the complete runs as groups for the curves of the page."""
     several = len(panels) > 1
     return tuple(
         RunGroup(row.group, tuple(one.run for one in row.outcomes), panel.name if several else "", panel.target)
@@ -137,11 +138,11 @@ def groups_of(panels: Sequence[Panel]) -> tuple[RunGroup, ...]:
 
 
 def winner(panel: Panel) -> str:
-    """Who was first, in one sentence."""
+    """Name the fastest method in one sentence."""
     best = fastest(panel)
     if best is None:
         return f"{panel.name}: no method reached {panel.target:g} with every seed."
     when = over_seeds(best, best.held(lambda r: r.at), "seconds")
-    never = [row.group for row in panel.rows if row.outcomes and row.reached < len(row.outcomes)]
-    others = f" Not with every seed: {', '.join(never)}." if never else ""
-    return f"{panel.name}: {best.group} was the first to hold {panel.target:g}, after {shown(when, 'seconds')}.{others}"
+    failed = [row.group for row in panel.rows if row.outcomes and row.reached < len(row.outcomes)]
+    others = f" Did not reach it with every seed: {', '.join(failed)}." if failed else ""
+    return f"{panel.name}: {best.group} was the fastest to reach {panel.target:g}, in {shown(when, 'seconds')}.{others}"

@@ -1,8 +1,8 @@
 """Mean and spread over seeds, and ratios paired by seed.
 
-A seed decides data, start weights and delays of every method alike, so methods are compared seed by seed: the ratio is
-the geometric mean of the seeds' ratios, its interval Student's t of their logarithms. Seeds of which one side never
-reached the target cannot enter a ratio; they are counted, and what they still say is kept as a bound.
+A seed determines data, initial weights and delays of every method alike, so methods are compared seed by seed: the
+ratio is the geometric mean of the seeds' ratios, with an interval from Student's t of their logarithms. A seed with
+which one side never reached the target cannot enter the ratio; such seeds are counted.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Average:
-    """Over seeds that all have a value."""
+    """Mean and sample standard deviation."""
 
     mean: float
     deviation: float | None
-    """Of the sample; None of a single one."""
+    """None for a single value."""
 
 
 def average(values: Sequence[float]) -> Average | None:
@@ -34,19 +34,19 @@ def average(values: Sequence[float]) -> Average | None:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times as much."""
+    """A ratio over seeds with its confidence interval."""
 
     value: float
     low: float | None
-    """Of the confidence interval; None where a single pair gives none."""
+    """Lower end of the confidence interval; None for a single pair."""
     high: float | None
     pairs: int
     seeds: int
-    """Of which only `pairs` had both values."""
+    """The number of all seeds, of which `pairs` had both values."""
 
 
 def paired_ratio(above: Mapping[int, float], below: Mapping[int, float], seeds: int) -> Ratio | None:
-    """above / below, by seed; None without a common seed."""
+    """Return above / below, paired by seed; None without a common seed."""
     logs = [math.log(above[seed] / below[seed]) for seed in sorted(above.keys() & below.keys())]
     found = average(logs)
     if found is None:
@@ -58,7 +58,7 @@ def paired_ratio(above: Mapping[int, float], below: Mapping[int, float], seeds: 
 
 
 def student_quantile(probability: float, degrees: int) -> float:
-    """Of Student's t distribution, by bisection of its exact distribution function (probability from 0.5 on)."""
+    """Return a quantile of Student's t distribution by bisection of the exact one (probability at least 0.5)."""
     low, high = 0.0, 1.0
     while student_below(high, degrees) < probability:
         high *= 2
@@ -69,7 +69,7 @@ def student_quantile(probability: float, degrees: int) -> float:
 
 
 def student_below(value: float, degrees: int) -> float:
-    """P(T <= value) for whole degrees of freedom: the finite trigonometric sums (Abramowitz and Stegun 26.7.3-4)."""
+    """Return P(T <= value) by the finite trigonometric sums of Abramowitz and Stegun 26.7.3-4."""
     angle = math.atan(value / math.sqrt(degrees))
     cosine = math.cos(angle)
     if degrees % 2:

@@ -1,4 +1,4 @@
-"""A comparison as tables: when the target was reached, and what it took."""
+"""A comparison as tables: time to the target, and its cost in bytes and energy."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Sequence
 
 from async_hfl.experiments.comparison.comparison import Panel, Row
 from async_hfl.experiments.comparison.statistics import Ratio
-from async_hfl.reports.tables.table import Cell, Column, Kind, Spread, Table, shown
+from async_hfl.reports.tables.table import BOUND, Cell, Column, Kind, Spread, Table, shown
 
 RULES = (
-    "Time to target: the mean of 3 evaluations has passed it (held); first: a single one has, the paper's rule.",
-    "Over seeds: the mean, and the least and the most; where a seed never got there, no mean but each seed's own.",
-    "Speed-up: geometric mean of the seeds' ratios, paired by seed, with Student's 95 % interval of their logarithms.",
+    "Time to target (held): until the mean of 3 evaluations passes it. First: until a single one does (paper's rule).",
+    "Over seeds: mean, minimum and maximum; if a seed never reached the target, the values of the seeds instead.",
+    "Speed-up: geometric mean of the ratios, paired by seed, with a 95 % interval (Student's t of the logarithms).",
 )
 
 
 def time_table(panel: Panel) -> Table:
     columns = (
         Column("method"),
-        Column("reached", note="seeds that held the target"),
+        Column("reached", note="number of seeds that reached the target"),
         Column("to target", "seconds"),
-        Column("less warm-up", "seconds", note="from the end of the warm-up, where a method has one"),
+        Column("less warm-up", "seconds", note="counted from the end of the warm-up"),
         Column("first", "seconds"),
-        Column("speed-up", "ratio", note=f"over {panel.reference}"),
+        Column("speed-up", "ratio", note=f"relative to {panel.reference}"),
     )
     rows = [
         (
@@ -50,25 +50,21 @@ def cost_table(panel: Panel) -> Table:
         )
         for row in panel.rows
     ]
-    return _table(panel, _COST, rows, f"{panel.name}: what it took to {panel.target:g}", ())
+    return _table(panel, _COST, rows, f"{panel.name}: cost to reach {panel.target:g}", ())
 
 
 def brief_table(panel: Panel) -> Table:
-    """What matters in 80 columns, for a terminal."""
+    """Return the main columns in a table that fits a terminal of 80 columns."""
     times = [whole.mean for row in panel.rows if (whole := row.whole(row.held(lambda r: r.at)))]
     unit, seconds = ("h", 3600.0) if times and max(times) > 7200 else ("min", 60.0)
     columns = (
         Column("method"),
-        Column("seeds", note="that held the target, of all"),
-        Column(
-            f"{unit} to it",
-            "number",
-            note="until the mean of 3 evaluations has passed it; ± the standard deviation over seeds",
-        ),
-        Column("speed-up", "ratio", note=f"over {panel.reference}, paired by seed, with its 95 % interval"),
-        Column("MB", "number", note="all bytes until the target"),
-        Column("kJ", "number", note="of all devices"),
-        Column("bound", "share", note="selections in which the bandwidth kept a candidate out"),
+        Column("seeds", note="number that reached the target, of all"),
+        Column(unit, "number", note="time until the mean of 3 evaluations passes the target; ± standard deviation"),
+        Column("speed-up", "ratio", note=f"relative to {panel.reference}, paired by seed, with a 95 % interval"),
+        Column("MB", "number", note="all bytes sent until the target"),
+        Column("kJ", "number", note="energy of all devices"),
+        BOUND,
     )
     rows = [
         (
@@ -82,16 +78,16 @@ def brief_table(panel: Panel) -> Table:
         )
         for row in panel.rows
     ]
-    return _table(panel, columns, rows, f"{panel.name}: to {panel.target:g}", ())
+    return _table(panel, columns, rows, f"{panel.name}: time to {panel.target:g}", ())
 
 
 _COST = (
     Column("method"),
-    Column("bytes", "bytes", note="to the target, all of them: both tiers, both directions, every kind"),
-    Column("uplink", "bytes", note="models towards the cloud only, as the paper counts"),
-    Column("energy", "joules", note="of all devices for computing and radio"),
-    Column("final", "metric", note="the last model's, mean over seeds"),
-    Column("bound", "share", note="selections in which the bandwidth kept a candidate out"),
+    Column("bytes", "bytes", note="all bytes until the target, over both tiers and in both directions"),
+    Column("uplink", "bytes", note="models sent towards the cloud, which is what the paper counts"),
+    Column("energy", "joules", note="of all devices, for computing and radio"),
+    Column("final", "metric", note="metric of the final model, mean over seeds"),
+    BOUND,
 )
 
 
@@ -101,7 +97,7 @@ def _table(
     best = fastest(panel)
     variants = [row.group for row in panel.rows if not row.counts]
     if variants:
-        notes = (*notes, f"Another variant is better, shown all the same: {'; '.join(variants)}.")
+        notes = (*notes, f"Variants that are not the best of their method: {'; '.join(variants)}.")
     return Table(title, columns, tuple(rows), notes, tuple(n for n, row in enumerate(panel.rows) if row is best))
 
 
@@ -130,23 +126,23 @@ def _short_ratio(row: Row, panel: Panel) -> str | None:
 
 
 def two_figures(value: float) -> str:
-    """And no exponent where it would be large."""
+    """Format with two significant figures, without an exponent for large values."""
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _three(value: float) -> str:
-    """Three figures, and no exponent."""
+    """Format with three significant figures, without an exponent."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def fastest(panel: Panel) -> Row | None:
-    """Of those that reached the target with every seed."""
+    """Return the fastest method among those that reached the target with every seed."""
     there = [row for row in panel.rows if row.counts and row.seeds and row.reached == row.seeds]
     return min(there, key=lambda row: sum(row.held(lambda r: r.at).values()), default=None)
 
 
 def over_seeds(row: Row, values: dict[int, float], kind: Kind) -> Cell:
-    """Mean and range of all seeds; where some never got there, each seed's own."""
+    """Return mean and range or, if a seed never reached the target, the value of each seed."""
     whole = row.whole(values)
     if whole is not None:
         return whole.mean if len(values) == 1 else Spread(whole.mean, min(values.values()), max(values.values()))

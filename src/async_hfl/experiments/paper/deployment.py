@@ -1,11 +1,11 @@
-"""Fig. 8 and Fig. 9: the paper's physical deployment, simulated; or by real processes (`--deployed`, `--runs`).
+"""Fig. 8 and Fig. 9: the paper's physical deployment, simulated or with real processes (`--deployed`).
 
-A deployed run leaves the same directory as a simulated one, so whatever `--runs` names is drawn in their place.
+A deployed run leaves the same directory as a simulated one, so `--runs` can draw either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,23 +13,23 @@ import numpy as np
 from async_hfl.core.arrays import Floats
 from async_hfl.experiments.comparison.report import Report, narrow
 from async_hfl.experiments.paper import published, testbed
-from async_hfl.experiments.paper.deployed import clients, clock_of, deployed_run
 from async_hfl.experiments.paper.entry import Asked, Entry
+from async_hfl.experiments.paper.testbed import client_names, clock_of, deployed_run
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.plans.planned_run import PlannedRun, planned
 from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.reports.data.experiment import Comparison, Figure, FigureLine, RunGroup
 from async_hfl.reports.data.journal_columns import read_columns
-from async_hfl.reports.pages.experiment_page import Comparison, Figure, FigureLine, RunGroup
-from async_hfl.reports.tables.table import Cell, Column, Spread, Table
+from async_hfl.reports.tables.table import BOUND, Cell, Column, Spread, Table
 
 _METHODS = ("async-hfl", "async-hl", "sync-random")
 _ROUNDS, _SYNCHRONOUS = 30, 10
-"""Cloud epochs that each was run for, a synchronous method for a tenth of them."""
+"""Cloud epochs of each method; synchronous methods run for a tenth of them."""
 _TASKS = ("mnist", "fashion-mnist", "har", "hpwren")
 _QUICK_TASKS = ("har", "digits")
 _SHOWN = 10
-"""Clients of each kind in Fig. 9."""
+"""The number of clients of each kind in Fig. 9."""
 
 
 def _run(task: str, method: str, seed: int, asked: Asked) -> PlannedRun:
@@ -41,11 +41,7 @@ def _run(task: str, method: str, seed: int, asked: Asked) -> PlannedRun:
         network="file",
         preset=asked.preset,
         seed=seed,
-        overrides=[
-            *testbed.settings(task),
-            *_settings(task, method, asked),
-            *asked.overrides,
-        ],
+        overrides=[*testbed.settings(task), *_settings(task, method, asked), *asked.overrides],
         panel=task,
     )
 
@@ -56,11 +52,11 @@ def _rounds(method: str, asked: Asked) -> int:
 
 
 def _settings(task: str, method: str, asked: Asked) -> list[str]:
-    never = "0.0" if task == "hpwren" else "1.0"  # by rounds alone
+    unreachable = "0.0" if task == "hpwren" else "1.0"  # the runs end after their rounds
     return [
         f"cloud.epochs={_rounds(method, asked)}",
-        f"task.target={never}",
-        # Synchronous rounds have a time-out here, as theirs had in the end.
+        f"task.target={unreachable}",
+        # Synchronous rounds have a timeout, as in the authors' final version.
         *(["gateway.round_patience=3"] if method.startswith("sync") else []),
     ]
 
@@ -79,7 +75,7 @@ def _plan9(asked: Asked) -> Plan:
 
 
 def _directories(asked: Asked, plan: Plan, folder: SweepFolder) -> list[RunDirectory]:
-    """The runs that were named, else those of the plan that are done."""
+    """Return the runs given by `--runs`, or else the complete runs of the plan."""
     if asked.runs:
         return [RunDirectory.open(path) for path in asked.runs]
     return [RunDirectory(folder.run(run.id)) for run in plan.runs if folder.state(run.id) == "done"]
@@ -111,13 +107,13 @@ def _fig8(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
     columns = (
         Column("task"),
         Column("method"),
-        Column("paper", "metric", note="accuracy on its physical deployment after about that time"),
+        Column("paper", "metric", note="accuracy on the physical deployment after about that time"),
         Column("after", "seconds"),
-        Column("ours", "metric", note="at that time; mean and range over seeds"),
-        *([Column("simulated", "metric", note="the same on the simulated testbed")] if simulated else []),
-        Column("final", "metric", note=f"after {asked.rounds or _ROUNDS} cloud epochs, synchronous ones after a tenth"),
-        Column("ends", "seconds", note="when that was"),
-        Column("bound", "share", note="selections in which the bandwidth kept a candidate out"),
+        Column("measured", "metric", note="at that time; mean and range over seeds"),
+        *([Column("simulated", "metric", note="the same in the simulated testbed")] if simulated else []),
+        Column("final", "metric", note=f"after {asked.rounds or _ROUNDS} cloud epochs, a tenth of them if synchronous"),
+        Column("ends", "seconds", note="time of the final value"),
+        BOUND,
     )
     title = f"Fig. 8: convergence on the deployment (preset {asked.preset})"
     every = [run for runs in found.values() for run in runs]
@@ -132,32 +128,32 @@ def _fig8(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
 def _notes(asked: Asked, runs: Sequence[RunDirectory]) -> tuple[str, ...]:
     factors = sorted({clock_of(run).factor for run in runs} - {1.0})
     scaled = [
-        f"By real processes, {factor:g} times as fast: all times are the run's times {factor:g}, from its first job on."
+        f"Real processes, {factor:g} times as fast as the testbed: times, from the first job on, are scaled back."
         for factor in factors
     ]
     return tuple(scaled) if asked.runs or scaled else (testbed.NOTE,)
 
 
 def _scaled(runs: Sequence[RunDirectory]) -> bool:
-    """Then their own curves, which are in their own seconds, are not drawn."""
+    """True if a run has a time factor; its own curves, in the seconds of this machine, are then not drawn."""
     return any(clock_of(run).factor != 1.0 for run in runs)
 
 
 def _counterparts(asked: Asked, plan: Plan, folder: SweepFolder) -> dict[tuple[str, str], list[RunDirectory]]:
-    """Of a deployed plan: the simulated runs that are there."""
+    """Return the simulated runs in the folder that correspond to a deployed plan."""
     found: dict[tuple[str, str], list[RunDirectory]] = {}
     if asked.time_factor is not None and not asked.runs:
         for run in plan.runs:
-            beside = _run(run.task, run.method, run.seed, replace(asked, time_factor=None))
-            if folder.state(beside.id) == "done":
-                found.setdefault((run.task, run.method), []).append(RunDirectory(folder.run(beside.id)))
+            counterpart = _run(run.task, run.method, run.seed, replace(asked, time_factor=None))
+            if folder.state(counterpart.id) == "done":
+                found.setdefault((run.task, run.method), []).append(RunDirectory(folder.run(counterpart.id)))
     return found
 
 
 def _curves(
     deployed: dict[tuple[str, str], list[RunDirectory]], simulated: dict[tuple[str, str], list[RunDirectory]]
 ) -> tuple[Figure, ...]:
-    """By task; of several seeds the first."""
+    """Return one figure per task with the first seed of each method."""
     lines: dict[str, list[FigureLine]] = {}
     for runs, what in ((deployed, ""), (simulated, ", simulated")):
         for (task, method), (run, *_) in runs.items():
@@ -168,17 +164,14 @@ def _curves(
 
 
 def _at(run: RunDirectory, until: float) -> float | None:
-    """The metric of the last evaluation by then."""
+    """Return the metric of the last evaluation until then."""
     clock = clock_of(run)
     reached = [row["metric"] for row in run.read_epochs() if clock.at(row["at"]) <= until]
     return reached[-1] if reached else None
 
 
-def _over(values: object) -> Cell:
-    known = [value for value in values if value is not None]  # type: ignore[attr-defined]
-    if not known:
-        return None
-    return Spread(float(np.mean(known)), min(known), max(known)) if len(known) > 1 else float(known[0])
+def _over(values: Iterable[float | None]) -> Cell:
+    return Spread.over([value for value in values if value is not None])
 
 
 def _fig9(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
@@ -188,11 +181,11 @@ def _fig9(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
     for run in runs:
         jobs = read_columns(run).jobs
         times = clock_of(run).factor * np.column_stack((jobs.download_s, jobs.training_s, jobs.upload_s))
-        called = clients(run) or simulated
+        names_of = client_names(run) or simulated
         devices = jobs.device.tolist()
         for place in sorted(np.flatnonzero(np.isfinite(times).all(axis=1)).tolist(), key=devices.__getitem__):
             device = devices[place]
-            parts.setdefault(called.get(device, f"device {device}"), []).append(times[place])
+            parts.setdefault(names_of.get(device, f"device {device}"), []).append(times[place])
     means = {name: np.mean(times, axis=0).tolist() for name, times in parts.items()}
     halves = [[name for name in means if testbed.on_a_pi(name) is pi][:_SHOWN] for pi in (True, False)]
     rows = tuple((name, *means[name], sum(means[name])) for half in halves for name in half)
@@ -203,26 +196,28 @@ def _fig9(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         Column("upload", "seconds"),
         Column("round", "seconds", note="mean over the jobs of the run"),
     )
-    title = "Fig. 9: where the time of a round goes"
+    title = "Fig. 9: parts of a round"
     whole = [sum(means[name]) for name in means]
     notes = (
-        f"Mean over all clients: {np.mean(whole):.1f} s a round; the paper's deployment had 120.26 s." if whole else "",
+        f"Mean over all clients: {np.mean(whole):.1f} s per round; 120.26 s in the paper's deployment."
+        if whole
+        else "",
         _bound_share(runs),
         *_notes(asked, runs),
     )
     table = Table(title, columns, rows, tuple(note for note in notes if note))
     kinds = ("Raspberry Pis", "cluster" if simulated else "devices")
-    figures = tuple(_broken_up(what, half, means) for what, half in zip(kinds, halves, strict=True) if half)
+    figures = tuple(_parts_figure(what, half, means) for what, half in zip(kinds, halves, strict=True) if half)
     groups = (RunGroup("async-hfl", tuple(run.path for run in runs)),) if runs and not _scaled(runs) else ()
     return Report(Comparison(title, tables=(table,), figures=figures, command=asked.command), groups)
 
 
 def _bound_share(runs: Sequence[RunDirectory]) -> str:
     shares = [summary["bandwidth_bound_share"] for run in runs if (summary := run.read_summary()) is not None]
-    return f"Selections in which the bandwidth bound: {100 * float(np.mean(shares)):.1f} %." if shares else ""
+    return f"Selections limited by the bandwidth: {100 * float(np.mean(shares)):.1f} %." if shares else ""
 
 
-def _broken_up(what: str, names: Sequence[str], means: dict[str, list[float]]) -> Figure:
+def _parts_figure(what: str, names: Sequence[str], means: dict[str, list[float]]) -> Figure:
     lines = tuple(
         FigureLine(part, tuple(names), tuple(means[name][place] for name in names))
         for place, part in enumerate(("download", "training", "upload"))
@@ -233,7 +228,7 @@ def _broken_up(what: str, names: Sequence[str], means: dict[str, list[float]]) -
 ENTRIES = (
     Entry(
         "fig8",
-        "Fig. 8: convergence on the deployment: 30 cloud epochs (simulated, or --deployed)",
+        "Fig. 8: convergence on the deployment in 30 cloud epochs (simulated, or --deployed)",
         "HAR and digits, two seeds",
         _plan8,
         _fig8,
@@ -241,7 +236,7 @@ ENTRIES = (
     Entry(
         "fig9",
         "Fig. 9: download, training and upload by client (simulated, or --deployed)",
-        "HAR in place of MNIST",
+        "HAR instead of MNIST",
         _plan9,
         _fig9,
     ),

@@ -1,13 +1,15 @@
-"""What an entry of the catalogue is: a plan, and how to draw what came out."""
+"""An entry of the catalogue: a plan of runs, and a function that makes the report of their results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from async_hfl.experiments.comparison.report import Report
 from async_hfl.experiments.plans.plan import Plan
+from async_hfl.experiments.plans.planned_run import PlannedRun, planned
 from async_hfl.experiments.sweeps.folder import SweepFolder
 
 NETWORKS = ("nycmesh-paper", "nycmesh")
@@ -18,30 +20,39 @@ QUICK_EPOCHS = 150
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the user wants of it."""
+    """The options of `async-hfl paper`."""
 
     quick: bool = False
     preset: str = "paper"
     network: str = "nycmesh-paper"
     seeds: tuple[int, ...] = ()
-    """None given: as the entry has it."""
+    """Empty: the default of the entry."""
     tasks: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     out: Path = Path()
-    """Where files of the report go, beyond the report itself."""
+    """The directory of additional files of the report."""
     command: str = ""
     runs: tuple[Path, ...] = ()
-    """Drawn in place of runs of the plan, where the entry can."""
+    """Run directories to draw instead of the runs of the plan (Fig. 8 and 9)."""
     rounds: int | None = None
-    """Cloud rounds, where the entry stops by them; none: the paper's."""
+    """The number of cloud rounds (Fig. 8 and 9); None: as in the paper."""
     time_factor: float | None = None
-    """By real processes, so many times as fast as the testbed, where the entry can; none: simulated."""
+    """Speed of real processes relative to the testbed (Fig. 8 and 9); None: simulate."""
+
+    @property
+    def where(self) -> str:
+        return f"({self.network}, preset {self.preset})"
 
     def seeds_or(self, *, quick: int, full: int = 3) -> tuple[int, ...]:
         return self.seeds or tuple(range(1, 1 + (quick if self.quick else full)))
 
+    def planned(self, task: str, method: str, seed: int, overrides: list[str], **more: Any) -> PlannedRun:
+        """Plan a run on the chosen network with the chosen preset; `more` may give label and panel."""
+        chosen = {"network": self.network, "preset": self.preset, "seed": seed, "overrides": overrides, **more}
+        return planned(task=task, method=method, **chosen)
+
     def small(self) -> list[str]:
-        """Settings of the small version."""
+        """Return the settings of the small version."""
         return [f"task.target={QUICK_TARGET}", f"cloud.epochs={QUICK_EPOCHS}"] if self.quick else []
 
 
@@ -50,6 +61,6 @@ class Entry:
     name: str
     title: str
     quick: str
-    """What the small version is."""
+    """Description of the small version."""
     plan: Callable[[Asked], Plan]
     draw: Callable[[Asked, Plan, SweepFolder], Report]

@@ -1,122 +1,95 @@
-"""Table 3 and Fig. 3: the motivating study on HAR, on the map of NYC Mesh."""
+"""Table 3 and Fig. 3: the motivating study on HAR over NYC Mesh."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
-from async_hfl.experiments.comparison.comparison import compare
+from async_hfl.experiments.comparison.comparison import Panel, compare
 from async_hfl.experiments.comparison.report import Report, comparison_report, with_page
-from async_hfl.experiments.paper import published
-from async_hfl.experiments.paper.convergence import PLUS, bound_note, grid
+from async_hfl.experiments.paper import published, ratios
+from async_hfl.experiments.paper.convergence import grid
 from async_hfl.experiments.paper.entry import Asked, Entry
-from async_hfl.experiments.paper.ratios import OURS, all_bytes, bound_share, first, over_cell, uplink
+from async_hfl.experiments.paper.ratios import ASYNC_HFL, PLUS
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.sweeps.folder import SweepFolder
-from async_hfl.reports.figures.delays import longer_than
-from async_hfl.reports.pages.experiment_page import Figure, FigureLine
-from async_hfl.reports.tables.table import Column, Table
+from async_hfl.reports.data.curves import longer_than
+from async_hfl.reports.data.experiment import Figure, FigureLine
+from async_hfl.reports.tables.table import BOUND, Cell, Column, Table
 from async_hfl.reports.terminal.network_show import draw_both, find_network
 
-_STUDY = (OURS, "sync-oort", "rfl-ha", "semi-async", "two-tier", "async-random", "async-st", PLUS)
-_QUICK = "HAR to 90 %, three seeds"
+_STUDY = (ASYNC_HFL, "sync-oort", "rfl-ha", "semi-async", "two-tier", "async-random", "async-st", PLUS)
 
 
 def _plan(name: str, asked: Asked) -> Plan:
     return grid(name, replace(asked, tasks=asked.tasks or ("har",)), _STUDY)
 
 
-def _table3(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
-    panels = compare(plan.runs, folder, OURS)
-    rows = [
+def _report(
+    asked: Asked,
+    plan: Plan,
+    folder: SweepFolder,
+    table: Table,
+    numbers: dict[str, float],
+    cells: tuple[Callable[[Panel, str], Cell], ...],
+    figures: tuple[Figure, ...] = (),
+) -> Report:
+    """Fill the table: published number, measured cells and bandwidth share of each method."""
+    panels = compare(plan.runs, folder, ASYNC_HFL)
+    rows = tuple(
         (
             method,
-            published.BYTES_HAR.get(method) if panel.name == "har" else None,
-            over_cell(panel, method, value=uplink),
-            over_cell(panel, method, value=all_bytes),
-            bound_share(panel, method),
+            numbers.get(method) if panel.name == "har" else None,
+            *(cell(panel, method) for cell in cells),
+            ratios.bound_share(panel, method),
         )
         for panel in panels
         for method in _STUDY[1:]
-    ]
-    columns = (
-        Column("method"),
-        Column("paper", "ratio", note="its Table 3"),
-        Column("uplink", "ratio", note="models towards the cloud over those of Async-HFL, as the paper counts"),
-        Column("all bytes", "ratio", note="every byte, both ways, over those of Async-HFL"),
-        Column("bound", "share", note="selections in which the bandwidth kept a candidate out"),
     )
-    title = f"Table 3: bytes to the target over those of Async-HFL ({asked.network}, preset {asked.preset})"
-    notes = (
-        *bound_note(panels),
-        "The paper's text has 426 MB for 0.3x: Async-HFL itself took some 1.4 GB to 95 % there.",
-        *_small(asked),
+    small = ("Small version: to 90 % instead of 95 %, at most 150 epochs.",) if asked.quick else ()
+    table = replace(table, rows=rows, notes=(*ratios.bound_note(panels), *table.notes, *small))
+    return with_page(comparison_report(table.title, panels, asked.command), tables=(table,), figures=figures)
+
+
+def _table3(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
+    columns = (Column("method"), Column("paper", "ratio", "its Table 3"), ratios.UPLINK, ratios.ALL_BYTES, BOUND)
+    title = f"Table 3: bytes to the target relative to Async-HFL {asked.where}"
+    note = "The paper's text gives 426 MB for 0.3x, so Async-HFL itself needed about 1.4 GB to reach 95 % there."
+    cells = (
+        lambda panel, method: ratios.over_cell(panel, method, value=ratios.uplink),
+        lambda panel, method: ratios.over_cell(panel, method, value=ratios.all_bytes),
     )
-    return with_page(
-        comparison_report(title, panels, asked.command), tables=(Table(title, columns, tuple(rows), notes),), figures=()
-    )
+    return _report(asked, plan, folder, Table(title, columns, (), (note,)), published.BYTES_HAR, cells)
 
 
 def _fig3(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
-    panels = compare(plan.runs, folder, OURS)
-    rows = [
-        (
-            method,
-            published.TIMES_HAR.get(method) if panel.name == "har" else None,
-            over_cell(panel, method, of=first),
-            over_cell(panel, method),
-            bound_share(panel, method),
-        )
-        for panel in panels
-        for method in _STUDY[1:]
-    ]
-    columns = (
-        Column("method"),
-        Column("paper", "ratio", note="time over that of Async-HFL, as its text has it"),
-        Column("first", "ratio", note="ours by the paper's rule, a single crossing"),
-        Column("held", "ratio", note="ours when the mean of 3 evaluations has passed"),
-        Column("bound", "share", note="selections in which the bandwidth kept a candidate out"),
-    )
-    title = f"Fig. 3: convergence in the motivating study ({asked.network}, preset {asked.preset})"
+    paper = Column("paper", "ratio", "time relative to Async-HFL, from its text")
+    title = f"Fig. 3: convergence in the motivating study {asked.where}"
     view, short = find_network(asked.network)
     page, picture = draw_both(view, asked.out, short)
-    notes = (
-        *bound_note(panels),
-        f"The map and the delays of all 184 devices: {page.name} and {picture.name}, beside this report.",
-        *_small(asked),
-    )
+    note = f"The map and the delays of all 184 devices are in {page.name} and {picture.name}, beside this report."
     lines = []
     for name, values in (("round", view.delays.rounds), ("transfers alone", view.delays.transfers)):
         at, share = longer_than(values)
         lines.append(FigureLine(name, tuple(at.tolist()), tuple(share.tolist())))
     delays = Figure(
-        "Fig. 3, second left: round delays of all devices",
+        "Fig. 3, second from left: round delays of all devices",
         "seconds",
         "share of rounds that take longer",
         tuple(lines),
         log_x=True,
         kind="share",
     )
-    table = Table(title, columns, tuple(rows), notes)
-    return with_page(comparison_report(title, panels, asked.command), tables=(table,), figures=(delays,))
+    table = Table(title, (Column("method"), paper, ratios.FIRST, ratios.HELD, BOUND), (), (note,))
+    cells = (lambda panel, method: ratios.over_cell(panel, method, of=ratios.first), ratios.over_cell)
+    return _report(asked, plan, folder, table, published.TIMES_HAR, cells, (delays,))
 
 
-def _small(asked: Asked) -> tuple[str, ...]:
-    return ("A small version: to 90 % in place of 95 %, at most 150 epochs.",) if asked.quick else ()
-
-
-ENTRIES = (
-    Entry(
-        "table3",
-        "Table 3: bytes in the motivating study (HAR)",
-        _QUICK,
-        lambda asked: _plan("table3", asked),
-        _table3,
-    ),
-    Entry(
-        "fig3",
-        "Fig. 3: map, delays and convergence in the motivating study (HAR)",
-        _QUICK,
-        lambda asked: _plan("fig3", asked),
-        _fig3,
-    ),
+ENTRIES = tuple(
+    Entry(name, title, "HAR to 90 %, three seeds", partial(_plan, name), draw)
+    for name, title, draw in (
+        ("table3", "Table 3: bytes in the motivating study (HAR)", _table3),
+        ("fig3", "Fig. 3: map, delays and convergence in the motivating study (HAR)", _fig3),
+    )
 )

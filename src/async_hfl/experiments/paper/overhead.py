@@ -1,4 +1,4 @@
-"""The overhead analysis: what gradients add to the bytes, and how long decisions take."""
+"""The overhead analysis: bytes of gradients, and seconds per decision."""
 
 from __future__ import annotations
 
@@ -10,58 +10,39 @@ import numpy as np
 from async_hfl.experiments.comparison.comparison import compare
 from async_hfl.experiments.comparison.report import Report, comparison_report, with_page
 from async_hfl.experiments.paper import published
-from async_hfl.experiments.paper.convergence import PLUS
 from async_hfl.experiments.paper.entry import QUICK_EPOCHS, Asked, Entry
-from async_hfl.experiments.paper.ratios import OURS
+from async_hfl.experiments.paper.ratios import ASYNC_HFL, PLUS
 from async_hfl.experiments.plans.plan import Plan
-from async_hfl.experiments.plans.planned_run import PlannedRun, planned
+from async_hfl.experiments.plans.planned_run import PlannedRun
 from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.reports.tables.table import Cell, Column, Table
+from async_hfl.reports.tables.table import BOUND, Cell, Column, Table
 
 _COMPRESSIONS = {
-    "whole gradients": (OURS, ()),
-    "30 components": (OURS, ("utility.compression=pca", "utility.components=30")),
-    "sketch of 256": (OURS, ("utility.compression=sketch", "utility.sketch_size=256")),
-    "update, no gradient sent by devices": (PLUS, ()),
+    "whole gradients": (ASYNC_HFL, ()),
+    "30 components": (ASYNC_HFL, ("utility.compression=pca", "utility.components=30")),
+    "sketch of 256": (ASYNC_HFL, ("utility.compression=sketch", "utility.sketch_size=256")),
+    "update, devices send no gradient": (PLUS, ()),
 }
-_TASKS = ("mnist", "fashion-mnist", "cifar10", "shakespeare", "har", "hpwren")
 _DECISION_EPOCHS = 30
 
 
 def _plan(asked: Asked) -> Plan:
-    """Bytes on HAR to its target; decision times on every task, a few epochs of it."""
+    """Plan runs on HAR to the target for the bytes, and a few epochs of every task for the decision times."""
     seeds = asked.seeds_or(quick=3)
     runs = [
-        planned(
-            task="har",
-            method=method,
-            network=asked.network,
-            preset=asked.preset,
-            seed=seed,
-            overrides=[*asked.small(), *asked.overrides, *settings],
-            label=name,
-            panel="har",
-        )
+        asked.planned("har", method, seed, [*asked.small(), *asked.overrides, *settings], label=name, panel="har")
         for seed in seeds
         for name, (method, settings) in _COMPRESSIONS.items()
     ]
-    tasks = asked.tasks or (("har", "digits") if asked.quick else _TASKS)
+    tasks = asked.tasks or (("har", "digits") if asked.quick else published.TASKS)
     epochs = 10 if asked.quick else _DECISION_EPOCHS
     return Plan("overhead", (*runs, *(_decisions(task, seeds[0], epochs, asked) for task in tasks)))
 
 
 def _decisions(task: str, seed: int, epochs: int, asked: Asked) -> PlannedRun:
-    return planned(
-        task=task,
-        method=OURS,
-        network=asked.network,
-        preset=asked.preset,
-        seed=seed,
-        overrides=[*asked.overrides, f"cloud.epochs={epochs}"],
-        label="decisions",
-        panel=f"decisions on {task}",
-    )
+    overrides = [*asked.overrides, f"cloud.epochs={epochs}"]
+    return asked.planned(task, ASYNC_HFL, seed, overrides, label="decisions", panel=f"decisions on {task}")
 
 
 def _draw(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
@@ -83,25 +64,25 @@ def _draw(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         )
     columns = (
         Column("gradients"),
-        Column("paper", note="bytes beyond models, on HAR"),
-        Column("gradient", "share", note="of all bytes that are not models, over the bytes of models: gradients"),
-        Column("basis", "share", note="the same: the components, distributed once"),
-        Column("control", "share", note="the same: everything else"),
-        Column("paper, time", note="against whole gradients"),
-        Column("time", "ratio", note="to the target, over that with whole gradients, paired by seed"),
-        Column("bound", "share", note="selections in which the bandwidth kept a candidate out"),
+        Column("paper", note="bytes other than models, on HAR"),
+        Column("gradient", "share", note="bytes of gradients relative to the bytes of models"),
+        Column("basis", "share", note="the same for the components, which are distributed once"),
+        Column("control", "share", note="the same for all other messages"),
+        Column("paper, time", note="relative to whole gradients"),
+        Column("time", "ratio", note="time to the target relative to whole gradients, paired by seed"),
+        BOUND,
     )
-    title = f"Overhead: bytes ({asked.network}, preset {asked.preset})"
+    title = f"Overhead: bytes {asked.where}"
     first = Table(title, columns, tuple(rows))
     second = Table(
-        "Overhead: seconds of a decision",
+        "Overhead: seconds per decision",
         (
             Column("task"),
             Column("decision"),
-            Column("paper", "number", note="seconds, on the authors' server, by Gurobi"),
-            Column("median", "number", note="seconds, on this machine"),
+            Column("paper", "number", note="seconds with Gurobi on the authors' server"),
+            Column("median", "number", note="seconds on this machine"),
             Column("99 %", "number"),
-            Column("most", "number"),
+            Column("max", "number"),
             Column("decisions", "count"),
         ),
         tuple(line for run in timed for line in _times(run.task, RunDirectory(folder.run(run.id)))),
@@ -110,7 +91,7 @@ def _draw(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
 
 
 def _kinds(run: RunDirectory) -> dict[str, float]:
-    """Bytes of each other kind over those of models."""
+    """Return the bytes of each other kind relative to the bytes of models."""
     summary = run.read_summary()
     assert summary is not None
     totals: dict[str, float] = {}
@@ -128,11 +109,11 @@ def _mean(values: Sequence[float]) -> Cell:
 def _times(task: str, run: RunDirectory) -> list[tuple[Cell, ...]]:
     taken: dict[str, Any] = (run.read_timings() or {}).get("decisions", {})
     rows: list[tuple[Cell, ...]] = []
-    for what, theirs in (("selection", published.SELECTION_S), ("association", published.ASSOCIATION_S)):
+    for what, published_s in (("selection", published.SELECTION_S), ("association", published.ASSOCIATION_S)):
         found = taken.get(what)
         if found:
             rows.append(
-                (task, what, theirs.get(task), found["median_s"], found["p99_s"], found["most_s"], found["count"])
+                (task, what, published_s.get(task), found["median_s"], found["p99_s"], found["most_s"], found["count"])
             )
     return rows
 
@@ -140,7 +121,7 @@ def _times(task: str, run: RunDirectory) -> list[tuple[Cell, ...]]:
 ENTRIES = (
     Entry(
         "overhead",
-        "Overhead analysis: bytes of gradients, seconds of decisions",
+        "Overhead analysis: bytes of gradients, seconds per decision",
         f"HAR and digits, three seeds, at most {QUICK_EPOCHS} epochs",
         _plan,
         _draw,

@@ -1,17 +1,8 @@
-"""The figures that the paper prints (arXiv:2301.06646), to stand beside ours. What it only draws has no number here."""
+"""The numbers printed in the paper (arXiv:2301.06646). Values that it only shows in figures are not included."""
 
 from __future__ import annotations
 
-BASELINES = (
-    "async-hl",
-    "async-random",
-    "semi-async",
-    "rfl-ha",
-    "sync-oort",
-    "sync-tifl",
-    "sync-divfl",
-    "sync-random",
-)
+BASELINES = ("async-hl", "async-random", "semi-async", "rfl-ha", "sync-oort", "sync-tifl", "sync-divfl", "sync-random")
 TASKS = ("mnist", "fashion-mnist", "cifar10", "shakespeare", "har", "hpwren")
 SPEED_UPS: dict[str, tuple[float, ...]] = {
     "mnist": (1.11, 1.27, 6.2, 32.5, 40.0, 27.13, 63.4, 67.3),
@@ -21,11 +12,11 @@ SPEED_UPS: dict[str, tuple[float, ...]] = {
     "har": (1.31, 1.22, 2.7, 7.4, 10.3, 21.6, 22.5, 24.1),
     "hpwren": (1.11, 1.48, 2.4, 12.8, 19.5, 26.5, 27.7, 31.4),
 }
-"""Table 6: how many times sooner Async-HFL was there than each of BASELINES."""
+"""Table 6: speed-up of Async-HFL over each of BASELINES."""
 BYTES_HAR = {"sync-oort": 0.79, "rfl-ha": 1.42, "semi-async": 1.66, "two-tier": 1.30}
-"""Table 3: bytes to 95 % over those of Async-HFL."""
+"""Table 3: bytes to 95 % relative to Async-HFL."""
 TIMES_HAR = {"async-random": 1.24, "async-st": 2.13, "semi-async": 1.39}
-"""Fig. 3, as its text has it: time to 95 % over that of Async-HFL."""
+"""Fig. 3, from the text: time to 95 % relative to Async-HFL."""
 ABLATION: dict[str, dict[str, float]] = {
     "mnist": {"async-hfl-association": 1.71},
     "cifar10": {"async-hfl-association": 1.23},
@@ -34,16 +25,13 @@ ABLATION: dict[str, dict[str, float]] = {
     "shakespeare": {"async-hfl-selection": 1.12},
     "hpwren": {"async-hfl-selection": 1.45, "async-hfl-association": 1.17, "async-hfl": 1.64},
 }
-"""Fig. 7 right, as its text has it: speed-up over random selection and association."""
+"""Fig. 7 right, from the text: speed-up over random selection and association."""
 SAVINGS = {"async-hl": "2.6 to 21.6 % less", "async-random": "14.5 to 66.8 % less"}
-"""Fig. 7 left: what Async-HFL saves of each one's bytes, over all tasks."""
+"""Fig. 7 left: bytes that Async-HFL saves relative to each method, over all tasks."""
 BANDWIDTH = {("async-random", 0.5): 3.47, ("async-random", 2.0): 0.56}
 """Fig. 10 left: speed-up of Async-HFL on MNIST by the bandwidth, as a multiple of 1 MB/s."""
-TARGETS = {
-    "async-random": {0.85: 1.99, 0.90: 1.50, 0.95: 1.34},
-    "sync-random": {0.85: 106.0, 0.90: 78.0, 0.95: 51.0},
-}
-"""Fig. 10 right: the same by the accuracy to be reached."""
+TARGETS = {"async-random": {0.85: 1.99, 0.90: 1.50, 0.95: 1.34}, "sync-random": {0.85: 106.0, 0.90: 78.0, 0.95: 51.0}}
+"""Fig. 10 right: the same by target accuracy."""
 DEPLOYED = {
     ("mnist", "async-hfl"): 0.70,
     ("mnist", "async-hl"): 0.62,
@@ -56,7 +44,7 @@ DEPLOYED = {
 DEPLOYED_S = {"mnist": 7600.0, "fashion-mnist": 3400.0, "har": 2000.0, "hpwren": 2000.0}
 SELECTION_S = {"mnist": 1.6, "fashion-mnist": 1.4, "cifar10": 4.3, "shakespeare": 0.1}
 ASSOCIATION_S = {"mnist": 1.1, "fashion-mnist": 0.9, "cifar10": 8.7, "shakespeare": 0.3}
-"""Seconds a decision took the authors."""
+"""Seconds per decision, measured by the authors."""
 PCA_BYTES = "below 0.5 %"
 PCA_TIME = "below 6 % more"
-"""With 30 components, against whole gradients, on HAR."""
+"""With 30 components instead of whole gradients, on HAR."""

@@ -1,4 +1,4 @@
-"""Fig. 10 and Fig. 11: bandwidth and target on MNIST; kappa, phi and principal components on HAR."""
+"""Fig. 10 and Fig. 11: sensitivity to bandwidth and target (MNIST), kappa, phi and components (HAR)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from async_hfl.assembly.settings.loading import bandwidth_share, compose
 from async_hfl.experiments.comparison.comparison import Panel, compare
 from async_hfl.experiments.comparison.report import Report, comparison_report, with_page
 from async_hfl.experiments.comparison.tables import over_seeds
-from async_hfl.experiments.paper import published
-from async_hfl.experiments.paper.convergence import PLUS, bound_note
+from async_hfl.experiments.paper import published, ratios
 from async_hfl.experiments.paper.entry import QUICK_EPOCHS, QUICK_TARGET, Asked, Entry
-from async_hfl.experiments.paper.ratios import OURS, bound_share, counted, first, over, over_cell
+from async_hfl.experiments.paper.ratios import ASYNC_HFL, PLUS
 from async_hfl.experiments.plans.plan import Plan
-from async_hfl.experiments.plans.planned_run import planned
 from async_hfl.experiments.sweeps.folder import SweepFolder
-from async_hfl.reports.pages.experiment_page import Figure, FigureLine
-from async_hfl.reports.tables.table import Column, Table
+from async_hfl.reports.data.experiment import Figure, FigureLine
+from async_hfl.reports.tables.table import BOUND, Cell, Column, Table
 
 FACTORS = (0.5, 1.0, 2.0)
-"""Of the preset's bandwidth; on MNIST the paper's 1 MB/s becomes its 0.5, 1 and 2."""
-_RACERS = (OURS, PLUS, "async-random", "sync-random")
+"""Multiples of the preset's bandwidth: on MNIST the paper's 0.5, 1 and 2 MB/s."""
+_METHODS = (ASYNC_HFL, PLUS, "async-random", "sync-random")
 _TARGETS = (0.85, 0.90, 0.95)
 _QUICK_TARGETS = (0.80, 0.85, 0.90)
-_SMALL = ("A small version: HAR in place of MNIST, at most 150 epochs.",)
+_SMALL = ("Small version: HAR instead of MNIST, at most 150 epochs.",)
+_OVER = Column("over", note="the baseline of the speed-up of Async-HFL")
 
 
 def _task(asked: Asked) -> str:
@@ -32,7 +31,7 @@ def _task(asked: Asked) -> str:
 
 
 def scaled_bandwidth(task: str, asked: Asked, factor: float) -> str:
-    """So many times what the preset gives, be it bytes per second or a share of the demand."""
+    """Return a multiple of the preset's bandwidth, which is in bytes per second or a share of the demand."""
     usual = compose(task=task, network=asked.network, preset=asked.preset).settings.gateway.bandwidth
     share = bandwidth_share(usual)
     return f'"{100 * share * factor:g}%"' if share is not None else repr(float(usual) * factor)
@@ -42,22 +41,9 @@ def _bandwidth_plan(asked: Asked) -> Plan:
     task, runs = _task(asked), []
     for seed in asked.seeds_or(quick=3):
         for factor in FACTORS:
-            runs += [
-                planned(
-                    task=task,
-                    method=method,
-                    network=asked.network,
-                    preset=asked.preset,
-                    seed=seed,
-                    overrides=[
-                        *asked.small(),
-                        *asked.overrides,
-                        f"gateway.bandwidth={scaled_bandwidth(task, asked, factor)}",
-                    ],
-                    panel=_bandwidth_name(factor),
-                )
-                for method in _RACERS
-            ]
+            bandwidth = f"gateway.bandwidth={scaled_bandwidth(task, asked, factor)}"
+            sets = [*asked.small(), *asked.overrides, bandwidth]
+            runs += [asked.planned(task, method, seed, sets, panel=_bandwidth_name(factor)) for method in _METHODS]
     return Plan("fig10-left", tuple(runs))
 
 
@@ -66,96 +52,79 @@ def _bandwidth_name(factor: float) -> str:
 
 
 def _bandwidth(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
-    panels = {panel.name: panel for panel in compare(plan.runs, folder, OURS)}
+    panels = {panel.name: panel for panel in compare(plan.runs, folder, ASYNC_HFL)}
     rows = [
         (
             scaled_bandwidth(_task(asked), asked, factor).strip('"'),
             method,
             published.BANDWIDTH.get((method, factor)) if asked.preset == "paper" else None,
-            over_cell(panels[_bandwidth_name(factor)], method, of=first),
-            over_cell(panels[_bandwidth_name(factor)], method),
-            bound_share(panels[_bandwidth_name(factor)], OURS),
+            *_cells(panels[_bandwidth_name(factor)], method),
         )
         for factor in FACTORS
-        for method in _RACERS[1:]
+        for method in _METHODS[1:]
     ]
     columns = (
-        Column("bandwidth", note="of a gateway: bytes per second, or a share of what all devices would take"),
-        Column("over", note="Async-HFL is so many times sooner than this"),
-        Column("paper", "ratio", note="on MNIST, as its text has it"),
-        Column("first", "ratio", note="ours by the paper's rule, a single crossing"),
-        Column("held", "ratio", note="ours when the mean of 3 evaluations has passed"),
-        Column("bound", "share", note="selections of Async-HFL in which the bandwidth kept a candidate out"),
+        Column("bandwidth", note="of a gateway: bytes per second, or a share of the demand of all its devices"),
+        _OVER,
+        Column("paper", "ratio", note="on MNIST, from its text"),
+        ratios.FIRST,
+        ratios.HELD,
+        BOUND,
     )
     title = f"Fig. 10 left: speed-up by bandwidth ({_task(asked)}, {asked.network}, preset {asked.preset})"
-    figure = _curves(
-        title, "bandwidth, multiple of the preset's", [panels[_bandwidth_name(f)] for f in FACTORS], FACTORS
+    figure = _curves(title, "bandwidth relative to the preset", [panels[_bandwidth_name(f)] for f in FACTORS], FACTORS)
+    table = Table(
+        title, columns, tuple(rows), (*ratios.bound_note(list(panels.values())), *(_SMALL if asked.quick else ()))
     )
-    table = Table(title, columns, tuple(rows), (*bound_note(list(panels.values())), *(_SMALL if asked.quick else ())))
     report = comparison_report(title, list(panels.values()), asked.command)
     return with_page(report, tables=(table,), figures=(figure,))
 
 
+def _cells(panel: Panel, method: str) -> tuple[Cell, ...]:
+    return (
+        ratios.over_cell(panel, method, of=ratios.first),
+        ratios.over_cell(panel, method),
+        ratios.bound_share(panel, ASYNC_HFL),
+    )
+
+
 def _curves(title: str, x_name: str, panels: Sequence[Panel], values: Sequence[float]) -> Figure:
-    lines = []
-    for method in _RACERS[1:]:
-        ratios = [over(panel, method) for panel in panels]
-        lines.append(
-            FigureLine(
-                method,
-                tuple(values),
-                tuple(None if ratio is None else ratio.value for ratio in ratios),
-                tuple(None if ratio is None else ratio.low for ratio in ratios),
-                tuple(None if ratio is None else ratio.high for ratio in ratios),
-            )
-        )
-    return Figure(title, x_name, "time over that of Async-HFL", tuple(lines), kind="ratio")
+    lines = [
+        ratios.ratio_line(method, values, [ratios.over(panel, method) for panel in panels]) for method in _METHODS[1:]
+    ]
+    return Figure(title, x_name, "time relative to Async-HFL", tuple(lines), kind="ratio")
 
 
 def _target_plan(asked: Asked) -> Plan:
     highest = (_QUICK_TARGETS if asked.quick else _TARGETS)[-1]
     small = [f"cloud.epochs={QUICK_EPOCHS}"] if asked.quick else []
     runs = [
-        planned(
-            task=_task(asked),
-            method=method,
-            network=asked.network,
-            preset=asked.preset,
-            seed=seed,
-            overrides=[f"task.target={highest}", *small, *asked.overrides],
-        )
+        asked.planned(_task(asked), method, seed, [f"task.target={highest}", *small, *asked.overrides])
         for seed in asked.seeds_or(quick=3)
-        for method in _RACERS
+        for method in _METHODS
     ]
     return Plan("fig10-right", tuple(runs))
 
 
 def _target(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
-    """One run tells when it passed each of the targets."""
+    """Compare the times at which the same runs passed each of the targets."""
     targets = _QUICK_TARGETS if asked.quick else _TARGETS
-    panels = [compare(plan.runs, folder, OURS, target)[0] for target in targets]
+    panels = [compare(plan.runs, folder, ASYNC_HFL, target)[0] for target in targets]
     rows = [
-        (
-            target,
-            method,
-            published.TARGETS.get(method, {}).get(target),
-            over_cell(panel, method, of=first),
-            over_cell(panel, method),
-            bound_share(panel, OURS),
-        )
+        (target, method, published.TARGETS.get(method, {}).get(target), *_cells(panel, method))
         for target, panel in zip(targets, panels, strict=True)
-        for method in _RACERS[1:]
+        for method in _METHODS[1:]
     ]
     columns = (
         Column("target", "metric"),
-        Column("over", note="Async-HFL is so many times sooner than this"),
+        _OVER,
         Column("paper", "ratio", note="on MNIST"),
-        Column("first", "ratio", note="ours by the paper's rule, a single crossing"),
-        Column("held", "ratio", note="ours when the mean of 3 evaluations has passed"),
-        Column("bound", "share", note="selections of Async-HFL in which the bandwidth kept a candidate out"),
+        ratios.FIRST,
+        ratios.HELD,
+        BOUND,
     )
     title = f"Fig. 10 right: speed-up by target ({_task(asked)}, {asked.network}, preset {asked.preset})"
-    table = Table(title, columns, tuple(rows), (*bound_note(panels[-1:]), *(_SMALL if asked.quick else ())))
+    table = Table(title, columns, tuple(rows), (*ratios.bound_note(panels[-1:]), *(_SMALL if asked.quick else ())))
     figure = _curves(title, "target", panels, targets)
     return with_page(comparison_report(title, panels[-1:], asked.command), tables=(table,), figures=(figure,))
 
@@ -167,7 +136,7 @@ class _Parameter:
     figure: str
     name: str
     values: tuple[tuple[str, tuple[str, ...]], ...]
-    """What it is called, and the settings that make it so."""
+    """Pairs of a value's name and the settings that select it."""
     usual: str
     paper: str
 
@@ -177,14 +146,14 @@ KAPPA = _Parameter(
     "kappa",
     tuple((f"{value:g}", (f"selection.latency_exponent={value}",)) for value in (0.2, 0.5, 1.0)),
     "1",
-    "The paper: the larger kappa, the sooner.",
+    "In the paper, a larger kappa is faster.",
 )
 PHI = _Parameter(
     "fig11-middle",
     "phi",
     tuple((f"{value:g}", (f"association.load_penalty={value}",)) for value in (0.0, 0.1, 0.2, 0.3)),
     "0.1",
-    "The paper: phi = 0.1 is the best.",
+    "In the paper, phi = 0.1 is best.",
 )
 COMPONENTS = _Parameter(
     "fig11-right",
@@ -194,20 +163,18 @@ COMPONENTS = _Parameter(
         ("none", ()),
     ),
     "none",
-    f"The paper, 30 components: {published.PCA_TIME} time than with whole gradients, {published.PCA_BYTES} bytes.",
+    f"In the paper, 30 components take {published.PCA_TIME} time than whole gradients; bytes: {published.PCA_BYTES}.",
 )
 
 
 def _parameter_plan(parameter: _Parameter) -> Callable[[Asked], Plan]:
     def plan(asked: Asked) -> Plan:
         runs = [
-            planned(
-                task=asked.tasks[0] if asked.tasks else "har",
-                method=OURS,
-                network=asked.network,
-                preset=asked.preset,
-                seed=seed,
-                overrides=[*asked.small(), *asked.overrides, *settings],
+            asked.planned(
+                asked.tasks[0] if asked.tasks else "har",
+                ASYNC_HFL,
+                seed,
+                [*asked.small(), *asked.overrides, *settings],
                 label=f"{parameter.name} {value}",
             )
             for seed in asked.seeds_or(quick=3, full=5)
@@ -226,7 +193,7 @@ def _parameter_draw(parameter: _Parameter) -> Callable[[Asked, Plan, SweepFolder
         rows = []
         times = []
         for (value, _), name in zip(parameter.values, names, strict=True):
-            row = counted(panel, name)
+            row = ratios.counted(panel, name)
             assert row is not None
             held = row.held(lambda reached: reached.at)
             whole = row.whole(held)
@@ -236,26 +203,30 @@ def _parameter_draw(parameter: _Parameter) -> Callable[[Asked, Plan, SweepFolder
                     value,
                     over_seeds(row, held, "seconds"),
                     over_seeds(row, row.less_warmup(), "seconds"),
-                    over_cell(panel, name, base=usual),
+                    ratios.over_cell(panel, name, base=usual),
                     over_seeds(row, row.held(lambda reached: reached.bytes_total), "bytes"),
                     row.bound_share,
                 )
             )
         columns = (
             Column(parameter.name),
-            Column("to target", "seconds", note="held; mean and range over seeds"),
-            Column("less warm-up", "seconds", note="the paper's is free; with components it waits for every device"),
-            Column("ratio", "ratio", note=f"time over that of {parameter.usual}, paired by seed, 95 % interval"),
-            Column("bytes", "bytes", note="all of them, to the target"),
-            Column("bound", "share", note="selections in which the bandwidth kept a candidate out"),
+            Column("to target", "seconds", note="mean and range over seeds"),
+            Column(
+                "less warm-up",
+                "seconds",
+                note="in the paper the warm-up is free; with components it waits for all devices",
+            ),
+            Column("ratio", "ratio", note=f"time relative to {parameter.usual}, paired by seed, with a 95 % interval"),
+            Column("bytes", "bytes", note="all bytes until the target"),
+            BOUND,
         )
         title = (
             f"{parameter.figure.replace('fig', 'Fig. ').replace('-', ' ')}: time to {panel.target:g} by "
             f"{parameter.name} ({panel.name})"
         )
-        small = (f"A small version: to {QUICK_TARGET:g} in place of 0.95, at most {QUICK_EPOCHS} epochs.",)
+        small = (f"Small version: to {QUICK_TARGET:g} instead of 0.95, at most {QUICK_EPOCHS} epochs.",)
         table = Table(title, columns, tuple(rows), (parameter.paper, *(small if asked.quick else ())))
-        line = FigureLine(OURS, tuple(value for value, _ in parameter.values), tuple(times))
+        line = FigureLine(ASYNC_HFL, tuple(value for value, _ in parameter.values), tuple(times))
         figure = Figure(title, parameter.name, "seconds to the target", (line,), bars=True, kind="seconds")
         return with_page(comparison_report(title, (panel,), asked.command), tables=(table,), figures=(figure,))
 
@@ -272,7 +243,7 @@ ENTRIES = (
     ),
     Entry(
         "fig10-right",
-        "Fig. 10 right: speed-up by the accuracy to be reached (MNIST)",
+        "Fig. 10 right: speed-up by target accuracy (MNIST)",
         "HAR to 80, 85 and 90 %, three seeds",
         _target_plan,
         _target,

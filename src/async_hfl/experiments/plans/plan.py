@@ -2,7 +2,7 @@
 
     tasks = ["digits"]                 # also: methods, networks, presets; each a name or a list of names
     methods = ["async-hfl-plus", "async-random"]
-    seeds = 3                          # 1, 2 and 3; or a list
+    seeds = 3                          # seeds 1, 2 and 3; or a list
 
     [set]                              # for every run
     cloud.epochs = 150
@@ -10,12 +10,12 @@
     [vary]                             # further dimensions of the grid
     gateway.bandwidth = ["25%", "50%"]
 
-    [[case]]                           # as often as wanted: a grid of its own, over what stands above
+    [[case]]                           # repeatable: another grid, which overrides the keys above
     methods = "semi-async"
     vary.gateway.period = [50, 100, 150]
-    best = true                        # variants of which the best one counts
+    best = true                        # the best of these variants represents the method
 
-Without a case the file is one grid; with cases it is theirs together, and a run that two of them name is one run.
+Without cases the file is one grid; with cases it is the union of their grids.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def make_plan(table: Mapping[str, Any], where: str, name: str) -> Plan:
     name = shared.pop("name", name)
     cases = shared.pop("case", [{}])
     if not isinstance(name, str) or not name:
-        raise SettingsError(f"{where}: name must be a text")
+        raise SettingsError(f"{where}: name must be a string that is not empty")
     if not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases) or not cases:
         raise SettingsError(f"{where}: write each case as a table, [[case]]")
     runs: dict[str, PlannedRun] = {}
@@ -69,9 +69,9 @@ def make_plan(table: Mapping[str, Any], where: str, name: str) -> Plan:
         for run in _runs(_merged(shared, case, place), place):
             runs.setdefault(run.id, run)
             if len(runs) > _MOST_RUNS:
-                raise SettingsError(f"{where}: more than {_MOST_RUNS:,} runs; make several plans of it")
+                raise SettingsError(f"{where}: more than {_MOST_RUNS:,} runs; split the plan")
     if not runs:
-        raise SettingsError(f"{where}: names no run; a list in it is empty")
+        raise SettingsError(f"{where}: contains no run, because one of its lists is empty")
     return Plan(name, tuple(runs.values()))
 
 
@@ -79,7 +79,9 @@ def _merged(shared: Mapping[str, Any], case: Mapping[str, Any], where: str) -> d
     both = {**shared, **case}
     for key in both:
         if key not in _CASE_KEYS:
-            raise SettingsError(f"{where}: unknown key {key!r}; a plan has: name, case, {', '.join(_CASE_KEYS)}")
+            raise SettingsError(
+                f"{where}: unknown key {key!r}; a plan has the keys name, case, {', '.join(_CASE_KEYS)}"
+            )
     for key in ("set", "vary"):
         both[key] = {**_flat(shared.get(key, {}), where), **_flat(case.get(key, {}), where)}
     return both
@@ -94,7 +96,7 @@ def _runs(case: Mapping[str, Any], where: str) -> Iterator[PlannedRun]:
             raise SettingsError(f"{where}: vary.{key} must be a list of values, not {values!r}")
     best, label = case.get("best", False), case.get("label")
     if not isinstance(best, bool) or not isinstance(label, str | None):
-        raise SettingsError(f"{where}: best is true or false, label a text")
+        raise SettingsError(f"{where}: best must be true or false, and label a string")
     fixed = [f"{key}={_text(value, where)}" for key, value in case["set"].items() if key not in varied]
     for task, method, network, preset in itertools.product(*axes):
         for values in itertools.product(*varied.values()):
@@ -129,13 +131,13 @@ def _seeds(given: Any, where: str) -> list[int]:
         return list(range(1, given + 1))
     if isinstance(given, list) and all(isinstance(seed, int) and not isinstance(seed, bool) for seed in given):
         return given
-    raise SettingsError(f"{where}: seeds must be how many (3) or which ([1, 2, 3]), not {given!r}")
+    raise SettingsError(f"{where}: seeds must be a number of seeds (3) or a list ([1, 2, 3]), not {given!r}")
 
 
 def _flat(table: Any, where: str) -> dict[str, Any]:
-    """{"cloud": {"epochs": 3}} and {"cloud.epochs": 3} alike as {"cloud.epochs": 3}."""
+    """Return {"cloud.epochs": 3} for both {"cloud": {"epochs": 3}} and {"cloud.epochs": 3}."""
     if not isinstance(table, dict):
-        raise SettingsError(f"{where}: set and vary are tables of settings, not {table!r}")
+        raise SettingsError(f"{where}: set and vary must be tables of settings, not {table!r}")
     flat: dict[str, Any] = {}
     for section, values in table.items():
         if isinstance(values, dict):
@@ -146,9 +148,9 @@ def _flat(table: Any, where: str) -> dict[str, Any]:
 
 
 def _text(value: Any, where: str) -> str:
-    """A value as `--set` takes it: TOML, which for all that settings can be is JSON but for infinity."""
+    """Format a value for `--set`, which takes TOML: the same as JSON for all values of settings except infinity."""
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0 else "-inf"
     if isinstance(value, bool | int | float | str | list):
         return json.dumps(value)
-    raise SettingsError(f"{where}: {value!r} is no value of a setting")
+    raise SettingsError(f"{where}: {value!r} cannot be the value of a setting")

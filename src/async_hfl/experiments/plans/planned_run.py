@@ -1,7 +1,7 @@
-"""One run of a plan, with an id that is always the same for the same work.
+"""One run of a plan, with an id that identifies its result.
 
-The id holds a digest of everything the result depends on: the settings as composed, the seed, the versions of what
-computes, and the content of the user's own files. So a run that is there under its id need never be made again.
+The id contains a digest of everything that the result depends on: the composed settings, the seed, the versions of the
+libraries, and the content of the user's files. A run that exists under its id never has to be made again.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ class PlannedRun:
     preset: str
     seed: int
     overrides: tuple[str, ...]
-    """`section.key=value`, as for `--set`."""
+    """Texts `section.key=value`, as for `--set`."""
     group: str
-    """Runs of one group differ by their seeds alone: a row of a table, a line of a figure."""
+    """Runs of one group differ only in their seeds: one row of a table, one line of a figure."""
     family: str
-    """Groups of one family are variants of which the best one counts."""
+    """Groups of one family are variants of a method; the best one represents it."""
     panel: str
-    """Only what is in one panel is compared."""
+    """Only runs in the same panel are compared."""
     epochs: int
-    """The most cloud epochs it may take."""
+    """The maximum number of cloud epochs."""
     target: float
 
     def arguments(self) -> dict[str, Any]:
-        """As `api.run` takes them."""
+        """Return the arguments for `api.run`."""
         named = {key: getattr(self, key) for key in ("task", "method", "network", "preset", "seed")}
         return {**named, "overrides": list(self.overrides)}
 
     @property
     def name(self) -> str:
-        """As people read it."""
+        """The name shown to people."""
         return f"{self.group} · {self.panel} · seed {self.seed}"
 
 
@@ -64,21 +64,16 @@ def planned(
     best: bool = False,
     panel: str | None = None,
 ) -> PlannedRun:
-    """Composed now, so that a mistake is told before anything runs.
+    """Compose the settings of a run now, so that mistakes are reported before anything runs.
 
-    `label` stands for the method's name, `variant` is what makes this one differ from others of that name; with `best`
-    only the best variant counts.
+    `label` replaces the name of the method and `variant` distinguishes runs of that name; with `best` the best variant
+    represents the method.
     """
     composed = compose(task=task, method=method, network=network, preset=preset, seed=seed, overrides=overrides)
     choice, settings = composed.choice, composed.settings
     check_seed(choice.seed)
     named = {key: getattr(choice, key) for key in ("task", "method", "network", "preset", "seed")}
-    known = {
-        **named,
-        "settings": as_table(settings),
-        "versions": versions(),
-        "user_files": user_files(settings),
-    }
+    known = {**named, "settings": as_table(settings), "versions": versions(), "user_files": user_files(settings)}
     text = json.dumps(known, sort_keys=True, separators=(",", ":"))
     digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
     short, network = (Path(file_of(n)).stem if is_user_code(n) else n for n in (choice.task, choice.network))

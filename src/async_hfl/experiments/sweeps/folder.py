@@ -1,9 +1,9 @@
-"""The folder of a sweep: what is done, what was cut off, what failed and why. Nothing else remembers anything.
+"""The folder of a sweep, which holds all its state: complete and interrupted runs, failures and their reasons.
 
 runs/ID/          a run directory
-claims/ID         locked by the process that works on that run; a lock ends with its process, however it ends
+claims/ID         locked by the process that works on the run; the lock is released when the process ends
 failures/ID.json  every failed attempt with its reason
-broken/ID-N/      what could neither be finished nor resumed, out of the way
+broken/ID-N/      run directories that could be neither completed nor resumed
 """
 
 from __future__ import annotations
@@ -15,24 +15,27 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from async_hfl.core.errors import RunDirectoryError, UserError
 from async_hfl.journal.run_directory import RUN_FILES, RunDirectory
 
 State = Literal["done", "cut", "missing"]
+"""`cut`: interrupted, can be resumed."""
 
 
 class SweepFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def make(self) -> None:
+    def make(self) -> Self:
+        """Create the folder, unless it exists."""
         try:
             for name in ("runs", "claims", "failures"):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RunDirectoryError(f"{self.path}: cannot be made ({error.strerror}); give another --out") from error
+            raise RunDirectoryError(f"{self.path}: cannot be created ({error.strerror}); give another --out") from error
+        return self
 
     def run(self, run: str) -> Path:
         return self.path / "runs" / run
@@ -45,7 +48,7 @@ class SweepFolder:
 
     @contextmanager
     def claimed(self, run: str) -> Iterator[bool]:
-        """Is the run ours? No, where another process has claimed it."""
+        """Claim the run for this process; yields False if another process has claimed it."""
         handle = os.open(self.path / "claims" / run, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             try:
@@ -58,18 +61,18 @@ class SweepFolder:
             os.close(handle)
 
     def clear(self, run: str) -> None:
-        """What a process left that was killed before it had written a manifest."""
+        """Remove the files of a process that was killed before it had written a manifest."""
         path = self.run(run)
         if not path.is_dir():
             return
-        strangers = [entry.name for entry in path.iterdir() if entry.name not in RUN_FILES]
-        if strangers:
-            raise RunDirectoryError(f"{path}: holds other things ({', '.join(strangers[:3])}); give another --out")
+        others = [entry.name for entry in path.iterdir() if entry.name not in RUN_FILES]
+        if others:
+            raise RunDirectoryError(f"{path}: contains other files ({', '.join(others[:3])}); give another --out")
         for entry in path.iterdir():
             entry.unlink()
 
     def set_aside(self, run: str) -> None:
-        """Begin anew next time."""
+        """Move the run directory out of the way, so that the run starts again."""
         aside = self.path / "broken"
         aside.mkdir(exist_ok=True)
         number = 1
@@ -83,15 +86,15 @@ class SweepFolder:
         try:
             found: list[dict[str, Any]] = json.loads(path.read_bytes()) if path.is_file() else []
         except ValueError as error:
-            raise UserError(f"{path}: not JSON ({error}); remove it, it only tells what failed") from error
+            raise UserError(f"{path}: not JSON ({error}); you can remove this file, it only lists failures") from error
         return found
 
     def failed(self, run: str, reason: str) -> None:
         path = self._failures(run)
         at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        beside = path.with_suffix(f".{os.getpid()}.part")
-        beside.write_text(json.dumps([*self.failures(run), {"at": at, "reason": reason}], indent=1) + "\n")
-        beside.replace(path)
+        partial = path.with_suffix(f".{os.getpid()}.part")
+        partial.write_text(json.dumps([*self.failures(run), {"at": at, "reason": reason}], indent=1) + "\n")
+        partial.replace(path)
 
     def _failures(self, run: str) -> Path:
         return self.path / "failures" / f"{run}.json"

@@ -1,13 +1,12 @@
-"""Workers as Ray's actors: on this machine (`--on ray`) or on a cluster (`--on ray://HOST:PORT`). Wants async-hfl[ray].
+"""Workers as Ray actors, on this machine (`--on ray`) or on a cluster (`--on ray://HOST:PORT`). Needs async-hfl[ray].
 
-An actor has one core, or its part of a GPU, and does what a worker process does. Where it sees the sweep's folder (one
-machine, or a shared file system) it works in it. Elsewhere it works in a folder of its own: run directories travel
-there to be resumed and come back when they are done or paused. Only text and bytes travel.
+An actor has one core, or a share of a GPU, and does the same as a worker process. It works directly in the sweep's
+folder if it can see it (same machine or shared file system). Otherwise it works in a temporary folder: run directories
+are sent there to be resumed and sent back when they are complete or paused. Only text and bytes are sent.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import secrets
 import tempfile
@@ -20,13 +19,14 @@ from typing import Any
 
 from async_hfl.core.errors import UserError
 from async_hfl.experiments.sweeps.folder import SweepFolder
-from async_hfl.experiments.sweeps.work import Assignment, News, do, folder_at
-from async_hfl.experiments.sweeps.worker_pool import Inbox, Message, Shape
+from async_hfl.experiments.sweeps.work import Assignment, News, do
+from async_hfl.experiments.sweeps.worker_pool import Inbox, Message, PoolShape
 from async_hfl.journal.run_directory import RUN_FILES
+from async_hfl.reports.export.optional_imports import needed
 
 _LOOK_S = 0.3
 _WIDTH = 6
-_PER_CARD = 8
+_PER_GPU = 8
 
 
 class RayPool:
@@ -39,60 +39,57 @@ class RayPool:
         *,
         share_folder: bool = True,
     ) -> None:
-        """`share_folder` False: runs travel even where the actors would see the folder."""
+        """Connect to Ray. Without `share_folder` run directories are always sent, even if actors see the folder."""
         ray = _ray()
-        self._folder = SweepFolder(folder.absolute())
-        self._folder.make()
+        self._folder = SweepFolder(folder.absolute()).make()
         self._asked = (processes, width)
-        self._began = not ray.is_initialized()
-        if self._began:
+        self._started_ray = not ray.is_initialized()
+        if self._started_ray:
             try:
                 ray.init(address, logging_level="error", log_to_driver=False, include_dashboard=False)
             except (ConnectionError, ValueError, RuntimeError) as error:
-                raise UserError(f"--on {address or 'ray'}: no Ray there ({error})") from error
-        there = ray.cluster_resources()
-        self._cores, self._cards = int(there.get("CPU", 1)), int(there.get("GPU", 0))
+                raise UserError(f"--on {address or 'ray'}: cannot connect to Ray ({error})") from error
+        resources = ray.cluster_resources()
+        self._cores, self._gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
         self._token = f"token-{secrets.token_hex(8)}" if share_folder else ""
         if self._token:
             (self._folder.path / "claims" / self._token).touch()
 
-    def shape(self, runs: int) -> Shape:
+    def shape(self, runs: int) -> PoolShape:
         processes, width = self._asked
-        width = width or (_WIDTH if self._cards else 1)
-        most = processes or (min(self._cores, _PER_CARD * self._cards) if self._cards else self._cores)
-        return Shape(max(1, min(most, self._cores, -(-runs // width))), width)
+        width = width or (_WIDTH if self._gpus else 1)
+        most = processes or (min(self._cores, _PER_GPU * self._gpus) if self._gpus else self._cores)
+        return PoolShape(max(1, min(most, self._cores, -(-runs // width))), width)
 
-    def hire(self, number: int, shape: Shape, inbox: Inbox) -> RayWorker:
+    def start_worker(self, number: int, shape: PoolShape, inbox: Inbox) -> RayWorker:
         ray = _ray()
-
-        cards = self._cards / shape.members if self._cards else 0
-        part = min(1.0, cards) if cards < 1 else 1.0
-        environment = {} if self._cards else {"env_vars": {"ASYNC_HFL_HOST_DEVICES": "1"}}
-        kind = ray.remote(num_cpus=1, num_gpus=part if self._cards else 0, max_concurrency=3, runtime_env=environment)
+        share = min(1.0, self._gpus / shape.workers)
+        environment = {} if self._gpus else {"env_vars": {"ASYNC_HFL_HOST_DEVICES": "1"}}
+        kind = ray.remote(num_cpus=1, num_gpus=share, max_concurrency=3, runtime_env=environment)
         actor = kind(_Actor).remote(str(self._folder.path), self._token)
         return RayWorker(number, actor, self._folder, inbox)
 
     def close(self) -> None:
         ray = _ray()
-
         if self._token:
             (self._folder.path / "claims" / self._token).unlink(missing_ok=True)
-        if self._began:
+        if self._started_ray:
             ray.shutdown()
 
 
 class _Actor:
-    """Lives where Ray puts it."""
+    """The worker on the side of Ray, on whichever machine Ray places it."""
 
     def __init__(self, folder: str, token: str) -> None:
         shared = bool(token) and (Path(folder) / "claims" / token).is_file()
         self._own = None if shared else tempfile.TemporaryDirectory(prefix="async-hfl-")
-        self._folder = folder_at(folder if self._own is None else self._own.name)
+        self._folder = SweepFolder(Path(folder if self._own is None else self._own.name)).make()
         self._news: list[str] = []
-        self._speaking = threading.Lock()
+        self._lock = threading.Lock()
         self._paused = threading.Event()
 
-    def travels(self) -> bool:
+    def is_remote(self) -> bool:
+        """True if the actor does not see the folder of the sweep."""
         return self._own is not None
 
     def do(self, assignments: str, width: int) -> None:
@@ -100,22 +97,22 @@ class _Actor:
         do(given, self._folder, self._tell, self._paused.is_set, width)
 
     def news(self) -> list[str]:
-        with self._speaking:
-            told, self._news = self._news, []
-        return told
+        with self._lock:
+            news, self._news = self._news, []
+        return news
 
     def pause(self) -> None:
         self._paused.set()
 
     def take(self, run: str, files: dict[str, bytes]) -> None:
-        """A run that was begun elsewhere."""
+        """Store a run that was started elsewhere."""
         write_files(self._folder.run(run), files)
 
     def fetch(self, run: str) -> dict[str, bytes]:
         return read_files(self._folder.run(run))
 
     def _tell(self, news: News) -> None:
-        with self._speaking:
+        with self._lock:
             self._news.append(json.dumps(asdict(news)))
 
 
@@ -132,7 +129,6 @@ class RayWorker:
 
     def stop(self) -> None:
         ray = _ray()
-
         self._stopped = True
         ray.kill(self._actor)
 
@@ -140,59 +136,54 @@ class RayWorker:
         ray = _ray()
         try:
             with ExitStack() as claims:
-                travels = ray.get(self._actor.travels.remote())
-                if travels:
+                remote = ray.get(self._actor.is_remote.remote())
+                if remote:
                     assignments = self._claimed(assignments, claims)
                     self._send(assignments)
                 doing = self._actor.do.remote(json.dumps([asdict(one) for one in assignments]), width)
                 finished: list[Any] = []
                 while not finished:
                     finished, _ = ray.wait([doing], timeout=_LOOK_S)
-                    self._hear_all(travels)
+                    self._forward_news(remote)
                 ray.get(doing)
-                self._hear_all(travels)
-            self._say({"idle": True})
-        except Exception as error:  # whatever happened to the actor, its runs must be given to another
-            self._say({"died": f"its Ray actor was lost ({type(error).__name__}: {str(error).splitlines()[0]})"})
+                self._forward_news(remote)
+            self._report({"idle": True})
+        except Exception as error:  # whatever happened to the actor, its runs must be given to another worker
+            self._report({"died": f"its Ray actor was lost ({type(error).__name__}: {str(error).splitlines()[0]})"})
 
     def _claimed(self, assignments: list[Assignment], claims: ExitStack) -> list[Assignment]:
-        """The actor cannot claim them in a folder that it does not see."""
+        """Claim the runs here, because the actor does not see the folder."""
         mine = []
         for one in assignments:
             if claims.enter_context(self._folder.claimed(one.id)):
                 mine.append(one)
             else:
-                self._say(asdict(News(one.id, "elsewhere")))
+                self._report(asdict(News(one.id, "elsewhere")))
         return mine
 
-    def _hear_all(self, travels: bool) -> None:
+    def _forward_news(self, remote: bool) -> None:
         ray = _ray()
         for text in ray.get(self._actor.news.remote()):
             data = json.loads(text)
-            if travels and data["what"] in ("done", "paused"):
+            if remote and data["what"] in ("done", "paused"):
                 write_files(self._folder.run(data["run"]), ray.get(self._actor.fetch.remote(data["run"])))
-            if travels and data["what"] == "failed":
+            if remote and data["what"] == "failed":
                 self._folder.failed(data["run"], data["reason"])
-            self._say(data)
+            self._report(data)
 
     def _send(self, assignments: list[Assignment]) -> None:
         ray = _ray()
-
         for one in assignments:
-            if self._folder.state(one.id) == "cut" and not one.anew:
+            if self._folder.state(one.id) == "cut" and not one.restart:
                 ray.get(self._actor.take.remote(one.id, read_files(self._folder.run(one.id))))
 
-    def _say(self, data: dict[str, Any]) -> None:
+    def _report(self, data: dict[str, Any]) -> None:
         if not self._stopped:
             self._inbox.put(Message(self._number, data))
 
 
 def _ray() -> Any:
-    """An extra, and heavy: only whoever asks for it needs it."""
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise UserError("--on ray needs Ray, which is not installed; pip install 'async-hfl[ray]'") from error
+    return needed("ray", "ray", "--on ray")
 
 
 def read_files(run: Path) -> dict[str, bytes]:
@@ -200,9 +191,9 @@ def read_files(run: Path) -> dict[str, bytes]:
 
 
 def write_files(run: Path, files: dict[str, bytes]) -> None:
-    """The summary last: only then is the run done."""
+    """Write the files of a run, the summary last, because it marks the run as complete."""
     run.mkdir(parents=True, exist_ok=True)
     for name in sorted(files.keys() & RUN_FILES, key=lambda name: (name == "summary.json", name != "manifest.json")):
-        beside = (run / name).with_suffix(".part")
-        beside.write_bytes(files[name])
-        beside.replace(run / name)
+        partial = (run / name).with_suffix(".part")
+        partial.write_bytes(files[name])
+        partial.replace(run / name)

@@ -1,7 +1,7 @@
-"""Runs what is missing of a plan, goes on with what was cut off, tries again what failed.
+"""A sweep over a plan: makes missing runs, resumes interrupted ones and retries failed ones.
 
-The folder alone remembers (`folder.py`), so a sweep may be killed at any moment and started again, on this machine or
-on another one that sees the folder, and two of them may work on one folder at the same time.
+All state is in the folder (`folder.py`). A sweep may be killed at any moment and started again, on this machine or on
+another one that sees the folder, and several sweeps may work on one folder at the same time.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from typing import Any, Literal, Protocol
 from async_hfl.experiments.plans.planned_run import PlannedRun
 from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.experiments.sweeps.work import Assignment
-from async_hfl.experiments.sweeps.worker_pool import Inbox, Member, Message, Shape, WorkerPool
+from async_hfl.experiments.sweeps.worker_pool import Inbox, Message, PoolShape, Worker, WorkerPool
 
 _TRIES = 3
 _LOOK_S = 0.5
-"""How often to look at the clock, and at runs that another sweep works on."""
-_FAREWELL_S = 600.0
-"""After which a member that should pause is stopped: a run has its last checkpoint all the same."""
+"""Interval between looks at the clock, and at runs that another sweep is working on."""
+_PAUSE_LIMIT_S = 600.0
+"""A worker that takes longer than this to pause is stopped; its runs keep their previous checkpoints."""
 
 
 class View(Protocol):
-    """Who watches."""
+    """Shows the progress of a sweep."""
 
-    def began(self, total: int, done: int, shape: Shape) -> None: ...
+    def began(self, total: int, done: int, shape: PoolShape) -> None: ...
     def news(self, run: PlannedRun, data: dict[str, Any]) -> None: ...
     def note(self, text: str) -> None: ...
 
 
 @dataclass(slots=True)
-class Swept:
-    """What became of a plan."""
+class SweepResult:
+    """The outcome of a sweep."""
 
     folder: SweepFolder
     total: int
     there: int = 0
-    """Were done before."""
+    """Runs that were complete before."""
     done: int = 0
     resumed: int = 0
-    """Of those done now: had been begun before."""
+    """Those of the runs done now that had been started before."""
     failed: dict[str, str] = field(default_factory=dict)
-    """Id -> the last reason."""
+    """Run id -> the reason of the last failure."""
     users_fault: bool = False
     stopped: Literal["", "limit", "interrupted"] = ""
     wall_s: float = 0.0
@@ -74,121 +74,121 @@ class Swept:
 
 
 def sweep(
-    runs: Sequence[PlannedRun], folder: SweepFolder, crew: WorkerPool, view: View, *, limit_s: float | None = None
-) -> Swept:
+    runs: Sequence[PlannedRun], folder: SweepFolder, pool: WorkerPool, view: View, *, limit_s: float | None = None
+) -> SweepResult:
     folder.make()
-    swept = Swept(folder, len(runs))
+    result = SweepResult(folder, len(runs))
     began = time.monotonic()
-    work = _Work(runs, swept, folder, crew, view, None if limit_s is None else began + limit_s)
+    state = _Sweep(runs, result, folder, pool, view, None if limit_s is None else began + limit_s)
     try:
-        while not work.finished():
+        while not state.finished():
             try:
-                work.turn()
+                state.turn()
             except KeyboardInterrupt:
-                if swept.stopped:
-                    break  # a second time: at once
-                work.pause("interrupted")
+                if result.stopped:
+                    break  # interrupted a second time: stop at once
+                state.pause("interrupted")
     finally:
-        work.dismiss()
-        swept.wall_s = time.monotonic() - began
-    return swept
+        state.stop_workers()
+        result.wall_s = time.monotonic() - began
+    return result
 
 
-class _Work:
+class _Sweep:
     def __init__(
         self,
         runs: Sequence[PlannedRun],
-        swept: Swept,
+        result: SweepResult,
         folder: SweepFolder,
-        crew: WorkerPool,
+        pool: WorkerPool,
         view: View,
         deadline: float | None,
     ) -> None:
         self._runs = {run.id: run for run in runs}
-        self._swept, self._folder, self._crew, self._view = swept, folder, crew, view
+        self._result, self._folder, self._pool, self._view = result, folder, pool, view
         self._deadline = deadline
         self._paused_at = 0.0
         self._inbox: Inbox = Inbox()
-        self._members: dict[int, Member] = {}
+        self._workers: dict[int, Worker] = {}
         self._busy: dict[int, set[str]] = {}
-        """Member -> its runs that have not ended."""
+        """Worker -> its unfinished runs."""
         self._tries: dict[str, int] = {}
         self._elsewhere: set[str] = set()
-        self._went_on: set[str] = set()
+        self._resumed: set[str] = set()
         self._next_look = 0.0
-        self._hired = 0
+        self._started = 0
         states = {run: folder.state(run) for run in self._runs}
-        swept.there = sum(state == "done" for state in states.values())
-        # What was cut off comes first: it is nearest to its end.
+        result.there = sum(state == "done" for state in states.values())
+        # Interrupted runs come first: they need the least time to complete.
         self._pending = deque(run for wanted in ("cut", "missing") for run in self._runs if states[run] == wanted)
-        self._shape = crew.shape(len(self._pending)) if self._pending else Shape(0, 1)
-        view.began(len(self._runs), swept.there, self._shape)
+        self._shape = pool.shape(len(self._pending)) if self._pending else PoolShape(0, 1)
+        view.began(len(self._runs), result.there, self._shape)
 
     def finished(self) -> bool:
         if self._busy:
             return False
-        return bool(self._swept.stopped) or not (self._pending or self._elsewhere)
+        return bool(self._result.stopped) or not (self._pending or self._elsewhere)
 
     def turn(self) -> None:
         now = time.monotonic()
-        if self._deadline is not None and now >= self._deadline and not self._swept.stopped:
+        if self._deadline is not None and now >= self._deadline and not self._result.stopped:
             self.pause("limit")
-        if self._swept.stopped and now - self._paused_at > _FAREWELL_S:
+        if self._result.stopped and now - self._paused_at > _PAUSE_LIMIT_S:
             for number in list(self._busy):
-                self._members.pop(number).stop()
+                self._workers.pop(number).stop()
                 del self._busy[number]
             return
-        if not self._swept.stopped:
-            self._look_elsewhere(now)
-            self._give_out()
+        if not self._result.stopped:
+            self._check_other_sweeps(now)
+            self._assign()
         try:
             message = self._inbox.get(timeout=_LOOK_S)
         except Empty:
             return
-        self._hear(message)
+        self._receive(message)
 
     def pause(self, why: Literal["limit", "interrupted"]) -> None:
-        self._swept.stopped = why
+        self._result.stopped = why
         self._paused_at = time.monotonic()
         for number in self._busy:
-            self._members[number].pause()
+            self._workers[number].pause()
         if self._busy:
-            self._view.note("stopping: every run saves a checkpoint")
+            self._view.note("stopping: every run is saving a checkpoint")
 
-    def dismiss(self) -> None:
-        for member in self._members.values():
-            member.stop()
-        self._crew.close()
+    def stop_workers(self) -> None:
+        for worker in self._workers.values():
+            worker.stop()
+        self._pool.close()
 
-    def _give_out(self) -> None:
+    def _assign(self) -> None:
         while self._pending:
-            idle = next((number for number in self._members if number not in self._busy), None)
+            idle = next((number for number in self._workers if number not in self._busy), None)
             if idle is None:
-                if len(self._members) >= self._shape.members:
+                if len(self._workers) >= self._shape.workers:
                     return
-                idle, self._hired = self._hired, self._hired + 1
-                self._members[idle] = self._crew.hire(idle, self._shape, self._inbox)
-            free = self._shape.members - len(self._busy)
+                idle, self._started = self._started, self._started + 1
+                self._workers[idle] = self._pool.start_worker(idle, self._shape, self._inbox)
+            free = self._shape.workers - len(self._busy)
             share = 1 if self._shape.width == 1 else max(self._shape.width, -(-len(self._pending) // free))
             mine = [self._pending.popleft() for _ in range(min(share, len(self._pending)))]
             self._busy[idle] = set(mine)
-            self._members[idle].give(
+            self._workers[idle].give(
                 [
-                    Assignment(run, self._runs[run].arguments(), anew=self._tries.get(run, 0) == _TRIES - 1)
+                    Assignment(run, self._runs[run].arguments(), restart=self._tries.get(run, 0) == _TRIES - 1)
                     for run in mine
                 ],
                 self._shape.width,
             )
 
-    def _hear(self, message: Message) -> None:
-        data, number = message.data, message.member
+    def _receive(self, message: Message) -> None:
+        data, number = message.data, message.worker
         if "idle" in data:
             self._busy.pop(number, None)
             return
         if "died" in data:
-            self._members.pop(number, None)
+            self._workers.pop(number, None)
             for run in self._busy.pop(number, set()):
-                if not self._swept.stopped:
+                if not self._result.stopped:
                     self._failed(run, data["died"], users=False, record=True)
             return
         run, what = data["run"], data["what"]
@@ -197,10 +197,10 @@ class _Work:
         match what:
             case "began":
                 if data["resumed"]:
-                    self._went_on.add(run)
+                    self._resumed.add(run)
             case "done":
-                self._swept.done += 1
-                self._swept.resumed += run in self._went_on
+                self._result.done += 1
+                self._result.resumed += run in self._resumed
             case "failed":
                 self._failed(run, data["reason"], users=data["users"], record=False)
             case "elsewhere":
@@ -212,22 +212,22 @@ class _Work:
             self._folder.failed(run, reason)
         self._tries[run] = self._tries.get(run, 0) + 1
         if users or self._tries[run] >= _TRIES:
-            if reason not in self._swept.failed.values():  # a hundred runs may fail for one reason
+            if reason not in self._result.failed.values():  # many runs may fail for the same reason
                 self._view.note(f"{self._runs[run].name}: failed: {reason}")
-            self._swept.failed[run] = reason
-            self._swept.users_fault |= users
+            self._result.failed[run] = reason
+            self._result.users_fault |= users
         else:
-            self._view.note(f"{self._runs[run].name}: {reason}; trying again")
+            self._view.note(f"{self._runs[run].name}: {reason}; retrying")
             self._pending.append(run)
 
-    def _look_elsewhere(self, now: float) -> None:
-        """Another sweep has them: are they done by now, or has it given up?"""
+    def _check_other_sweeps(self, now: float) -> None:
+        """Look at the runs of other sweeps: they may be complete by now, or free again."""
         if now < self._next_look:
             return
         self._next_look = now + _LOOK_S
         for run in list(self._elsewhere):
             if self._folder.state(run) == "done":
-                self._swept.done += 1
+                self._result.done += 1
                 self._elsewhere.discard(run)
                 self._view.news(self._runs[run], {"what": "done", "run": run})
                 continue

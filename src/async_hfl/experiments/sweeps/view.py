@@ -1,9 +1,8 @@
-"""A sweep as it stands: one bar for the whole, a line for each run that is going on. On stderr: stdout has results."""
+"""The progress of a sweep on stderr: one bar for the whole and a line for each run in progress."""
 
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console, Group
@@ -13,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from async_hfl.experiments.plans.planned_run import PlannedRun
-from async_hfl.experiments.sweeps.worker_pool import Shape
-from async_hfl.reports.tables.units import duration
+from async_hfl.experiments.sweeps.worker_pool import PoolShape
+from async_hfl.reports.tables.formatting import duration
 
 _MOST_LINES = 12
 _BAR = 16
@@ -22,7 +21,7 @@ _BAR = 16
 
 class SweepView:
     def __init__(self, title: str, *, quiet: bool, panels: bool = True) -> None:
-        """`panels`: there are several, so that a run's name needs its own."""
+        """Create the view; with `panels` the name of a run includes its panel."""
         self._title = title
         self._panels = panels
         self._quiet = quiet
@@ -38,17 +37,15 @@ class SweepView:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
 
-    def began(self, total: int, done: int, shape: Shape) -> None:
+    def began(self, total: int, done: int, shape: PoolShape) -> None:
         self._total, self._there, self._began = total, done, time.monotonic()
-        known = f", {done:,} of them done before" if done else ""
-        together = f", {shape.width} runs together in each" if shape.width > 1 else ""
-        by = f"; {shape.members} workers{together}" if shape.members else ""
+        known = f", {done:,} of them already complete" if done else ""
+        together = f" with {shape.width} runs at a time" if shape.width > 1 else ""
+        by = f"; {shape.workers} workers{together}" if shape.workers else ""
         self._say(Text.assemble((self._title, "bold"), f": {total:,} runs{known}{by}"))
 
     def news(self, run: PlannedRun, data: dict[str, Any]) -> None:
@@ -103,5 +100,6 @@ class SweepView:
 def _result(run: PlannedRun, data: dict[str, Any]) -> str:
     if not data.get("epoch"):
         return "done"
-    what = f"{run.target:g} after {duration(data['at'])}" if data["reached"] else f"{data['metric']:.4f} and no further"
-    return f"{what}, {data['epoch']:,} epochs"
+    reached = f"reached {run.target:g} after {duration(data['at'])}"
+    missed = f"target not reached, metric {data['metric']:.4f}"
+    return f"{reached if data['reached'] else missed}, {data['epoch']:,} epochs"

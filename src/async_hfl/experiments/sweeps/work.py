@@ -1,4 +1,4 @@
-"""What a worker does, be it a process here or Ray's somewhere: runs, begun or gone on with, one or many at once."""
+"""The work of a worker, in a local process or a Ray actor: start or resume runs, one or several at a time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 from async_hfl import api
@@ -20,17 +19,17 @@ _SECONDS_BETWEEN_NEWS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One run to do: plain data, so that it can travel."""
+    """One run to make, as plain data that can be sent to a worker."""
 
     id: str
     arguments: dict[str, Any]
-    anew: bool = False
-    """Resuming has failed before: begin from nothing."""
+    restart: bool = False
+    """True if resuming has failed before, so that the run must start from the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What becomes of a run."""
+    """A change in the state of a run."""
 
     run: str
     what: Literal["began", "epoch", "done", "paused", "failed", "elsewhere"]
@@ -42,17 +41,23 @@ class News:
     reached: bool = False
     reason: str = ""
     users: bool = False
-    """The failure is the user's: trying again will not help."""
+    """True if the failure is a mistake of the user, so that another attempt would fail, too."""
     resumed: bool = False
 
 
 Tell = Callable[[News], None]
 
 
+def done_news(run: str, summary: dict[str, Any]) -> News:
+    reached = summary["target_reached"]
+    at = summary["time_to_target_s"] if reached else summary["virtual_s"]
+    return News(run, "done", summary["cloud_epochs"], summary["final_metric"] or 0.0, at, reached=reached)
+
+
 def do(
     assignments: Sequence[Assignment], folder: SweepFolder, tell: Tell, pause: Callable[[], bool], width: int
 ) -> None:
-    """Do them, `width` at a time with one engine for all; every run's end is told, and none is raised."""
+    """Make the runs, `width` at a time on one engine. The end of every run is reported; no failure is raised."""
     with ExitStack() as claims:
         mine: list[tuple[Assignment, dict[str, Any]]] = []
         for one in assignments:
@@ -60,22 +65,22 @@ def do(
                 tell(News(one.id, "elsewhere"))
                 continue
             try:
-                begun = _begin(one, folder)
+                call = _call(one, folder)
             except (AsyncHflError, OSError) as error:
                 _failed(one.id, error, folder, tell)
                 continue
-            if begun is None:
+            if call is None:
                 tell(News(one.id, "done"))
             else:
-                mine.append((one, begun))
-                tell(News(one.id, "began", resumed="resume" in begun))
+                mine.append((one, call))
+                tell(News(one.id, "began", resumed="resume" in call))
         if mine:
             _simulate(mine, folder, tell, pause, width)
 
 
-def _begin(one: Assignment, folder: SweepFolder) -> dict[str, Any] | None:
-    """How the run is to be called for; None where somebody has done it meanwhile."""
-    if one.anew:
+def _call(one: Assignment, folder: SweepFolder) -> dict[str, Any] | None:
+    """Return the arguments of `api.run_together` for the run; None if another process has completed it."""
+    if one.restart:
         folder.set_aside(one.id)
     match folder.state(one.id):
         case "done":
@@ -94,13 +99,13 @@ def _simulate(
     pause: Callable[[], bool],
     width: int,
 ) -> None:
-    told: dict[int, float] = {}
+    reported_at: dict[int, float] = {}
 
     def epoch(number: int, progress: Progress) -> None:
         now = time.monotonic()
-        if now - told.get(number, 0.0) < _SECONDS_BETWEEN_NEWS:
+        if now - reported_at.get(number, 0.0) < _SECONDS_BETWEEN_NEWS:
             return
-        told[number] = now
+        reported_at[number] = now
         run = mine[number][0].id
         tell(News(run, "epoch", progress.epoch, progress.metric, progress.at, updates_per_s=progress.updates_per_s))
 
@@ -111,34 +116,23 @@ def _simulate(
         elif not outcome.complete:
             tell(News(run, "paused"))
         else:
-            result = outcome.summary
-            there = result["target_reached"]
-            at = result["time_to_target_s"] if there else result["virtual_s"]
-            tell(News(run, "done", result["cloud_epochs"], result["final_metric"] or 0.0, at, reached=there))
+            tell(done_news(run, outcome.summary))
 
     if width > 1:
         api.run_together([call for _, call in mine], width=width, on_epoch=epoch, on_end=end, pause=pause)
         return
     for number, (_, call) in enumerate(mine):
         try:
-            end(number, _alone(call, partial(epoch, number), pause))
+            on_epoch = partial(epoch, number)
+            if "resume" in call:
+                end(number, api.resume(call["resume"], on_epoch=on_epoch, pause=pause))
+            else:
+                end(number, api.run(**call, on_epoch=on_epoch, pause=pause))
         except Exception as error:
             end(number, error)
-
-
-def _alone(call: dict[str, Any], epoch: Callable[[Progress], None], pause: Callable[[], bool]) -> api.Run:
-    if "resume" in call:
-        return api.resume(call["resume"], on_epoch=epoch, pause=pause)
-    return api.run(**call, on_epoch=epoch, pause=pause)
 
 
 def _failed(run: str, error: BaseException, folder: SweepFolder, tell: Tell) -> None:
     reason = str(error) if isinstance(error, AsyncHflError) else f"{type(error).__name__}: {error}"
     folder.failed(run, reason)
     tell(News(run, "failed", reason=reason, users=isinstance(error, UserError)))
-
-
-def folder_at(path: str) -> SweepFolder:
-    folder = SweepFolder(Path(path))
-    folder.make()
-    return folder

@@ -1,12 +1,12 @@
-"""A worker process: `python -m async_hfl.experiments.sweeps.worker`. Lines of JSON in, lines of JSON out.
+"""A worker process, `python -m async_hfl.experiments.sweeps.worker`, which reads and writes lines of JSON.
 
-In:   {"folder": PATH}                                first, once
-      {"do": [{"id", "arguments", "anew"}], "width"}  again and again
-      {"pause": true}                                 checkpoint and come back
+In:   {"folder": PATH}                                   first, once
+      {"do": [{"id", "arguments", "restart"}], "width"}  repeatedly
+      {"pause": true}                                    checkpoint and stop
 Out:  {"ready": "cpu" | "gpu" | …, "devices": N}, then the news of every run, and {"idle": true} after each `do`.
 
-When the other end of the pipe closes, whoever gave the orders is dead: so is the worker, at once. Its runs have their
-checkpoints, and its claims end with it.
+The worker exits at once when stdin closes, because the sweep is then gone. Its runs have their checkpoints, and its
+claims are released with the process.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ import queue
 import sys
 import threading
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from async_hfl.experiments.sweeps.work import Assignment, do, folder_at
+from async_hfl.experiments.sweeps.folder import SweepFolder
+from async_hfl.experiments.sweeps.work import Assignment, do
 from async_hfl.learning.engine.runtime import platform_and_devices
 
 
 def main() -> None:
-    # What the user's code prints must not get among our lines.
+    # Output of the user's code must not mix with the protocol: redirect stdout to stderr.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    speaking = threading.Lock()
+    writing = threading.Lock()
 
-    def say(data: dict[str, Any]) -> None:
-        with speaking:
+    def write(data: dict[str, Any]) -> None:
+        with writing:
             out.write(json.dumps(data) + "\n")
             out.flush()
 
@@ -47,23 +49,19 @@ def main() -> None:
         os._exit(0)
 
     threading.Thread(target=listen, daemon=True).start()
-    folder = folder_at(orders.get()["folder"])
-    say(_ready())
+    folder = SweepFolder(Path(orders.get()["folder"])).make()
+    kind, devices = platform_and_devices()
+    write({"ready": kind, "devices": devices})
     while True:
         order = orders.get()
         do(
             [Assignment(**one) for one in order["do"]],
             folder,
-            lambda news: say(asdict(news)),
+            lambda news: write(asdict(news)),
             paused.is_set,
             order["width"],
         )
-        say({"idle": True})
-
-
-def _ready() -> dict[str, Any]:
-    kind, devices = platform_and_devices()
-    return {"ready": kind, "devices": devices}
+        write({"idle": True})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Who does the work of a sweep: members are given runs and tell what becomes of them. Processes, or Ray's actors."""
+"""The interface of worker pools: workers are given runs and report what becomes of them.
+
+Implementations: processes of this machine (process_workers.py) and Ray actors (ray_workers.py).
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from async_hfl.experiments.sweeps.work import Assignment
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """From a member: the news of a run (as `work.News` is written), {"idle": true}, or {"died": reason}."""
+    """From a worker: news of a run (a `work.News` as a dictionary), {"idle": true}, or {"died": reason}."""
 
-    member: int
+    worker: int
     data: dict[str, Any]
 
 
@@ -22,27 +25,27 @@ Inbox = Queue[Message]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """How many members, and how many runs each has going on at once, sharing its engine."""
+class PoolShape:
+    """The number of workers, and the number of runs that each has in progress at once, on a shared engine."""
 
-    members: int
+    workers: int
     width: int
 
 
-class Member(Protocol):
+class Worker(Protocol):
     def give(self, assignments: Sequence[Assignment], width: int) -> None: ...
     def pause(self) -> None:
-        """Checkpoint what is going on, soon."""
+        """Checkpoint all runs in progress soon."""
 
     def stop(self) -> None:
-        """Go, whatever is going on."""
+        """Stop at once, whatever is in progress."""
 
 
 class WorkerPool(Protocol):
-    def shape(self, runs: int) -> Shape:
-        """For so many runs."""
+    def shape(self, runs: int) -> PoolShape:
+        """Return the shape of the pool for this many runs."""
 
-    def hire(self, number: int, shape: Shape, inbox: Inbox) -> Member:
-        """The member's messages go to the inbox under this number."""
+    def start_worker(self, number: int, shape: PoolShape, inbox: Inbox) -> Worker:
+        """Start a worker whose messages go to `inbox` under this number."""
 
     def close(self) -> None: ...

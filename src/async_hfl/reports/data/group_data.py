@@ -1,4 +1,4 @@
-"""What a comparison draws of a run and of a group of runs."""
+"""The data that a comparison draws for one run and for a group of runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,20 @@ from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.errors import RunDirectoryError
 from async_hfl.core.maths.targets import Direction
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.reports.data.curves import AXES, Curve, reached, read_curve, thinned
+from async_hfl.reports.data.curves import (
+    AXES,
+    Curve,
+    evenly_spaced,
+    longer_than,
+    reached,
+    read_curve,
+    significant,
+    thinned,
+)
 from async_hfl.reports.data.journal_columns import read_columns
-from async_hfl.reports.figures.delays import longer_than
-from async_hfl.reports.pages.page import significant
 
 _POINTS = 160
-"""Of a distribution."""
+"""The number of points of a distribution."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,22 +33,22 @@ class RunFigures:
     path: Path
     manifest: dict[str, Any]
     summary: dict[str, Any] | None
-    """None: the run was cut off."""
+    """None if the run was interrupted."""
     timings: dict[str, Any]
-    """Empty: not known."""
+    """Empty if unknown."""
     curve: Curve
     target: float
     metric: str
     direction: Direction
     window: int
     reached: int | None
-    """The evaluation by which the target was reached."""
+    """Index of the evaluation at which the target was reached."""
     rounds: Floats
-    """Seconds from dispatch to aggregation, sorted; of ordinary jobs that were aggregated."""
+    """Seconds from dispatch to aggregation of the jobs that were aggregated, sorted."""
     gateway_staleness: Ints
     cloud_staleness: Ints
     participation: Ints
-    """Aggregated updates by device."""
+    """Number of aggregated updates of each device."""
 
 
 def read_run(path: Path, target: float | None = None) -> RunFigures:
@@ -78,10 +85,10 @@ def read_run(path: Path, target: float | None = None) -> RunFigures:
 def group_data(runs: list[RunFigures], points: int) -> dict[str, Any]:
     return {
         "runs": [_run_data(run, points) for run in runs],
-        "rounds": _longer(np.sort(np.concatenate([run.rounds for run in runs] or [np.empty(0)]))),
+        "rounds": _round_tail(np.sort(np.concatenate([run.rounds for run in runs] or [np.empty(0)]))),
         "staleness": {
-            "gateway": _staler([run.gateway_staleness for run in runs]),
-            "cloud": _staler([run.cloud_staleness for run in runs]),
+            "gateway": _staleness_tail([run.gateway_staleness for run in runs]),
+            "cloud": _staleness_tail([run.cloud_staleness for run in runs]),
         },
         "participation": _participation(runs),
         "bytes": _bytes(runs),
@@ -105,15 +112,15 @@ def _run_data(run: RunFigures, points: int) -> dict[str, Any]:
     }
 
 
-def _longer(values: Floats) -> dict[str, Any] | None:
+def _round_tail(values: Floats) -> dict[str, Any] | None:
     if not len(values):
         return None
     seconds, share = longer_than(values, _POINTS)
     return {"x": significant(seconds, 4), "y": significant(share, 4)}
 
 
-def _staler(parts: list[Ints]) -> dict[str, Any] | None:
-    """Share of what was mixed that was staler than x, for each x that occurred."""
+def _staleness_tail(parts: list[Ints]) -> dict[str, Any] | None:
+    """Return the share of mixed models that were staler than x, for each x that occurred."""
     values = np.concatenate(parts or [np.empty(0, np.int64)])
     if not len(values):
         return None
@@ -124,13 +131,12 @@ def _staler(parts: list[Ints]) -> dict[str, Any] | None:
 
 
 def _participation(runs: list[RunFigures]) -> list[float | None] | None:
-    """Updates over the mean, devices in order, averaged over the runs: at most some 200 points."""
+    """Return updates relative to the mean, sorted by device, averaged over the runs, as at most 200 points."""
     ordered = [np.sort(run.participation) / run.participation.mean() for run in runs if run.participation.sum()]
     if not ordered or len({len(one) for one in ordered}) != 1:
         return None
     mean = np.mean(ordered, axis=0)
-    places = np.unique(np.linspace(0, len(mean) - 1, min(len(mean), 200)).astype(np.int64))
-    return significant(mean[places], 4)
+    return significant(mean[evenly_spaced(len(mean), 200)], 4)
 
 
 def _bytes(runs: list[RunFigures]) -> dict[str, dict[str, float]] | None:

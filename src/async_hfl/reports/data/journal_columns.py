@@ -1,7 +1,4 @@
-"""The journal of a run as columns: what every report, export and data frame is made from.
-
-One pass over events.jsonl. A run that was cut off gives what it has.
-"""
+"""The journal of a run as columns, read in one pass over events.jsonl. An interrupted run gives what it has."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ JOB_KINDS = ("job", "upload", "selection", "association", "lifecycle", "epoch")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Jobs:
-    """One entry per job that ended, in the order of their ends."""
+    """One entry per finished job, ordered by the time at which it finished."""
 
     gateway: Ints
     incarnation: Ints
@@ -30,9 +27,9 @@ class Jobs:
     download_s: Floats
     training_s: Floats
     upload_s: Floats
-    """Time its result was on the way; NaN where none was sent, or transfers were not read."""
+    """Seconds that the result was in transit; NaN if none was sent, or if transfers were not read."""
     arrived_at: Floats
-    """When its result was there; NaN likewise."""
+    """Arrival of the result at the gateway; NaN in the same cases."""
     ended_at: Floats
     staleness: Ints
     weight: Floats
@@ -52,7 +49,7 @@ class Columns:
     life: tuple[dict[str, Any], ...]
     epochs: tuple[dict[str, Any], ...]
     ends_at: float
-    """Of the last thing written down, in seconds."""
+    """Time of the last record, in seconds."""
 
     @property
     def warmup_ended_at(self) -> float | None:
@@ -60,22 +57,22 @@ class Columns:
 
 
 def read_columns(directory: RunDirectory, *, transfers: bool = True) -> Columns:
-    """`transfers` false leaves the byte ledger's entries unread: several times faster, no upload times."""
+    """Read the journal. Without `transfers` messages are skipped: several times faster, but no upload times."""
     found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in JOB_KINDS}
-    ways: dict[tuple[int, int, int], tuple[float, float]] = {}
+    sent: dict[tuple[int, int, int], tuple[float, float]] = {}
     ends_at = 0.0
     if directory.events.is_file():
         kinds = (*JOB_KINDS, "sent") if transfers else JOB_KINDS
         for kind, fields in read_events(directory.events, *kinds):
             if kind == "sent":
-                # A result may be sent again after an outage: the last way is the one that arrived.
+                # A result may be sent again after an outage: the last transfer is the one that arrived.
                 if fields["message"] == "Update" and fields["about"] is not None:
-                    ways[tuple(fields["about"])] = (fields["at"], fields["transfer_s"])
+                    sent[tuple(fields["about"])] = (fields["at"], fields["transfer_s"])
             else:
                 found[kind].append(fields)
                 ends_at = max(ends_at, fields["at"])
     return Columns(
-        _jobs(found["job"], ways),
+        _jobs(found["job"], sent),
         tuple(found["upload"]),
         tuple(found["selection"]),
         tuple(found["association"]),
@@ -85,10 +82,10 @@ def read_columns(directory: RunDirectory, *, transfers: bool = True) -> Columns:
     )
 
 
-def _jobs(rows: list[dict[str, Any]], ways: dict[tuple[int, int, int], tuple[float, float]]) -> Jobs:
+def _jobs(rows: list[dict[str, Any]], sent: dict[tuple[int, int, int], tuple[float, float]]) -> Jobs:
     reason = tuple(row["reason"] for row in rows)
-    nowhere = (np.nan, np.nan)
-    way = np.array([ways.get(tuple(row["job"]), nowhere) for row in rows], np.float64).reshape(-1, 2)
+    unknown = (np.nan, np.nan)
+    transfer = np.array([sent.get(tuple(row["job"]), unknown) for row in rows], np.float64).reshape(-1, 2)
     return Jobs(
         gateway=_ints(row["job"][0] for row in rows),
         incarnation=_ints(row["job"][1] for row in rows),
@@ -98,8 +95,8 @@ def _jobs(rows: list[dict[str, Any]], ways: dict[tuple[int, int, int], tuple[flo
         sent_at=_floats(row["sent_at"] for row in rows),
         download_s=_floats(row["download_s"] for row in rows),
         training_s=_floats(row["training_s"] for row in rows),
-        upload_s=way[:, 1],
-        arrived_at=way.sum(axis=1),
+        upload_s=transfer[:, 1],
+        arrived_at=transfer.sum(axis=1),
         ended_at=_floats(row["at"] for row in rows),
         staleness=_ints(row["staleness"] for row in rows),
         weight=_floats(row["weight"] for row in rows),

@@ -1,6 +1,6 @@
-"""What a picture of a network shows, as plain columns: sites, links with their quality, who belongs where, delays.
+"""A network as plain columns, ready to be drawn: sites, links and their quality, association, delays.
 
-The same view becomes a picture (network_figure.py) and a page (network_page.py).
+figures/network.py draws it as a picture, pages/network_page.py as a page.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from async_hfl.network.topologies.nycmesh_paper import nycmesh_paper
 
 MOST_DEVICES_DRAWN = 6000
 ROUNDS = 20_000
-"""Drawn for a distribution."""
+"""The number of rounds sampled for a distribution."""
 QUALITY_CLASSES = 4
-NEAREST = "each device with its quickest gateway"
-_AS_QUICK = 1.01
-"""So much slower a link may be and still count as one of the quickest; of those the shortest is drawn."""
-_APART = 1.02
+NEAREST = "each device with its fastest gateway"
+_AS_FAST = 1.01
+"""Links that take at most this many times the time of a device's fastest link count as equally fast."""
+_DISTINCT = 1.02
 _GOLDEN_ANGLE = math.pi * (3 - math.sqrt(5))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delays:
-    """Rounds of a network, one device after the other drawn at random: seconds, sorted."""
+    """Sampled rounds of random devices of a network: seconds, sorted."""
 
     name: str
     rounds: Floats
@@ -44,9 +44,8 @@ class Delays:
 
 
 def tail(values: Floats) -> dict[str, float]:
-    """How long the tail of a distribution is: what one in a hundred exceeds, over what half of them do; and its
-    skewness, the mean third power of the deviations in units of the standard deviation (0 where it is symmetric,
-    2 for an exponential distribution)."""
+    """Measure the tail of a distribution: its 99th percentile over its median, and its skewness (0 for a symmetric
+    distribution, 2 for an exponential one)."""
     middle, rare = np.quantile(values, [0.5, 0.99])
     spread = float(values.std())
     skewness = float((((values - values.mean()) / spread) ** 3).mean()) if spread > 0 else 0.0
@@ -57,49 +56,53 @@ def tail(values: Floats) -> dict[str, float]:
 class NetworkView:
     name: str
     devices: int
-    """All of them; `drawn` is which ones a map shows."""
+    """The number of all devices; `drawn` holds those that the map shows."""
     drawn: Ints
     device_x: Floats
     device_y: Floats
     gateway_x: Floats
     gateway_y: Floats
-    """Metres, of the drawn devices and of all gateways."""
+    """Coordinates in metres, of the drawn devices and of all gateways."""
     frame: MapFrame | None
     schematic: bool
-    """The network has no places: positions are only a way to draw it."""
-    estimated: bool
+    """True if the network has no geographic positions, and these only serve to draw it."""
     device_height: Floats | None
     gateway_height: Floats | None
     device_names: tuple[str, ...]
     gateway_names: tuple[str, ...]
     gateway_of: Ints
-    """Of the drawn devices; -1: none."""
+    """The gateway of each drawn device; -1 for none."""
     load: Ints
-    """Devices by gateway, all of them."""
+    """The number of devices of each gateway, drawn or not."""
     links: int
     link_device: Ints
-    """Of the drawn devices, as rows of them."""
+    """Indices into the drawn devices."""
     link_gateway: Ints
     link_seconds: Floats
-    """A model there and back."""
+    """Time to send a model over the link and back."""
     link_class: Ints
-    """0 the quickest links ... 3 the slowest."""
+    """0 for the fastest links to 3 for the slowest."""
     class_edges: tuple[float, ...]
     compute: Floats
-    """Of the drawn devices."""
+    """Expected training time of the drawn devices."""
     delays: Delays
-    beside: Delays | None
+    reference: Delays | None
     """Another network to compare with."""
     model_bytes: int
     association: str
-    """Where the association comes from, in words."""
+    """The origin of the association, in words."""
     notes: tuple[str, ...]
     credit: str
     outline: tuple[tuple[Floats, Floats], ...]
-    """Rings of longitude and latitude to draw below everything."""
+    """Rings of longitude and latitude, drawn as the background."""
+
+    @property
+    def headline(self) -> str:
+        count = f"{self.devices:,} devices, {len(self.gateway_x):,} gateways, {self.links:,} links"
+        return f"{count}; {self.association}"
 
     def as_json(self) -> dict[str, Any]:
-        """The figures of it."""
+        """Return the figures without the map."""
         chances = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
         return {
             "network": self.name,
@@ -126,28 +129,31 @@ def network_view(
     association: str = NEAREST,
     title: str = "",
 ) -> NetworkView:
-    """`gateway_of` is the association to draw; without one every device is with its quickest gateway. `title` is
-    what to call the network where its own name says little.
+    """Prepare a network for drawing.
 
-    The network's delays are drawn from, so it must not be the one of a run.
+    `gateway_of` is the association to draw (default: each device with its fastest gateway). `title` replaces the
+    network's own name. Sampling advances the network's random streams, so do not pass the network of a live run.
     """
     links = network.links
     everywhere = np.ones(len(links.link_device), np.bool_)
-    quickest = nearest_gateway(links, everywhere, _preference(network))
-    whole = quickest if gateway_of is None else gateway_of
+    fastest = nearest_gateway(links, everywhere, _preference(network))
+    whole = fastest if gateway_of is None else gateway_of
     every = -(-links.devices // MOST_DEVICES_DRAWN)
     drawn = np.arange(0, links.devices, every)
-    notes = list(network.notes)
-    if every > 1:
-        notes.append(f"the map shows one device of {every}")
+    places = network.positions
+    notes = [
+        *(["the gateways' positions are not published; they are estimated"] if places and places.estimated else []),
+        *(["a drawing, not a map: this network has no geographic positions"] if places is None else []),
+        *network.notes,
+        *([f"the map shows one device in {every}"] if every > 1 else []),
+    ]
     seconds = links.expected_latency - network.expected_compute[links.link_device]
     edges = _class_edges(seconds)
     row = np.full(links.devices, -1, np.int64)
     row[drawn] = np.arange(len(drawn))
     shown = row[links.link_device] >= 0
-    places = network.positions
     if places is None:
-        gateway_x, gateway_y, device_x, device_y = _schematic(np.where(whole < 0, quickest, whole), links.gateways)
+        gateway_x, gateway_y, device_x, device_y = _schematic(np.where(whole < 0, fastest, whole), links.gateways)
     else:
         gateway_x, gateway_y, device_x, device_y = (
             places.gateway_x,
@@ -158,6 +164,9 @@ def network_view(
     names = places.device_names if places is not None else ()
     height = places.device_height if places is not None else None
     frame = places.frame if places is not None else None
+    outline = _outline(frame)
+    credit = network.credit or ("Sites: NYC Mesh (nycmesh.net)" if network.name == "nycmesh-paper" else "")
+    credits = [credit, "Outline: New York City Department of City Planning" if outline else ""]
     return NetworkView(
         name=title or network.name,
         devices=links.devices,
@@ -168,7 +177,6 @@ def network_view(
         gateway_y=gateway_y,
         frame=frame,
         schematic=places is None,
-        estimated=places is not None and places.estimated,
         device_height=None if height is None else height[drawn],
         gateway_height=places.gateway_height if places is not None else None,
         device_names=tuple(names[number] for number in drawn) if names else (),
@@ -182,26 +190,26 @@ def network_view(
         link_class=np.clip(np.searchsorted(edges[1:-1], seconds[shown], side="left"), 0, QUALITY_CLASSES - 1),
         class_edges=tuple(edges.tolist()),
         compute=network.expected_compute[drawn],
-        delays=drawn_delays(network, title or network.name, quickest, model_bytes, seed),
-        beside=None if network.name == "nycmesh-paper" else _paper(model_bytes, seed),
+        delays=sampled_delays(network, title or network.name, fastest, model_bytes, seed),
+        reference=None if network.name == "nycmesh-paper" else _paper(model_bytes, seed),
         model_bytes=model_bytes,
         association=association,
         notes=tuple(notes),
-        credit=network.credit or ("Sites: NYC Mesh (nycmesh.net)" if network.name == "nycmesh-paper" else ""),
-        outline=_outline(frame),
+        credit="; ".join(text for text in credits if text),
+        outline=outline,
     )
 
 
 def _class_edges(seconds: Floats) -> Floats:
-    """Quarters of the links; where many are equally quick, steps of one factor, which can be told apart."""
+    """Return the quartiles of the links' times or, if some are too close to tell apart, a geometric scale."""
     edges: Floats = np.quantile(seconds, np.linspace(0, 1, QUALITY_CLASSES + 1))
-    if (edges[1:] < _APART * edges[:-1]).any() and edges[0] > 0:
+    if (edges[1:] < _DISTINCT * edges[:-1]).any() and edges[0] > 0:
         edges = np.geomspace(edges[0], edges[-1], QUALITY_CLASSES + 1)
     return edges
 
 
 def _preference(network: NetworkDescription) -> Floats:
-    """A number a link, the lower the better: its latency, or among a device's quickest its length."""
+    """Return a cost per link: its latency or, among a device's equally fast links, its length."""
     links, places = network.links, network.positions
     if places is None:
         return links.expected_latency
@@ -212,13 +220,13 @@ def _preference(network: NetworkDescription) -> Floats:
         places.device_x[links.link_device] - places.gateway_x[links.link_gateway],
         places.device_y[links.link_device] - places.gateway_y[links.link_gateway],
     )
-    quick = seconds <= _AS_QUICK * best[links.link_device]
-    preference: Floats = np.where(quick, length / (1.0 + length.max()), 1.0 + seconds)
+    fast = seconds <= _AS_FAST * best[links.link_device]
+    preference: Floats = np.where(fast, length / (1.0 + length.max()), 1.0 + seconds)
     return preference
 
 
-def drawn_delays(network: NetworkDescription, name: str, gateway_of: Ints, model_bytes: int, seed: int) -> Delays:
-    """Rounds of random devices over the links they have; each is drawn from the network's own delays."""
+def sampled_delays(network: NetworkDescription, name: str, gateway_of: Ints, model_bytes: int, seed: int) -> Delays:
+    """Sample rounds of random devices over their links, from the network's own delay model."""
     linked = np.flatnonzero(gateway_of >= 0)
     count = max(ROUNDS, min(len(linked), 10 * ROUNDS))
     device = stream(seed, "picture").permutation(np.resize(linked, count))[:ROUNDS].tolist()
@@ -237,13 +245,13 @@ def drawn_delays(network: NetworkDescription, name: str, gateway_of: Ints, model
 def _paper(model_bytes: int, seed: int) -> Delays:
     paper = nycmesh_paper()
     links = paper.links
-    quickest = nearest_gateway(links, np.ones(len(links.link_device), np.bool_), links.expected_latency)
-    # Its times are those of a model whatever the bytes; a tiny model would travel like a control message.
-    return drawn_delays(paper, paper.name, quickest, max(model_bytes, 600_000), seed)
+    fastest = nearest_gateway(links, np.ones(len(links.link_device), np.bool_), links.expected_latency)
+    # Its delays are those of a model of any size; a tiny model would be delayed like a control message.
+    return sampled_delays(paper, paper.name, fastest, max(model_bytes, 600_000), seed)
 
 
 def _schematic(gateway_of: Ints, gateways: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """Gateways on a ring, the devices of each like the seeds of a sunflower around it."""
+    """Place gateways on a ring and the devices of each in a sunflower spiral around it."""
     size = np.sqrt(np.maximum(np.bincount(gateway_of, minlength=gateways), 1))
     widest = float(size.max()) * 1.6
     radius = 0.0 if gateways == 1 else widest / math.sin(math.pi / gateways) if gateways > 2 else widest
@@ -260,7 +268,7 @@ def _schematic(gateway_of: Ints, gateways: int) -> tuple[Floats, Floats, Floats,
 
 
 def _outline(frame: MapFrame | None) -> tuple[tuple[Floats, Floats], ...]:
-    """The shore of New York, for networks that are there."""
+    """Return the shore of New York for networks that lie there."""
     if frame is None or not (WEST <= frame.longitude <= EAST and SOUTH <= frame.latitude <= NORTH):
         return ()
     text = (resources.files("async_hfl.network") / "data" / "new_york_outline.csv").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the page of one run draws, as plain numbers, thinned so that a big run does not make a big page."""
+"""The data that the page of one run draws, thinned so that a large run does not make a large page."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 
 from async_hfl.core.arrays import Floats, Ints
-from async_hfl.reports.data.curves import AXES, Curve, thinned
+from async_hfl.reports.data.curves import AXES, Curve, evenly_spaced, longer_than, significant, thinned
 from async_hfl.reports.data.journal_columns import Columns
-from async_hfl.reports.figures.delays import longer_than
-from async_hfl.reports.pages.page import significant
 
 CURVE_POINTS = 900
 MOST_BARS = 300
@@ -26,7 +24,7 @@ def curve_data(curve: Curve) -> dict[str, Any]:
 
 
 def delay_data(columns: Columns) -> list[dict[str, Any]]:
-    """Share of aggregated jobs of which a part took longer."""
+    """Return, for each part of a round, the share of aggregated jobs for which it took longer than x."""
     jobs = columns.jobs
     used = jobs.aggregated
     parts = {
@@ -34,7 +32,7 @@ def delay_data(columns: Columns) -> list[dict[str, Any]]:
         "download": jobs.download_s,
         "training": jobs.training_s,
         "upload": jobs.upload_s,
-        "held at the gateway": jobs.ended_at - jobs.arrived_at,
+        "waiting at the gateway": jobs.ended_at - jobs.arrived_at,
     }
     found = []
     for name, values in parts.items():
@@ -55,7 +53,7 @@ def staleness_data(columns: Columns) -> dict[str, Any]:
 
 
 def _bins(values: Ints) -> list[list[int]]:
-    """[from, to, count]: one bar a value, or several values a bar where there are many."""
+    """Return bars as [from, to, count]; a bar covers several values if there are many."""
     if not len(values):
         return []
     low, high = int(values.min()), int(values.max())
@@ -67,19 +65,19 @@ def _bins(values: Ints) -> list[list[int]]:
 def device_data(
     columns: Columns, devices: int, summary: dict[str, Any] | None, spent: list[dict[str, float]]
 ) -> dict[str, Any]:
-    """One row a device, from the least heard to the most; of many devices some, evenly."""
+    """Return one row per device, sorted by its aggregated updates; an even sample if there are many devices."""
     jobs = columns.jobs
     counts = np.bincount(jobs.device[jobs.aggregated], minlength=devices)[:devices]
     asked = np.bincount(jobs.device, minlength=devices)[:devices]
     last = np.full(devices, np.nan)
-    last[jobs.device[jobs.aggregated]] = jobs.ended_at[jobs.aggregated]  # in the order of ends: the last one stays
+    last[jobs.device[jobs.aggregated]] = jobs.ended_at[jobs.aggregated]  # jobs are sorted by end: the last one wins
     home = np.full(devices, -1, np.int64)
     for one in columns.associations:
         for device, gateway in one["moved"]:
             home[device] = gateway
     scores = ((summary or {}).get("by_device") or {}).get("values") or []
     order = np.lexsort((np.arange(devices), counts))
-    shown = order[np.unique(np.linspace(0, devices - 1, min(devices, MOST_BARS)).round().astype(np.int64))]
+    shown = order[evenly_spaced(devices, MOST_BARS)]
     never = np.flatnonzero(counts == 0)
     return {
         "devices": devices,
@@ -106,18 +104,18 @@ def device_data(
 
 
 def class_data(columns: Columns) -> dict[str, Any] | None:
-    """Values by class over the run, at most MOST_MOMENTS of them."""
-    told = [one for one in columns.epochs if one["details"]]
-    if not told:
+    """Return the metric by class over the run, at no more than MOST_MOMENTS evaluations."""
+    detailed = [one for one in columns.epochs if one["details"]]
+    if not detailed:
         return None
-    places = np.unique(np.linspace(0, len(told) - 1, min(len(told), MOST_MOMENTS)).round().astype(np.int64)).tolist()
-    names = list(told[0]["details"])
+    shown = [detailed[place] for place in evenly_spaced(len(detailed), MOST_MOMENTS).tolist()]
+    names = list(shown[0]["details"])
     return {
         "what": "class" if names[0].startswith("class_") else names[0].partition("_")[0],
         "classes": [name.removeprefix("class_").replace("_", " ") for name in names],
-        "at": significant([told[place]["at"] for place in places]),
-        "epoch": [told[place]["epoch"] for place in places],
-        "values": [significant([told[place]["details"].get(name, np.nan) for place in places], 3) for name in names],
+        "at": significant([one["at"] for one in shown]),
+        "epoch": [one["epoch"] for one in shown],
+        "values": [significant([one["details"].get(name, np.nan) for one in shown], 3) for name in names],
     }
 
 
@@ -150,16 +148,16 @@ def _gap(association: dict[str, Any]) -> float:
 
 
 def life_data(columns: Columns) -> dict[str, Any]:
-    """How many are down, given up or slow over time, and the newest events in words."""
+    """Return the number of nodes that are down or timed out over time, and the first events."""
     counts: dict[str, int] = {}
-    now = {"devices down": 0, "links down": 0, "gateways down": 0, "devices given up": 0}
+    now = {"devices down": 0, "links down": 0, "gateways down": 0, "devices timed out": 0}
     lines: dict[str, list[list[float]]] = {name: [[0.0, 0]] for name in now}
     for one in columns.life:
         what, node = one["what"], one["node"]
         counts[what] = counts.get(what, 0) + 1
         who = "links down" if "-" in node else "devices down" if node.startswith("d") else "gateways down"
         if what in ("device_given_up", "device_heard"):
-            who = "devices given up"
+            who = "devices timed out"
         step = 1 if what in (*_DOWN, "device_given_up") else -1 if what in (*_UP, "device_heard") else 0
         if step:
             now[who] = max(0, now[who] + step)

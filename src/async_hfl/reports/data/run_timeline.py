@@ -1,33 +1,25 @@
-"""The timeline of a gateway: what each of its devices did when. A long run shows three windows of itself."""
+"""The timeline of a gateway: the activity of each of its devices. A long run is shown in three windows."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from async_hfl.core.arrays import Ints
+from async_hfl.core.protocol.records import JobEnd
+from async_hfl.reports.data.curves import evenly_spaced
 from async_hfl.reports.data.journal_columns import Columns, Jobs
 
 MOST_JOBS = 3600
 MOST_GATEWAYS = 24
 MOST_DEVICES = 40
-"""Of a gateway."""
-REASONS = (
-    "aggregated",
-    "stale",
-    "superseded",
-    "device_lost",
-    "gateway_lost",
-    "round_closed",
-    "warmup",
-    "run_ended",
-    "refused",
-)
+"""The most devices shown for one gateway."""
+REASONS: tuple[str, ...] = get_args(JobEnd)
 
 
 def timeline_data(columns: Columns) -> dict[str, Any] | None:
-    """Jobs as [gateway, device, sent, downloaded, trained, upload began, arrived, ended, reason], seconds."""
+    """Return jobs as [gateway, device, sent, downloaded, trained, upload began, arrived, ended, reason], in seconds."""
     jobs = columns.jobs
     if not len(jobs):
         return None
@@ -53,29 +45,23 @@ def timeline_data(columns: Columns) -> dict[str, Any] | None:
 
 
 def _chosen(jobs: Jobs) -> tuple[Ints, dict[str, int]]:
-    """Places of the jobs of the gateways and devices that are shown; how many devices a thinned gateway has."""
+    """Return the indices of the jobs to show, and the number of devices of each gateway that is not shown whole."""
     gateways = np.unique(jobs.gateway)
-    if len(gateways) > MOST_GATEWAYS:
-        gateways = _evenly(gateways, MOST_GATEWAYS)
+    gateways = gateways[evenly_spaced(len(gateways), MOST_GATEWAYS)]
     parts, thinned = [], {}
     for gateway in gateways.tolist():
         own = np.flatnonzero(jobs.gateway == gateway)
         devices, counts = np.unique(jobs.device[own], return_counts=True)
         if len(devices) > MOST_DEVICES:
             thinned[str(gateway)] = len(devices)
-            devices = _evenly(devices[np.lexsort((devices, -counts))], MOST_DEVICES)
-            own = own[np.isin(jobs.device[own], devices)]
+            busiest_first = devices[np.lexsort((devices, -counts))]
+            own = own[np.isin(jobs.device[own], busiest_first[evenly_spaced(len(devices), MOST_DEVICES)])]
         parts.append(own)
     return np.concatenate(parts), thinned
 
 
-def _evenly(values: Ints, count: int) -> Ints:
-    chosen: Ints = values[np.linspace(0, len(values) - 1, count).round().astype(np.int64)]
-    return chosen
-
-
 def _windows(order: Ints) -> list[tuple[str, int, int]]:
-    """(name, from, to) as places in the order of dispatch."""
+    """Return windows as (name, first, last) indices in the order of dispatch."""
     count, part = len(order), MOST_JOBS // 3
     if count <= MOST_JOBS:
         return [("whole run", 0, count)]
@@ -89,20 +75,20 @@ def _row(jobs: Jobs, place: int) -> list[Any]:
     trained = downloaded + float(jobs.training_s[place])
     arrived, upload = float(jobs.arrived_at[place]), float(jobs.upload_s[place])
     known = bool(jobs.training_s[place] > 0)
-    way = [round(arrived - upload, 1), round(arrived, 1)] if known and np.isfinite(arrived) else [None, None]
+    uploaded = [round(arrived - upload, 1), round(arrived, 1)] if known and np.isfinite(arrived) else [None, None]
     return [
         int(jobs.gateway[place]),
         int(jobs.device[place]),
         round(sent, 1),
         *([round(downloaded, 1), round(trained, 1)] if known else [None, None]),
-        *way,
+        *uploaded,
         round(float(jobs.ended_at[place]), 1),
         REASONS.index(jobs.reason[place]),
     ]
 
 
 def _uploads(columns: Columns, gateways: list[int]) -> list[list[float]]:
-    """[gateway, when the cloud mixed it]; at most some thousands."""
+    """Return [gateway, time at which the cloud mixed the upload], at most MOST_JOBS of them."""
     own = [[one["upload"][0], round(one["at"], 1)] for one in columns.uploads if one["upload"][0] in set(gateways)]
     every = -(-len(own) // MOST_JOBS) if own else 1
     return own[::every]

@@ -1,4 +1,4 @@
-"""Libraries that not everybody needs: asked for when used, with the command that brings them."""
+"""Optional libraries, imported when they are used; the error names the extra that installs them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from async_hfl.core.errors import UserError
 
 
 def needed(module: str, extra: str, purpose: str) -> Any:
+    """Import a module, or say which `async-hfl[extra]` `purpose` needs."""
     try:
         return import_module(module)
     except ImportError as error:

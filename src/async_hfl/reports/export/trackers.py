@@ -1,6 +1,6 @@
-"""A run for TensorBoard and for MLflow: its curves, its settings, its result.
+"""Export of a run's curves, settings and result to TensorBoard and MLflow.
 
-Virtual time takes the place of the clock, so "relative time" in either is time in the simulated network.
+Timestamps are virtual time, so "relative time" in either tool is time in the simulated network.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import datetime
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from async_hfl.core.errors import UserError
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.data.flat_tables import flat_tables
 from async_hfl.reports.export.optional_imports import needed
-from async_hfl.reports.tables.settings_table import flat
+from async_hfl.reports.tables.formatting import flat_settings
+from async_hfl.simulation.recorded_run import Progress
 
 _CURVES = ("metric", "loss", "updates", "bytes_total", "bytes_models_up")
 _RESULTS = ("time_to_target_s", "first_crossing_s", "bytes_to_target", "final_metric", "device_updates", "virtual_s")
@@ -24,17 +25,8 @@ _MOST_MLFLOW_PARAM = 6000
 _MLFLOW_BATCH = 900
 
 
-class FollowedProgress(Protocol):
-    """simulation.session.Progress, as far as it is followed."""
-
-    @property
-    def at(self) -> float: ...
-    @property
-    def epoch(self) -> int: ...
-
-
 class TensorBoardWriter:
-    """Follows a run while it goes on, or writes one that is over."""
+    """Writes the evaluations of a run, during the run or afterwards."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
         boards = needed("tensorboardX", "tensorboard", "TensorBoard")
@@ -43,7 +35,7 @@ class TensorBoardWriter:
             self._writer = boards.SummaryWriter(str(folder))
         except OSError as error:
             raise UserError(f"{folder}: cannot be written ({error.strerror}); give another directory") from error
-        rows = [f"| {key} | {value} |" for key, value in flat(manifest["settings"]).items()]
+        rows = [f"| {key} | {value} |" for key, value in flat_settings(manifest["settings"]).items()]
         text = "\n".join(["| setting | value |", "|---|---|", *rows])
         self._writer.add_text("settings", text, 0, walltime=self._began)
 
@@ -57,10 +49,10 @@ class TensorBoardWriter:
 
 
 class Follower:
-    """Sends a run to TensorBoard while it goes on, and to MLflow when it is over: `async-hfl run --tensorboard`."""
+    """Sends a run to TensorBoard while it is running, and to MLflow when it has ended."""
 
     def __init__(self, tensorboard: Path | None, mlflow: str | None) -> None:
-        # Asked for now: to hear of a missing library after an hour of simulation would be late.
+        # Checked now: an hour into the simulation is too late to report a missing library.
         if tensorboard is not None:
             needed("tensorboardX", "tensorboard", "TensorBoard")
         if mlflow is not None:
@@ -72,13 +64,13 @@ class Follower:
         if self._folder is not None:
             self._writer = TensorBoardWriter(self._folder / name, manifest)
 
-    def epoch(self, progress: FollowedProgress) -> None:
+    def epoch(self, progress: Progress) -> None:
         if self._writer is not None:
             values = {name: float(getattr(progress, name)) for name in _CURVES}
             self._writer.epoch(progress.at, progress.epoch, values)
 
     def ended(self, directory: RunDirectory | None) -> None:
-        """None: it did not come to its end."""
+        """Finish the export; `directory` is None if the run did not complete."""
         if self._writer is not None:
             self._writer.close()
         if self._uri is not None and directory is not None:
@@ -100,7 +92,7 @@ def export_tensorboard(directory: RunDirectory, out: Path) -> dict[str, int]:
 
 
 def export_mlflow(directory: RunDirectory, uri: str, experiment: str = "async-hfl") -> dict[str, Any]:
-    """A run of MLflow with parameters, metrics by epoch and the small files of the run directory."""
+    """Create a run in MLflow with parameters, metrics by epoch and the small files of the run directory."""
     mlflow, client = _mlflow_client(uri)
     entities = needed("mlflow.entities", "mlflow", "MLflow")
     manifest, summary = directory.read_manifest(), directory.read_summary()
@@ -111,7 +103,7 @@ def export_mlflow(directory: RunDirectory, uri: str, experiment: str = "async-hf
         made = client.create_run(place, start_time=int(1000 * began), run_name=directory.path.resolve().name)
         number = made.info.run_id
         names = {key: manifest[key] for key in ("task", "method", "network", "preset", "seed")}
-        for key, value in {**names, **flat(manifest["settings"])}.items():
+        for key, value in {**names, **flat_settings(manifest["settings"])}.items():
             client.log_param(number, key, str(value)[:_MOST_MLFLOW_PARAM])
         count, batch = 0, []
         for name, value, at, epoch in _measures(directory, summary):
@@ -127,7 +119,7 @@ def export_mlflow(directory: RunDirectory, uri: str, experiment: str = "async-hf
                 client.log_artifact(number, str(file))
         client.set_terminated(number, "FINISHED" if summary is not None else "KILLED")
     except mlflow.exceptions.MlflowException as error:
-        raise UserError(f"MLflow at {uri} refused: {error}") from error
+        raise UserError(f"MLflow at {uri} reports: {error}") from error
     return {"mlflow_run": number, "metrics": count}
 
 
@@ -138,7 +130,7 @@ def _mlflow_client(uri: str) -> tuple[Any, Any]:
     try:
         return mlflow, mlflow.MlflowClient(tracking_uri=uri)
     except mlflow.exceptions.MlflowException as error:
-        raise UserError(f"MLflow at {uri} refused: {error}") from error
+        raise UserError(f"MLflow at {uri} reports: {error}") from error
 
 
 def _measures(directory: RunDirectory, summary: dict[str, Any] | None) -> Iterator[tuple[str, float, float, int]]:

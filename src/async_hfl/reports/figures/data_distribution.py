@@ -1,7 +1,7 @@
-"""A picture of who holds what: devices from left to right, classes from top to bottom, samples as colour.
+"""The distribution of data as a heat map: a column per device, a row per class, the number of samples as colour.
 
-Margins add up: samples of each device above, of each class at the right. One column a device stays readable with
-hundreds of them, where stacked bars do not, and with eighty classes, where colours do not.
+The margins show sums: samples per device above, per class at the right. Unlike stacked bars, a heat map stays readable
+with hundreds of devices and eighty classes.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from async_hfl.core.data_distribution import DataDistribution
 _GREY, _INK = "#9FB6C8", "#333333"
 _SHADES = ("#F3F7FA", "#BFD7EA", "#6BAED6", "#2171B5", "#08306B")
 _NUMBERS_FIT = 20
-"""Devices up to which every count is written into its field."""
+"""The most devices for which counts are written into the cells."""
 _MOST_CLASS_LABELS = 80
 
 
-def holdings_lines(held: DataDistribution) -> list[str]:
-    """The picture in words."""
+def distribution_lines(held: DataDistribution) -> list[str]:
+    """Return a summary in words."""
     sizes = held.by_device
     lines = [
         f"{held.task} over {len(sizes)} devices, {held.partition}, seed {held.seed}",
-        f"{_range(sizes)} samples a device, {sizes.sum():,} in all; "
-        f"{held.held:,} of the {held.samples:,} training samples are held by somebody",
+        f"{_range(sizes)} samples per device, {sizes.sum():,} in total; "
+        f"{held.held:,} of the {held.samples:,} training samples are on a device",
     ]
     if held.class_names:
         owners = np.count_nonzero(held.counts, axis=0)
         lines.append(
-            f"{_range(held.classes_by_device)} of {len(owners)} classes a device, {_range(owners)} devices a class"
+            f"{_range(held.classes_by_device)} of {len(owners)} classes per device, {_range(owners)} devices per class"
         )
     return lines
 
 
-def draw_holdings(held: DataDistribution, path: Path) -> None:
+def draw_distribution(held: DataDistribution, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -44,13 +44,13 @@ def draw_holdings(held: DataDistribution, path: Path) -> None:
 
     devices, classes = held.counts.shape
     width = float(np.clip(4.5 + 0.05 * devices, 7.5, 14))
-    lines = holdings_lines(held)
+    lines = distribution_lines(held)
     if held.class_names:
         body = float(np.clip(0.26 * classes, 1.6, 8))
         figure = Figure(figsize=(width, body + 2.9), layout="constrained")
         grid = figure.add_gridspec(2, 2, height_ratios=(0.8, body), width_ratios=(width - 2, 1.15))
         field = figure.add_subplot(grid[1, 0])
-        _draw_field(figure, field, held)
+        _draw_cells(figure, field, held)
         above = figure.add_subplot(grid[0, 0], sharex=field)
         _draw_classes(figure.add_subplot(grid[1, 1], sharey=field), held)
         above.tick_params(labelbottom=False)
@@ -64,13 +64,13 @@ def draw_holdings(held: DataDistribution, path: Path) -> None:
     figure.savefig(path, dpi=150, bbox_inches="tight", pad_inches=0.15)
 
 
-def _draw_field(figure: Any, axes: Any, held: DataDistribution) -> None:
+def _draw_cells(figure: Any, axes: Any, held: DataDistribution) -> None:
     from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 
     devices, classes = held.counts.shape
     shown = np.ma.masked_equal(held.counts.T, 0)
     least, most = int(shown.min()), int(shown.max())
-    # Natural data spans orders of magnitude; a linear scale would show its largest cell and nothing else.
+    # Real data spans orders of magnitude; a linear scale would show only the largest cell.
     norm = LogNorm(least, most) if most > 50 * least else Normalize(0, most)
     colours = LinearSegmentedColormap.from_list("samples", _SHADES)
     picture = axes.pcolormesh(
@@ -87,7 +87,7 @@ def _draw_field(figure: Any, axes: Any, held: DataDistribution) -> None:
     axes.set_xlabel("device", fontsize=9)
     axes.set_ylabel("class", fontsize=9)
     step = -(-classes // _MOST_CLASS_LABELS)
-    axes.set_yticks(range(0, classes, step), [_shown(held.class_names[label]) for label in range(0, classes, step)])
+    axes.set_yticks(range(0, classes, step), [_visible(held.class_names[label]) for label in range(0, classes, step)])
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.tick_params(length=0, labelsize=8)
     axes.tick_params(axis="y", labelsize=8 if classes <= 30 else 5.5)
@@ -122,7 +122,7 @@ def _draw_sizes(axes: Any, held: DataDistribution) -> None:
 
 
 def _draw_classes(axes: Any, held: DataDistribution) -> None:
-    """At the right: how many samples of each class are out, and with how many devices."""
+    """Draw the right margin: samples of each class, and the number of devices that have some."""
     totals, owners = held.counts.sum(axis=0), np.count_nonzero(held.counts, axis=0)
     axes.barh(np.arange(len(totals)), totals, height=0.8, color=_GREY, linewidth=0)
     axes.set_xlabel("samples", fontsize=8)
@@ -130,7 +130,7 @@ def _draw_classes(axes: Any, held: DataDistribution) -> None:
     axes.set_xlim(left=0)
     if len(totals) <= 20:
         for label, number in enumerate(owners.tolist()):
-            text = f"{number} device{'s' if number != 1 else ''}" if number else "nobody"
+            text = f"{number} device{'s' if number != 1 else ''}" if number else "no device"
             axes.annotate(text, (0, label), (3, 0), textcoords="offset points", fontsize=7, va="center", color=_INK)
     axes.xaxis.get_major_locator().set_params(nbins=2)
     axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -148,6 +148,6 @@ def _range(values: Any) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _shown(name: str) -> str:
-    """A class that is white space, among characters, is written so that it can be seen."""
+def _visible(name: str) -> str:
+    """Make white space visible, for tasks whose classes are characters."""
     return {" ": "␣", "\n": "\\n", "$": r"\$"}.get(name, name)

@@ -1,16 +1,14 @@
-"""How long rounds take, as the share of them that takes longer, on two logarithmic axes: a long tail falls slowly."""
+"""The tail distribution of round times on two logarithmic axes, where a long tail falls slowly."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from async_hfl.core.arrays import Floats
+from async_hfl.reports.data.curves import longer_than
 from async_hfl.reports.data.network_view import NetworkView
-from async_hfl.reports.figures.map_colours import GRID, INK, SOFT
+from async_hfl.reports.figures.colours import GRID, INK, SOFT
 
-_THIS, _BESIDE = "#0072B2", "#D55E00"
+_THIS, _REFERENCE = "#0072B2", "#D55E00"
 _LEAST_SHARE = 5e-4
 _TICKS = {
     0.01: "10 ms",
@@ -28,7 +26,7 @@ _TICKS = {
 def draw_delays(axes: Any, view: NetworkView) -> None:
     axes.set_title("share of rounds that take longer", loc="left", fontsize=11, color=INK, pad=24)
     curves = []
-    for delays, colour in ((view.delays, _THIS), *(((view.beside, _BESIDE),) if view.beside else ())):
+    for delays, colour in ((view.delays, _THIS), *(((view.reference, _REFERENCE),) if view.reference else ())):
         for values, style, label in ((delays.rounds, "-", delays.name), (delays.transfers, ":", None)):
             seconds, share = longer_than(values)
             axes.plot(seconds, share, color=colour, linestyle=style, linewidth=1.9, label=label)
@@ -57,12 +55,3 @@ def draw_delays(axes: Any, view: NetworkView) -> None:
         columnspacing=1.6,
         handlelength=1.9,
     )
-
-
-def longer_than(values: Floats, points: int = 400) -> tuple[Floats, Floats]:
-    """Seconds (sorted), and the share of values above them: as many points as a curve needs, the tail whole."""
-    count = len(values)
-    spread, tail = np.linspace(0, count - 1, points), np.arange(max(0, count - 60), count)
-    places = np.unique(np.concatenate((spread, tail)).astype(np.int64))
-    share: Floats = 1.0 - (places + 0.5) / count
-    return values[places], share

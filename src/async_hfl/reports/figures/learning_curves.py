@@ -1,4 +1,4 @@
-"""Runs, groups of runs and figures of an experiment as pictures: PNG, SVG or PDF, by the ending of the file."""
+"""Learning curves and figures of an experiment as PNG, SVG or PDF, chosen by the ending of the file."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import numpy as np
 
 from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import UserError
-from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.reports.data.curves import evenly_spaced
+from async_hfl.reports.data.experiment import Figure, RunGroup
 from async_hfl.reports.data.group_data import RunFigures, read_run
-from async_hfl.reports.pages.experiment_page import Figure, RunGroup
+from async_hfl.reports.figures.colours import FEW
 
-# Okabe and Ito's colours: distinct for colour-blind readers and in print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_STYLES = ("-", "-", "-", "-", "--", "--", "--")
+COLOURS = (*FEW, "#000000")
 PICTURES = (".png", ".svg", ".pdf")
 _DASHES = ("-", "--", ":", "-.")
 _POINTS = 400
@@ -24,44 +23,8 @@ _FAR = 6
 _SCALES = {"seconds": (3600.0, "hours"), "bytes": (1e6, "MB"), "joules": (1e3, "kJ")}
 
 
-def learning_curves(runs: list[RunDirectory], path: Path, title: str) -> None:
-    """Metric against virtual time and against bytes, a line a run."""
-    figure = _figure(10, 4.4)
-    by_time, by_bytes = figure.subplots(1, 2, sharey=True)
-    target = None
-    for number, run in enumerate(runs):
-        manifest, rows = run.read_manifest(), list(run.read_epochs())
-        if not rows:
-            continue
-        target = manifest["settings"]["task"]["target"]
-        style = {"color": COLOURS[number % len(COLOURS)], "linestyle": _STYLES[number % len(_STYLES)], "linewidth": 1.6}
-        metric = [row["metric"] for row in rows]
-        summary = run.read_summary()
-        # Where the warm-up is free, the curve begins when it ends, as the figures beside it count.
-        free = summary if summary and not manifest["settings"]["warmup"]["charge"] else None
-        hours = [(row["at"] - (free["warmup_s"] if free else 0.0)) / 3600 for row in rows]
-        megabytes = [(row["bytes_total"] - (free["warmup_bytes"] if free else 0)) / 1e6 for row in rows]
-        by_time.plot(hours, metric, label=manifest["method"], **style)
-        by_bytes.plot(megabytes, metric, label=manifest["method"], **style)
-        if summary and summary["time_to_target_s"] is not None:
-            by_time.plot([summary["time_to_target_s"] / 3600], [target], "o", color=style["color"], markersize=5)
-            by_bytes.plot([summary["bytes_to_target"] / 1e6], [target], "o", color=style["color"], markersize=5)
-    for axes, label in ((by_time, "virtual time (hours)"), (by_bytes, "bytes sent, all links and kinds (MB)")):
-        if target is not None:
-            axes.axhline(target, color="#888888", linewidth=0.8, linestyle=":")
-        axes.set_xlabel(label)
-        axes.grid(alpha=0.25)
-        axes.set_xlim(left=0)
-        axes.spines[["top", "right"]].set_visible(False)
-    by_time.set_ylabel("accuracy on the test set")
-    if target is not None:
-        by_time.legend(loc="lower right", frameon=False)
-    figure.suptitle(title, fontsize=11)
-    save(figure, path)
-
-
 def draw_groups(runs: Sequence[RunGroup], path: Path, title: str) -> None:
-    """Mean and range over seeds, against time and against bytes; a row of axes for each panel."""
+    """Draw mean and range over seeds against time and against bytes, with one row of axes per panel."""
     panels: dict[str, list[tuple[RunGroup, list[RunFigures]]]] = {}
     for group in runs:
         panels.setdefault(group.panel, []).append((group, [read_run(one, group.target) for one in group.runs]))
@@ -74,7 +37,7 @@ def draw_groups(runs: Sequence[RunGroup], path: Path, title: str) -> None:
         every = [run for _, members in parts for run in members]
         _finish_row(row, name, every)
         ends = sorted(float(run.curve.time[-1]) for run in every if len(run.curve))
-        # One method that takes many times as long would press all others against the axis.
+        # One very slow method would squeeze all others against the axis.
         if len(ends) > 1 and ends[-1] > _FAR * ends[len(ends) // 2]:
             row[0].set_xlim(auto=True)
             row[0].set_xscale("log")
@@ -101,12 +64,12 @@ def _draw_group(row: Any, members: list[RunFigures], name: str, number: int) -> 
 
 
 def on_one_axis(runs: Sequence[RunFigures], key: str) -> tuple[Floats, Floats]:
-    """Runs on one grid, a row each; a run that has ended keeps its last value."""
+    """Resample runs on a common axis, one row each; a run that has ended keeps its last value."""
     axes: list[Floats] = [getattr(run.curve, key) for run in runs]
-    # Every evaluation of every run, thinned evenly: right on a linear axis as on a logarithmic one.
+    # Points are taken from the evaluations, so they suit linear and logarithmic axes alike.
     x: Floats = np.unique(np.concatenate(axes))
     x = x[x >= max(one[0] for one in axes)]
-    x = x[np.unique(np.linspace(0, len(x) - 1, min(len(x), _POINTS)).astype(np.int64))]
+    x = x[evenly_spaced(len(x), _POINTS)]
     rows = [
         run.curve.metric[np.searchsorted(one, x, side="right").clip(1) - 1] for run, one in zip(runs, axes, strict=True)
     ]
@@ -114,7 +77,7 @@ def on_one_axis(runs: Sequence[RunFigures], key: str) -> tuple[Floats, Floats]:
 
 
 def _finish_row(row: Any, name: str, runs: list[RunFigures]) -> None:
-    for axes, label in ((row[0], "virtual time (hours)"), (row[1], "bytes sent, all links and kinds (MB)")):
+    for axes, label in ((row[0], "virtual time (hours)"), (row[1], "bytes sent over all links (MB)")):
         for target in {run.target for run in runs}:
             axes.axhline(target, color="#888888", linewidth=0.8, linestyle=":")
         axes.set_xlabel(label)
@@ -130,7 +93,7 @@ def _finish_row(row: Any, name: str, runs: list[RunFigures]) -> None:
 
 
 def draw_figure(figure: Figure, path: Path) -> None:
-    """Lines against a number, or bars side by side for categories."""
+    """Draw lines against numbers, or grouped bars for categories."""
     made = _figure(6.4, 4.2)
     axes = made.subplots()
     unit, unit_name = _SCALES.get(figure.kind, (1.0, ""))
@@ -143,7 +106,7 @@ def draw_figure(figure: Figure, path: Path) -> None:
         spread = None
         if line.low and line.high:
             ends = [(line.low[place], line.high[place]) for place in known]
-            # Where the ends are not known there is nothing to draw.
+            # An unknown end is drawn as the value itself.
             spread = np.array(
                 [
                     [value - (value if end is None else end / unit) for value, (end, _) in zip(y, ends, strict=True)],
@@ -187,7 +150,7 @@ def save(figure: Any, path: Path) -> None:
         raise UserError(f"{path}: a picture ends in {', '.join(PICTURES)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # No date and no random names inside, so that the same runs give the same file.
+        # No dates and no random ids in the file, so that the same runs give the same bytes.
         undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
         with rc_context({"svg.hashsalt": "async-hfl"}):
             figure.savefig(path, dpi=150, metadata=undated)
@@ -196,5 +159,5 @@ def save(figure: Any, path: Path) -> None:
 
 
 def _plain(text: str) -> str:
-    """A dollar sign begins mathematics in matplotlib: not in a name."""
+    """Escape dollar signs, which start mathematics in matplotlib."""
     return text.replace("$", r"\$")

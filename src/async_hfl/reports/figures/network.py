@@ -1,20 +1,21 @@
-"""A network as a picture for a talk or a paper: who belongs where, how good links are, how long rounds take."""
+"""A network as a picture for a talk or a paper: association, quality of the links, round times."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from async_hfl.reports.data.network_view import NetworkView
+from async_hfl.reports.figures.colours import AROUND, GRID, INK, LAND, QUALITY, SOFT, gateway_colours
 from async_hfl.reports.figures.delays import draw_delays
-from async_hfl.reports.figures.map_colours import AROUND, GRID, INK, LAND, QUALITY, SOFT, gateway_colours
-from async_hfl.reports.tables.units import size
+from async_hfl.reports.tables.formatting import size
 
 _NUMBERED = 40
-"""Gateways up to which each carries its number."""
+"""The most gateways that are labelled with their numbers."""
 _WIDTHS = (1.3, 1.0, 0.8, 0.6)
 
 
@@ -39,39 +40,21 @@ def draw_network(view: NetworkView, path: Path) -> None:
         hspace=0.36,
     )
     main, quality, delays = (figure.add_subplot(part) for part in (grid[:, 0], grid[0, 1], grid[1, 1]))
-    _ground(main, view, "who belongs where", labels=True)
+    _ground(main, view, "association of devices with gateways", labels=True)
     _association(main, view)
-    _ground(quality, view, "links, by how long a model takes there and back", labels=False)
+    _ground(quality, view, "links by round-trip time of a model", labels=False)
     _quality(quality, view)
     draw_delays(delays, view)
     figure.text(0.02, 0.96, view.name, fontsize=19, fontweight="bold", color=INK, va="center")
-    figure.text(
-        0.02,
-        0.918,
-        f"{view.devices:,} devices, {len(view.gateway_x):,} gateways, {view.links:,} links; {view.association}",
-        fontsize=11,
-        color=SOFT,
-        va="center",
-    )
-    _footer(figure, view)
+    figure.text(0.02, 0.918, view.headline, fontsize=11, color=SOFT, va="center")
+    notes = "\n".join(textwrap.wrap("; ".join(view.notes), 150)[:3])
+    figure.text(0.02, 0.035, notes, fontsize=8, color=SOFT, va="center", linespacing=1.4)
+    figure.text(0.985, 0.035, view.credit, fontsize=8, color=SOFT, va="center", ha="right")
     figure.savefig(path, dpi=150)
 
 
-def _footer(figure: Any, view: NetworkView) -> None:
-    notes = [*view.notes]
-    if view.schematic:
-        notes.insert(0, "a drawing, not a map: this network has no places")
-    if view.estimated:
-        notes.insert(0, "gateways' places are not published: estimated")
-    credit = "; ".join(
-        text for text in (view.credit, "Outline: NYC Department of City Planning" if view.outline else "") if text
-    )
-    figure.text(0.02, 0.035, _wrapped("; ".join(notes), 150), fontsize=8, color=SOFT, va="center", linespacing=1.4)
-    figure.text(0.985, 0.035, credit, fontsize=8, color=SOFT, va="center", ha="right")
-
-
 def _ground(axes: Any, view: NetworkView, title: str, *, labels: bool) -> None:
-    """Land and water, the graticule with its degrees, a scale bar."""
+    """Draw the background: land, graticule with labels, scale bar."""
     left, right, low, high = _extent(view, axes)
     axes.set_xlim(left, right)
     axes.set_ylim(low, high)
@@ -92,7 +75,7 @@ def _ground(axes: Any, view: NetworkView, title: str, *, labels: bool) -> None:
     else:
         _graticule(axes, view, left, right, low, high)
     if view.outline and view.frame is not None:
-        axes.set_facecolor(AROUND)  # not blue: half of what lies around the city is New Jersey
+        axes.set_facecolor(AROUND)  # not blue: part of the surroundings is New Jersey, not water
         for longitude, latitude in view.outline:
             axes.fill(*view.frame.to_metres(longitude, latitude), facecolor=LAND, edgecolor="#B5C2CB", linewidth=0.5)
     axes.grid(color=GRID, linewidth=0.5, linestyle=(0, (4, 4)))
@@ -104,7 +87,7 @@ def _ground(axes: Any, view: NetworkView, title: str, *, labels: bool) -> None:
 
 
 def _extent(view: NetworkView, axes: Any) -> tuple[float, float, float, float]:
-    """Around all that is drawn, in the shape of the panel, so that no room is lost."""
+    """Return the bounds of everything that is drawn, widened to the aspect ratio of the panel."""
     x = np.concatenate((view.device_x, view.gateway_x))
     y = np.concatenate((view.device_y, view.gateway_y))
     box = axes.get_window_extent()
@@ -118,7 +101,7 @@ def _extent(view: NetworkView, axes: Any) -> tuple[float, float, float, float]:
 def _graticule(axes: Any, view: NetworkView, left: float, right: float, low: float, high: float) -> None:
     frame = view.frame
     assert frame is not None
-    inset = 0.03 * (high - low)  # a label at the very edge would stand on the title
+    inset = 0.03 * (high - low)  # a label at the very edge would overlap the title
     corners_x, corners_y = frame.to_degrees(np.array([left, right]), np.array([low + inset, high - inset]))
     step = _nice(float(corners_x[1] - corners_x[0]) / 5)
     longitudes = np.arange(math.ceil(corners_x[0] / step), math.floor(corners_x[1] / step) + 1) * step
@@ -217,7 +200,7 @@ def _association_legend(axes: Any, view: NetworkView, colours: tuple[str, ...], 
     else:
         handles = [
             mark("D" if few else "s", INK, "gateway", 7),
-            mark("o", SOFT, "device, in its gateway's colour", 6),
+            mark("o", SOFT, "device, in the colour of its gateway", 6),
         ]
     if (view.gateway_of < 0).any():
         handles.append(Line2D([], [], linestyle="", marker="x", color="#999999", label="device without a gateway"))
@@ -239,7 +222,7 @@ def _quality(axes: Any, view: NetworkView) -> None:
 
     handles: list[Any] = []
     dense = float(np.clip(30 / math.sqrt(max(len(view.link_device), 1)), 0.3, 1.0))
-    for quality in reversed(range(len(QUALITY))):  # the slowest below
+    for quality in reversed(range(len(QUALITY))):  # slow links first, so that fast ones are drawn on top
         rows = np.flatnonzero(view.link_class == quality)
         if len(rows):
             _segments(
@@ -260,7 +243,7 @@ def _quality(axes: Any, view: NetworkView) -> None:
         handles=handles,
         loc=_free_corner(view, axes, 0.36, 0.4),
         fontsize=8,
-        title=f"{size(view.model_bytes)} there and back",
+        title=f"{size(view.model_bytes)} down and up",
         title_fontsize=8,
         framealpha=0.92,
         edgecolor=GRID,
@@ -271,7 +254,7 @@ def _quality(axes: Any, view: NetworkView) -> None:
 
 
 def _free_corner(view: NetworkView, axes: Any, wide: float, high: float) -> str:
-    """Where a legend of this part of the panel hides least; the scale bar has the lower right corner."""
+    """Return the corner in which a legend of this size hides the fewest sites; the scale bar is at the lower right."""
     x = np.concatenate((view.device_x, np.repeat(view.gateway_x, 5)))
     y = np.concatenate((view.device_y, np.repeat(view.gateway_y, 5)))
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
@@ -302,7 +285,7 @@ def _segments(
 
 
 def _nice(value: float) -> float:
-    """1, 2 or 5 times a power of ten, no more than this."""
+    """Return the largest of 1, 2 or 5 times a power of ten that is not above `value`."""
     power = 10.0 ** math.floor(math.log10(value))
     return float(max(step for step in (1, 2, 5, 10) if step * power <= value * 1.0001) * power)
 
@@ -313,9 +296,3 @@ def _seconds(value: float) -> str:
     if value < 600:
         return f"{value:.3g} s"
     return f"{value / 60:.3g} min" if value < 36_000 else f"{value / 3600:.3g} h"
-
-
-def _wrapped(text: str, width: int) -> str:
-    import textwrap
-
-    return "\n".join(textwrap.wrap(text, width)[:3])

@@ -1,77 +1,25 @@
-"""Many runs as one page: tables, curves with their spread over seeds, and what stands behind them.
-
-Takes tables and figures as plain data and runs as directories; reads journals only.
-"""
+"""Many runs as one page: tables, figures, curves with their spread over seeds, settings and versions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from async_hfl.reports.data.curves import significant
+from async_hfl.reports.data.experiment import Comparison, Figure, RunGroup
 from async_hfl.reports.data.group_data import RunFigures, group_data, read_run
-from async_hfl.reports.pages.page import significant, table_data, write_html
+from async_hfl.reports.pages.page import table_data, write_html
 from async_hfl.reports.tables.group_tables import detail_tables, panel_tables
-from async_hfl.reports.tables.table import Kind, Table
 
 MOST_NUMBERS = 240_000
-"""Of curves on one page: about 2 MB."""
+"""The most numbers in the curves of one page, about 2 MB."""
 _PER_POINT = 6
 
 
-@dataclass(frozen=True, slots=True)
-class RunGroup:
-    """Runs that differ in their seeds only: one line of the curves."""
-
-    name: str
-    runs: tuple[Path, ...]
-    panel: str = ""
-    """The part of the page that it belongs to, such as a task on a network."""
-    target: float | None = None
-    """None: as the runs had it."""
-
-
-@dataclass(frozen=True, slots=True)
-class FigureLine:
-    name: str
-    x: tuple[float | str, ...]
-    y: tuple[float | None, ...]
-    low: tuple[float | None, ...] = ()
-    high: tuple[float | None, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A value against a setting. Texts in x are categories, drawn as bars."""
-
-    title: str
-    x_name: str
-    y_name: str
-    lines: tuple[FigureLine, ...]
-    note: str = ""
-    bars: bool = False
-    log_x: bool = False
-    kind: Kind = "number"
-    """Of the values."""
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    title: str
-    summary: tuple[str, ...] = ()
-    """Sentences below the title."""
-    tables: tuple[Table, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    notes: tuple[str, ...] = ()
-    command: str = ""
-    """That makes it again."""
-    reference: str = ""
-    """The group drawn strongest."""
-
-
 def write_page(comparison: Comparison, runs: Sequence[RunGroup], out: Path) -> None:
-    """One file that needs nothing from anywhere. Runs that are not complete are drawn as far as they got."""
+    """Write one self-contained file. Incomplete runs are drawn as far as they got."""
     count = sum(len(group.runs) for group in runs)
     points = max(48, min(400, MOST_NUMBERS // max(1, count * _PER_POINT)))
     names = list(dict.fromkeys(group.name for group in runs))

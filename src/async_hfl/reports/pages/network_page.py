@@ -1,6 +1,6 @@
-"""A network as one HTML file that needs nothing from anywhere: a map to move about in, and the delays beside it.
+"""A network as one self-contained HTML file: an interactive map and the distribution of delays.
 
-On Earth the map is in Web Mercator, drawn by the page itself; there are no tiles, so it works on a train.
+The page draws the map itself, in Web Mercator for geographic positions, and loads no tiles, so it works offline.
 """
 
 from __future__ import annotations
@@ -11,28 +11,23 @@ from typing import Any
 import numpy as np
 
 from async_hfl.core.arrays import Floats
+from async_hfl.reports.data.curves import longer_than, significant
 from async_hfl.reports.data.network_view import NetworkView
-from async_hfl.reports.figures.delays import longer_than
-from async_hfl.reports.figures.map_colours import QUALITY, gateway_colours
-from async_hfl.reports.pages.page import encoded, part, write_parts
-from async_hfl.reports.tables.units import size
+from async_hfl.reports.figures.colours import QUALITY, gateway_colours
+from async_hfl.reports.pages.page import asset, encoded, write_template
+from async_hfl.reports.tables.formatting import size
 
-_CHANCES = ((0.0, "least"), (0.5, "median"), (0.9, "90 %"), (0.99, "99 %"), (1.0, "most"))
+_CHANCES = ((0.0, "min"), (0.5, "median"), (0.9, "90 %"), (0.99, "99 %"), (1.0, "max"))
 
 
 def write_network_page(view: NetworkView, path: Path) -> None:
-    write_parts(path, "network.html", {"MAP": part("map.js"), "DATA": encoded(network_data(view))})
+    write_template(path, "network.html", {"MAP": asset("map.js"), "DATA": encoded(network_data(view))})
 
 
 def network_data(view: NetworkView) -> dict[str, Any]:
-    notes = list(view.notes)
-    if view.schematic:
-        notes.insert(0, "a drawing, not a map: this network has no places")
-    if view.estimated:
-        notes.insert(0, "where the gateways stand is not published: their places are estimated")
     device_x, device_y = _coordinates(view, view.device_x, view.device_y)
     gateway_x, gateway_y = _coordinates(view, view.gateway_x, view.gateway_y)
-    both = [("this", view.delays), *([("beside", view.beside)] if view.beside is not None else [])]
+    both = [("this", view.delays), *([("reference", view.reference)] if view.reference is not None else [])]
     parts = [
         (who, delays.name, what, values)
         for who, delays in both
@@ -40,7 +35,7 @@ def network_data(view: NetworkView) -> dict[str, Any]:
     ]
     return {
         "name": view.name,
-        "line": f"{view.devices:,} devices, {len(view.gateway_x):,} gateways, {view.links:,} links; {view.association}",
+        "line": view.headline,
         "degrees": view.frame is not None,
         "schematic": view.schematic,
         "model": size(view.model_bytes),
@@ -57,10 +52,10 @@ def network_data(view: NetworkView) -> dict[str, Any]:
         "load": view.load.tolist(),
         "link_device": view.link_device.tolist(),
         "link_gateway": view.link_gateway.tolist(),
-        "link_seconds": _significant(view.link_seconds),
+        "link_seconds": significant(view.link_seconds, 4),
         "link_class": view.link_class.tolist(),
-        "class_edges": _significant(np.array(view.class_edges)),
-        "compute": _significant(view.compute),
+        "class_edges": significant(view.class_edges, 4),
+        "compute": significant(view.compute, 4),
         "colours": list(gateway_colours(view.gateway_x, view.gateway_y)),
         "quality": list(QUALITY),
         "outline": [np.stack((x, y), axis=1).round(4).tolist() for x, y in view.outline],
@@ -76,31 +71,23 @@ def network_data(view: NetworkView) -> dict[str, Any]:
                 for _, name, what, values in parts
             ],
         },
-        "notes": notes,
-        "credit": "; ".join(
-            text
-            for text in (view.credit, "outline: New York City Department of City Planning" if view.outline else "")
-            if text
-        ),
+        "notes": list(view.notes),
+        "credit": view.credit,
     }
 
 
 def _coordinates(view: NetworkView, x: Floats, y: Floats) -> tuple[list[float], list[float]]:
-    """Degrees where there are any, else metres; to a tenth of a metre."""
+    """Return degrees if the network has geographic positions, else metres; rounded to about 0.1 m."""
     if view.frame is None:
         return _rounded(x, 2 if view.schematic else 1), _rounded(y, 2 if view.schematic else 1)
     longitude, latitude = view.frame.to_degrees(x, y)
     return _rounded(longitude, 6), _rounded(latitude, 6)
 
 
-def _curve(values: Floats) -> dict[str, list[float]]:
+def _curve(values: Floats) -> dict[str, list[float | None]]:
     seconds, share = longer_than(values)
-    return {"seconds": _significant(seconds), "share": _significant(share)}
+    return {"seconds": significant(seconds, 4), "share": significant(share, 4)}
 
 
 def _rounded(values: Floats, digits: int) -> list[float]:
     return np.round(values, digits).tolist()  # type: ignore[no-any-return]
-
-
-def _significant(values: Floats) -> list[float]:
-    return [float(f"{value:.4g}") for value in values.tolist()]

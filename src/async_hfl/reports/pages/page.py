@@ -1,4 +1,4 @@
-"""One HTML file out of its parts: style, scripts and data. It fetches nothing, and says so to the browser (CSP)."""
+"""A self-contained HTML file made of a template, style, scripts and data. Its CSP lets the browser fetch nothing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SHARED = ("base.js", "axes.js", "lines.js", "bars.js")
 
 
 def write_html(path: Path, scripts: tuple[str, ...], data: dict[str, Any]) -> None:
-    """`scripts` come after those that every page has."""
-    scripts_text = "".join(part(name) for name in (*_SHARED, *scripts))
-    write_parts(path, "report.html", {"STYLE": part("report.css"), "SCRIPT": scripts_text, "DATA": encoded(data)})
+    """Write a report page; `scripts` follow those that every page has."""
+    text = "".join(asset(name) for name in (*_SHARED, *scripts))
+    write_template(path, "report.html", {"STYLE": asset("report.css"), "SCRIPT": text, "DATA": encoded(data)})
 
 
-def write_parts(path: Path, template: str, parts: dict[str, str]) -> None:
-    """Each @NAME@ of the template replaced once. What is filled in is never looked through again."""
-    pieces = re.split(r"@([A-Z]+)@", part(template))
+def write_template(path: Path, template: str, parts: dict[str, str]) -> None:
+    """Replace each @NAME@ of the template once; the inserted texts are not searched again."""
+    pieces = re.split(r"@([A-Z]+)@", asset(template))
     text = "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,12 +33,12 @@ def write_parts(path: Path, template: str, parts: dict[str, str]) -> None:
         raise UserError(f"{path}: cannot be written ({error.strerror or error}); give another --out") from error
 
 
-def part(name: str) -> str:
+def asset(name: str) -> str:
     return (resources.files("async_hfl.reports.pages") / "assets" / name).read_text(encoding="utf-8")
 
 
 def encoded(data: Any) -> str:
-    """JSON for a script element: a name with "</script>" in it must not end the element it stands in."""
+    """Encode as JSON for a script element; a name that contains "</script>" must not end the element."""
     return msgspec.json.encode(data).decode().replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -60,8 +60,3 @@ def _cell(cell: Cell) -> Any:
 
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def significant(values: Any, digits: int = 5) -> list[float | None]:
-    """Short numbers for a page; what is not a number becomes null."""
-    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in map(float, values)]

@@ -1,4 +1,4 @@
-"""A report in whatever forms are asked for, by the endings of the files."""
+"""`async-hfl report`: a page, picture or table about runs, chosen by the ending of each file."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from async_hfl.core.errors import UserError
-from async_hfl.reports.data.grouping import comparison_of, group_runs
+from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.reports.data.experiment import Comparison, RunGroup
+from async_hfl.reports.data.group_data import RunFigures, read_run
+from async_hfl.reports.data.grouping import group_runs, panel_name
 from async_hfl.reports.figures.learning_curves import PICTURES, draw_groups
 from async_hfl.reports.pages.experiment_page import write_page
 from async_hfl.reports.pages.run_page import write_run_page
-from async_hfl.reports.tables.table import write_csv, write_latex
+from async_hfl.reports.tables.table import BOUND, Cell, Column, Spread, Table, write_csv, write_latex
 
 ENDINGS = (".html", *PICTURES, ".csv", ".tex")
 
 
 def write_reports(runs: Sequence[Path], files: Sequence[Path], command: str) -> None:
-    """One run gets a page of its own; several stand beside each other."""
+    """Write every file. A single run gets a page of its own; several runs are compared."""
     for file in files:
         if file.suffix not in ENDINGS:
             raise UserError(f"{file}: a report ends in {', '.join(ENDINGS)}")
@@ -33,3 +36,61 @@ def write_reports(runs: Sequence[Path], files: Sequence[Path], command: str) -> 
             write = write_csv if file.suffix == ".csv" else write_latex
             for number, table in enumerate(comparison.tables, 1):
                 write(table, file if number == 1 else file.with_stem(f"{file.stem}-{number}"))
+
+
+def comparison_of(groups: Sequence[RunGroup], command: str) -> Comparison:
+    panels: dict[str, list[tuple[RunGroup, list[RunFigures]]]] = {}
+    for group in groups:
+        panels.setdefault(group.panel, []).append((group, [read_run(path, group.target) for path in group.runs]))
+    count = sum(len(group.runs) for group in groups)
+    manifest = RunDirectory.open(groups[0].runs[0]).read_manifest()
+    return Comparison(
+        title=f"{manifest['task']}: {count} runs" if len(panels) == 1 else f"{count} runs compared",
+        summary=(f"{count} runs in {len(groups)} groups. Runs that differ only in their seeds form one group.",),
+        tables=tuple(_race(panel or panel_name(own[0][1][0].manifest), own) for panel, own in panels.items()),
+        command=command,
+    )
+
+
+def _race(title: str, groups: Sequence[tuple[RunGroup, list[RunFigures]]]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    means = []
+    for group, runs in groups:
+        reached = [run for run in runs if run.reached is not None]
+        text = "" if len(reached) == len(runs) else f"{len(reached)} of {len(runs)} reached it"
+        times = _at_target(reached, "time")
+        means.append(sum(times) / len(times) if times and not text else None)
+        rows.append(
+            (
+                group.name,
+                len(runs),
+                Spread.over(times, text),
+                *(Spread.over(_at_target(reached, key)) for key in ("bytes", "up", "updates")),
+                Spread.over([float(run.curve.metric[-1]) for run in runs if len(run.curve)]),
+                Spread.over([run.summary["bandwidth_bound_share"] for run in runs if run.summary is not None]),
+            )
+        )
+    known = [mean for mean in means if mean is not None]
+    first = groups[0][1][0]
+    return Table(
+        title,
+        (
+            Column("group"),
+            Column("runs", "count"),
+            Column(
+                "to target", "seconds", f"{first.metric} {first.target:g}; runs that never reached it are not counted"
+            ),
+            Column("bytes", "bytes", "sent until then, over all links and of all kinds"),
+            Column("uplink", "bytes", "models sent towards the cloud"),
+            Column("updates", "count"),
+            Column(f"final {first.metric}", "metric"),
+            BOUND,
+        ),
+        tuple(rows),
+        ("Each cell is the mean over the runs, with the lowest and the highest value below it.",),
+        tuple(place for place, mean in enumerate(means) if known and mean == min(known)),
+    )
+
+
+def _at_target(runs: Sequence[RunFigures], key: str) -> list[float]:
+    return [float(getattr(run.curve, key)[run.reached]) for run in runs if run.reached is not None]

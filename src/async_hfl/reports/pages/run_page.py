@@ -1,4 +1,4 @@
-"""One run as one page, from its run directory alone. A run that is not complete is shown as far as it got."""
+"""One run as one page, made from its run directory alone. An incomplete run is shown as far as it got."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from async_hfl.reports.data.run_data import (
     life_data,
     staleness_data,
 )
-from async_hfl.reports.data.run_map import map_data
 from async_hfl.reports.data.run_timeline import timeline_data
 from async_hfl.reports.pages.page import table_data, write_html
+from async_hfl.reports.pages.run_map import map_data
 from async_hfl.reports.tables import run_tables
 from async_hfl.reports.tables.table import Kind, shown
 
@@ -77,17 +77,17 @@ def _data(
 def _sentences(directory: RunDirectory, manifest: dict[str, Any], summary: dict[str, Any] | None) -> list[str]:
     where = (
         f"{manifest['devices']:,} devices and {manifest['gateways']:,} gateways on {manifest['network']}, "
-        f"preset {manifest['preset']}, seed {manifest['seed']}; begun {manifest.get('created', '')[:10]}."
+        f"preset {manifest['preset']}, seed {manifest['seed']}; started on {manifest.get('created', '')[:10]}."
     )
     if summary is None:
-        return [where, f"Not complete: go on with `async-hfl resume {directory.path}`."]
+        return [where, f"Not complete: continue with `async-hfl resume {directory.path}`."]
     return [where]
 
 
 def _cards(
     manifest: dict[str, Any], summary: dict[str, Any] | None, curve: Curve, columns: Columns
 ) -> list[tuple[str, str, str, str]]:
-    """(name, value, tone, more)."""
+    """Return the tiles below the title as (name, value, tone, detail)."""
 
     def text(value: Any, kind: Kind) -> str:
         return shown(value, kind)
@@ -107,15 +107,15 @@ def _cards(
             "target reached after" if reached else "target",
             text(summary["time_to_target_s"], "seconds") if reached else "not reached",
             "good" if reached else "bad",
-            f"first single crossing {text(summary['first_crossing_s'], 'seconds')}"
+            f"first single crossing after {text(summary['first_crossing_s'], 'seconds')}"
             if summary["first_crossing_s"] is not None
-            else f"in {text(summary['virtual_s'], 'seconds')}",
+            else f"within {text(summary['virtual_s'], 'seconds')}",
         ),
         (
             "bytes to the target" if reached else "bytes",
             text(summary["bytes_to_target"] if reached else summary["bytes_total"], "bytes"),
             "",
-            f"models uplink {text(summary['models_uplink_bytes_to_target'], 'bytes')}" if reached else "",
+            f"uplink of models {text(summary['models_uplink_bytes_to_target'], 'bytes')}" if reached else "",
         ),
         (
             f"final {manifest.get('metric', {}).get('name', 'metric')}",
@@ -129,8 +129,8 @@ def _cards(
             "",
             f"{summary['cloud_epochs']:,} cloud epochs, {summary['updates_dropped']:,} updates dropped",
         ),
-        ("bandwidth bound", text(summary["bandwidth_bound_share"], "share"), "", "of the selections"),
-        ("energy of the devices", text(energy, "joules"), "", "computing and radio")
+        ("bandwidth limit reached", text(summary["bandwidth_bound_share"], "share"), "", "of the selections"),
+        ("energy of the devices", text(energy, "joules"), "", "for computing and radio")
         if energy is not None
         else ("devices", text(manifest["devices"], "count"), "", ""),
     ]

@@ -1,4 +1,4 @@
-"""Runs side by side: time to target, speed-up, bytes. Reads run directories only."""
+"""Single runs compared: time to target, speed-up, bytes. The table of the demonstration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.reports.tables.units import duration, percent, size
+from async_hfl.reports.tables.formatting import duration, percent, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Row:
     method: str
     time_to_target_s: float | None
     speed_up: float | None
-    """Over the reference: how many times sooner this method was there."""
+    """Time of the reference over the time of this method."""
     bytes_to_target: int | None
     models_uplink_bytes: int | None
     final_metric: float
@@ -29,7 +29,7 @@ class Row:
 
 
 def compare(runs: list[RunDirectory], reference: str) -> list[Row]:
-    """One row a run; speed-ups are over the run of the method `reference`."""
+    """Make one row per complete run; speed-ups are relative to the run of the method `reference`."""
     summaries = [summary for run in runs if (summary := run.read_summary()) is not None]
     base = next((s["time_to_target_s"] for s in summaries if s["method"] == reference), None)
     rows = []
@@ -51,13 +51,13 @@ def compare(runs: list[RunDirectory], reference: str) -> list[Row]:
 
 
 def table(rows: list[Row], reference: str, title: str) -> Table:
-    """Fits 80 columns; what is not a race stands in the caption."""
+    """Return a table that fits 80 columns."""
     bound = ", ".join(f"{row.method} {percent(row.bound_share)}" for row in rows)
     made = Table(
         title=title,
         title_justify="left",
-        caption=f"Speed-up: over {reference}. Uplink: models towards the cloud only, as the paper counts.\n"
-        f"Selections in which the bandwidth bound: {bound}.",
+        caption=f"Speed-up: relative to {reference}. Uplink: models sent towards the cloud, as in the paper.\n"
+        f"Share of selections limited by the bandwidth: {bound}.",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,

@@ -1,4 +1,4 @@
-"""The tables that stand at the end of a comparison: fairness, staleness bounds, decisions, settings, versions, runs."""
+"""The tables at the end of a comparison: participation, staleness bounds, decisions, settings, versions, runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from async_hfl.reports.data.group_data import RunFigures
-from async_hfl.reports.tables.settings_table import flat
-from async_hfl.reports.tables.table import Cell, Column, Spread, Table, without_empty
+from async_hfl.reports.tables.formatting import flat_settings
+from async_hfl.reports.tables.run_tables import conditions_hold, versions_table
+from async_hfl.reports.tables.table import BOUND, Cell, Column, Spread, Table, without_empty
 
 Groups = Sequence[tuple[str, list[RunFigures]]]
 
@@ -28,26 +29,26 @@ def _participation(groups: Groups) -> Table:
         rows.append(
             (
                 name,
-                _spread([float((one == 0).sum()) for one in counts]),
-                _spread([float(one.min()) for one in counts]),
-                _spread([float(np.median(one)) for one in counts]),
-                _spread([float(one.max()) for one in counts]),
-                _spread([_gini(one) for one in counts]),
-                _spread([float(count) for count in lost]),
-                _spread(_of(runs, "bandwidth_bound_share")),
+                Spread.over([float((one == 0).sum()) for one in counts]),
+                Spread.over([float(one.min()) for one in counts]),
+                Spread.over([float(np.median(one)) for one in counts]),
+                Spread.over([float(one.max()) for one in counts]),
+                Spread.over([_gini(one) for one in counts]),
+                Spread.over([float(count) for count in lost]),
+                Spread.over(_of(runs, "bandwidth_bound_share")),
             )
         )
     return Table(
         "Participation: updates of a device that were aggregated",
         (
             Column("group"),
-            Column("never", "number", "devices of which no update was aggregated"),
+            Column("never", "number", "devices none of whose updates was aggregated"),
             Column("least", "number"),
             Column("median", "number"),
             Column("most", "number"),
-            Column("Gini", "metric", "0: all devices alike; 1: one device does everything"),
-            Column("not used", "number", "jobs that ended as stale, superseded, lost, refused or in a closed round"),
-            Column("bandwidth bound", "share", "selections in which the bandwidth kept somebody out"),
+            Column("Gini", "metric", "0: all devices contribute equally; 1: one device contributes everything"),
+            Column("not used", "number", "jobs that were stale, superseded, lost, refused or too late for their round"),
+            BOUND,
         ),
         tuple(rows),
     )
@@ -57,7 +58,7 @@ def _by_device(groups: Groups) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for name, runs in groups:
         found = [(run.summary or {}).get("by_device") or {} for run in runs]
-        rows.append((name, *(_spread(_numbers(one.get(key) for one in found)) for key in _DEVICE_KEYS)))
+        rows.append((name, *(Spread.over(_numbers(one.get(key) for one in found)) for key in _DEVICE_KEYS)))
     return Table(
         "The final model on each device's own data",
         (Column("group"), *(Column(key.replace("_", " "), "metric") for key in _DEVICE_KEYS)),
@@ -76,29 +77,22 @@ def _bounds(groups: Groups) -> Table:
         rows.append(
             (
                 name,
-                _spread([float(one["K_c"]) for one in seen]),
+                Spread.over([float(one["K_c"]) for one in seen]),
                 _first(settings, "cloud"),
                 _least_bound(one["K_c"] for one in seen),
-                _spread([float(one["K_g"]) for one in seen]),
+                Spread.over([float(one["K_g"]) for one in seen]),
                 _first(settings, "gateway"),
                 _least_bound(one["K_g"] for one in seen),
-                all(
-                    one["constant_staleness"]
-                    and one["cloud_weight_within_bound"]
-                    and one["gateway_weight_within_bound"]
-                    for one in seen
-                )
-                if seen
-                else None,
+                all(map(conditions_hold, seen)) if seen else None,
             )
         )
     return Table(
-        "Staleness seen, and what the convergence theorem asks for",
+        "Staleness observed, and the conditions of the convergence theorem",
         (
             Column("group"),
             Column("K_c", "number", "largest staleness mixed in at the cloud"),
             Column("alpha", "number"),
-            Column("alpha at most", "number", "K_c^-1.5, of the largest seen in any run"),
+            Column("alpha at most", "number", "K_c^-1.5 for the largest K_c of any run"),
             Column("K_g", "number", "largest staleness mixed in at a gateway"),
             Column("beta", "number"),
             Column("beta at most", "number"),
@@ -106,8 +100,8 @@ def _bounds(groups: Groups) -> Table:
         ),
         tuple(rows),
         (
-            "The theorem is for a constant s and needs alpha <= K_c^-1.5, beta <= K_g^-1.5 and gamma <= 1/L "
-            "(L: not checked).",
+            "The theorem holds for a constant s and needs alpha <= K_c^-1.5, beta <= K_g^-1.5 and gamma <= 1/L "
+            "(the last is not checked, because L is unknown).",
         ),
     )
 
@@ -117,7 +111,7 @@ def _decisions(groups: Groups) -> Table:
     for name, runs in groups:
         for what in ("selection", "association"):
             timed = [run.timings.get("decisions", {}).get(what) or {} for run in runs]
-            times = [_spread(_numbers(one.get(key) for one in timed)) for key in ("median_s", "p99_s", "most_s")]
+            times = [Spread.over(_numbers(one.get(key) for one in timed)) for key in ("median_s", "p99_s", "most_s")]
             gap = max(_of(runs, f"largest_{what}_gap"), default=None)
             if gap is not None or any(times):
                 rows.append((name, what, *times, gap))
@@ -129,17 +123,17 @@ def _decisions(groups: Groups) -> Table:
             Column("median", "seconds"),
             Column("99 %", "seconds"),
             Column("longest", "seconds"),
-            Column("largest gap", "share", "to a bound that was proven"),
+            Column("largest gap", "share", "between the solution and its proven bound"),
         ),
         tuple(rows),
-        ("Times are those of the machine that ran.",),
+        ("Wall-clock times on the machine that made the runs.",),
     )
 
 
 def detail_tables(runs: Sequence[RunFigures]) -> list[Table]:
     if not runs:
         return []
-    tables = [flat(run.manifest["settings"]) for run in runs]
+    tables = [flat_settings(run.manifest["settings"]) for run in runs]
     keys = sorted({key for one in tables for key in one})
     same: list[tuple[Cell, ...]] = []
     differ: list[tuple[Cell, ...]] = []
@@ -154,11 +148,7 @@ def detail_tables(runs: Sequence[RunFigures]) -> list[Table]:
     return [
         Table("Settings that differ between the runs", (Column("setting"), Column("values")), tuple(differ)),
         Table("Settings that all runs share", (Column("setting"), Column("value")), tuple(same)),
-        Table(
-            "Versions",
-            (Column("package"), Column("version")),
-            tuple((package, ", ".join(found)) for package, found in versions.items()),
-        ),
+        versions_table({package: ", ".join(found) for package, found in versions.items()}),
         Table(
             "Runs",
             (
@@ -182,13 +172,6 @@ def detail_tables(runs: Sequence[RunFigures]) -> list[Table]:
             ),
         ),
     ]
-
-
-def _spread(values: Sequence[float]) -> Spread | None:
-    if not values:
-        return None
-    low, high = min(values), max(values)
-    return Spread(sum(values) / len(values), *((low, high) if high > low else (None, None)))
 
 
 def _numbers(values: Iterable[Any]) -> list[float]:

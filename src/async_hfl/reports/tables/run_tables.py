@@ -1,10 +1,11 @@
-"""The tables of one run: the byte ledger, staleness against the theorem's bound, energy, settings and versions."""
+"""The tables of one run: bytes sent, staleness and the theorem's bound, energy, job ends, settings and versions."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from async_hfl.reports.tables.settings_table import flat
+from async_hfl.reports.tables.formatting import flat_settings
 from async_hfl.reports.tables.table import Cell, Column, Table
 
 _TIERS = {"device-gateway": "device and gateway", "gateway-cloud": "gateway and cloud"}
@@ -27,7 +28,7 @@ def byte_ledger(summary: dict[str, Any]) -> Table:
 
 
 def staleness_bounds(manifest: dict[str, Any], summary: dict[str, Any]) -> Table:
-    """The theorem is for a constant s: alpha <= K_c^-1.5, beta <= K_g^-1.5, gamma <= 1/L."""
+    """Compare mixing weights with the theorem's bounds: alpha <= K_c^-1.5, beta <= K_g^-1.5 for a constant s."""
     seen, settings = summary["convergence"], manifest["settings"]
     rows: list[tuple[Cell, ...]] = []
     for tier, key, symbol in (("cloud", "K_c", "alpha"), ("gateway", "K_g", "beta")):
@@ -36,7 +37,7 @@ def staleness_bounds(manifest: dict[str, Any], summary: dict[str, Any]) -> Table
         rows.append((f"{tier}: {key}, {symbol}", most, weight, bound, bool(seen[f"{tier}_weight_within_bound"])))
     kind = settings["staleness"]["kind"]
     return Table(
-        "Staleness seen and the convergence theorem",
+        "Staleness observed and the convergence theorem",
         (
             Column("tier"),
             Column("largest staleness", "count"),
@@ -46,11 +47,17 @@ def staleness_bounds(manifest: dict[str, Any], summary: dict[str, Any]) -> Table
         ),
         tuple(rows),
         (
-            f"The theorem is for a constant s; here s is {kind}"
-            + (". " if kind == "constant" else ", so it does not apply as it stands. ")
-            + "It also asks for gamma <= 1/L, which is not checked.",
+            f"The theorem holds for a constant s; here s is {kind}"
+            + (". " if kind == "constant" else ", so it does not apply directly. ")
+            + "It also requires gamma <= 1/L, which is not checked.",
         ),
     )
+
+
+def conditions_hold(seen: dict[str, Any]) -> bool:
+    """True if a run meets the theorem's conditions on weights and s; `seen` is its summary's `convergence`."""
+    keys = ("constant_staleness", "cloud_weight_within_bound", "gateway_weight_within_bound")
+    return all(seen[key] for key in keys)
 
 
 def energy_table(summary: dict[str, Any]) -> Table | None:
@@ -60,12 +67,12 @@ def energy_table(summary: dict[str, Any]) -> Table | None:
     parts = (("computing", "compute_j"), ("sending", "transmit_j"), ("receiving", "receive_j"), ("all", "total_j"))
     total = max(spent["total_j"], 1e-9)
     return Table(
-        "Energy of the devices, beyond waiting",
+        "Energy of the devices, without idle power",
         (Column("for"), Column("energy", "joules"), Column("share", "share")),
         tuple((name, spent[key], spent[key] / total) for name, key in parts),
         (
-            f"A device: median {spent['device_median_j'] / 1e3:,.1f} kJ, nine of ten at most "
-            f"{spent['device_90_percent_j'] / 1e3:,.1f} kJ, most {spent['device_most_j'] / 1e3:,.1f} kJ. "
+            f"Per device: median {spent['device_median_j'] / 1e3:,.1f} kJ, 90th percentile "
+            f"{spent['device_90_percent_j'] / 1e3:,.1f} kJ, maximum {spent['device_most_j'] / 1e3:,.1f} kJ. "
             "Estimated from the power profiles of the device types.",
         ),
     )
@@ -74,14 +81,14 @@ def energy_table(summary: dict[str, Any]) -> Table | None:
 def job_ends(summary: dict[str, Any]) -> Table:
     meaning = {
         "aggregated": "mixed in at its gateway",
-        "stale": "too old when it came: dropped",
-        "superseded": "a newer job took its place",
+        "stale": "dropped because it was too old on arrival",
+        "superseded": "replaced by a newer job",
         "device_lost": "its device failed",
         "gateway_lost": "its gateway failed",
-        "round_closed": "came after its round had closed",
-        "warmup": "of the warm-up: knowledge only",
-        "run_ended": "under way when the run ended",
-        "refused": "not numbers: the training diverged",
+        "round_closed": "arrived after its round had closed",
+        "warmup": "part of the warm-up: measured, not mixed in",
+        "run_ended": "in flight when the run ended",
+        "refused": "contained NaN or infinity: the training diverged",
     }
     ends = summary["job_ends"]
     total = max(1, sum(ends.values()))
@@ -105,12 +112,12 @@ def settings_tables(manifest: dict[str, Any]) -> list[Table]:
         Table(
             "Settings",
             (Column("setting"), Column("value")),
-            tuple((key, str(value)) for key, value in flat(manifest["settings"]).items()),
+            tuple((key, str(value)) for key, value in flat_settings(manifest["settings"]).items()),
         ),
-        Table("Run", (Column("what"), Column("value")), tuple((key, str(value)) for key, value in about.items())),
-        Table(
-            "Versions",
-            (Column("package"), Column("version")),
-            tuple((package, version) for package, version in manifest["versions"].items()),
-        ),
+        Table("Run", (Column("key"), Column("value")), tuple((key, str(value)) for key, value in about.items())),
+        versions_table(manifest["versions"]),
     ]
+
+
+def versions_table(versions: Mapping[str, str]) -> Table:
+    return Table("Versions", (Column("package"), Column("version")), tuple(versions.items()))

@@ -1,22 +1,22 @@
-"""A table as plain data, written once and shown everywhere: terminal, CSV, LaTeX, page.
+"""A table as plain data, and its forms: terminal, CSV, LaTeX.
 
-Numbers stay numbers (seconds, bytes, joules, shares) until they are shown; `Column.kind` says how.
+Cells stay numbers (seconds, bytes, joules, shares) until they are formatted; `Column.kind` says how.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from async_hfl.core.errors import UserError
-from async_hfl.reports.tables.units import duration, percent, size
+from async_hfl.reports.tables.formatting import duration, percent, size
 
 Kind = Literal["text", "seconds", "bytes", "share", "metric", "number", "count", "ratio", "joules"]
 
@@ -26,17 +26,28 @@ class Column:
     name: str
     kind: Kind = "text"
     note: str = ""
-    """What the column means, where its name does not say it."""
+    """The meaning of the column, if its name alone does not tell."""
+
+
+BOUND = Column("bound", "share", "share of selections in which the bandwidth limit excluded a candidate")
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A value with the interval it stands in; `text` follows it, or stands alone where there is no value."""
+    """A value with its interval; `text` follows it, or stands alone if there is no value."""
 
     value: float | None
     low: float | None = None
     high: float | None = None
     text: str = ""
+
+    @classmethod
+    def over(cls, values: Sequence[float], text: str = "") -> Self | None:
+        """Return the mean with the range of the values; None without values and text."""
+        if not values:
+            return cls(None, text=text) if text else None
+        mean, low, high = sum(values) / len(values), min(values), max(values)
+        return cls(mean, low, high, text) if high > low else cls(mean, text=text)
 
 
 Cell = str | float | int | bool | Spread | None
@@ -49,7 +60,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
     emphasised: tuple[int, ...] = ()
-    """Rows in bold."""
+    """Indices of rows shown in bold."""
 
     def __post_init__(self) -> None:
         for number, row in enumerate(self.rows):
@@ -58,7 +69,7 @@ class Table:
 
 
 def without_empty(table: Table) -> Table:
-    """The same without columns that say nothing."""
+    """Return the table without its empty columns."""
     kept = [
         place for place in range(len(table.columns)) if not place or any(row[place] is not None for row in table.rows)
     ]
@@ -70,53 +81,39 @@ def without_empty(table: Table) -> Table:
 
 
 def shown(cell: Cell, kind: Kind) -> str:
-    """A cell as people read it."""
+    """Format a cell."""
     if isinstance(cell, Spread):
-        return _shown_spread(cell, kind)
-    if cell is None:
+        parts = [] if cell.value is None else [shown(cell.value, kind)]
+        if cell.value is not None and cell.low is not None and cell.high is not None:
+            parts.append(f"({shown(cell.low, kind)} to {shown(cell.high, kind)})")
+        return " ".join([*parts, *([cell.text] if cell.text else [])]) or "-"
+    if cell is None or cell != cell:
         return "-"
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if isinstance(cell, str):
         return cell
-    return _shown_number(cell, kind)
-
-
-def _shown_spread(cell: Spread, kind: Kind) -> str:
-    parts = []
-    if cell.value is not None:
-        parts.append(_shown_number(cell.value, kind))
-        if cell.low is not None and cell.high is not None:
-            parts.append(f"({_shown_number(cell.low, kind)} to {_shown_number(cell.high, kind)})")
-    if cell.text:
-        parts.append(cell.text)
-    return " ".join(parts) or "-"
-
-
-def _shown_number(value: float, kind: Kind) -> str:
-    if value != value:
-        return "-"
     match kind:
         case "seconds":
-            return duration(value)
+            return duration(cell)
         case "bytes":
-            return size(value)
+            return size(cell)
         case "share":
-            return percent(value)
+            return percent(cell)
         case "metric":
-            return f"{value:.4f}"
+            return f"{cell:.4f}"
         case "count":
-            return f"{value:,.0f}"
+            return f"{cell:,.0f}"
         case "ratio":
-            return f"{value:.2f}x" if value >= 0.1 else f"{value:.2g}x"
+            return f"{cell:.2f}x" if cell >= 0.1 else f"{cell:.2g}x"
         case "joules":
-            return f"{value / 1e3:,.1f} kJ" if abs(value) >= 1e3 else f"{value:.0f} J"
+            return f"{cell / 1e3:,.1f} kJ" if abs(cell) >= 1e3 else f"{cell:.0f} J"
         case _:
-            return str(value) if isinstance(value, int) else f"{value:.4g}"
+            return str(cell) if isinstance(cell, int) else f"{cell:.4g}"
 
 
 def write_csv(table: Table, path: Path) -> None:
-    """Bare numbers; a column with spreads becomes name, name low, name high (and name note, where there are any)."""
+    """Write unformatted numbers. A column of spreads becomes name, name low, name high and, if needed, name note."""
     with _opened(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         spreads = [_spread_parts(table, place) for place in range(len(table.columns))]
@@ -128,7 +125,7 @@ def write_csv(table: Table, path: Path) -> None:
 
 
 def write_latex(table: Table, path: Path) -> None:
-    """For booktabs."""
+    """Write a LaTeX table in the style of booktabs."""
     numeric = "".join("l" if column.kind == "text" else "r" for column in table.columns)
     lines = [
         r"% needs \usepackage{booktabs}",
@@ -153,7 +150,7 @@ def write_latex(table: Table, path: Path) -> None:
 
 
 def as_rich(table: Table) -> RichTable:
-    """For a terminal; notes and the meaning of columns stand below."""
+    """Return the table for a terminal, with its notes and the meaning of its columns as the caption."""
     notes = [f"{column.name}: {column.note}" for column in table.columns if column.note] + list(table.notes)
     made = RichTable(
         title=Text(table.title),
@@ -195,7 +192,7 @@ _LATEX = str.maketrans(
 
 
 def latex(text: str) -> str:
-    """Plain text that LaTeX prints as it is."""
+    """Escape plain text for LaTeX."""
     return text.translate(_LATEX).replace("\n", " ")
 
 

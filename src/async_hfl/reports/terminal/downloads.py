@@ -1,8 +1,7 @@
-"""The progress of downloads: bars on a terminal, silence elsewhere."""
+"""Progress bars of downloads, if stderr is a terminal."""
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -18,7 +17,7 @@ from rich.progress import (
 
 
 class DownloadView:
-    """On stderr, so that stdout stays for results."""
+    """Shows progress on stderr; stdout is for results."""
 
     def __init__(self, *, quiet: bool) -> None:
         console = Console(stderr=True)
@@ -37,9 +36,7 @@ class DownloadView:
         self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
     def progress(self, name: str, done: int, total: int | None) -> None:

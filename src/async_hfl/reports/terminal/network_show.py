@@ -1,4 +1,4 @@
-"""`async-hfl network show`: finds the network that is meant, and draws it as a picture and as a page."""
+"""`async-hfl network show`: find a network by name, file or run, and draw it as a page and as a picture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.data.network_view import NEAREST, NetworkView, network_view
 from async_hfl.reports.figures.network import draw_network
 from async_hfl.reports.pages.network_page import write_network_page
-from async_hfl.reports.tables.units import duration, size
+from async_hfl.reports.tables.formatting import duration, size
 
 
 def find_network(
@@ -25,14 +25,14 @@ def find_network(
     overrides: Sequence[str] = (),
     model_bytes: int | None = None,
 ) -> tuple[NetworkView, str]:
-    """What to draw of a network, and a short name for it.
+    """Return the network to draw and a short name for it.
 
-    `name` is one of `async-hfl networks`, a file of one's own, or a run directory, whose last association it then is.
+    `name` is one of `async-hfl networks`, a file, or a run directory, whose last association is then drawn.
     """
     path = Path(name)
     if path.is_dir() and str(name) not in available("network"):
         if overrides or any(value is not None for value in (devices, gateways, seed, model_bytes)):
-            raise UserError(f"{path} is a run: its devices, gateways, seed and model are what they were; say only RUN")
+            raise UserError(f"{path} is a run, which has its own devices, gateways, seed and model; give RUN alone")
         return _of_run(path)
     if seed is not None and not 0 <= seed < 2**63:
         raise UserError(f"seed {seed}: must be a whole number from 0 to 2^63 - 1")
@@ -58,12 +58,12 @@ def _of_run(path: Path) -> tuple[NetworkView, str]:
     if directory.events.is_file():
         moves = (fields for _, fields in read_events(directory.events, "association"))
         association = last_association(shown.network.links.devices, moves)
-    words = NEAREST if association is None else f"as last associated in the run {shown.short_name}"
+    words = NEAREST if association is None else f"last association of the run {shown.short_name}"
     return network_view(shown.network, shown.model_bytes, shown.seed, association, words), shown.short_name
 
 
 def draw_both(view: NetworkView, folder: Path, short_name: str) -> tuple[Path, Path]:
-    """The page and the picture."""
+    """Write the page and the picture, and return their paths."""
     page, picture = folder / f"network-{short_name}.html", folder / f"network-{short_name}.png"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,12 +77,13 @@ def draw_both(view: NetworkView, folder: Path, short_name: str) -> tuple[Path, P
 
 
 def network_lines(view: NetworkView) -> list[str]:
-    """The picture in words."""
+    """Return a summary in words."""
     rounds, transfers = view.delays.rounds, view.delays.transfers
     middle, tail = int(0.5 * (len(rounds) - 1)), int(0.99 * (len(rounds) - 1))
     return [
         f"{view.name}: {view.devices:,} devices, {len(view.gateway_x):,} gateways, {view.links:,} links",
-        f"a round takes {duration(rounds[middle])} in the middle and {duration(rounds[tail])} or more in one of 100; "
-        f"of that {size(view.model_bytes)} down and up {duration(transfers[middle])} and {duration(transfers[tail])}",
+        f"a round takes {duration(rounds[middle])} (median) and {duration(rounds[tail])} (99th percentile); "
+        f"of that, {size(view.model_bytes)} down and up take {duration(transfers[middle])} and "
+        f"{duration(transfers[tail])}",
         *view.notes,
     ]

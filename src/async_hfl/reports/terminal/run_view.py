@@ -1,10 +1,9 @@
-"""What a person sees in the terminal: a live line while a run goes on, a table of the result in the end."""
+"""Terminal output of a run: a live line while it is running, and a table of its result."""
 
 from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from rich.console import Console
@@ -12,11 +11,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from async_hfl.reports.tables.units import duration, percent, size
+from async_hfl.reports.tables.formatting import duration, percent, size
+from async_hfl.reports.tables.run_tables import conditions_hold
 
 
 class ShowsProgress(Protocol):
-    """simulation.session.Progress, as far as it is shown."""
+    """The fields of a run's progress that the line shows."""
 
     @property
     def at(self) -> float: ...
@@ -31,7 +31,7 @@ class ShowsProgress(Protocol):
 
 
 class RunView:
-    """A live line on stderr, so that stdout stays for results; plain lines now and then where it is not a terminal."""
+    """A live line on stderr (stdout is for results), or a plain line every few seconds if it is not a terminal."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -44,9 +44,7 @@ class RunView:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -100,12 +98,12 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
     table.add_row(
         "target",
         f"reached after {duration(summary['time_to_target_s'])}, {size(summary['bytes_to_target'])} "
-        f"(models uplink only: {size(summary['models_uplink_bytes_to_target'])})"
+        f"(uplink of models: {size(summary['models_uplink_bytes_to_target'])})"
         if reached
         else "not reached",
     )
     if reached and summary["warmup_s"]:
-        charged = "of which" if manifest["settings"]["warmup"]["charge"] else "after a free"
+        charged = "including a" if manifest["settings"]["warmup"]["charge"] else "not counting a free"
         table.add_row("", f"{charged} warm-up of {duration(summary['warmup_s'])}, {size(summary['warmup_bytes'])}")
     if summary["first_crossing_s"] is not None:
         table.add_row("", f"first single crossing after {duration(summary['first_crossing_s'])}")
@@ -130,25 +128,24 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
         f"{summary['device_updates']:,} from devices in {summary['cloud_epochs']:,} cloud epochs, "
         f"{summary['updates_dropped']:,} dropped",
     )
-    table.add_row("bandwidth", f"bound {percent(summary['bandwidth_bound_share'])} of the selections")
+    table.add_row("bandwidth", f"limited {percent(summary['bandwidth_bound_share'])} of the selections")
     seen = summary["convergence"]
-    within = seen["constant_staleness"] and seen["cloud_weight_within_bound"] and seen["gateway_weight_within_bound"]
     table.add_row(
         "staleness",
         f"at most {seen['K_c']} at the cloud, {seen['K_g']} at a gateway; "
-        f"the theorem's conditions on weights and s {'hold' if within else 'do not hold'}",
+        f"the theorem's conditions on weights and s {'hold' if conditions_hold(seen) else 'do not hold'}",
     )
     if summary["largest_selection_gap"] is not None:
         table.add_row("selection", f"solved to a gap of at most {percent(summary['largest_selection_gap'])}")
     if summary["largest_association_gap"] is not None:
         table.add_row("association", f"solved to a gap of at most {percent(summary['largest_association_gap'])}")
     if happened := summary.get("life"):
-        table.add_row("life", ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in happened.items()))
+        table.add_row("events", ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in happened.items()))
     if spent := summary.get("energy"):
         table.add_row(
             "energy",
-            f"{spent['total_j'] / 1e3:,.1f} kJ by devices ({percent(spent['compute_j'] / max(spent['total_j'], 1e-9))} "
-            f"computing); median {spent['device_median_j']:,.0f} J, most {spent['device_most_j']:,.0f} J",
+            f"{spent['total_j'] / 1e3:,.1f} kJ in total, {percent(spent['compute_j'] / max(spent['total_j'], 1e-9))} "
+            f"for computing; median {spent['device_median_j']:,.0f} J, maximum {spent['device_most_j']:,.0f} J",
         )
     training = summary["training"]
     table.add_row(

@@ -1,4 +1,4 @@
-// Axes: a scale, its ticks and their texts. Labels that would touch are left out.
+// Axes: scale, ticks and labels. Labels that would overlap are left out.
 const UNITS = {
   seconds: most => most < 180 ? [1, "seconds"] : most < 3 * 3600 ? [60, "minutes"] : most < 72 * 3600 ? [3600, "hours"] : [86400, "days"],
   bytes: most => most < 1e3 ? [1, "B"] : most < 1e6 ? [1e3, "kB"] : most < 1e9 ? [1e6, "MB"] : most < 1e12 ? [1e9, "GB"] : [1e12, "TB"],
@@ -10,7 +10,7 @@ const plain = v => Math.abs(v) >= 1e4 ? (Math.abs(v) >= 1e6 ? `${trim(v / 1e6)}M
 const niceStep = raw => { const power = 10 ** Math.floor(Math.log10(raw)), rest = raw / power; return (rest > 5 ? 10 : rest > 2 ? 5 : rest > 1 ? 2 : 1) * power; };
 
 function axis(spec, from, to, room) {
-  // spec: {name, kind, min, max, log, whole}; from, to: pixels; room: pixels a tick wants
+  // spec: {name, kind, min, max, log, tight}; from, to: pixels; room: pixels per tick
   let low = spec.min, high = spec.max;
   if (!(high > low)) { high = spec.log ? low * 10 || 1 : low + (Math.abs(low) || 1); if (!spec.log && low > 0) low = 0; }
   const length = Math.abs(to - from), wanted = Math.max(2, Math.floor(length / room));
@@ -35,7 +35,7 @@ function axis(spec, from, to, room) {
   const scale = v => from + (to - from) * (v - low) / (high - low);
   return {scale, invert:p => low + (high - low) * (p - from) / (to - from), ticks, name:unitName ? `${spec.name} (${unitName})` : spec.name, low, high};
 }
-// Draws grid, ticks and names into an SVG; gives back the axes and the frame that is left for the data.
+// Draws grid, ticks and names into an SVG; returns the axes and the area for the data.
 function frame(made, width, height, xSpec, ySpec, options = {}) {
   const top = options.top ?? 26, bottom = height - (options.bottom ?? 44), right = width - (options.right ?? 14);
   let y = axis(ySpec, bottom, top, 46);

@@ -1,4 +1,4 @@
-// Bars with names at their left: for a phone as for a wall. Values of single runs are dots on them.
+// Horizontal bars with names at the left, for any width of screen. Values of single runs are dots.
 // spec(): {label, kind, items:[{name, value, low, high, dots, colour, parts:[[colour, value, name]], note, text}], min, max}
 function barChart(spec) {
   return plot((width, tip) => {
@@ -8,10 +8,10 @@ function barChart(spec) {
     const shorten = text => { let cut = String(text); const room = width * .38; if (measure(cut) <= room) return cut; while (cut.length > 3 && measure(`${cut}…`) > room) cut = cut.slice(0, -1); return `${cut}…`; };
     const left = Math.ceil(Math.max(...items.map(item => measure(shorten(item.name))))) + 10;
     const most = now.max ?? (Math.max(...items.flatMap(item => [item.value ?? 0, item.high ?? 0, ...(item.dots || [])])) || 1);
-    // Where one is many times another a bar would hide the rest: dots on a logarithmic scale.
+    // If values differ by a large factor, marks on a logarithmic scale replace the bars.
     const positive = items.flatMap(item => [item.value, ...(item.dots || [])]).filter(v => v > 0), log = Boolean(now.mayLog) && positive.length > 1 && most / Math.min(...positive) > 12;
     const scaled = {name:log ? `${now.name}, logarithmic` : now.name || "", kind:now.kind, log, min:log ? Math.min(...positive) * .8 : now.min ?? 0, max:log ? most * 1.1 : most, tight:true};
-    // As wide as the texts behind the bars allow.
+    // Bars are as long as the texts behind them allow.
     const unit = axis(scaled, 0, 1, 1), room = width - left - 4;
     const length = Math.max(60, Math.min(room - 8, ...items.map(item => (room - measure(item.text ?? show(item.value, now.kind)) - 14) / Math.max(.02, ...[item.value, item.high, ...(item.dots || [])].filter(v => v > 0).map(v => unit.scale(v))))));
     const x = axis(scaled, left, left + length, 64), zero = x.scale(Math.max(0, x.low)), end = top + row * items.length;
@@ -45,7 +45,7 @@ function barChart(spec) {
   }, spec().label);
 }
 
-// Columns beside each other: a histogram, or one column a device.
+// Columns side by side: a histogram, or one column per device.
 // spec(): {label, x:{name, kind}, y:{name, kind, log}, columns:[{from, to, value, colour, title, rows}], rules}
 function columnChart(spec) {
   return plot((width, tip) => {
@@ -77,7 +77,7 @@ function columnChart(spec) {
   }, spec().label);
 }
 
-// A table of colours: rows x columns of values from 0 to 1. spec(): {label, rows, columns:[{text, wide}], value(i, j), x, low, high}
+// A heat map: rows x columns of values from low to high. spec(): {label, rows, columns:[{text, wide}], value(i, j), x, low, high}
 function heatMap(spec) {
   return plot((width, tip) => {
     const now = spec(), row = now.rows.length > 40 ? 9 : now.rows.length > 22 ? 14 : Math.min(36, Math.max(24, Math.round(250 / now.rows.length))), every = Math.ceil(13 / row), bottom = 40;

@@ -1,4 +1,4 @@
-// Helpers that every page uses. All text enters through textContent: a name from a file is never read as HTML.
+// Helpers for all pages. Text is set through textContent only, so a name from a file is never parsed as HTML.
 const D = JSON.parse(document.getElementById("data").textContent);
 const root = document.documentElement, page = document.getElementById("page"), NS = "http://www.w3.org/2000/svg";
 const css = name => getComputedStyle(root).getPropertyValue(name).trim();
@@ -22,7 +22,7 @@ function svg(tag, attributes = {}, text) {
   return made;
 }
 
-// Numbers as people read them ---------------------------------------------------------------------------------------
+// Formatting of numbers ---------------------------------------------------------------------------------------
 const trim = (value, digits = 3) => String(+value.toPrecision(digits));
 const grouped = value => Math.round(value).toLocaleString("en");
 function duration(s) {
@@ -65,7 +65,7 @@ function selector(name, options, chosen, act) {
   const box = el("select", {"aria-label":name, onchange:event => act(event.target.value)}, options.map(([key, text]) => el("option", {value:key, selected:String(key) === String(chosen)}, text)));
   return el("label", {}, name, box);
 }
-const HINT = window.matchMedia("(hover: hover)").matches ? "Drag across to look closer, double click to go back." : "";
+const HINT = window.matchMedia("(hover: hover)").matches ? "Drag horizontally to zoom in, double-click to zoom out." : "";
 const titled = text => text.length <= 3 ? text.toUpperCase() : `${text[0].toUpperCase()}${text.slice(1)}`;
 const tools = (...parts) => el("div", {class:"tools screen"}, parts);
 const keys = entries => el("div", {class:"keys"}, entries.map(([colour, text]) => el("span", {}, el("i", {style:{background:colour}}), text)));
@@ -94,13 +94,13 @@ function cards(entries) {
   page.append(el("div", {class:"cards wide"}, entries.map(([name, value, tone, more]) => el("div", {class:"card"}, el("span", {}, name), el("strong", {class:tone || null}, value), more ? el("span", {}, more) : null))));
 }
 
-// Theme: as the reader's system says, until the button is pressed ---------------------------------------------------------
+// Theme: the system's preference, until the button is pressed ---------------------------------------------------------
 const themed = [];
 function theme(dark) { root.classList.toggle("dark", dark); themed.forEach(act => act()); }
 const preferred = window.matchMedia("(prefers-color-scheme: dark)");
 preferred.addEventListener("change", event => theme(event.matches));
 theme(preferred.matches || location.hash === "#dark");
-// Paper is white and narrow: plots and maps are drawn again for it.
+// Plots and maps are redrawn for printing, in the light theme.
 const plots = [];
 let darkOnScreen = false;
 function paper(on) {
@@ -111,9 +111,9 @@ function paper(on) {
 }
 window.addEventListener("beforeprint", () => paper(true));
 window.addEventListener("afterprint", () => paper(false));
-const themeButton = () => el("button", {type:"button", class:"screen", id:"theme", title:"light or dark", "aria-label":"light or dark", onclick:() => theme(!root.classList.contains("dark"))}, "◐");
+const themeButton = () => el("button", {type:"button", class:"screen", id:"theme", title:"light or dark theme", "aria-label":"light or dark theme", onclick:() => theme(!root.classList.contains("dark"))}, "◐");
 
-// A label that follows the pointer ---------------------------------------------------------------------------------------
+// Tooltips ---------------------------------------------------------------------------------------
 function tipOf(box) {
   const tip = el("div", {class:"tip", role:"status"});
   box.append(tip);
@@ -130,7 +130,7 @@ function tipOf(box) {
 }
 const measure = (() => { const pen = document.createElement("canvas").getContext("2d"); return (text, font = "12px system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif") => { pen.font = font; return pen.measureText(text).width; }; })();
 
-// Draws again whenever its width changes; `draw(width)` returns the SVG.
+// A plot that is redrawn whenever its width changes; `draw(width)` returns the SVG.
 function plot(draw, label) {
   const box = el("div", {class:"plot"}), tip = tipOf(box);
   let width = 0;

@@ -1,7 +1,7 @@
-// The page of a comparison: tables as they were handed in, then every measure drawn for one panel at a time.
-const AXES = {time:["virtual time", "seconds"], bytes:["bytes sent, all links and kinds", "bytes"], up:["models towards the cloud", "bytes"], updates:["device updates in the global model", "count"]};
+// The page of a comparison: its tables and figures, then all charts for one panel at a time.
+const AXES = {time:["virtual time", "seconds"], bytes:["bytes sent over all links", "bytes"], up:["bytes of models sent towards the cloud", "bytes"], updates:["device updates in the global model", "count"]};
 let panel = D.panels[0] || null, axisKey = "time", valueKey = "metric", manner = "mean", scale = "auto";
-// One method that takes a hundred times as long would press all others against the axis.
+// One very slow method would squeeze all others against the axis.
 function isLog() {
   if (scale !== "auto") return scale === "log";
   const ends = panel.groups.flatMap(group => group.runs.map(run => run[axisKey][run[axisKey].length - 1])).filter(v => v > 0).sort((a, b) => a - b);
@@ -27,7 +27,7 @@ for (const figure of D.figures) {
 }
 
 if (D.panels.length > 1) {
-  const bar = section("Which part", "Everything below is about the part chosen here.", "wide screen");
+  const bar = section("Part", "All charts below show the part that is chosen here.", "wide screen");
   bar.append(tools(selector("part", D.panels.map((one, k) => [k, one.name]), 0, key => { panel = D.panels[key]; redraw(); })));
 }
 if (panel) drawPanel();
@@ -42,7 +42,7 @@ function drawPanel() {
     choice("runs", [["mean", "mean and spread"], ["each", "each run"]], manner, key => { manner = key; redraw(); })));
   curves.append(onPanel(el("div"), () => {
     const seeds = Math.max(...panel.groups.map(group => group.runs.length), 0);
-    say.textContent = `${panel.name ? `${panel.name}. ` : ""}${manner === "mean" && seeds > 1 ? "Line: mean over seeds; band: lowest to highest; a run that has ended keeps its last value. " : ""}Dots: target reached (mean of ${panel.window} evaluations). ${HINT}`;
+    say.textContent = `${panel.name ? `${panel.name}. ` : ""}${manner === "mean" && seeds > 1 ? "Lines show the mean over seeds and bands the range; a run that has ended keeps its last value. " : ""}Dots mark when the target was reached (mean of ${panel.window} evaluations). ${HINT}`;
     const log = isLog();
     return lineChart(() => ({
       label:`${panel.metric} against ${AXES[axisKey][0]}`, height:430, x:{name:AXES[axisKey][0], kind:AXES[axisKey][1], log}, y:{name:valueKey === "metric" ? `${panel.metric} on the test set` : "loss on the test set", kind:"metric"},
@@ -57,18 +57,18 @@ function drawPanel() {
   }));
 
   let cost = "time";
-  const race = section("To the target", "Mean of the runs that reached it; dots: each of them.", "half");
+  const race = section("Cost to the target", "Mean over the runs that reached the target; each dot is one run.", "half");
   const costs = el("div");
   head(race).append(tools(choice("cost", [["time", "time"], ["bytes", "bytes"], ["up", "uplink"], ["updates", "updates"], ["energy", "energy"]], cost, key => { cost = key; redraw(); })));
   race.append(onPanel(costs, () => {
-    const kind = cost === "energy" ? "joules" : AXES[cost][1], name = cost === "energy" ? "devices' energy, whole run" : AXES[cost][0];
+    const kind = cost === "energy" ? "joules" : AXES[cost][1], name = cost === "energy" ? "energy of the devices, whole run" : AXES[cost][0];
     return barChart(() => ({label:`${name} to the target`, name, kind, mayLog:true, items:panel.groups.map(group => {
       const reached = group.runs.filter(run => run.reached), dots = known(cost === "energy" ? reached.map(run => run.energy) : reached.map(run => run.reached[cost])), value = mean(dots), short = reached.length < group.runs.length;
-      return {name:group.name, value, dots, colour:style(group.number).colour, text:value === null ? (reached.length ? "not known" : "not reached") : `${show(value, kind)}${short ? ` (${reached.length} of ${group.runs.length})` : ""}`};
+      return {name:group.name, value, dots, colour:style(group.number).colour, text:value === null ? (reached.length ? "not available" : "not reached") : `${show(value, kind)}${short ? ` (${reached.length} of ${group.runs.length})` : ""}`};
     })})).box;
   }));
 
-  const bytes = section("Bytes by kind", "Mean over runs, whole run, all links in both directions.", "half");
+  const bytes = section("Bytes by kind", "Mean over the runs, for the whole run and all links in both directions.", "half");
   const KINDS = [["model", "var(--c0)"], ["gradient", "var(--c4)"], ["basis", "var(--c3)"], ["control", "var(--c7)"]];
   let tier = "all";
   head(bytes).append(tools(selector("links", [["all", "all"], ["device-gateway up", "devices, up"], ["device-gateway down", "devices, down"], ["gateway-cloud up", "gateways, up"], ["gateway-cloud down", "gateways, down"]], tier, key => { tier = key; redraw(); })));
@@ -80,26 +80,26 @@ function drawPanel() {
     return [keys(KINDS.map(([kind, colour]) => [colour, kind])), barChart(() => ({label:"bytes by kind", name:"bytes sent", kind:"bytes", items})).box];
   }));
 
-  const rounds = section("Rounds", "Share of device updates that took longer, from dispatch to aggregation.", "half");
+  const rounds = section("Rounds", "Share of device updates that took longer than the time shown, from dispatch to aggregation.", "half");
   rounds.append(onPanel(el("div"), () => lineChart(() => ({label:"share of updates that took longer", height:300, x:{name:"time", kind:"seconds", log:true, say:"longer than "}, y:{name:"share of updates", kind:"share", log:true, min:.001, max:1}, lines:panel.groups.filter(group => group.rounds).map(group => ({name:group.name, ...style(group.number), points:group.rounds.x.map((x, i) => [Math.max(x, .01), group.rounds.y[i]])}))}))));
-  const stale = section("Staleness", "Share of what was mixed in that was staler; 1 is what nothing overtook.", "half");
+  const stale = section("Staleness", "Share of the mixed models that were staler than the value shown; 1 means that no other model was mixed in meanwhile.", "half");
   let where = "gateway";
   head(stale).append(tools(choice("tier", [["gateway", "at gateways"], ["cloud", "at the cloud"]], where, key => { where = key; redraw(); })));
-  stale.append(onPanel(el("div"), () => lineChart(() => ({label:"staleness", height:300, x:{name:"staleness (epochs)", kind:"number", log:true, say:"staler than "}, y:{name:"share", kind:"share", min:0, max:1}, empty:"no method here has a staleness at this tier", lines:panel.groups.filter(group => group.staleness[where]).map(group => ({name:group.name, ...style(group.number), step:true, points:group.staleness[where].x.map((x, i) => [Math.max(x, .5), group.staleness[where].y[i]])}))}))));
+  stale.append(onPanel(el("div"), () => lineChart(() => ({label:"staleness", height:300, x:{name:"staleness (epochs)", kind:"number", log:true, say:"staler than "}, y:{name:"share", kind:"share", min:0, max:1}, empty:"no method has staleness at this tier", lines:panel.groups.filter(group => group.staleness[where]).map(group => ({name:group.name, ...style(group.number), step:true, points:group.staleness[where].x.map((x, i) => [Math.max(x, .5), group.staleness[where].y[i]])}))}))));
 
-  const part = section("Participation", "Updates of each device over the mean, devices in order: who is starved? A flat line at 1 is even.", "half");
-  part.append(onPanel(el("div"), () => lineChart(() => ({label:"updates per device over the mean", height:300, x:{name:"devices, from the least heard", kind:"share", say:"device at "}, y:{name:"updates over the mean", kind:"number", min:0}, rules:[{y:1}], lines:panel.groups.filter(group => group.participation).map(group => ({name:group.name, ...style(group.number), points:group.participation.map((y, i, all) => [all.length > 1 ? i / (all.length - 1) : 0, y])}))}))));
+  const part = section("Participation", "Updates of each device relative to the mean, sorted. A flat line at 1 means equal participation.", "half");
+  part.append(onPanel(el("div"), () => lineChart(() => ({label:"updates per device relative to the mean", height:300, x:{name:"devices, from the fewest updates to the most", kind:"share", say:"device at "}, y:{name:"updates relative to the mean", kind:"number", min:0}, rules:[{y:1}], lines:panel.groups.filter(group => group.participation).map(group => ({name:group.name, ...style(group.number), points:group.participation.map((y, i, all) => [all.length > 1 ? i / (all.length - 1) : 0, y])}))}))));
 
-  const fair = section("By class", "Final model on the test set, mean over runs.", "half");
+  const fair = section("By class", "Metric of the final model on the test set, mean over the runs.", "half");
   fair.append(onPanel(el("div"), () => {
     const groups = panel.groups.filter(group => group.by_class), classes = groups.length ? Object.keys(groups[0].by_class) : [];
     if (!classes.length) return el("p", {class:"none"}, "This task has no classes.");
     const values = groups.flatMap(group => classes.map(one => group.by_class[one])), high = panel.direction === "at_least" ? 1 : Math.max(...values);
     return heatMap(() => ({label:"accuracy by class", rows:groups.map(group => group.name), columns:classes.map(text => ({text:text.replace(/^class_/, "").replace(/_/g, " ")})), value:(i, j) => groups[i].by_class[classes[j]], high, name:panel.metric, kind:panel.direction === "at_least" ? "share" : "number", xName:"class", numbers:v => panel.direction === "at_least" ? Math.round(100 * v) : trim(v, 2)})).box;
   }));
-  section("More figures", "", "wide", onPanel(el("div"), () => panel.tables.map(one => table(one))));
+  section("More tables", "", "wide", onPanel(el("div"), () => panel.tables.map(one => table(one))));
 }
 
 const last = section("Settings and versions", "", "wide");
 for (const one of D.details) last.append(el("details", {}, el("summary", {}, one.title), table(one, false)));
-page.append(el("footer", {}, notes(D.notes), D.command ? el("code", {}, D.command) : null, el("span", {}, "async-hfl; one file, reads nothing from anywhere")));
+page.append(el("footer", {}, notes(D.notes), D.command ? el("code", {}, D.command) : null, el("span", {}, "async-hfl; a self-contained file that loads nothing")));

@@ -1,7 +1,7 @@
-// Curves with bands, dots and rules; a legend whose entries switch lines off and on; values under the pointer.
+// Curves with bands, dots and rules, a legend that hides and shows lines, and values under the pointer.
 const DASHES = ["", "7 4", "2 3", "10 3 2 3"];
 const style = number => ({colour:`var(--c${number % 8})`, dash:DASHES[Math.floor(number / 8) % DASHES.length]});
-const hiddenNames = new Set();  // of the whole page: a method switched off is off in every chart with its name
+const hiddenNames = new Set();  // shared by all charts of the page: a hidden method is hidden everywhere
 const legends = [];
 
 function legend(lines, again) {
@@ -12,7 +12,7 @@ function legend(lines, again) {
   for (const [name, line] of entries) {
     const mark = svg("svg", {viewBox:"0 0 22 10", "aria-hidden":"true"});
     mark.append(svg("line", {x1:0, x2:22, y1:5, y2:5, "stroke-width":line.width || 2.2, "stroke-dasharray":line.dash || null, style:`stroke:${line.colour}`}));
-    box.append(el("button", {type:"button", "data-name":name, title:"click: off or on; double click: alone", onclick:() => { hiddenNames.has(name) ? hiddenNames.delete(name) : hiddenNames.add(name); legends.forEach(act => act()); },
+    box.append(el("button", {type:"button", "data-name":name, title:"click to hide or show; double-click to show only this", onclick:() => { hiddenNames.has(name) ? hiddenNames.delete(name) : hiddenNames.add(name); legends.forEach(act => act()); },
       ondblclick:() => { const others = [...entries.keys()].filter(other => other !== name), alone = others.every(other => hiddenNames.has(other)); hiddenNames.clear(); if (!alone) others.forEach(other => hiddenNames.add(other)); legends.forEach(act => act()); }}, mark, name));
   }
   paint();
@@ -22,7 +22,7 @@ function legend(lines, again) {
 const extent = values => { let low = Infinity, high = -Infinity; for (const v of values) if (v !== null && Number.isFinite(v)) { if (v < low) low = v; if (v > high) high = v; } return [low, high]; };
 const path = points => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 const stepped = points => points.flatMap((p, i) => i ? [[p[0], points[i - 1][1]], p] : [p]);
-// The value of a line at x: the last point at or before it for steps, else in between.
+// The value of a line at x: the last point at or before x for steps, otherwise interpolated.
 function valueAt(line, x) {
   const points = line.points;
   if (!points.length || x < points[0][0] || x > points[points.length - 1][0]) return null;
@@ -41,7 +41,7 @@ function lineChart(spec) {
     now = spec();
     const height = Math.round(Math.min(now.height || 340, Math.max(270, width * .72))), made = svg("svg", {width, height, viewBox:`0 0 ${width} ${height}`});
     const lines = now.lines.filter(line => !hiddenNames.has(line.name) && line.points.length), dots = (now.dots || []).filter(dot => !hiddenNames.has(dot.name));
-    if (!lines.length) { made.append(svg("text", {x:width / 2, y:height / 2, "text-anchor":"middle"}, now.lines.some(line => line.points.length) ? "every line is switched off" : now.empty || "nothing to show yet")); return made; }
+    if (!lines.length) { made.append(svg("text", {x:width / 2, y:height / 2, "text-anchor":"middle"}, now.lines.some(line => line.points.length) ? "all lines are hidden" : now.empty || "nothing to show yet")); return made; }
     const inside = x => !zoomed || (x >= zoomed[0] && x <= zoomed[1]);
     const xs = zoomed || extent(lines.flatMap(line => [line.points[0][0], line.points[line.points.length - 1][0]]).concat(dots.map(d => d.x)));
     const ys = extent(lines.flatMap(line => line.points.filter(p => inside(p[0])).map(p => p[1]).concat((line.band || []).filter(b => inside(b[0])).flatMap(b => [b[1], b[2]]))).concat((now.rules || []).map(r => r.y)));
@@ -99,8 +99,8 @@ function lineChart(spec) {
   const names = legend(now.lines, chart.again);
   return el("div", {}, chart.box, names);
 }
-// Several runs as one line: mean on a grid over what is known, band from the lowest to the highest. A run that has
-// ended keeps its last value: the model it made stays what it is.
+// Several runs as one line: the mean on a common grid, with a band from lowest to highest. A run that has ended keeps
+// its last value, because its model does not change any more.
 function meanLine(runs, axisOf, valueOf, log = false, points = 260) {
   const known = runs.filter(run => axisOf(run).length);
   if (!known.length) return {points:[], band:[]};

@@ -1,10 +1,10 @@
-// A map of sites that draws itself: no tiles, so it works on a train. Drag, scroll, pinch, arrow keys.
-// parts: {box, canvas, tip, legend} are elements; D is the network's data; returns what a page may do with it.
+// An offline map of sites, drawn without tiles. Drag, scroll, pinch or use the arrow keys.
+// parts: {box, canvas, tip, legend} are elements and D is the network's data; returns functions to control the map.
 function siteMap(parts, D) {
 const {canvas, tip} = parts, pen = canvas.getContext("2d"), css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 let mode = "own", view = {x:0, y:0, k:1}, size = {w:1, h:1}, hovered = null, gatewayOf = D.gateway_of, load = D.load;
 
-// Web Mercator for places on Earth, the plane itself for others; y grows to the south, as on a screen.
+// Web Mercator for geographic positions, the plane itself for others; y grows downwards, as on a screen.
 const RADIUS = 6378137, rad = Math.PI / 180;
 const project = D.degrees
   ? (lon, lat) => [RADIUS * lon * rad, -RADIUS * Math.log(Math.tan(Math.PI / 4 + lat * rad / 2))]
@@ -24,7 +24,7 @@ function fit() {
   const [a, b, c, d] = [least(xs), most(xs), least(ys), most(ys)];
   view = {x:(a + b) / 2, y:(c + d) / 2, k:Math.min(size.w * .88 / Math.max(b - a, 1e-9), size.h * .88 / Math.max(d - c, 1e-9))};
   if (!isFinite(view.k) || view.k > 1e6) view.k = 1;
-  const beside = parts.legend.offsetWidth + 24, below = parts.legend.offsetHeight + 24;  // make room where the legend hides a site
+  const beside = parts.legend.offsetWidth + 24, below = parts.legend.offsetHeight + 24;  // make room if the legend hides a site
   if (size.w > 3 * beside && all.some(p => { const [x, y] = toScreen(p); return x < beside && y < below; })) {
     view.k = Math.min(view.k, (size.w - beside) * .92 / Math.max(b - a, 1e-9)); view.x -= beside / 2 / view.k;
   }
@@ -85,7 +85,7 @@ function graticule() {
   across.forEach(([x]) => line([x, 0], [x, size.h])); up.forEach(([y]) => line([0, y], [size.w, y]));
   pen.stroke(); pen.setLineDash([]);
   pen.font = "10.5px system-ui, 'DejaVu Sans', sans-serif"; pen.fillStyle = css("--soft"); pen.textBaseline = "bottom"; pen.textAlign = "center";
-  let free = 40;  // labels that would touch are left out
+  let free = 40;  // labels that would overlap are left out
   across.forEach(([x, v]) => { const text = name(v, "E", "W"), half = pen.measureText(text).width / 2; if (x - half > free && x + half < size.w - 180) { pen.fillText(text, x, size.h - 4); free = x + half + 14; } });
   pen.textAlign = "right"; pen.textBaseline = "middle";
   up.forEach(([y, v]) => { if (y > 60 && y < size.h - 60) pen.fillText(name(v, "N", "S"), size.w - 5, y - 7); });
@@ -98,19 +98,19 @@ function bar() {
   pen.fillText(metres >= 1000 ? `${metres / 1000} km` : `${metres} m`, x + width / 2, y - 4);
 }
 
-// Moving about -----------------------------------------------------------------------------------------------------
+// Navigation -----------------------------------------------------------------------------------------------------
 function zoom(factor, px = size.w / 2, py = size.h / 2) {
   const x = view.x + (px - size.w / 2) / view.k, y = view.y + (py - size.h / 2) / view.k;
   view.k *= factor; view.x = x - (px - size.w / 2) / view.k; view.y = y - (py - size.h / 2) / view.k; draw();
 }
-const held = new Map(); let apart = 0;
-canvas.addEventListener("pointerdown", e => { held.set(e.pointerId, [e.offsetX, e.offsetY]); canvas.setPointerCapture(e.pointerId); canvas.classList.add("held"); apart = 0; });
-for (const over of ["pointerup", "pointercancel"]) canvas.addEventListener(over, e => { held.delete(e.pointerId); apart = 0; if (!held.size) canvas.classList.remove("held"); });
+const pointers = new Map(); let apart = 0;
+canvas.addEventListener("pointerdown", e => { pointers.set(e.pointerId, [e.offsetX, e.offsetY]); canvas.setPointerCapture(e.pointerId); canvas.classList.add("held"); apart = 0; });
+for (const over of ["pointerup", "pointercancel"]) canvas.addEventListener(over, e => { pointers.delete(e.pointerId); apart = 0; if (!pointers.size) canvas.classList.remove("held"); });
 canvas.addEventListener("pointermove", e => {
-  const before = held.get(e.pointerId);
+  const before = pointers.get(e.pointerId);
   if (!before) return hover(e.offsetX, e.offsetY);
-  held.set(e.pointerId, [e.offsetX, e.offsetY]);
-  if (held.size === 2) { const [a, b] = [...held.values()], now = Math.hypot(a[0] - b[0], a[1] - b[1]);
+  pointers.set(e.pointerId, [e.offsetX, e.offsetY]);
+  if (pointers.size === 2) { const [a, b] = [...pointers.values()], now = Math.hypot(a[0] - b[0], a[1] - b[1]);
     if (apart) zoom(now / apart, (a[0] + b[0]) / 2, (a[1] + b[1]) / 2); apart = now; return; }
   view.x -= (e.offsetX - before[0]) / view.k; view.y -= (e.offsetY - before[1]) / view.k; draw();
 });
@@ -140,7 +140,7 @@ function hover(px, py) {
     say(j < 0 ? "no gateway" : `at gateway ${j}`);
     if (D.device_height) say(`${D.device_height[best.i]} m high`);
     say(`trains in ${seconds(D.compute[best.i])}`);
-    D.link_device.forEach((i, n) => { if (i === best.i) say(`gateway ${D.link_gateway[n]}: a model there and back in ${seconds(D.link_seconds[n])}`); });
+    D.link_device.forEach((i, n) => { if (i === best.i) say(`gateway ${D.link_gateway[n]}: a model down and up in ${seconds(D.link_seconds[n])}`); });
   }
   tip.style.display = "block";
   tip.style.left = `${Math.max(4, Math.min(px + 14, size.w - tip.offsetWidth - 8))}px`; tip.style.top = `${Math.max(4, Math.min(py + 14, size.h - tip.offsetHeight - 8))}px`;
@@ -150,9 +150,9 @@ function legend() {
   const box = parts.legend; box.replaceChildren();
   const row = (kind, colour, text) => { const part = document.createElement("div"), mark = document.createElement("i");
     mark.className = kind; mark.style.background = colour; part.append(mark, text); box.append(part); };
-  if (mode === "all") { row("bar", "transparent", `${D.model} there and back`); D.quality.forEach((colour, c) => D.link_class.includes(c) && row("bar", colour, `${seconds(D.class_edges[c])} to ${seconds(D.class_edges[c + 1])}`)); }
+  if (mode === "all") { row("bar", "transparent", `${D.model} down and up`); D.quality.forEach((colour, c) => D.link_class.includes(c) && row("bar", colour, `${seconds(D.class_edges[c])} to ${seconds(D.class_edges[c + 1])}`)); }
   else if (gateways.length <= 14) D.colours.forEach((colour, j) => row("mark", colour, `gateway ${j}: ${load[j].toLocaleString("en")} device${load[j] === 1 ? "" : "s"}`));
-  else { row("mark", css("--ink"), "gateway"); row("dot", css("--soft"), "device, in its gateway's colour"); }
+  else { row("mark", css("--ink"), "gateway"); row("dot", css("--soft"), "device, in the colour of its gateway"); }
 }
 new ResizeObserver(resize).observe(parts.box);
 return {

@@ -1,5 +1,5 @@
-// What each device of a gateway did when: download, training, upload, waiting to be mixed in, and nothing.
-const DID = [["download", "var(--download)"], ["training", "var(--train)"], ["upload", "var(--upload)"], ["waiting to be sent or mixed in", "var(--wait)"], ["no result came", "var(--lost)"], ["under way when the run ended", "var(--open)"]];
+// The activity of each device of a gateway: download, training, upload, waiting, idle.
+const DID = [["download", "var(--download)"], ["training", "var(--train)"], ["upload", "var(--upload)"], ["waiting to be sent or mixed", "var(--wait)"], ["no result arrived", "var(--lost)"], ["in flight when the run ended", "var(--open)"]];
 function timeline(made, data) {
   const gateways = [...new Set(data.jobs.map(job => job[0]))].sort((a, b) => a - b);
   let gateway = gateways[0], span = data.windows[0], from = span.from, to = span.to;
@@ -27,18 +27,18 @@ function timeline(made, data) {
         part(sent, downloaded, 0); part(downloaded, trained, 1);
         if (arrived !== null) { part(trained, began, 3); part(began, arrived, 2); part(arrived, ended, 3); } else part(trained, ended, none);
       }
-      const rows = downloaded === null ? [[null, "under way", duration(ended - sent)]] : [[DID[0][1], "download", duration(downloaded - sent)], [DID[1][1], "training", duration(trained - downloaded)], ...(arrived === null ? [] : [[DID[2][1], "upload", duration(arrived - began)]]), ...(arrived !== null && ended - arrived > .05 ? [[DID[3][1], "held", duration(ended - arrived)]] : [])];
+      const rows = downloaded === null ? [[null, "in flight", duration(ended - sent)]] : [[DID[0][1], "download", duration(downloaded - sent)], [DID[1][1], "training", duration(trained - downloaded)], ...(arrived === null ? [] : [[DID[2][1], "upload", duration(arrived - began)]]), ...(arrived !== null && ended - arrived > .05 ? [[DID[3][1], "waiting", duration(ended - arrived)]] : [])];
       group.addEventListener("pointermove", event => { const box = picture.getBoundingClientRect(); tip.show(event.clientX - box.left, (y + row) * box.width / width, `device ${device}, sent at ${duration(sent)}`, [...rows, [null, "end", data.reasons[reason]]]); });
       group.addEventListener("pointerleave", () => tip.hide());
       picture.append(group);
     }
     return picture;
   }, "timeline of a gateway");
-  const note = el("p", {class:"say"}), tell = () => { const all = data.thinned[gateway], shown = new Set(data.jobs.filter(job => job[0] === gateway).map(job => job[1])).size; note.textContent = [gateways.length < data.gateways ? `${gateways.length} of ${grouped(data.gateways)} gateways can be chosen.` : "", all ? `${shown} of its ${grouped(all)} devices are shown, from the busiest to the least busy.` : ""].join(" ").trim(); };
-  const slider = el("input", {type:"range", min:0, max:1000, value:0, "aria-label":"moment shown", class:"screen", oninput:event => { const length = to - from, room = span.to - span.from - length; from = span.from + room * event.target.value / 1000; to = from + length; chart.again(); }});
+  const note = el("p", {class:"say"}), tell = () => { const all = data.thinned[gateway], shown = new Set(data.jobs.filter(job => job[0] === gateway).map(job => job[1])).size; note.textContent = [gateways.length < data.gateways ? `${gateways.length} of ${grouped(data.gateways)} gateways are available here.` : "", all ? `${shown} of the ${grouped(all)} devices are shown, an even sample from the busiest to the least busy.` : ""].join(" ").trim(); };
+  const slider = el("input", {type:"range", min:0, max:1000, value:0, "aria-label":"time shown", class:"screen", oninput:event => { const length = to - from, room = span.to - span.from - length; from = span.from + room * event.target.value / 1000; to = from + length; chart.again(); }});
   const zoom = factor => { const middle = (from + to) / 2, length = Math.min(span.to - span.from, Math.max(60, (to - from) * factor)); from = Math.min(Math.max(span.from, middle - length / 2), span.to - length); to = from + length; slider.value = span.to - span.from > length ? 1000 * (from - span.from) / (span.to - span.from - length) : 0; chart.again(); };
   const window = data.windows.length > 1 ? choice("part of the run", data.windows.map((one, k) => [String(k), one.name]), "0", key => { span = data.windows[key]; narrow(); slider.value = 0; chart.again(); }) : null;
-  head(made).append(tools(selector("gateway", gateways.map(one => [one, one]), gateway, key => { gateway = +key; tell(); chart.again(); }), window, el("div", {class:"choice"}, el("button", {type:"button", "aria-label":"longer stretch", onclick:() => zoom(2)}, "−"), el("button", {type:"button", "aria-label":"shorter stretch", onclick:() => zoom(.5)}, "+"))));
+  head(made).append(tools(selector("gateway", gateways.map(one => [one, one]), gateway, key => { gateway = +key; tell(); chart.again(); }), window, el("div", {class:"choice"}, el("button", {type:"button", "aria-label":"show a longer period", onclick:() => zoom(2)}, "−"), el("button", {type:"button", "aria-label":"show a shorter period", onclick:() => zoom(.5)}, "+"))));
   made.append(keys(DID.map(([text, colour]) => [colour, text])), chart.box, slider, note);
   tell();
 }

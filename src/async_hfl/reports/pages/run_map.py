@@ -1,4 +1,4 @@
-"""The map of a run, with its association as it changed."""
+"""The map of a run and the changes of its association over time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _UNUSED = ("curves", "table", "line", "name")
 
 
 def map_data(manifest: dict[str, Any], columns: Columns) -> dict[str, Any]:
-    """`why` says why there is no map, where there is none: the files of one's own network may have gone."""
+    """Return the data of the map, or `why` there is none: the files of a user's network may be gone."""
     try:
         shown = network_of_run(manifest, "")
     except (UserError, KeyError, OSError) as error:
-        return {"why": f"no map: the run's network cannot be built again ({error})"}
+        return {"why": f"No map: the network of the run cannot be rebuilt ({error})."}
     view = network_view(shown.network, shown.model_bytes, shown.seed)
     data = {key: value for key, value in network_data(view).items() if key not in _UNUSED}
     if len(data["link_device"]) > _MOST_LINKS:
@@ -33,7 +33,10 @@ def map_data(manifest: dict[str, Any], columns: Columns) -> dict[str, Any]:
 
 
 def association_steps(drawn: list[int], devices: int, columns: Columns) -> list[dict[str, Any]]:
-    """What each solution changed, as [row of the drawn device, gateway]; several in one step where there are many."""
+    """Return the changes made by each solution as [index of the drawn device, gateway].
+
+    If there are more than MOST_STEPS solutions, several are combined into one step.
+    """
     row = np.full(devices, -1, np.int64)
     row[drawn] = np.arange(len(drawn))
     found = columns.associations

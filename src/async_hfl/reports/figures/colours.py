@@ -1,4 +1,4 @@
-"""Colours for maps, told apart by colour-blind readers."""
+"""Colours for maps and curves that colour-blind readers can tell apart."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ INK, SOFT, GRID = "#22303C", "#5F6B76", "#C9D4DC"
 AROUND, LAND = "#E8ECEF", "#FBFAF6"
 
 FEW = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's, without yellow (too pale for dots) and black."""
+"""Okabe and Ito's palette without yellow, which is too pale for dots, and black."""
 MORE = ("#4477AA", "#CC6677", "#117733", "#AA4499", "#DDAA33", "#44AA99", "#882255", "#88CCEE", "#999933", "#6E5BB8")
-"""After Paul Tol's "muted"."""
+"""Based on Paul Tol's "muted" palette."""
 QUALITY = ("#2166AC", "#67A9CF", "#F4A04A", "#C8402E")
-"""Links from quick to slow: blue to red, through no green."""
+"""Links from fast to slow: blue to red without green."""
 _NEIGHBOURS = 6
 
 
 def gateway_colours(x: Floats, y: Floats) -> tuple[str, ...]:
-    """A colour for each gateway; where there are more gateways than colours, near ones differ."""
+    """Return a colour for each gateway; if colours are reused, neighbouring gateways still differ."""
     count = len(x)
     for palette in (FEW, MORE):
         if count <= len(palette):

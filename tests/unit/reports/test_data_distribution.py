@@ -1,4 +1,4 @@
-"""Who holds what, counted and drawn."""
+"""The distribution of data over devices, counted and drawn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from async_hfl.core.data_distribution import DataDistribution, data_distribution
-from async_hfl.reports.figures.data_distribution import draw_holdings, holdings_lines
+from async_hfl.reports.figures.data_distribution import distribution_lines, draw_distribution
 
 TARGETS = np.array([0, 0, 1, 2, 2, 2, 0, 1])
 OWNED = [np.array([0, 1, 3]), np.array([2]), np.array([3, 4, 5])]
@@ -22,10 +22,10 @@ def test_counted() -> None:
     assert held.short_name == "own"
     assert held.by_device.tolist() == [3, 1, 3]
     assert held.as_json()["counts"] == held.counts.tolist()
-    assert holdings_lines(held) == [
+    assert distribution_lines(held) == [
         "some/own.py:task over 3 devices, iid, seed 1",
-        "1 to 3 samples a device, 7 in all; 6 of the 8 training samples are held by somebody",
-        "1 to 2 of 4 classes a device, 0 to 2 devices a class",
+        "1 to 3 samples per device, 7 in total; 6 of the 8 training samples are on a device",
+        "1 to 2 of 4 classes per device, 0 to 2 devices per class",
     ]
 
 
@@ -33,7 +33,7 @@ def test_without_classes() -> None:
     held = data_distribution("weather", "natural_id", 1, OWNED, np.zeros((8, 2)), 0)
     assert held.counts.tolist() == [[3], [1], [3]]
     assert held.short_name == "weather"
-    assert len(holdings_lines(held)) == 2
+    assert len(distribution_lines(held)) == 2
 
 
 def many(devices: int, classes: int, most: int) -> DataDistribution:
@@ -48,7 +48,7 @@ def many(devices: int, classes: int, most: int) -> DataDistribution:
 )
 def test_drawn(tmp_path: Path, devices: int, classes: int, most: int) -> None:
     file = tmp_path / "held.png"
-    draw_holdings(many(devices, classes, most), file)
+    draw_distribution(many(devices, classes, most), file)
     data = file.read_bytes()
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
@@ -58,5 +58,5 @@ def test_drawn(tmp_path: Path, devices: int, classes: int, most: int) -> None:
 
 def test_signs_that_matplotlib_would_read_as_formulas(tmp_path: Path) -> None:
     counts = np.ones((2, 4), dtype=np.int64)
-    draw_holdings(DataDistribution("signs", "iid", 1, counts, ("$", "\n", " ", "_^"), 8, 8), tmp_path / "signs.svg")
+    draw_distribution(DataDistribution("signs", "iid", 1, counts, ("$", "\n", " ", "_^"), 8, 8), tmp_path / "signs.svg")
     assert "<svg" in (tmp_path / "signs.svg").read_text()

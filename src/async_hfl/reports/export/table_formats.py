@@ -1,4 +1,4 @@
-"""A run's tables as files: CSV needs nothing, Parquet needs pyarrow."""
+"""A run's tables as CSV files, as Parquet files (needs pyarrow) or as pandas data frames (needs pandas)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 
 from async_hfl.core.errors import UserError
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.reports.data.flat_tables import FlatTable, flat_tables
+from async_hfl.reports.data.flat_tables import FlatTable, flat_table, flat_tables
 from async_hfl.reports.export.optional_imports import needed
 
 _BATCH = 20_000
+_PANDAS_TYPES = {"int": "int64", "float": "float64", "bool": "bool", "text": "object"}
 
 
 def export_csv(directory: RunDirectory, out: Path) -> dict[str, int]:
-    """One file a table; returns how many rows each has."""
+    """Write one file per table and return the number of rows of each."""
     return {table.name: _csv(table, out / f"{table.name}.csv") for table in _tables(directory, out)}
 
 
@@ -30,11 +31,24 @@ def export_parquet(directory: RunDirectory, out: Path) -> dict[str, int]:
     return counts
 
 
+def data_frame(directory: RunDirectory, name: str) -> Any:
+    pandas = needed("pandas", "frames", "a data frame")
+    table = flat_table(directory, name)
+    rows = list(table.rows())
+    columns = list(zip(*rows, strict=True)) if rows else [() for _ in table.columns]
+    return pandas.DataFrame(
+        {
+            column: pandas.Series(list(values), dtype=_PANDAS_TYPES[kind])
+            for (column, kind), values in zip(table.columns, columns, strict=True)
+        }
+    )
+
+
 def _tables(directory: RunDirectory, out: Path) -> list[FlatTable]:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{out}: cannot be made ({error.strerror}); give another --out") from error
+        raise UserError(f"{out}: cannot be created ({error.strerror}); give another --out") from error
     return list(flat_tables(directory).values())
 
 

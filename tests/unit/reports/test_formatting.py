@@ -1,10 +1,10 @@
-"""Numbers as people read them."""
+"""Formatting of durations, sizes and percentages."""
 
 from __future__ import annotations
 
 import pytest
 
-from async_hfl.reports.tables.units import duration, percent, size
+from async_hfl.reports.tables.formatting import duration, percent, size
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
-"""Numbers as people read them."""
+"""Values as people read them: durations, sizes, percentages, and nested settings as flat rows."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 def duration(seconds: float | None) -> str:
-    """1 h 02 min, 3 min 20 s, 12.3 s."""
+    """Format seconds as 1 h 02 min, 3 min 20 s or 12.3 s."""
     if seconds is None:
         return "-"
     if round(seconds, 1) < 60:
@@ -17,7 +20,7 @@ def duration(seconds: float | None) -> str:
 
 
 def size(count: float | None) -> str:
-    """12.3 MB (decimal units, as link rates are given)."""
+    """Format bytes as 12.3 MB, in decimal units like the rates of links."""
     if count is None:
         return "-"
     for unit in ("B", "kB", "MB", "GB", "TB"):
@@ -30,3 +33,14 @@ def size(count: float | None) -> str:
 
 def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten nested tables of settings into `section.key` -> value."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found.update(flat_settings(value, f"{prefix}{key}."))
+        else:
+            found[f"{prefix}{key}"] = value
+    return found

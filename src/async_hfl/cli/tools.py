@@ -1,0 +1,89 @@
+"""Tools: single decisions, replays, the benchmark of the simulator, fault fuzzing."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from async_hfl.cli.common import Commands, answer, finish, print_json
+from async_hfl.core.errors import UserError
+
+
+def add_commands(commands: Commands) -> None:
+    decide = commands.add_parser("decide", help="solve one selection or association problem from a file")
+    which = decide.add_subparsers(metavar="WHAT", required=True)
+    for kind, text in (("selection", "choose the devices to trigger"), ("association", "assign devices to gateways")):
+        one = which.add_parser(kind, help=text)
+        one.add_argument("problem", type=Path, metavar="PROBLEM.json")
+        one.add_argument("--exact", action="store_true", help="find a proven optimum, however long it takes")
+        one.set_defaults(kind=kind)
+        finish(one, _decide)
+
+    replay = commands.add_parser("replay", help="feed the logs of nodes to new nodes and compare every effect")
+    replay.add_argument("path", type=Path, metavar="RUN|NODE_DIR", help="a run directory, or the state of one node")
+    replay.add_argument("--resolve", action="store_true", help="also solve the associations again and compare them")
+    finish(replay, _replay)
+
+    bench = commands.add_parser("bench", help="measure the simulator")
+    what = bench.add_subparsers(metavar="WHAT", required=True)
+    events = what.add_parser("events", help="device updates per second without training, by number of devices")
+    events.add_argument("--quick", action="store_true", help="1,000 and 10,000 devices only")
+    finish(events, _bench_events)
+
+    fuzz = commands.add_parser("fuzz-faults", help="simulate faults and check every invariant after every event")
+    fuzz.add_argument("--seeds", type=int, default=200, metavar="N", help="the number of scenarios (200)")
+    fuzz.add_argument("--first-seed", type=int, default=0, metavar="S", help="the seed of the first scenario (0)")
+    fuzz.add_argument("--processes", type=int, default=None, metavar="P", help="default: one per core")
+    fuzz.add_argument("--resume", type=Path, metavar="FILE", help="keep the progress in FILE and continue from it")
+    finish(fuzz, _fuzz)
+
+
+def _decide(options: argparse.Namespace) -> int:
+    from async_hfl.assembly.runs.decide import decide_association, decide_selection
+
+    if options.kind == "selection":
+        found = decide_selection(options.problem, exact=options.exact)
+        chosen = found["selected"]
+        lines = [f"selected {len(chosen)}: {' '.join(chosen)}" if chosen else "no device selected"]
+    else:
+        found = decide_association(options.problem, exact=options.exact)
+        lines = [f"{device}  {gateway}" for device, gateway in found["association"].items()] or ["no device associated"]
+    lines.append(
+        f"objective {found['objective']:.6g}, bound {found['bound']:.6g}, gap {found['gap']:.2g}, "
+        f"{found['seconds'] * 1e3:.2f} ms"
+    )
+    return answer(options, found, lines)
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from async_hfl.assembly.runs.replay import describe, replay
+
+    found = replay(options.path, resolve=options.resolve)
+    answer(options, found.as_json(), [describe(found)])
+    return 1 if found.differences else 0
+
+
+def _bench_events(options: argparse.Namespace) -> int:
+    from async_hfl.assembly.runs.event_benchmark import FULL, QUICK, bench_events, print_row
+
+    rows = bench_events(QUICK if options.quick else FULL, None if options.json else print_row)
+    if options.json:
+        print_json(rows)
+    return 0
+
+
+def _fuzz(options: argparse.Namespace) -> int:
+    from async_hfl.assembly.fuzzing.campaign import campaign, resumed
+
+    if options.seeds < 1 or options.first_seed < 0:
+        raise UserError("fuzz-faults: --seeds must be at least 1 and --first-seed at least 0")
+    if options.processes is not None and options.processes < 1:
+        raise UserError("fuzz-faults: --processes must be at least 1")
+    if options.resume is None:
+        result = campaign(options.first_seed, options.seeds, options.processes)
+    else:
+        result = resumed(options.resume, options.first_seed, options.seeds, options.processes)
+    for seed, what in result.failures[:20]:
+        print(f"seed {seed}: {what}\n  replay: async-hfl fuzz-faults --first-seed {seed} --seeds 1 --processes 1")
+    answer(options, result.as_json(), [result.line()])
+    return 1 if result.failures else 0
