@@ -33,12 +33,13 @@ HEAD = """# Faults
 
 Each row is a test with real processes (cloud, 2 gateways, one process per device, certificates, state on disk), made by
 `make faults` on {cores} cores with Python {python}, {dates}. Links between devices and gateways are proxies of
-150 kB/s in each direction unless the row says otherwise; models have 200 kB, so a transfer takes over a second. The figures
-are upper bounds: the machine may have had other work.
+150 kB/s in each direction unless the row says otherwise; models have 200 kB, so a transfer takes over a second. The
+figures are upper bounds: the machine may have had other work.
 
 * *noticed*: from the fault to the first record by a node that has to act on it.
 * *recovered*: from the fault to the event in the column *when*. Both are read from the nodes' disks every 30 ms and
-  depend on settings: a silent peer is lost after 8 s, a gateway without a session after `cloud.gateway_patience` (10 s).
+  depend on settings: a silent peer is lost after 8 s, a gateway without a session after `cloud.gateway_patience`
+  (10 s).
 * *acknowledged*: updates that a gateway had on its disk before its receipt left. *lost*: those of them that are in no
   upload that the cloud has decided on, because their gateway is gone. (Updates that the end of the run overtook are
   late, not lost; their gateway lists them.) *double*: counted twice anywhere. All three are counted afterwards from the
@@ -80,8 +81,8 @@ def _seconds(value: float) -> str:
 
 LOST = """
 If every process comes back with its disk, however late, nothing is lost. A gateway that never comes back, or comes back
-without its disk, loses what it had acknowledged since its last upload. The cloud lists those updates by name (records of
-kind `lost`), and the tests compare the list with the lost gateway's disk.
+without its disk, loses what it had acknowledged since its last upload. The cloud lists those updates by name (records
+of kind `lost`), and the tests compare the list with the lost gateway's disk.
 
 The fault simulation (`async-hfl fuzz-faults`) draws these faults and many combinations of them from seeds and checks
 all invariants after every event: [design](../design/nodes.md#the-fault-simulation).
