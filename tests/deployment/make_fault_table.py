@@ -31,19 +31,19 @@ ORDER = (
 )
 HEAD = """# Faults
 
-Each row is a test with real processes (cloud, 2 gateways, devices one a process, certificates, state on disk), made by
+Each row is a test with real processes (cloud, 2 gateways, one process per device, certificates, state on disk), made by
 `make faults` on {cores} cores with Python {python}, {dates}. Links between devices and gateways are proxies of
-150 kB/s a direction unless the row says otherwise, models have 200 kB, so a transfer takes over a second. The figures
-are upper bounds: the machine may have had other work.
+150 kB/s in each direction unless the row says otherwise; models have 200 kB, so a transfer takes over a second. The
+figures are upper bounds: the machine may have had other work.
 
-* *noticed*: from the fault to the first time that somebody who has to act wrote down that it knows.
-* *recovered*: from the fault to the moment in the last column but one. Both are seen on the nodes' disks, looked at
-  every 30 ms, and depend on settings: a silent peer is lost after 8 s, a gateway without a session after
-  `cloud.gateway_patience` (10 s).
-* *acknowledged*: updates that a gateway had on its disk before its receipt left. *lost*: of those, how many are in no
-  upload that the cloud has decided on, because their gateway is gone (what the end of the run overtook is not lost but
-  late, and listed by its gateway). *double*: counted twice anywhere. All three are
-  counted afterwards from the disks of all nodes, not from what nodes say (`tests/deployment/fault_audit.py`).
+* *noticed*: from the fault to the first record by a node that has to act on it.
+* *recovered*: from the fault to the event in the column *when*. Both are read from the nodes' disks every 30 ms and
+  depend on settings: a silent peer is lost after 8 s, a gateway without a session after `cloud.gateway_patience`
+  (10 s).
+* *acknowledged*: updates that a gateway had on its disk before its receipt left. *lost*: those of them that are in no
+  upload that the cloud has decided on, because their gateway is gone. (Updates that the end of the run overtook are
+  late, not lost; their gateway lists them.) *double*: counted twice anywhere. All three are counted afterwards from the
+  disks of all nodes (`tests/deployment/fault_audit.py`).
 
 | fault | noticed after, by | recovered after | when | acknowledged | lost | double |
 |---|---|---|---|---|---|---|
@@ -80,12 +80,12 @@ def _seconds(value: float) -> str:
 
 
 LOST = """
-Where every process comes back with its disk, however late, nothing is lost. A gateway that is gone for good, or comes
-back without its disk, takes with it what it had acknowledged since its last upload: the cloud lists those updates by
-name (records of kind `lost`), and the tests compare the list with the dead gateway's own disk.
+If every process comes back with its disk, however late, nothing is lost. A gateway that never comes back, or comes back
+without its disk, loses what it had acknowledged since its last upload. The cloud lists those updates by name (records
+of kind `lost`), and the tests compare the list with the lost gateway's disk.
 
-The same faults, and many more combinations of them, are drawn by the fault simulation from seeds
-(`async-hfl fuzz-faults`), where all invariants are checked after every single event; see docs/why.md.
+The fault simulation (`async-hfl fuzz-faults`) draws these faults and many combinations of them from seeds and checks
+all invariants after every event: [design](../design/nodes.md#the-fault-simulation).
 """
 
 if __name__ == "__main__":
