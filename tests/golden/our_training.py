@@ -39,7 +39,7 @@ def train(case: Case, seed: int, form: str = "", piece: int | None = None) -> Ou
     first = {name: start(case, seed, name, shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
     objective = regression(case.outputs) if case.regression else classification(case.outputs)
     inputs, targets = data(case, seed)
-    shape = Shape(case.epochs, case.batch_size, gradient=True)
+    shape = StaticHyperparameters(case.epochs, case.batch_size, gradient=True)
     job = LocalTraining(model, objective, shape)
     flat = np.concatenate([values.reshape(-1) for values in first.values()])
     with jax.enable_x64(True):

@@ -14,7 +14,7 @@ def test_squared_error_of_each_sample() -> None:
 
 
 def test_summary_over_batches() -> None:
-    """The last sample only fills the batch; sums of several batches add up."""
+    """The last sample is padding; the sums of several batches are added up."""
     objective = regression(2)
     sums = np.asarray(objective.count(OUTPUTS, TARGETS, np.array([1.0, 1.0, 0.0], dtype=np.float32)), np.float64)
     more = np.asarray(objective.count(OUTPUTS[:1], TARGETS[:1], np.ones(1, dtype=np.float32)), np.float64)
@@ -24,7 +24,7 @@ def test_summary_over_batches() -> None:
     assert evaluation.details == pytest.approx({"value_0": 2 / 3, "value_1": 4.0})
 
 
-def test_a_filler_that_is_not_finite_does_no_harm() -> None:
+def test_padding_that_is_not_finite_has_no_effect() -> None:
     outputs = OUTPUTS.copy()
     outputs[2] = np.nan
     sums = np.asarray(regression(2).count(outputs, TARGETS, np.array([1.0, 1.0, 0.0], dtype=np.float32)))

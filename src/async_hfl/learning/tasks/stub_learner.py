@@ -1,7 +1,8 @@
 """A fast learner that learns nothing, to measure the simulator and to simulate faults without training.
 
 As in real training, a result depends on the job's start weights and seed alone, so that replay, batching and
-checkpoints are tested. Weights stay bounded and the target cannot be reached, so that a run lasts as long as its settings say.
+checkpoints are tested. Weights stay bounded and the target cannot be reached, so that a run lasts as long as its
+settings say.
 """
 
 from __future__ import annotations
