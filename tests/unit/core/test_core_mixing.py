@@ -1,4 +1,4 @@
-"""Staleness discounts, mixing and latencies, by hand numbers."""
+"""Staleness discounts, mixing and latencies, compared with numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_prior_rate_and_patience() -> None:
 def test_shares_are_by_samples() -> None:
     assert shares([30, 10]) == [0.75, 0.25]
     assert shares([7]) == [1.0]
-    # Nobody has any: nobody counts more than another.
+    # Without samples, all shares are equal.
     assert shares([0, 0, 0, 0]) == [0.25] * 4
 
 
@@ -93,7 +93,7 @@ def test_an_average_by_hand() -> None:
     assert (found.dtype, found.flags.writeable) == (np.float32, False)
 
 
-def test_changes_are_added_to_the_current_model_whatever_they_started_from() -> None:
+def test_changes_are_added_to_the_current_model() -> None:
     # (10, 10) + 1/2 ((3, 4) - (1, 1)) + 1/4 ((0, 0) - (4, -8)).
     found = add_changes(floats(10, 10), [floats(3, 4), floats(0, 0)], [floats(1, 1), floats(4, -8)], [0.5, 0.25])
     np.testing.assert_array_equal(found, [10, 13.5])
@@ -102,7 +102,7 @@ def test_changes_are_added_to_the_current_model_whatever_they_started_from() -> 
 
 
 def test_sums_are_taken_in_double_precision() -> None:
-    """2^24 + 1 does not fit a float32: adding one at a time in single precision would stand still."""
+    """2^24 + 1 does not fit into a float32: adding 1 in single precision would have no effect."""
     models = [floats(2.0**24)] + [floats(1.0)] * 64
     np.testing.assert_array_equal(average(models, [1.0] * 65), [2.0**24 + 64])
 

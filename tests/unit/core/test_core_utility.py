@@ -1,4 +1,4 @@
-"""Learning utility against the paper's literal Eq. 7, running sums against recomputation, scaling, projection."""
+"""Learning utility compared with Eq. 7 of the paper, running sums with recomputed ones; scaling; projection."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def table_of(gradients: Matrix) -> GradientTable:
 
 @given(hnp.arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 4)), elements=numbers))
 @settings(max_examples=60)
-def test_the_closed_form_is_the_literal_formula(gradients: Matrix) -> None:
+def test_the_closed_form_agrees_with_the_literal_formula(gradients: Matrix) -> None:
     found = table_of(gradients).utility(np.arange(len(gradients)))
     np.testing.assert_allclose(found, literal_utility(gradients.astype(np.float64)), rtol=1e-9, atol=1e-6)
 
@@ -51,7 +51,7 @@ def test_utility_by_hand() -> None:
     # g = (2, 0), (0, 2), (0, 4); mean (2/3, 2). u = (|g_i|^2 - g_i . g) / 2: (4 - 4/3) / 2, (4 - 4) / 2, (16 - 8) / 2.
     gradients = np.array([[2, 0], [0, 2], [0, 4]], np.float32)
     np.testing.assert_allclose(table_of(gradients).utility(np.arange(3)), [4 / 3, 0.0, 4.0], atol=1e-12)
-    # Alone: |g|^2. Nobody counted: no division by zero either.
+    # With one device: |g|^2. With none: no division by zero.
     alone = table_of(gradients[:1])
     np.testing.assert_array_equal(alone.utility(np.arange(1)), [4.0])
     alone.count_in(0, False)
@@ -73,10 +73,10 @@ operations = st.lists(
 
 @given(operations, st.booleans(), st.sampled_from([1, 100]))
 @settings(max_examples=120)
-def test_running_sums_are_what_recomputation_gives(
+def test_running_sums_agree_with_recomputed_sums(
     steps: list[tuple[str, int, object]], kept: bool, repeats: int
 ) -> None:
-    """Whether a sum is kept or taken when asked for; for short gradients and for long ones (the same 3, repeated)."""
+    """With a sum that is kept or computed when needed, and with short or long gradients (3 numbers, repeated)."""
     table = GradientTable.empty(5, 3 * repeats, keep_sum=kept)
     error = 1e-9 if repeats == 1 else 1e-3  # sums to 500, products to some 1e6: single precision has 1e-7 of these
     gradients: dict[int, npt.NDArray[np.float64]] = {}
@@ -136,8 +136,8 @@ def test_long_gradients_in_single_precision_agree_with_the_literal_formula(lengt
     np.testing.assert_allclose(found, literal_utility(gradients.astype(np.float64)), rtol=0, atol=1e-6 * length / 6)
 
 
-def test_huge_gradients_neither_overflow_nor_leave_anything_behind() -> None:
-    """One of 1e30 among ordinary ones, then replaced: its rounding error alone, 1e14, would drown all the others."""
+def test_huge_gradients_neither_overflow_nor_leave_an_error_behind() -> None:
+    """A gradient of 1e30 is replaced by an ordinary one. Its rounding error of 1e14 would exceed all the others."""
     ordinary = np.random.default_rng(5).standard_normal((4, 300)).astype(np.float32)
     table = GradientTable.empty(4, 300)
     for slot in range(4):
@@ -162,7 +162,7 @@ def test_gradients_beyond_single_precision_are_summed_in_double(size: float) -> 
     if size > 1e-19:  # below, a square is 0 in single precision
         largest = float((exact**2).sum(axis=1).max())
         np.testing.assert_allclose(table.utility(np.arange(4)), literal_utility(exact), rtol=0, atol=1e-6 * largest)
-    # Ordinary ones in their places: as if nothing had been.
+    # Replaced by ordinary gradients: nothing remains of them.
     ordinary = np.random.default_rng(7).standard_normal((4, 300)).astype(np.float32)
     for slot, gradient in enumerate(ordinary):
         table.put(slot, gradient)
@@ -178,7 +178,7 @@ def test_many_long_gradients_are_summed_to_single_precision() -> None:
     np.testing.assert_allclose(table.total(), gradients.sum(axis=0, dtype=np.float64), rtol=5e-7)
 
 
-def test_the_sum_is_taken_afresh_before_rounding_builds_up() -> None:
+def test_the_sum_is_recomputed_before_rounding_errors_build_up() -> None:
     table = GradientTable.empty(2, 1)
     for slot in range(2):
         table.count_in(slot, True)
@@ -189,7 +189,7 @@ def test_the_sum_is_taken_afresh_before_rounding_builds_up() -> None:
     assert table.total()[0] == 2 * float(np.float32(0.1))
 
 
-def test_rows_of_devices_that_left_are_used_again_and_given_back() -> None:
+def test_rows_of_devices_that_left_are_reused_and_freed() -> None:
     table = GradientTable.empty(100, 3)
     for slot in range(100):
         table.put(slot, np.full(3, slot, np.float32))
@@ -218,7 +218,7 @@ ALL = np.ones(4, bool)
         ("minmax", (-1.0, 0.0, 1.0, 3.0), (0.1, 0.325, 0.55, 1.0)),
         ("rank", (-1.0, 0.0, 1.0, 3.0), (0.1, 0.4, 0.7, 1.0)),
         ("rank", (3.0, -1.0, 1e9, 0.0), (0.7, 0.1, 1.0, 0.4)),
-        # Ties share their mean rank: 0, (1 + 2) / 2 twice, 3, of 3.
+        # Ties get their mean rank: 0, (1 + 2) / 2 twice, 3, of 3.
         ("rank", (5.0, 2.0, 5.0, 9.0), (0.55, 0.1, 0.55, 1.0)),
         ("rank", (5.0, 5.0, 5.0, 9.0), (0.4, 0.4, 0.4, 1.0)),
         ("minmax", (2.0, 2.0, 2.0, 2.0), (1.0, 1.0, 1.0, 1.0)),
@@ -230,13 +230,13 @@ def test_scaled(scale: str, utility: tuple[float, ...], expected: tuple[float, .
 
 
 @pytest.mark.parametrize("scale", ["minmax", "rank"])
-def test_scaled_where_little_is_known(scale: str) -> None:
+def test_scaled_with_few_known_utilities(scale: str) -> None:
     def scale_of(*known: bool) -> list[float]:
         return scaled(np.array([7.0, 3.0, 5.0, -9.0]), np.array(known), scale, 0.1).tolist()  # type: ignore[arg-type]
 
     assert scale_of(False, False, False, False) == [1, 1, 1, 1]
     assert scale_of(False, True, False, False) == [1, 1, 1, 1]
-    # The unknown get 1 and leave the scale of the others alone.
+    # Unknown utilities become 1 and do not change the scale of the others.
     assert scale_of(True, True, True, False) == pytest.approx([1, 0.1, 0.55, 1])
     assert scaled(np.zeros(0), np.zeros(0, bool), scale, 0.1).tolist() == []  # type: ignore[arg-type]
     assert scaled(np.array([4.0]), np.ones(1, bool), scale, 0.1).tolist() == [1.0]  # type: ignore[arg-type]
@@ -276,7 +276,7 @@ def test_more_gradients_than_coordinates() -> None:
     np.testing.assert_allclose(projection.components @ projection.components.T, np.eye(4), atol=1e-5)
 
 
-def test_inner_products_survive_within_the_span() -> None:
+def test_inner_products_are_preserved_within_the_span() -> None:
     gradients = random_matrix(6, 40)
     projection = fit_pca(gradients, 30)
     inside = (random_matrix(4, 6, seed=8) @ gradients).astype(np.float32)
@@ -286,7 +286,7 @@ def test_inner_products_survive_within_the_span() -> None:
 
 
 def test_the_leading_components_explain_the_most() -> None:
-    # Uncentred: the common direction (1, 1, ...) is the first component though every row has the same share of it.
+    # Not centred: the common direction (1, 1, ...) is the first component, although all rows contain it equally.
     gradients = (10 + 0.1 * random_matrix(8, 20)).astype(np.float32)
     first = fit_pca(gradients, 1).components[0]
     np.testing.assert_allclose(first, np.full(20, 20**-0.5), atol=1e-2)
@@ -302,7 +302,7 @@ def test_signs_are_fixed() -> None:
 
 
 def test_a_sketch_by_hand() -> None:
-    """Each number lands in one place, with one sign; linear; the same for everybody who knows the seed."""
+    """Each number goes to one sum with one sign; the sketch is linear and depends on the seed alone."""
     unit = np.eye(6, dtype=np.float32)
     sketch = CountSketch(seed=7, size=3)
     landed = np.array([sketch.project(row) for row in unit])
@@ -324,7 +324,7 @@ def test_sketches_keep_inner_products_in_expectation() -> None:
     assert 0.2 * error < np.std(found) / 20 < 2 * error
 
 
-def test_a_table_changes_over_to_compressed_gradients_and_takes_along_what_it_can() -> None:
+def test_the_first_compressed_gradient_converts_the_table() -> None:
     gradients = random_matrix(5, 40)
     projection = fit_pca(gradients[:3], 3)
     table = GradientTable.empty(5, 40)
@@ -334,14 +334,14 @@ def test_a_table_changes_over_to_compressed_gradients_and_takes_along_what_it_ca
     whole = table.utility(np.arange(3))
     table.compress(projection.size, projection)
     assert (table.size, table.compressed, table.count) == (3, True, 3)
-    # Inside the span of the basis nothing is lost.
+    # Nothing is lost within the span of the components.
     np.testing.assert_allclose(table.utility(np.arange(3)), whole, rtol=1e-4)
-    # A whole one that comes later is projected, or let go where the basis is not known.
+    # A whole gradient that arrives later is projected, or ignored without a projection.
     table.offer(3, gradients[3], False, projection)
     table.offer(4, gradients[4], False, None)
     assert table.known.tolist() == [True, True, True, True, False]
     np.testing.assert_allclose(table.gradient(3), projection.project(gradients[3]))
-    # The first compressed one, without a basis: what is there cannot be compared with it.
+    # The first compressed gradient, without a projection: the others cannot be compared with it.
     other = GradientTable.empty(2, 40)
     other.offer(0, gradients[0], False, None)
     other.offer(1, projection.project(gradients[1]), True, None)

@@ -1,4 +1,4 @@
-"""Jobs that differ in everything a job can differ in; run as a script, prints a fingerprint of each result."""
+"""Jobs that differ in every respect. Run as a script, this module prints a fingerprint of each result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from async_hfl.learning.models.mlp import mlp
 from async_hfl.learning.tasks.task_learner import Task, TaskLearner
 
 SIZES = (24, 1, 70, 32, 33, 5, 64, 31, 12, 48)
-"""One sample, whole batches, one too many, one too few."""
+"""One sample, full batches, one sample more, one sample less."""
 INPUTS, HIDDEN, CLASSES = 64, 64, 10
 RECIPE = Recipe(3, 32, 0.05, momentum=0.9, weight_decay=0.01, proximal_weight=0.1, gradient=True)
 
@@ -56,7 +56,7 @@ def make_job(number: int, device: int, weights: Weights, seed: int) -> TrainingJ
 
 
 def mixed_jobs(learner: TaskLearner, count: int) -> list[TrainingJob]:
-    """Every device, two start models, seeds of the whole 64 bits."""
+    """Return jobs of every device, with two start models and seeds of 64 bits."""
     starts = [learner.initial_weights(1), learner.initial_weights(2)]
     return [
         make_job(number, number % len(learner.samples), starts[number % 2], (number * 0x9E3779B97F4A7C15) % 2**64)
@@ -78,7 +78,7 @@ def with_noise(weights: Weights, seed: int, scale: float = 0.1) -> Weights:
 
 
 def run_python(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
-    """A fresh interpreter in which warnings are errors; what it prints. Anything on stderr is a failure."""
+    """Run a new interpreter in which warnings are errors, and return its output. Any output on stderr is a failure."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("XLA_", "JAX_"))}
     done = subprocess.run(
         [sys.executable, "-W", "error", *arguments],
@@ -94,7 +94,7 @@ def run_python(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
 
 
 def fingerprints_elsewhere(environment: Mapping[str, str]) -> tuple[int, list[str]]:
-    """Number of host devices and fingerprints of 16 mixed jobs, in a fresh process."""
+    """Return the number of host devices and the fingerprints of 16 mixed jobs in a new process."""
     devices, *prints = run_python([str(Path(__file__))], environment).split()
     return int(devices), prints
 

@@ -32,7 +32,7 @@ def test_every_epoch_visits_every_sample_once() -> None:
     for device, rows in enumerate(OWNED):
         for epoch in orders[device]:
             assert sorted(epoch[: len(rows)]) == list(rows)
-            assert (epoch[len(rows) :] == rows[0]).all(), "padding is the device's own first sample"
+            assert (epoch[len(rows) :] == rows[0]).all(), "padding repeats the device's first sample"
 
 
 def test_epochs_and_seeds_differ() -> None:
@@ -41,13 +41,13 @@ def test_epochs_and_seeds_differ() -> None:
     assert (orders[0] != orders[1]).any()
 
 
-def test_depends_on_nothing_but_seed_and_size() -> None:
+def test_an_order_depends_on_seed_and_size_alone() -> None:
     together = orders_of(planner(), [0, 1, 2, 1], [9, 8, 7, 2**64 - 1])
     for place, (device, seed) in enumerate([(0, 9), (1, 8), (2, 7), (1, 2**64 - 1)]):
         assert (orders_of(planner(), [device], [seed])[0] == together[place]).all()
 
 
-def test_order_is_that_of_the_hash() -> None:
+def test_the_order_is_that_of_the_hashes() -> None:
     seed = 123
     keys = [scramble(scramble(seed) ^ (2 << 32 | position)) for position in range(5)]
     expected = OWNED[1][np.argsort(keys)]
@@ -70,8 +70,8 @@ def test_orders_are_uniform() -> None:
 
 
 @given(st.data())
-def test_whole_or_pass_by_pass(data: st.DataObject) -> None:
-    """However passes are asked for, in whatever parts the keys are made, beside whatever places without a job."""
+def test_orders_do_not_depend_on_how_they_are_drawn(data: st.DataObject) -> None:
+    """Whichever passes are requested, in however many parts keys are computed, with any number of empty places."""
     sizes = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=6))
     rows = [np.arange(100 * job, 100 * job + size, dtype=np.int32) for job, size in enumerate(sizes)]
     seeds = np.arange(len(rows), dtype=np.uint64)
@@ -95,7 +95,7 @@ def test_whole_or_pass_by_pass(data: st.DataObject) -> None:
     assert not whole[len(rows) :].any()
 
 
-def test_what_failed_is_drawn_up_again() -> None:
+def test_a_failed_draw_is_repeated() -> None:
     orders, expected = (drawn(planner(), [1], [4]) for _ in range(2))
     with mock.patch.object(batches, "scramble_many", side_effect=MemoryError):
         orders.prefetch(2)

@@ -1,4 +1,4 @@
-"""How many samples an accelerator answers at a time."""
+"""The number of samples per pass of an evaluation on an accelerator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every model in the engine: jobs together are jobs alone, to the bit on the host; side by side, but for rounding."""
+"""Every model in the engine: jobs together equal jobs alone, on the host to the bit, with vmap up to rounding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from async_hfl.learning.models.resnet import resnet18
 from async_hfl.learning.tasks.task_learner import Task, TaskLearner
 
 SIZES = (9, 1, 5, 12)
-"""Whole batches, a short last one, a single sample."""
+"""Full batches, a short last batch, a single sample."""
 RECIPE = Recipe(2, 4, 0.05, momentum=0.9, weight_decay=0.001, proximal_weight=0.1)
 
 
@@ -55,7 +55,7 @@ def flat(random: np.random.Generator, count: int) -> Samples:
 
 
 Made = tuple[Callable[[], Model], Callable[[np.random.Generator, int], Samples], int]
-"""Model, data, classes (0: a regression)."""
+"""Model, data, classes (0 for regression)."""
 MODELS: dict[str, Made] = {
     "mlp": (lambda: mlp(561, 128, 6), flat, 6),
     "cnn": (cnn, lambda random, count: images(random, count, 28, 1), 10),
@@ -90,7 +90,7 @@ def task_of(name: str) -> Task:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long) if name in SLOW else name for name in MODELS]
 )
-def test_together_as_alone(name: str) -> None:
+def test_jobs_together_equal_jobs_alone(name: str) -> None:
     task = task_of(name)
     learner = TaskLearner(task, RECIPE)
     starts = [learner.initial_weights(1), learner.initial_weights(2)]
@@ -103,7 +103,7 @@ def test_together_as_alone(name: str) -> None:
     assert all(np.isfinite(result.weights).all() for result in together)
 
     side_by_side = TaskLearner(task, RECIPE, EngineOptions(plan="vmap")).train_many(jobs)
-    # One rectifier or pool near a tie that falls to the other side changes what comes after it; so the median of jobs.
+    # A rectifier or pool near a tie may switch and change all later steps, so the median of the jobs is compared.
     distances = [
         np.linalg.norm(one.weights - other.weights) / np.linalg.norm(one.weights - job.weights)
         for job, one, other in zip(jobs, together, side_by_side, strict=True)

@@ -1,4 +1,4 @@
-"""The promise that lazy, batched training rests on: a job's result is the same to the bit in any company."""
+"""The basis of lazy, batched training: a job's result is the same to the bit whatever it is trained with."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def alone(learner: TaskLearner, jobs: list[TrainingJob]) -> list[str]:
 
 
 def test_jobs_differ(learner: TaskLearner, jobs: list[TrainingJob], alone: list[str]) -> None:
-    """Otherwise the tests below would prove little. With one sample there is one order, whatever the seed."""
+    """Otherwise the tests below would prove little. With one sample there is one order for every seed."""
     single = [index for index, job in enumerate(jobs) if learner.samples[job.device] == 1]
     assert single == [1, 11]
     assert alone[1] == alone[11]
@@ -42,7 +42,9 @@ def test_jobs_differ(learner: TaskLearner, jobs: list[TrainingJob], alone: list[
 
 
 @pytest.mark.parametrize("count", range(1, 17))
-def test_together_as_alone(learner: TaskLearner, jobs: list[TrainingJob], alone: list[str], count: int) -> None:
+def test_jobs_together_equal_jobs_alone(
+    learner: TaskLearner, jobs: list[TrainingJob], alone: list[str], count: int
+) -> None:
     assert [fingerprint(result) for result in learner.train_many(jobs[:count])] == alone[:count]
     assert [fingerprint(result) for result in learner.train_many(jobs[-count:])] == alone[-count:]
 
@@ -56,12 +58,12 @@ def test_order_does_not_matter(learner: TaskLearner, jobs: list[TrainingJob], al
 
 
 def test_more_jobs_than_places(learner: TaskLearner, jobs: list[TrainingJob], alone: list[str]) -> None:
-    """Several groups a core, and more groups than are queued at once."""
+    """Several groups per core, and more groups than are queued at once."""
     results = learner.train_many(jobs * 25)
     assert [fingerprint(result) for result in results] == alone * 25
 
 
-def test_begun_and_collected_in_another_order(learner: TaskLearner, jobs: list[TrainingJob], alone: list[str]) -> None:
+def test_calls_collected_in_another_order(learner: TaskLearner, jobs: list[TrainingJob], alone: list[str]) -> None:
     first, second, many = learner.begin(jobs[:5]), learner.begin(jobs[5:]), learner.begin(jobs * 25)
     assert [fingerprint(result) for result in second()] == alone[5:]
     assert [fingerprint(result) for result in many()] == alone * 25
@@ -73,14 +75,16 @@ def test_number_of_host_devices_does_not_matter(alone: list[str], devices: int) 
     assert fingerprints_elsewhere({"ASYNC_HFL_HOST_DEVICES": str(devices)}) == (devices, alone)
 
 
-def test_compiled_anew_as_from_the_cache(alone: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_programs_compiled_again_equal_those_from_the_cache(
+    alone: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     cache = {"ASYNC_HFL_CACHE": str(tmp_path_factory.mktemp("cache")), "ASYNC_HFL_HOST_DEVICES": "2"}
     first = fingerprints_elsewhere(cache)
     second = fingerprints_elsewhere(cache)
     assert first == second == (2, alone)
 
 
-def test_a_diverged_job_harms_only_itself(learner: TaskLearner, jobs: list[TrainingJob], alone: list[str]) -> None:
+def test_a_diverged_job_affects_no_other(learner: TaskLearner, jobs: list[TrainingJob], alone: list[str]) -> None:
     broken = frozen(np.full(learner.layout.size, np.inf, dtype=np.float32))
     results = learner.train_many([*jobs[:3], make_job(99, 2, broken, 4), *jobs[3:]])
     assert not np.isfinite(results[3].weights).any()

@@ -1,4 +1,4 @@
-"""The compiled training against one written by hand in numpy, in double precision and without any padding."""
+"""Compiled training compared with an implementation in numpy, in double precision and without padding."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ByHand:
 def loss_and_gradient(
     flat: Floats, inputs: Floats, targets: npt.NDArray[np.int32], task: Task
 ) -> tuple[Floats, Floats]:
-    """Losses of the samples, and the gradient of their mean."""
+    """Return the losses of the samples and the gradient of their mean."""
     parts = []
     start = 0
     for shape in task.model.layout.shapes:
@@ -55,7 +55,7 @@ def loss_and_gradient(
 
 
 def epoch_order(seed: int, epoch: int, samples: int) -> list[int]:
-    """Positions by ascending hash; the 24 low bits of the key are the position itself."""
+    """Return positions by ascending hash; the 24 low bits of the key are the position."""
     return sorted(range(samples), key=lambda p: (scramble(scramble(seed) ^ (epoch << 32 | p)) >> 24, p))
 
 
@@ -93,7 +93,7 @@ RECIPES = {
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
-def test_as_by_hand(recipe: Recipe) -> None:
+def test_it_agrees_with_numpy(recipe: Recipe) -> None:
     task = uneven_task(sizes=(20, 1, 8, 9, 7), inputs=12, hidden=6)
     learner = TaskLearner(task, recipe)
     start = with_noise(learner.initial_weights(1), seed=1)
@@ -109,8 +109,8 @@ def test_as_by_hand(recipe: Recipe) -> None:
         assert (result.samples, result.steps) == (len(task.owned[device]), expected.steps)
 
 
-def test_one_step_with_numbers_on_paper() -> None:
-    """All weights 0: every class has probability 1/10, features are 0, only the output bias moves."""
+def test_one_step_by_hand() -> None:
+    """With all weights 0, every class has probability 1/10, features are 0, and only the output bias changes."""
     task = uneven_task(sizes=(1,), inputs=3, hidden=2)
     learner = TaskLearner(task, Recipe(1, 4, 0.5))
     zeros = np.zeros(learner.layout.size, dtype=np.float32)
@@ -126,7 +126,7 @@ def test_one_step_with_numbers_on_paper() -> None:
 
 
 def test_final_gradient_against_finite_differences() -> None:
-    """Of the whole regularised loss, penalties included, as a function; no derivative by hand."""
+    """Differences of the regularised loss, with penalties; no derivative is written by hand."""
     task = uneven_task(sizes=(20,), inputs=6, hidden=4)
     learner = TaskLearner(task, FULL)
     start = with_noise(learner.initial_weights(1), seed=2)
@@ -148,7 +148,7 @@ def test_final_gradient_against_finite_differences() -> None:
         assert result.gradient[index] == pytest.approx(slope, abs=2e-6)
 
 
-def test_gradient_only_where_asked_and_training_is_the_same() -> None:
+def test_a_gradient_is_computed_on_request_and_does_not_change_training() -> None:
     task = uneven_task()
     start = with_noise(TaskLearner(task, FULL).initial_weights(1), seed=3)
     jobs = [make_job(device, device, start, device) for device in range(4)]
@@ -160,7 +160,7 @@ def test_gradient_only_where_asked_and_training_is_the_same() -> None:
         np.testing.assert_allclose(one.weights, other.weights, rtol=0, atol=1e-6)
 
 
-def test_results_cannot_be_written_to() -> None:
+def test_results_are_read_only() -> None:
     task = uneven_task()
     learner = TaskLearner(task, FULL)
     [result] = learner.train_many([make_job(0, 0, learner.initial_weights(1), 7)])

@@ -21,7 +21,7 @@ def digits(devices: int = 60, seed: int = 1, gradient: bool = False) -> TaskLear
     return TaskLearner(task, Recipe(5, 32, 0.05, 0.9, 0.0, 0.1, gradient))
 
 
-def test_the_learner_interface() -> None:
+def test_the_interface_of_a_learner() -> None:
     learner: Learner = digits()
     assert learner.layout.size == 64 * 64 + 64 + 64 * 10 + 10
     assert learner.model_bytes == 4 * learner.layout.size
@@ -55,8 +55,8 @@ def test_federated_averaging_learns(seed: int) -> None:
     assert learner.evaluate(weights).metric > 0.9
 
 
-def test_evaluation_as_by_hand() -> None:
-    """700 test samples, so that the last of the passes is padded."""
+def test_evaluation_agrees_with_numpy() -> None:
+    """700 test samples, so that the last pass is padded."""
     task = uneven_task()
     learner = TaskLearner(task, RECIPE)
     weights = with_noise(learner.initial_weights(1), seed=1)
@@ -73,12 +73,12 @@ def test_evaluation_as_by_hand() -> None:
     )
 
 
-def test_evaluation_repeats_to_the_bit() -> None:
+def test_evaluation_is_reproducible_to_the_bit() -> None:
     weights = digits().initial_weights(3)
     assert len({digits().evaluate(weights).loss for _ in range(3)}) == 1
 
 
-def test_a_diverged_model_is_evaluated_all_the_same() -> None:
+def test_a_diverged_model_can_be_evaluated() -> None:
     learner = digits()
     evaluation = learner.evaluate(frozen(np.full(learner.layout.size, np.nan, dtype=np.float32)))
     assert np.isnan(evaluation.loss)
@@ -102,7 +102,7 @@ def test_too_many_devices() -> None:
         {"proximal_weight": float("inf")},
     ],
 )
-def test_recipes_that_make_no_sense(wrong: dict[str, float]) -> None:
+def test_invalid_recipes(wrong: dict[str, float]) -> None:
     [name] = wrong
     with pytest.raises(SettingsError, match=name):
         Recipe(**{"epochs": 1, "batch_size": 1, "learning_rate": 0.1, **wrong})  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ def test_squared_error_of_each_sample() -> None:
 
 
 def test_summary_over_batches() -> None:
-    """The last sample is padding; sums of several batches add up."""
+    """The last sample is padding; the sums of several batches are added up."""
     objective = regression(2)
     sums = np.asarray(objective.count(OUTPUTS, TARGETS, np.array([1.0, 1.0, 0.0], dtype=np.float32)), np.float64)
     more = np.asarray(objective.count(OUTPUTS[:1], TARGETS[:1], np.ones(1, dtype=np.float32)), np.float64)

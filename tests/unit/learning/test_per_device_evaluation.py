@@ -1,4 +1,4 @@
-"""How good a model is for each device."""
+"""Evaluation of a model for each device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def weights_of(task: Task) -> Weights:
     return with_noise(task.model.init(np.random.default_rng(1)), seed=1)
 
 
-def test_as_each_device_alone() -> None:
+def test_it_agrees_with_evaluating_each_device_alone() -> None:
     weights = weights_of(TASK)
     found = PerDeviceEvaluation(TASK.model, TASK.objective, TASK.train, TASK.owned).evaluate(weights)
     for evaluation, rows in zip(found, TASK.owned, strict=True):
@@ -31,7 +31,7 @@ def test_as_each_device_alone() -> None:
         assert evaluation.details == pytest.approx(dict(alone.details))
 
 
-def test_a_large_device_is_judged_on_some_of_its_samples() -> None:
+def test_a_large_device_is_evaluated_on_some_of_its_samples() -> None:
     task = uneven_task((30, 1000))
     weights = weights_of(task)
     small, large = PerDeviceEvaluation(task.model, task.objective, task.train, task.owned).evaluate(weights)
@@ -42,7 +42,7 @@ def test_a_large_device_is_judged_on_some_of_its_samples() -> None:
     assert large.metric == pytest.approx(whole.metric, abs=0.1)
 
 
-def test_repeats_to_the_bit() -> None:
+def test_it_is_reproducible_to_the_bit() -> None:
     weights = weights_of(TASK)
     evaluator = PerDeviceEvaluation(TASK.model, TASK.objective, TASK.train, TASK.owned)
     again = PerDeviceEvaluation(TASK.model, TASK.objective, TASK.train, TASK.owned[::-1])
@@ -56,7 +56,7 @@ def test_a_device_without_samples_has_no_value() -> None:
     assert nothing is None
 
 
-def test_natural_owners_are_judged_on_their_own_part_of_the_test_set() -> None:
+def test_natural_owners_are_evaluated_on_their_own_part_of_the_test_set() -> None:
     owner = np.array([2, 2, 0, 0, 0, 5], dtype=np.int32)
     test_owner = np.array([0, 2, 2, 0], dtype=np.int32)
     owned = [np.array(rows) for rows in ([2, 4], [3], [0, 1], [5])]

@@ -1,4 +1,4 @@
-"""Local samples that change over time."""
+"""Local data that changes over time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def refreshed(device: int, generation: int, share: float, seed: int) -> Rows:
     share=st.floats(0, 1),
     seed=st.integers(0, 2**32),
 )
-def test_as_defined_slot_by_slot(jobs: list[tuple[int, int]], share: float, seed: int) -> None:
+def test_it_follows_the_definition_slot_by_slot(jobs: list[tuple[int, int]], share: float, seed: int) -> None:
     devices, generations = (np.array(part) for part in zip(*jobs, strict=True))
     held = made(share, seed).rows(devices, generations)
     assert held.dtype == np.int32
@@ -49,10 +49,10 @@ def test_as_defined_slot_by_slot(jobs: list[tuple[int, int]], share: float, seed
         expected = refreshed(device, generation, share, seed)
         assert rows[: len(original)].tolist() == expected.tolist()
         assert (rows[len(original) :] == rows[0]).all()
-        assert (TARGETS[expected] == TARGETS[original]).all(), "of the same class, slot by slot"
+        assert (TARGETS[expected] == TARGETS[original]).all(), "each slot keeps its class"
 
 
-def test_the_first_job_sees_the_partition_and_zero_means_no_change() -> None:
+def test_the_first_job_and_a_share_of_zero_keep_the_assigned_samples() -> None:
     devices = np.arange(7)
     for share, generation in ((0.3, 0), (1.0, 0), (0.0, 1000)):
         held = made(share).rows(devices, np.full(7, generation))
@@ -62,21 +62,21 @@ def test_the_first_job_sees_the_partition_and_zero_means_no_change() -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.3, 1.0])
 def test_each_slot_is_renewed_once_in_its_period(share: float) -> None:
-    """Changes of one slot are 1/share jobs apart, rounded up or down; slots take turns."""
+    """A slot changes every 1/share jobs, rounded up or down, and slots are staggered."""
     jobs = 200
     refresh = made(share)
     slots = len(OWNED[0])
     held = refresh.rows(np.zeros(jobs, dtype=np.int64), np.arange(jobs))[:, :slots]
     changed = held[1:] != held[:-1]
-    # A draw may hit the sample that was there: 1 of 80.
+    # One draw in 80 gives the sample that was there.
     assert changed.mean() == pytest.approx(share, rel=0.1)
     if share < 1:
-        assert changed.any(axis=1).mean() > 0.95, "some with every job, not all at once"
+        assert changed.any(axis=1).mean() > 0.95, "some change with every job"
     gaps = np.concatenate([np.diff(np.flatnonzero(column)) for column in changed.T])
     assert gaps.min() >= int(1 / share)
 
 
-def test_draws_are_even_over_the_class() -> None:
+def test_draws_are_uniform_over_the_class() -> None:
     refresh = made(1.0)
     jobs = 4000
     held = refresh.rows(np.zeros(jobs, dtype=np.int64), np.arange(1, jobs + 1))[:, : len(OWNED[0])]

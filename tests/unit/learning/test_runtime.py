@@ -18,14 +18,14 @@ def test_importing_does_not_import_jax() -> None:
 DEVICES = "from async_hfl.learning.engine.backend import jax; print(jax.local_device_count(), jax.default_backend())"
 
 
-def test_flags_of_the_user_win() -> None:
+def test_flags_of_the_user_take_precedence() -> None:
     flags = "--xla_force_host_platform_device_count=3 --xla_cpu_multi_thread_eigen=true"
     code = f"{DEVICES}; from async_hfl.learning import runtime; print(runtime.compiler_options())"
     printed = run_python(["-c", code], {"XLA_FLAGS": flags, "ASYNC_HFL_HOST_DEVICES": "2"})
     assert printed.split() == ["3", "cpu", "{}"]
 
 
-def test_an_argument_wins_over_the_variable_and_nothing_leaks_to_children() -> None:
+def test_an_argument_overrides_the_variable_and_children_do_not_inherit_it() -> None:
     code = (
         "import os; from async_hfl.learning import runtime; runtime.prepare(host_devices=4);"
         f"{DEVICES}; print('XLA_FLAGS' in os.environ)"
@@ -38,7 +38,7 @@ def test_jax_already_started_by_the_user() -> None:
     assert run_python(["-c", code], {"ASYNC_HFL_HOST_DEVICES": "2"}).split() == ["1", "cpu"]
 
 
-def test_a_late_change_of_mind_is_an_error() -> None:
+def test_another_number_of_devices_later_is_an_error() -> None:
     runtime.prepare()
     with pytest.raises(InternalError, match="too late"):
         runtime.prepare(host_devices=77)
@@ -51,7 +51,7 @@ def test_a_wrong_number_of_devices(monkeypatch: pytest.MonkeyPatch, text: str) -
         runtime._host_devices(None)
 
 
-def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_location_of_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(runtime.CACHE_VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     found = runtime.cache_directory()
@@ -66,14 +66,14 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert runtime.cache_directory() is None
 
 
-def test_no_place_for_a_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_writable_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv(runtime.CACHE_VARIABLE, str(tmp_path / "file" / "cache"))
     assert runtime.cache_directory() is None
 
 
-def test_a_damaged_cache_costs_nothing_but_time(tmp_path: Path) -> None:
-    """A process killed while it wrote leaves half an entry behind."""
+def test_a_damaged_cache_only_costs_time(tmp_path: Path) -> None:
+    """A process that was killed while writing leaves half an entry."""
     environment = {"ASYNC_HFL_CACHE": str(tmp_path), "ASYNC_HFL_HOST_DEVICES": "1"}
     before = fingerprints_elsewhere(environment)
     entries = [path for path in tmp_path.rglob("*-cache") if "train_group" in path.name]

@@ -1,4 +1,4 @@
-"""Several runs, one engine: they meet whoever is fast or slow, and get what they would get alone."""
+"""Several runs with one engine: calls do not depend on speed, and each run gets the results it would get alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def request(value: float) -> Request:
 
 
 class Doubling:
-    """Gives twice the start weights, and remembers who came together."""
+    """A trainer that doubles the start weights and records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[list[float]] = []
@@ -41,33 +41,33 @@ class Doubling:
         return lambda: [TrainingResult(frozen(2 * each.weights), 3, 1, 0.0, 0.0) for each in requests]
 
 
-def in_threads(together: SharedEngine, engine: Trainer, scripts: Sequence[Sequence[tuple[float, list[float]]]]) -> list:
-    """Each script: (seconds to dawdle, values to train) in turn; what came back, or the exception."""
+def in_threads(shared: SharedEngine, engine: Trainer, scripts: Sequence[Sequence[tuple[float, list[float]]]]) -> list:
+    """Run scripts of (seconds to wait, values to train); return their results, or the exception."""
     outcomes: list = [None] * len(scripts)
 
     def play(run: int) -> None:
-        door = together.trainer(run, "engine", lambda: engine)
+        trainer = shared.trainer(run, "engine", lambda: engine)
         got = []
         try:
-            for dawdle, values in scripts[run]:
-                time.sleep(dawdle)
-                got.append([float(r.weights[0]) for r in door.begin([request(value) for value in values])()])
+            for delay, values in scripts[run]:
+                time.sleep(delay)
+                got.append([float(r.weights[0]) for r in trainer.begin([request(value) for value in values])()])
             outcomes[run] = got
         except ValueError as error:
             outcomes[run] = error
         finally:
-            together.leave(run)
+            shared.leave(run)
 
     threads = [threading.Thread(target=play, args=(run,)) for run in range(len(scripts))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(timeout=60)
-        assert not thread.is_alive(), "a run waits for ever"
+        assert not thread.is_alive(), "a run waits forever"
     return outcomes
 
 
-def test_runs_meet_and_each_gets_its_own() -> None:
+def test_runs_are_trained_together_and_get_their_own_results() -> None:
     engine = Doubling()
     got = in_threads(
         SharedEngine(3), engine, [[(0.0, [1, 2]), (0.05, [3])], [(0.02, [10])], [(0.0, [20]), (0.0, [30, 31])]]
@@ -76,7 +76,7 @@ def test_runs_meet_and_each_gets_its_own() -> None:
     assert engine.calls == [[1, 2, 10, 20], [3, 30, 31]]
 
 
-def test_who_meets_whom_does_not_depend_on_speed() -> None:
+def test_calls_do_not_depend_on_the_speed_of_threads() -> None:
     seen = []
     for slow in range(3):
         engine = Doubling()
@@ -86,21 +86,21 @@ def test_who_meets_whom_does_not_depend_on_speed() -> None:
     assert seen[0] == seen[1] == seen[2] == [[0, 10, 20], [11, 21], [22]]
 
 
-def test_a_failure_reaches_everyone_who_waited() -> None:
+def test_a_failure_reaches_every_waiting_run() -> None:
     got = in_threads(SharedEngine(2), Doubling(), [[(0.0, [13.0])], [(0.0, [1.0])]])
     assert all(isinstance(outcome, ValueError) for outcome in got)
 
 
-def test_a_run_that_has_left_cannot_come_back() -> None:
-    together = SharedEngine(1)
-    door = together.trainer(0, "engine", Doubling)
-    together.leave(0)
+def test_a_run_that_has_left_cannot_train() -> None:
+    shared = SharedEngine(1)
+    trainer = shared.trainer(0, "engine", Doubling)
+    shared.leave(0)
     with pytest.raises(InternalError, match="has left"):
-        door.begin([request(1.0)])()
+        trainer.begin([request(1.0)])()
 
 
-def test_runs_together_are_the_runs_alone(tmp_path: Path) -> None:
-    """Other seeds (other partitions), other methods (with and without the final gradient): digests as alone."""
+def test_runs_that_share_an_engine_equal_runs_alone(tmp_path: Path) -> None:
+    """Different seeds (and partitions) and methods (with and without the final gradient): the digests are the same."""
     plans = [
         {"seed": 1, "method": "async-hfl-plus"},
         {"seed": 2, "method": "async-hfl-plus"},
@@ -108,14 +108,14 @@ def test_runs_together_are_the_runs_alone(tmp_path: Path) -> None:
         {"seed": 3, "method": "async-random"},
     ]
     runs = [{**plan, "overrides": ["cloud.epochs=6"], "out": tmp_path / f"t{n}"} for n, plan in enumerate(plans)]
-    together = async_hfl.run_together(runs)
-    for number, (plan, made) in enumerate(zip(plans, together, strict=True)):
+    shared = async_hfl.run_together(runs)
+    for number, (plan, made) in enumerate(zip(plans, shared, strict=True)):
         alone = async_hfl.run(**plan, overrides=["cloud.epochs=6"], out=tmp_path / f"a{number}")
         assert not isinstance(made, BaseException)
         assert made.summary["digest"] == alone.summary["digest"]
 
 
-def test_one_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
+def test_a_failed_run_does_not_affect_the_others(tmp_path: Path) -> None:
     good = {"seed": 1, "overrides": ["cloud.epochs=2"], "out": tmp_path / "good"}
     made, failed = async_hfl.run_together([good, {"seed": 1, "overrides": ["cloud.epochs=0"]}])
     assert isinstance(failed, UserError)

@@ -38,7 +38,7 @@ def test_results_depend_on_start_and_seed() -> None:
     learner = StubLearner(5, 4)
     start, other = learner.initial_weights(1), learner.initial_weights(2)
     same = [TrainingJob(JobId(0, 0, n), n, start, 9) for n in range(2)]
-    assert len({key(result) for result in learner.train_many(same)}) == 1, "nor on the device, nor on the id"
+    assert len({key(result) for result in learner.train_many(same)}) == 1, "independent of the device and the id"
     assert key(learner.train_many([TrainingJob(JobId(0, 0, 0), 0, other, 9)])[0]) != key(learner.train_many(same)[0])
 
 
@@ -55,7 +55,7 @@ def test_weights_stay_bounded_and_read_only() -> None:
     assert weights.dtype == np.float32
 
 
-def test_the_target_is_out_of_reach() -> None:
+def test_the_target_cannot_be_reached() -> None:
     learner = StubLearner(5, 16)
     for seed in range(20):
         evaluation = learner.evaluate(learner.initial_weights(seed))
@@ -63,7 +63,7 @@ def test_the_target_is_out_of_reach() -> None:
         assert not learner.target.passes(evaluation.metric)
 
 
-def test_start_weights_are_left_alone() -> None:
+def test_start_weights_do_not_change() -> None:
     learner = StubLearner(5, 16)
     start = learner.initial_weights(1)
     before = start.copy()
@@ -79,8 +79,8 @@ def test_shapes() -> None:
     assert learner.train_many([]) == []
 
 
-def test_quick_enough_to_measure_events_with() -> None:
-    """Below 5 microseconds a job is what is promised; the best of a few tries, as cores are shared."""
+def test_it_is_fast_enough_to_measure_the_simulator() -> None:
+    """A job takes less than 5 microseconds; the best of a few attempts, since cores are shared."""
     learner = StubLearner(5, 32)
     jobs = jobs_of(learner, 1000)
     best = float("inf")

@@ -1,4 +1,4 @@
-"""The accelerators' plan, run on the host: jobs side by side give what the loop gives, but for rounding."""
+"""The plan for accelerators (here on the host) agrees with the sequential plan, except for rounding."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from async_hfl.learning.engine.trainer import Request
 from async_hfl.learning.tasks.task_learner import TaskLearner
 
 TOLERANCE = 1e-5
-"""Of the weights' displacement, in float32 over a few dozen steps."""
+"""Tolerance relative to the displacement of the weights, in float32 over a few dozen steps."""
 
 
 @pytest.fixture(scope="module")
-def looped() -> TaskLearner:
+def sequential() -> TaskLearner:
     return TaskLearner(uneven_task(), RECIPE)
 
 
 @pytest.fixture(scope="module")
-def stacked() -> TaskLearner:
+def parallel() -> TaskLearner:
     return TaskLearner(uneven_task(), RECIPE, EngineOptions(plan="vmap"))
 
 
-def test_side_by_side_as_one_after_another(looped: TaskLearner, stacked: TaskLearner) -> None:
-    jobs = mixed_jobs(looped, 23)
-    for job, one, other in zip(jobs, looped.train_many(jobs), stacked.train_many(jobs), strict=True):
+def test_it_agrees_with_the_sequential_plan(sequential: TaskLearner, parallel: TaskLearner) -> None:
+    jobs = mixed_jobs(sequential, 23)
+    for job, one, other in zip(jobs, sequential.train_many(jobs), parallel.train_many(jobs), strict=True):
         moved = np.linalg.norm(one.weights - job.weights)
         assert np.linalg.norm(one.weights - other.weights) < TOLERANCE * moved
         assert one.gradient is not None
@@ -45,13 +45,13 @@ def test_side_by_side_as_one_after_another(looped: TaskLearner, stacked: TaskLea
         assert one.squared_loss == pytest.approx(other.squared_loss, rel=1e-5)
 
 
-def test_the_same_call_gives_the_same_bits(stacked: TaskLearner) -> None:
-    jobs = mixed_jobs(stacked, 9)
-    first, second = stacked.train_many(jobs), stacked.train_many(jobs)
+def test_the_same_call_gives_the_same_bits(parallel: TaskLearner) -> None:
+    jobs = mixed_jobs(parallel, 9)
+    first, second = parallel.train_many(jobs), parallel.train_many(jobs)
     assert [fingerprint(result) for result in first] == [fingerprint(result) for result in second]
 
 
-def test_a_small_memory_budget_splits_groups_and_changes_nothing_but_rounding(looped: TaskLearner) -> None:
+def test_a_small_memory_budget_splits_groups_and_changes_nothing_but_rounding(sequential: TaskLearner) -> None:
     task = uneven_task()
     one = training_bytes(
         task.model,
@@ -61,22 +61,22 @@ def test_a_small_memory_budget_splits_groups_and_changes_nothing_but_rounding(lo
         task.train.window,
     )
     tight = TaskLearner(task, RECIPE, EngineOptions(plan="vmap", memory=3 * one.per_job))
-    jobs = mixed_jobs(looped, 11)
-    for job, a, b in zip(jobs, looped.train_many(jobs), tight.train_many(jobs), strict=True):
+    jobs = mixed_jobs(sequential, 11)
+    for job, a, b in zip(jobs, sequential.train_many(jobs), tight.train_many(jobs), strict=True):
         assert np.linalg.norm(a.weights - b.weights) < TOLERANCE * np.linalg.norm(a.weights - job.weights)
 
 
-def test_a_budget_below_one_job_still_trains_one_at_a_time(looped: TaskLearner) -> None:
+def test_a_budget_below_one_job_still_trains_one_at_a_time(sequential: TaskLearner) -> None:
     learner = TaskLearner(uneven_task(), RECIPE, EngineOptions(plan="vmap", memory=1))
-    jobs = mixed_jobs(looped, 3)
+    jobs = mixed_jobs(sequential, 3)
     assert [result.samples for result in learner.train_many(jobs)] == [24, 1, 70]
 
 
-def test_nothing_to_train(stacked: TaskLearner) -> None:
-    assert stacked.train_many([]) == []
+def test_nothing_to_train(parallel: TaskLearner) -> None:
+    assert parallel.train_many([]) == []
 
 
-def test_memory_is_told_from_shapes() -> None:
+def test_memory_is_estimated_from_shapes() -> None:
     small, large = uneven_task(hidden=8), uneven_task(hidden=800)
     first, second = (
         training_bytes(
@@ -85,7 +85,7 @@ def test_memory_is_told_from_shapes() -> None:
         for task in (small, large)
     )
     assert first.weights == 4 * (64 * 8 + 8 + 8 * 10 + 10)
-    # At least the hidden layer's values for a batch of 32 and the first layer's weights twice.
+    # At least the activations of the hidden layer for a batch of 32 and the weights of the first layer twice.
     assert second.activations > 4 * (32 * 800 + 2 * 64 * 800)
     assert second.activations > 5 * first.activations
 
@@ -107,8 +107,8 @@ def test_jobs_are_padded_to_few_sizes() -> None:
 
 
 @pytest.fixture(scope="module")
-def heavy() -> Engine:
-    """Of a model of 18 MB: 14 jobs fill a group."""
+def large() -> Engine:
+    """An engine with a model of 18 MB, of which 14 jobs fill a group."""
     task = uneven_task(sizes=(640,), hidden=60_000)
     return Engine(task.model, task.objective, task.train, RECIPE.static, EngineOptions(plan="vmap"))
 
@@ -119,28 +119,28 @@ def requests_of(samples: Sequence[int]) -> list[Request]:
     return [Request(start, rows[:size], seed, RECIPE.coefficients, 640) for seed, size in enumerate(samples)]
 
 
-def test_full_groups_then_what_is_left(heavy: Engine) -> None:
-    """Halves of 11 would be padded to 14."""
+def test_full_groups_come_first(large: Engine) -> None:
+    """Two groups of 11 would both be padded to 14."""
     devices = len(jax.local_devices())
-    groups = list(heavy.plan.groups(requests_of([32] * 22 * devices)))
+    groups = list(large.plan.groups(requests_of([32] * 22 * devices)))
     wanted = [(device, jobs) for jobs in (14, 8) for device in range(devices)]
     assert [(group.device, group.places) for group in groups] == wanted
     assert [len(group.members) for group in groups] == [jobs for _, jobs in wanted]
     assert sorted(member for group in groups for member in group.members) == list(range(22 * devices))
-    assert {group.places for group in heavy.plan.expected(32, 22)} == {1, 2, 4, 8, 14}
+    assert {group.places for group in large.plan.expected(32, 22)} == {1, 2, 4, 8, 14}
 
 
-def test_every_device_has_as_much_to_do(heavy: Engine) -> None:
+def test_devices_get_equally_many_jobs(large: Engine) -> None:
     devices = len(jax.local_devices())
     requests = requests_of([640, 352] * 14 * devices)  # 20 and 11 steps
     samples = [0] * devices
-    for group in heavy.plan.groups(requests):
+    for group in large.plan.groups(requests):
         samples[group.device] += max(len(requests[member].rows) for member in group.members)
     assert samples == [640 + 352] * devices
 
 
 def test_an_engine_serves_jobs_of_several_learners_as_if_alone() -> None:
-    """Same task, other partition and other coefficients: one call, the same bits as two engines of their own."""
+    """The same task with another partition and other coefficients: one call gives the same bits as two engines."""
     task, other = uneven_task(), uneven_task(sizes=(40, 300))
     joint = uneven_task(sizes=(40, 300))
     engine = Engine(joint.model, joint.objective, joint.train, RECIPE.static)
@@ -151,8 +151,8 @@ def test_an_engine_serves_jobs_of_several_learners_as_if_alone() -> None:
     assert len(task.owned) != len(other.owned)
 
 
-def test_half_precision_stays_near() -> None:
-    """bfloat16 has 8 bits of mantissa: a run goes the same way, and weights are still float32."""
+def test_half_precision_stays_close() -> None:
+    """bfloat16 has 8 bits of mantissa: weights move in the same direction, and are still float32."""
     full = TaskLearner(uneven_task(), RECIPE, EngineOptions(plan="vmap"))
     half = TaskLearner(uneven_task(), RECIPE, EngineOptions(plan="vmap", precision="bf16"))
     jobs = mixed_jobs(full, 8)
@@ -163,7 +163,7 @@ def test_half_precision_stays_near() -> None:
         assert one.loss == pytest.approx(other.loss, rel=0.05)
 
 
-def test_what_is_compiled_ahead_is_what_calls_need() -> None:
+def test_calls_need_no_program_that_was_not_compiled_before() -> None:
     learner = TaskLearner(uneven_task(sizes=(60,) * 40), RECIPE, EngineOptions(plan="vmap"))
     learner.compile()
     engine = learner._trainer
@@ -177,18 +177,18 @@ def test_what_is_compiled_ahead_is_what_calls_need() -> None:
 
 
 @pytest.mark.parametrize("options", [EngineOptions(plan="vmap"), EngineOptions(vectors="device")])
-def test_jobs_of_any_length_need_no_program_of_their_own(options: EngineOptions) -> None:
-    """Nine lengths of 1 to 60 steps an epoch, up to twelve pieces: one program for each number of places."""
+def test_jobs_of_different_lengths_share_programs(options: EngineOptions) -> None:
+    """Nine lengths of 1 to 60 steps per epoch, up to twelve chunks: one program for each number of places."""
     lengths = (1, 2, 3, 5, 9, 17, 30, 33, 60)
     task = uneven_task(sizes=tuple(32 * length for length in lengths))
-    learner, looped = TaskLearner(task, RECIPE, options), TaskLearner(task, RECIPE)
+    learner, sequential = TaskLearner(task, RECIPE, options), TaskLearner(task, RECIPE)
     learner.compile()
     engine = learner._trainer
     assert isinstance(engine, Engine)
     ready = set(engine._programs)
     for number in (1, 9):
         jobs = mixed_jobs(learner, number)
-        for job, one, other in zip(jobs, looped.train_many(jobs), learner.train_many(jobs), strict=True):
+        for job, one, other in zip(jobs, sequential.train_many(jobs), learner.train_many(jobs), strict=True):
             moved = np.linalg.norm(one.weights - job.weights)
             assert np.linalg.norm(one.weights - to_host(other.weights)) < TOLERANCE * moved
             assert one.gradient is not None
@@ -202,8 +202,8 @@ def test_jobs_of_any_length_need_no_program_of_their_own(options: EngineOptions)
 
 
 @pytest.mark.parametrize("options", [EngineOptions(plan="vmap"), EngineOptions(vectors="device")])
-def test_learners_of_other_lengths_share_a_call(options: EngineOptions) -> None:
-    """The one's longest job has 7 steps an epoch, the other's 90: weights, losses and gradients are as if alone."""
+def test_learners_with_jobs_of_different_lengths_share_a_call(options: EngineOptions) -> None:
+    """The longest jobs have 7 and 90 steps per epoch; weights, losses and gradients are the same as alone."""
     small, large = uneven_task(sizes=(40, 200, 3000)), uneven_task(sizes=(2880, 60, 300))
     engine = Engine(small.model, small.objective, small.train, RECIPE.static, options)
     learners = [TaskLearner(replace(large, train=small.train), RECIPE, options, trainer=engine)]
