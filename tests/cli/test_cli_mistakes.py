@@ -260,7 +260,7 @@ def test_a_run_that_is_not_complete(call: Call) -> None:
     Path("cut/model.safetensors").unlink()
     done = call("model", "cut", "out.safetensors")
     assert done.code == 2
-    assert "cut: no model yet; it comes with the first checkpoint" in done.told()
+    assert "cut: no model yet; the first checkpoint writes it" in done.told()
 
 
 MANIFESTS = {

@@ -29,7 +29,7 @@ class Column:
     """The meaning of the column, if its name alone does not tell."""
 
 
-BOUND = Column("bound", "share", "share of selections in which the bandwidth limit excluded a candidate")
+BOUND = Column("bound", "share", "share of selections limited by the bandwidth")
 
 
 @dataclass(frozen=True, slots=True)
