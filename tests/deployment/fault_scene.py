@@ -1,8 +1,7 @@
-"""A deployment of real processes, something done to it, and a stopwatch.
+"""A deployment of real processes for tests that inject a fault and measure its consequences.
 
-Every process is a real one with its own disk and certificates; every link between a device and a gateway is a proxy.
-The test sees what nodes write to their disks, as it is committed, and nothing else. What it measures becomes a row of
-docs/results/faults.md (see fault_rows.py)."""
+Every process has its own disk and certificates; every link between a device and a gateway is a proxy. A test observes
+only what nodes commit to their disks. Its measurements become a row of docs/results/faults.md (see fault_rows.py)."""
 
 from __future__ import annotations
 
