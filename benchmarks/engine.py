@@ -8,8 +8,8 @@
 All engines train the same clients: the same samples in the same order of batches, the same start weights and the same
 recipe (SGD with momentum, weight decay, proximal term), on the same cores or the same GPU. They take turns, round after
 round, so that other load on the machine affects all of them. The table shows the median and the range of the rounds.
-Time is the wall time of a whole call, including the transfer of the weights to the host. The first call, which compiles,
-is reported separately. Before the rounds, the benchmark checks that all engines reach the same weights.
+Time is the wall time of a whole call, including the transfer of the weights to the host. The first call, which
+compiles, is reported separately. Before the rounds, the benchmark checks that all engines reach the same weights.
 
     ours          Engine.begin, as a run calls it
     torch-loop    a plain PyTorch loop, one client after another, default threads
@@ -17,8 +17,8 @@ is reported separately. Before the rounds, the benchmark checks that all engines
     pfl, flower   the simulators of these names, if they are installed
 
 Share of peak: counted operations (see engine_peers/flops.py) relative to the measured rate of matrix products on all
-cores or on the GPU, at the engine's precision. Memory: growth of the resident memory of all processes of the engine over
-that of the loaded libraries, without compilation; on a GPU, the most device memory that the engine used.
+cores or on the GPU, at the engine's precision. Memory: growth of the resident memory of all processes of the engine
+over that of the loaded libraries, without compilation; on a GPU, the most device memory that the engine used.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ PIECES = [
 
 @pytest.mark.parametrize(("name", "piece"), PIECES)
 def test_in_pieces_as_recorded_from_pytorch(name: str, piece: int) -> None:
-    check_as_recorded(BY_NAME[name], our_training.train(BY_NAME[name], 1, piece=piece))
+    check_as_recorded(BY_NAME[name], our_training.train(BY_NAME[name], 1, chunk=piece))
 
 
 def check_as_recorded(case: Case, outcome: Outcome) -> None:
