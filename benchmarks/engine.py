@@ -1,24 +1,24 @@
-"""Client updates per second: the library's engine against PyTorch and other simulators, on the same work.
+"""Client updates per second of the library's engine, PyTorch and other simulators, on the same work.
 
-    python benchmarks/engine.py                         # all tasks, several minutes on a processor
+    python benchmarks/engine.py                         # all tasks, several minutes on a CPU
     python benchmarks/engine.py --quick                 # under 50 s on two cores
-    python benchmarks/engine.py --torch-python PATH     # where this interpreter has no PyTorch
+    python benchmarks/engine.py --torch-python PATH     # if this interpreter has no PyTorch
     python benchmarks/engine.py --peer-python pfl=PATH --peer-python flower=PATH
 
-All engines train the same clients: same samples in the same order of batches, same start weights, same recipe (SGD with
-momentum, weight decay, proximal term), on the same cores or the same card. They take turns, round after round, so that
-whatever else the machine does hits all of them; the table shows the median of the rounds and their range. Time is wall
-time of a whole call, the finished weights back on the host; compiling is in the first call, which is not timed but
-reported. Before that it is checked that all end at the same weights.
+All engines train the same clients: the same samples in the same order of batches, the same start weights and the same
+recipe (SGD with momentum, weight decay, proximal term), on the same cores or the same GPU. They take turns, round after
+round, so that other load on the machine affects all of them. The table shows the median and the range of the rounds.
+Time is the wall time of a whole call, including the transfer of the weights to the host. The first call, which
+compiles, is reported separately. Before the rounds, the benchmark checks that all engines reach the same weights.
 
-    ours          Engine.train, as a run calls it
-    torch-loop    a plain PyTorch loop, client after client, default threads
+    ours          Engine.begin, as a run calls it
+    torch-loop    a plain PyTorch loop, one client after another, default threads
     torch-tuned   flat vectors; a single-threaded process per core, or CUDA graphs on a GPU
-    pfl, flower   the simulators of these names, where they are installed
+    pfl, flower   the simulators of these names, if they are installed
 
-share of peak: counted operations (see engine_peers/flops.py) against the measured rate of matrix products on all cores
-or on the card at the engine's precision. Memory: growth of resident memory over the loaded libraries, all processes of
-the engine, compiling excluded; on a GPU what the engine held there at most.
+Share of peak: counted operations (see engine_peers/flops.py) relative to the measured rate of matrix products on all
+cores or on the GPU, at the engine's precision. Memory: growth of the resident memory of all processes of the engine
+over that of the loaded libraries, without compilation; on a GPU, the most device memory that the engine used.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from engine_peers.sizes import SIZES, Size, wanted_sizes
 TASKS = [size.task for size in SIZES]
 ENGINES = ["ours", "torch-loop", "torch-tuned", "pfl", "flower"]
 TOLERANCE = {"float32": 1e-3, "tf32": 0.3, "bf16": 0.7}
-"""Distance of the weights from torch-loop's, by the way that these went; the median of the clients that are checked.
-Roundings differ, and what lies near a tie of a maximum may fall to the other side; coarser products drift apart."""
+"""Distance of the weights from those of torch-loop, relative to the displacement of these; the median of the clients
+that are checked. Roundings differ, a maximum near a tie may switch, and less precise products drift apart."""
 AMPLIFIED = {"mnist": 50.0, "cifar10": 50.0}
-"""So many times the tolerance in float32. Two places of a pool that are almost equal, or a rectifier of a late layer
-that is almost at 0: one that falls to the other side changes the gradients of all layers before it by thousandths."""
+"""Factors of the tolerance in float32. A pool whose two largest inputs are almost equal, or a rectifier of a late layer
+whose input is almost 0, may switch, which changes the gradients of all earlier layers by thousandths."""
 CHECKED = 3
 QUICK_LIMITS_S = (37.0, 45.0)
-"""No further task is begun after the first; whoever has not answered at the second is left out."""
+"""No task is started after the first limit; an engine that has not answered by the second is left out."""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""The engines that `benchmarks/engine.py` compares, each in a process of its own."""
+"""The engines that `benchmarks/engine.py` compares, each in its own process."""

@@ -1,8 +1,8 @@
 """Floating-point operations of one client update, counted from the models' shapes.
 
-Of a layer that multiplies M numbers with weights for one sample: 2 M forward, 2 M for the gradient of the weights and
-2 M for the gradient of its inputs, which the first layer does not need. Everything else (rectifiers, norms, the update)
-is not counted; nor is an embedding, which is a lookup. So a sample costs 6 M, and 4 M in a first layer.
+A layer that multiplies M numbers with weights for one sample costs 2 M forward, 2 M for the gradient of the weights and
+2 M for the gradient of its inputs, which the first layer does not need: 6 M for a sample, and 4 M in a first layer.
+Rectifiers, norms, the update and embeddings, which are lookups, are not counted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Flower's simulation (https://flower.ai): Ray actors, a core each, that run the plain PyTorch loop as a client.
+"""Flower's simulation (https://flower.ai): Ray actors with one core each, which run the plain PyTorch loop as a client.
 
-A call is one round without aggregation: a message with the global model to every client, answers with theirs.
-The server's function is the conversation with the benchmark, since Flower's runtime wants to own the process.
+A call is one round without aggregation: each client receives the global model and returns its own. The server function
+communicates with the benchmark, since Flower's runtime owns the process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Resident memory of a process and all its children, from /proc; elsewhere there is nothing to tell."""
+"""Resident memory of a process and all its children, from /proc; not available on other systems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The library's engine as it is: `Engine.train` on every client of a call."""
+"""The library's engine: one `Engine.begin` for all clients of a call."""
 
 from __future__ import annotations
 

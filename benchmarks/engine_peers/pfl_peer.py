@@ -1,7 +1,8 @@
 """pfl (https://github.com/apple/pfl-research): its simulated backend and its FedProx, one process, default threads.
 
-A call is one central iteration without evaluation: every client of the cohort is trained, the differences are summed.
-Samples lie on the device as tensors; a data set that hands out its batches in our order is all that is ours.
+A call is one central iteration without evaluation: every client of the cohort is trained, and the differences are
+summed. Samples are tensors on the device; only the data set, which yields batches in the order of the benchmark, is not
+part of pfl.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes the work: real samples where they are at hand, else synthetic ones of the same shapes and kinds."""
+"""Preparation of the work: real samples if they are available, else synthetic ones of the same shapes and types."""
 
 from __future__ import annotations
 

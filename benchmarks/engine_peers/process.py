@@ -1,4 +1,4 @@
-"""The benchmark's end of a conversation with an engine's process."""
+"""The benchmark's side of the communication with an engine's process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class EngineProcess:
         self.name = name
         self._patience = patience
         self._last = last
-        # Not a pipe: nobody would read what a library writes while we wait for an answer.
+        # Not a pipe: a library's output would not be read while the benchmark waits for an answer.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `end`)
         try:
             self._process = subprocess.Popen(

@@ -1,6 +1,6 @@
-"""How the benchmark and an engine's process talk: a line of JSON each way.
+"""The protocol between the benchmark and an engine's process: one line of JSON in each direction.
 
-Standard output belongs to the conversation; whatever a library prints goes to standard error.
+Standard output is reserved for it; output of libraries is redirected to standard error.
 """
 
 from __future__ import annotations

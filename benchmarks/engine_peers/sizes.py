@@ -1,4 +1,4 @@
-"""What one client update is, task by task, and how many clients train in a call."""
+"""The size of a client update for each task, and the number of clients in a call."""
 
 from __future__ import annotations
 

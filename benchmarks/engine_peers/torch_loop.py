@@ -1,4 +1,4 @@
-"""A plain PyTorch loop, client after client, as a user of PyTorch writes it. Default threads."""
+"""A plain PyTorch loop, one client after another, as a user of PyTorch writes it. Default threads."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class TorchLoop:
         return self._prepared[client]
 
     def weights(self, clients: int) -> npt.NDArray[np.float32]:
-        # The others are compared with this: in full precision, whatever the card's default is.
+        # The others are compared with this one: full precision, whatever the default of the GPU.
         torch.backends.cudnn.allow_tf32, before = False, torch.backends.cudnn.allow_tf32
         try:
             return self._ends(clients)

@@ -1,4 +1,4 @@
-"""The tasks' models as a user of PyTorch writes them, and how the library's weights become theirs."""
+"""The models of the tasks as a user of PyTorch writes them, and the conversion of the library's weights."""
 
 from __future__ import annotations
 

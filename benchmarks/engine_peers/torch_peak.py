@@ -1,4 +1,4 @@
-"""The most that matrix products do on this machine, by PyTorch."""
+"""The peak rate of matrix products on this machine, measured with PyTorch."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""PyTorch as fast as one gets it for a client at a time.
+"""PyTorch tuned for one client at a time.
 
-Parameters and gradients are views of two flat vectors, so that an update is a few calls whatever the model; momentum,
-weight decay and proximal term are in that update, not in the loss; samples lie in memory and are indexed.
+Parameters and gradients are views of two flat vectors, so that an update is a few calls whatever the model. Momentum,
+weight decay and proximal term are part of that update, not of the loss. Samples are in memory and are indexed.
 
-On a processor: one single-threaded process per core. On a GPU: one process, everything resident, tf32 as the fastest
-of the library's, a CUDA graph for each batch size, no waiting until all clients are done.
+On a CPU: one single-threaded process per core. On a GPU: one process, all data on the device, tf32 like the library's
+fastest setting, a CUDA graph for each batch size, and no synchronisation until all clients are trained.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from engine_peers.work import Work, load_work
 
 def run(channel: Channel, options: dict[str, Any]) -> None:
     if torch.cuda.is_available():
-        # What ours may use on this card, this may too.
+        # The same precision as the library may use on this GPU.
         torch.set_float32_matmul_precision("high")
         serve(channel, lambda work, options: OneProcess(work, torch.device("cuda")), torch=torch.__version__)
         return

@@ -1,4 +1,4 @@
-"""The work that all engines do, as files: data, start weights, whose samples in which order. Needs numpy alone."""
+"""The work of all engines as files: data, start weights, and the samples of each client in order. Needs numpy only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same local training by the engine's function, in double precision."""
+"""The same local training by the engine, in double precision."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from golden_cases import Case, Outcome, data, orders, start
 
 from async_hfl.learning.engine.backend import jax
-from async_hfl.learning.engine.device_data import Resident
+from async_hfl.learning.engine.device_data import DeviceSamples
 from async_hfl.learning.engine.local_training import LocalTraining, Progress
-from async_hfl.learning.engine.plans.step_chunks import cut
+from async_hfl.learning.engine.plans.step_chunks import step_chunks
 from async_hfl.learning.engine.recipe import StaticHyperparameters
 from async_hfl.learning.evaluation.objectives import classification, regression
 from async_hfl.learning.models.cnn import cnn
@@ -29,11 +29,11 @@ FORMS: dict[str, dict[str, Callable[[], Model]]] = {
     "character-lstm-2": {"": lambda: character_lstm(layers=2)},
     "series-lstm": {"": series_lstm, "hoisted": lambda: series_lstm(hoisted=True, unroll=4)},
 }
-"""The models of each case, in every form that the engine has of them."""
+"""By case: every form of its model."""
 
 
-def train(case: Case, seed: int, form: str = "", piece: int | None = None) -> Outcome:
-    """Train in one call as on a CPU, or in chunks of `piece` steps as on an accelerator."""
+def train(case: Case, seed: int, form: str = "", chunk: int | None = None) -> Outcome:
+    """Train in one call as on a CPU, or in chunks of this many steps as on an accelerator."""
     model = FORMS[case.name][form]()
     layout = model.layout
     first = {name: start(case, seed, name, shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
@@ -43,13 +43,13 @@ def train(case: Case, seed: int, form: str = "", piece: int | None = None) -> Ou
     job = LocalTraining(model, objective, shape)
     flat = np.concatenate([values.reshape(-1) for values in first.values()])
     with jax.enable_x64(True):
-        resident, coefficients = Resident(inputs, targets, None, None, None), np.array(case.coefficients)
-        # In double precision JAX uses 64-bit integers, too.
+        resident, coefficients = DeviceSamples(inputs, targets, None, None, None), np.array(case.coefficients)
+        # In double precision JAX counts in 64 bits too.
         rows, samples = orders(case, seed).astype(np.int64), np.int64(case.samples)
-        if piece is None:
+        if chunk is None:
             trained: Sequence[Any] = jax.jit(job)(resident, coefficients, flat, rows, samples)
         else:
-            trained = _in_pieces(job, piece, resident, coefficients, flat, rows, samples)
+            trained = _in_chunks(job, chunk, resident, coefficients, flat, rows, samples)
     weights, sums, gradient = (np.asarray(part) for part in trained)
     assert weights.dtype == np.float64
     final = layout.unflatten(weights)  # type: ignore[arg-type]
@@ -61,19 +61,19 @@ def train(case: Case, seed: int, form: str = "", piece: int | None = None) -> Ou
     return Outcome({name: final[name] - first[name] for name in layout.names}, by_name, sums)
 
 
-def _in_pieces(
-    job: LocalTraining, piece: int, data: Resident, coefficients: Any, start: Any, orders: Any, samples: Any
+def _in_chunks(
+    job: LocalTraining, chunk: int, data: DeviceSamples, coefficients: Any, start: Any, orders: Any, samples: Any
 ) -> tuple[Any, ...]:
-    shape = job.shape
+    shape = job.static
     steps = np.array([shape.steps_per_epoch(int(samples))])
     advance, add = jax.jit(job.advance), jax.jit(job.add_gradient)
     received, statistics = job.named(start)
     nothing = {name: np.zeros_like(values) for name, values in received.items()}
     progress: Any = Progress(received, statistics, nothing, np.zeros(2))
-    for number, (turn, step) in enumerate(cut(steps, range(shape.epochs), piece)):
+    for number, (turn, step) in enumerate(step_chunks(steps, range(shape.epochs), chunk)):
         rows = orders[turn[0], step[0]]
-        progress = advance(data, coefficients, received, progress, rows, samples, np.int64(number * piece))
+        progress = advance(data, coefficients, received, progress, rows, samples, np.int64(number * chunk))
     total: Any = nothing
-    for number, (turn, step) in enumerate(cut(steps, range(shape.epochs, shape.passes), piece)):
-        total = add(data, progress, total, orders[turn[0], step[0]], samples, np.int64(number * piece))
+    for number, (turn, step) in enumerate(step_chunks(steps, range(shape.epochs, shape.passes), chunk)):
+        total = add(data, progress, total, orders[turn[0], step[0]], samples, np.int64(number * chunk))
     return job.flat(progress), progress.sums, job.mean_gradient(coefficients, received, progress, total, samples)

@@ -24,17 +24,17 @@ def test_as_recorded_from_pytorch(name: str, form: str) -> None:
     check_as_recorded(BY_NAME[name], our_training.train(BY_NAME[name], 1, form))
 
 
-# Steps in a chunk: fewer than a job has, and more. A ResNet takes long to compile.
-PIECES = [
-    pytest.param(case.name, piece, marks=[pytest.mark.long] if "resnet" in case.name else [])
+# Steps per chunk, fewer and more than a job has. A ResNet takes long to compile.
+CHUNKS = [
+    pytest.param(case.name, chunk, marks=[pytest.mark.long] if "resnet" in case.name else [])
     for case in CASES
-    for piece in ((1,) if "resnet" in case.name else (2, 16))
+    for chunk in ((1,) if "resnet" in case.name else (2, 16))
 ]
 
 
-@pytest.mark.parametrize(("name", "piece"), PIECES)
-def test_in_pieces_as_recorded_from_pytorch(name: str, piece: int) -> None:
-    check_as_recorded(BY_NAME[name], our_training.train(BY_NAME[name], 1, piece=piece))
+@pytest.mark.parametrize(("name", "chunk"), CHUNKS)
+def test_training_in_chunks_as_recorded_from_pytorch(name: str, chunk: int) -> None:
+    check_as_recorded(BY_NAME[name], our_training.train(BY_NAME[name], 1, chunk=chunk))
 
 
 def check_as_recorded(case: Case, outcome: Outcome) -> None:

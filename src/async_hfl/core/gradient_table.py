@@ -150,7 +150,7 @@ class GradientTable:
         else:
             squared = _product(gradient, gradient)
             if gradient.flags.writeable or gradient.base is not None:
-                gradient = frozen(gradient.copy())  # nobody else can change it, and it keeps no larger array alive
+                gradient = frozen(gradient.copy())  # cannot be changed elsewhere, and keeps no larger array alive
         if not isfinite(squared):
             return
         if isinstance(gradient, DeviceVector):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
-from async_hfl.core.vectors import DeviceVector, HostVector, Vector, to_host
+from async_hfl.core.vectors import DeviceVector, HostVector, Vector
 
 Weights: TypeAlias = Vector
 """On the host or, in a simulation on an accelerator, on the learner's device."""
@@ -29,7 +29,7 @@ def frozen(weights: HostVector) -> HostVector:
 
 def digest(weights: Weights) -> str:
     """Return the SHA-256 of the numbers."""
-    return hashlib.sha256(np.ascontiguousarray(to_host(weights)).data).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(weights).data).hexdigest()
 
 
 def is_finite(weights: Weights) -> bool:
@@ -47,7 +47,7 @@ def mean_step(sent: Weights, received: Weights, size: int, divisor: np.float32) 
     if isinstance(received, DeviceVector):
         return received.mean_step(sent, size, divisor)
     with np.errstate(over="ignore", invalid="ignore"):
-        step = to_host(sent)[:size] - received[:size]
+        step = np.asarray(sent)[:size] - received[:size]
         step /= divisor
     return frozen(step)
 

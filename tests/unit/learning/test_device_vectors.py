@@ -22,7 +22,7 @@ from async_hfl.core.protocol.messages import Update
 from async_hfl.core.serialization import from_plain, to_plain
 from async_hfl.core.vectors import DeviceVector, HostVector, Vector, to_host
 from async_hfl.core.weights import digest, frozen, is_finite, mean_step
-from async_hfl.encoding.rounding import Encoding, message_as_received
+from async_hfl.encoding.rounding import Encoding, Rounding
 from async_hfl.journal.checkpoint import load, save
 from async_hfl.learning.engine.backend import jax
 from async_hfl.learning.engine.on_device.jax_vectors import _MOST_TERMS, BLOCK, DeviceOps, JaxVector
@@ -585,8 +585,8 @@ def test_device_vectors_in_a_message_are_rounded_like_host_vectors(ops: DeviceOp
     # 11 bits: 2049 is rounded to even, 1e6 becomes the largest number, 1e-9 becomes 0.
     weights, gradient = floats(1 / 3, 2049, 1e6, 1e-9), floats(-1 / 3, -1e6, 1.0, 0.0)
     sent = update(ops.place(weights), ops.place(gradient))
-    found = message_as_received(sent, Encoding(half=True))
-    plain = message_as_received(update(weights, gradient), Encoding(half=True))
+    found = Rounding(Encoding(half=True)).received(sent)
+    plain = Rounding(Encoding(half=True)).received(update(weights, gradient))
     assert found.gradient is not None
     assert plain.gradient is not None
     np.testing.assert_array_equal(found.weights, np.array([1 / 3, 2048, 65504, 0], np.float16).astype(np.float32))
@@ -594,13 +594,13 @@ def test_device_vectors_in_a_message_are_rounded_like_host_vectors(ops: DeviceOp
     np.testing.assert_array_equal(found.gradient, plain.gradient)
     assert (found.job, found.samples, found.loss) == (sent.job, 10, 0.5)
     np.testing.assert_array_equal(sent.weights, weights)
-    without = message_as_received(update(ops.place(weights), None), Encoding(half=True))
+    without = Rounding(Encoding(half=True)).received(update(ops.place(weights), None))
     assert without.gradient is None
 
 
 def test_device_vectors_that_are_not_rounded_stay_on_the_device(ops: DeviceOps) -> None:
     sent = update(ops.place(floats(1 / 3)), ops.place(floats(2 / 3)))
     for encoding in (Encoding(), Encoding(zstd=True)):
-        found = message_as_received(sent, encoding)
+        found = Rounding(encoding).received(sent)
         assert found.weights is sent.weights
         assert found.gradient is sent.gradient

@@ -84,7 +84,7 @@ def test_mistakes_in_a_line(line: str, message: str) -> None:
 
 def test_mistakes_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "life.csv"
-    with pytest.raises(DataError, match=r"no such file; give it with --set life\.file=FILE"):
+    with pytest.raises(DataError, match=r"no such file; give it with --set outages\.file=FILE"):
         read_outage_file(path, LINKS)
     path.write_text("at,what,number\n1,device,0\n")
     with pytest.raises(DataError, match="has no column 'turn'"):

@@ -171,7 +171,8 @@ def _at(run: RunDirectory, until: float) -> float | None:
 
 
 def _over(values: Iterable[float | None]) -> Cell:
-    return Spread.over([value for value in values if value is not None])
+    known = [value for value in values if value is not None]
+    return known[0] if len(known) == 1 else Spread.over(known)
 
 
 def _fig9(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:

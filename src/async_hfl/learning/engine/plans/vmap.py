@@ -113,7 +113,7 @@ class VmapPlan(Plan):
     def _train_chunks(self, inputs: GroupInput, starts: tuple[Any, ...]) -> JobStates:
         """Enqueue all chunks of all jobs. Calls beyond those that a device may queue (some 32) wait for it."""
         _, programs, members, data, coefficients, orders, sizes = inputs
-        # Padding repeats the first job: finite numbers that nobody reads.
+        # Padding repeats the first job: finite numbers that are ignored.
         for part in (coefficients, sizes):
             part[len(members) :] = part[0]
         static, lengths = self._static, self._chunk_lengths(inputs.group)
