@@ -66,14 +66,7 @@ def shadowing(devices: Places, gateways: Places, deviation_db: float, seed: int)
 
 
 def _links_of_rows(
-    devices: Places,
-    gateways: Places,
-    grid: GatewayGrid,
-    rows: Ints,
-    near: int,
-    air: Air,
-    rules: LinkRules,
-    seed: int,
+    devices: Places, gateways: Places, grid: GatewayGrid, rows: Ints, near: int, air: Air, rules: LinkRules, seed: int
 ) -> RatedLinks:
     gateway = grid.nearest(devices.x[rows], devices.y[rows], near).ravel()
     device = np.repeat(rows, near)

@@ -72,27 +72,13 @@ def random_geometric(
     )
     there, links, redrawn = _place_devices(devices, side, square, hubs, air, rules, seed)
     positions = Positions(
-        there.x,
-        there.y,
-        hubs.x,
-        hubs.y,
-        estimated=False,
-        device_height=there.height,
-        gateway_height=hubs.height,
+        there.x, there.y, hubs.x, hubs.y, estimated=False, device_height=there.height, gateway_height=hubs.height
     )
     notes = [f"places drawn in a square of {side / 1000:.1f} km, a gateway every {square.spacing:.0f} m on average"]
     if redrawn:
         notes.append(f"{redrawn:,} place{'s' if redrawn > 1 else ''} without a link drawn again")
     return rated_network(
-        "random-geometric",
-        devices,
-        gateways,
-        links,
-        compute(devices),
-        model_bytes,
-        wire,
-        positions,
-        tuple(notes),
+        "random-geometric", devices, gateways, links, compute(devices), model_bytes, wire, positions, tuple(notes)
     )
 
 
