@@ -42,6 +42,9 @@ class LinkRules:
             )
 
 
+DEFAULT_LINK_RULES = LinkRules()
+
+
 def best_links(devices: Places, gateways: Places, air: Air, rules: LinkRules, seed: int) -> RatedLinks:
     """Return the links of all devices, sorted by device and then gateway. A device may have none."""
     near = min(rules.candidates, len(gateways))
