@@ -30,8 +30,9 @@ def test_packaged_maps() -> None:
     assert (len(early.places), early.left_out, early.unknown_height, early.median_height) == (1065, 3, 2, 30)
     assert (len(late.places), late.left_out, late.unknown_height, late.median_height) == (1335, 0, 3, 33)
     assert (int(early.hub.sum()), int(late.hub.sum())) == (70, 65)
-    assert list(early.number) == sorted(set(early.number))
-    assert not {323, 3207, 8306} & set(early.number), "in Colorado, upstate and in California"
+    numbers = early.places.key.tolist()
+    assert numbers == sorted(set(numbers))
+    assert not {323, 3207, 8306} & set(numbers), "in Colorado, upstate and in California"
     for sites in (early, late):
         assert sites.places.height.min() == 3
         assert sites.places.height.max() == 180
