@@ -9,7 +9,7 @@ from async_hfl.network.delays.noise import TRANSFER_SIGMA, NoiseFactors
 from async_hfl.network.radio.medium import SharedMedium
 from async_hfl.network.radio.propagation.hybrid_buildings import path_loss
 from async_hfl.network.radio.propagation.surroundings import Surroundings
-from async_hfl.network.radio.wifi.goodput import Wifi, download_goodput, efficiencies, startup_s, upload_goodput
+from async_hfl.network.radio.wifi.goodput import Wifi, cycle_s, download_goodput, efficiencies, upload_goodput
 from async_hfl.network.radio.wifi.radio import Radio
 from ns3_probe.transfers import STAGGER_S, WifiCase, WifiTimes
 
@@ -27,7 +27,8 @@ def predicted(case: WifiCase) -> WifiTimes:
     rate = float((upload_goodput if case.direction == "up" else download_goodput)(loss, wifi)[0])
     if rate == 0.0:
         return WifiTimes(None, None)
-    alone = startup_s(wifi) + case.size_bytes / rate
+    # Connection and slow start take about one cycle.
+    alone = cycle_s(wifi.candidates()[0]) + case.size_bytes / rate
     noise = NoiseFactors(_SEED, "validate", case.stations, TRANSFER_SIGMA)
     sources = np.arange(case.stations, dtype=np.uint64)
     draws = noise.peek(sources, np.arange(_DRAWS, dtype=np.uint64)[:, None])

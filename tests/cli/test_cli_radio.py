@@ -33,10 +33,10 @@ def test_path_loss_as_json_and_in_other_surroundings(call: Call) -> None:
 def test_mistakes(call: Call) -> None:
     Path("pairs.csv").write_text("device_x_m,device_y_m,device_z_m,gateway_z_m\n1,2,x,4\n")
     assert (
-        "line 2: device_z_m = 'x' is not a number"
+        "line 2: device_z_m is 'x', which is not a number"
         in call("network", "path-loss", "pairs.csv", "--frequency-mhz", "2160").told()
     )
-    assert "there is no such file" in call("network", "path-loss", "none.csv", "--frequency-mhz", "2160").told()
+    assert "no such file" in call("network", "path-loss", "none.csv", "--frequency-mhz", "2160").told()
     assert "frequency_mhz = -1.0" in call("network", "path-loss", "pairs.csv", "--frequency-mhz", "-1").told()
     assert "--frequency-mhz" in call("network", "path-loss", "pairs.csv").told()
     assert "invalid float value" in call("network", "path-loss", "pairs.csv", "--frequency-mhz", "fast").told()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter, defaultdict
 from dataclasses import replace
+from heapq import heappop
 from itertools import count
 from pathlib import Path
 
@@ -297,8 +298,8 @@ def test_events_of_the_same_time_keep_their_order_over_a_checkpoint() -> None:
     other = EventQueue()
     other.restore(list(queue.snapshot(2)))
     other.push(1.0, 4, TimerFired(1.0, "later"))
-    assert [other.pop()[2] for _ in range(len(other))] == [1, 3, 4, 0, 2]
-    assert [queue.pop()[2] for _ in range(len(queue))] == [1, 3, 0, 2]
+    assert [heappop(other.heap)[2] for _ in range(len(other.heap))] == [1, 3, 4, 0, 2]
+    assert [heappop(queue.heap)[2] for _ in range(len(queue.heap))] == [1, 3, 0, 2]
 
 
 def test_a_run_restored_after_the_cloud_has_finished_keeps_its_end_time() -> None:

@@ -12,7 +12,6 @@ not reliable, and a minimum keeps CIFAR-10's negative B from giving negative tim
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ import numpy as np
 from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError, SettingsError
 from async_hfl.core.randomness import stream
+from async_hfl.network.files.cells import csv_table, read_text
 
 Board = Literal["rpi4", "rpi400"]
 Measured = Literal["mnist", "fashionmnist", "cifar10"]
@@ -186,11 +186,6 @@ class Fleet:
         return joules
 
 
-def energy_joules(compute_s: float, transmit_s: float, receive_s: float, power: Power) -> float:
-    """Return the energy that one device has used for its work, without idling."""
-    return power.compute_w * compute_s + power.transmit_w * transmit_s + power.receive_w * receive_s
-
-
 def authors_compute_seconds(devices: int, seed: int, mean: float = 4.0, sigma: float = 3.0) -> Floats:
     """Draw min(lognormal(4, 3) + 30, 15000) seconds per device, as the paper's authors did."""
     drawn = stream(seed, "network", "compute").lognormal(mean, sigma, devices)
@@ -206,31 +201,17 @@ def read_profiles(path: Path) -> list[DeviceProfile]:
 
     Lines that begin with # are comments. An unknown column is an error, since it is probably misspelt.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error})") from error
-    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
-    if not numbered:
-        raise DataError(f"{path}: is empty; the first line names the columns: {','.join(FILE_COLUMNS)}")
-    rows = list(csv.reader(line for _, line in numbered))
-    header = [name.strip() for name in rows[0]]
-    for name in ("name", "compute_s"):
-        if name not in header:
-            raise DataError(f"{path}, line {numbered[0][0]}: there is no column {name}")
+    header, lines = csv_table(path, read_text(path, "network.fleet names a CSV file of profiles"), FILE_COLUMNS[:2])
     unknown = [name for name in header if name not in FILE_COLUMNS]
     if unknown:
-        raise DataError(f"{path}, line {numbered[0][0]}: unknown column {unknown[0]!r}; {', '.join(FILE_COLUMNS)}")
-    profiles = []
-    for (number, _), row in zip(numbered[1:], rows[1:], strict=True):
-        if len(row) != len(header):
-            raise DataError(f"{path}, line {number}: {len(row)} values for {len(header)} columns")
-        cells = dict(zip(header, row, strict=True))
-        try:
-            seconds, *watts = (float(cells.get(name, "0")) for name in FILE_COLUMNS[1:])
-            profiles.append(DeviceProfile(cells["name"].strip(), seconds, Power(*watts)))
-        except (ValueError, SettingsError) as error:
-            raise DataError(f"{path}, line {number}: {error}") from error
-    if not profiles:
+        raise DataError(f"{path}: unknown column {unknown[0]!r}; known are {', '.join(FILE_COLUMNS)}")
+    if not lines:
         raise DataError(f"{path}: names columns but no profile")
+    profiles = []
+    for line in lines:
+        seconds, *watts = (line.number(name) if name in header else 0.0 for name in FILE_COLUMNS[1:])
+        try:
+            profiles.append(DeviceProfile(line.text("name"), seconds, Power(*watts)))
+        except SettingsError as error:
+            raise DataError(f"{line.where}: {error}") from error
     return profiles

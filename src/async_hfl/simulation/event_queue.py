@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappush
 
 from async_hfl.core.serialization import Plain, from_plain, to_plain
 
@@ -14,6 +14,8 @@ SHELL = -1
 
 
 class EventQueue:
+    """A heap of entries. The event loop pops them itself, which saves a method call per event."""
+
     def __init__(self) -> None:
         self.heap: list[Entry] = []
         self.sequence = 0
@@ -22,12 +24,6 @@ class EventQueue:
         self.sequence += 1
         heappush(self.heap, (at, self.sequence, node, what))
         return self.sequence
-
-    def pop(self) -> Entry:
-        return heappop(self.heap)
-
-    def __len__(self) -> int:
-        return len(self.heap)
 
     def snapshot(self, chunk: int) -> Iterator[Plain]:
         """Yield parts of at most `chunk` entries, at least one part."""

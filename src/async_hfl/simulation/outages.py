@@ -161,7 +161,7 @@ class Outages:
             return
         self._cut(address)
         if not gateway:
-            self.times.stopped(change.number, self.shell.at)
+            self.times.training_ended(change.number, self.shell.at)
             return
         self._outages[change.number] += 1
         detection = DetectionDue(change.number, self._outages[change.number])

@@ -25,7 +25,7 @@ from async_hfl.journal.model_file import save_model
 from async_hfl.journal.run_directory import EpochsWriter, RunDirectory
 from async_hfl.simulation.accounting.byte_counts import Spent
 from async_hfl.simulation.accounting.device_times import energy
-from async_hfl.simulation.accounting.result import Tally, result_of, whole
+from async_hfl.simulation.accounting.result import RunTotals, Tally, result_of
 from async_hfl.simulation.simulator import Simulator
 from async_hfl.simulation.world import World
 
@@ -99,7 +99,7 @@ class RecordedRun:
             if world.decision_times is not None:
                 world.decision_times.restore(recorded["decision_times"])
         else:
-            # New, or killed before its first checkpoint: begin at the beginning.
+            # A new run, or one that was killed before its first checkpoint.
             directory.events.unlink(missing_ok=True)
             directory.epochs.unlink(missing_ok=True)
         self.events = EventsWriter(directory.events)
@@ -127,29 +127,19 @@ class RecordedRun:
         self.events.write(record)
         self.tally.note(record, self.simulator.spent)
         refused = self.tally.refused_in_a_row
-        # One device may diverge; if all of them do, there is no use in going on.
+        # One device may diverge; if all of them do, the run has failed.
         if refused and isinstance(record, JobRecord) and refused >= max(100, 5 * len(self.world.devices)):
             raise UserError(
                 f"training diverges: the last {refused} device updates held NaN or infinite weights; "
                 "lower device.learning_rate"
             )
 
-    def epoch(self, record: EpochRecord, spent: Spent, updates: int) -> None:
+    def note_epoch(self, record: EpochRecord, spent: Spent, updates: int) -> None:
         tally = self.tally
-        self.epochs.write(
-            (
-                record.at,
-                record.epoch,
-                record.updates,
-                record.metric,
-                record.loss,
-                record.target_reached,
-                spent.total,
-                spent.models_up,
-            )
-        )
+        at, epoch, metric, loss, reached = record.at, record.epoch, record.metric, record.loss, record.target_reached
+        self.epochs.write((at, epoch, record.updates, metric, loss, reached, spent.total, spent.models_up))
         tally.note_epoch(record, spent)
-        epochs, since = record.epoch - tally.checkpoint_epoch, updates - tally.checkpoint_updates
+        epochs, since = epoch - tally.checkpoint_epoch, updates - tally.checkpoint_updates
         if self.checkpoint_epochs is not None:
             due = epochs >= self.checkpoint_epochs
         else:
@@ -157,21 +147,8 @@ class RecordedRun:
         if due:
             self.request_checkpoint()
         if self._on_epoch is not None:
-            seconds = max(time.perf_counter() - self._began, 1e-9)
-            speed = (updates - self._began_updates) / seconds
-            self._on_epoch(
-                Progress(
-                    record.at,
-                    record.epoch,
-                    record.metric,
-                    updates,
-                    spent.total,
-                    speed,
-                    record.target_reached,
-                    record.loss,
-                    spent.models_up,
-                )
-            )
+            speed = (updates - self._began_updates) / max(time.perf_counter() - self._began, 1e-9)
+            self._on_epoch(Progress(at, epoch, metric, updates, spent.total, speed, reached, loss, spent.models_up))
         if self._pause is not None and self._pause():
             self._pausing = True
             self.request_checkpoint()
@@ -181,7 +158,7 @@ class RecordedRun:
     def run(
         self, on_epoch: Callable[[Progress], None] | None = None, pause: Callable[[], bool] | None = None
     ) -> dict[str, Any] | None:
-        """Run to the end and return the result as it stands in the summary file, except for what the caller adds.
+        """Run to the end and return the result for the summary file, to which the caller adds.
 
         `pause` is called after every evaluation; if it returns true, a checkpoint is saved and None returned.
         """
@@ -205,18 +182,29 @@ class RecordedRun:
         self.close()
         save_model(self.directory.model, self.world.learner.layout, self.world.cloud.state.weights)
         if self.world.decision_times is not None:
-            self.directory.write_timings(
-                {"decisions": self.world.decision_times.summary(), "wall_s": self.tally.wall_s}
-            )
-        return {
-            **result_of(whole(self.simulator), self.tally),
-            **self._energy(),
-            "digest": digest,
-            "order_digest": order_digest,
-        }
+            decisions = self.world.decision_times.summary()
+            self.directory.write_timings({"decisions": decisions, "wall_s": self.tally.wall_s})
+        result = {**result_of(self._totals(), self.tally), **self._energy()}
+        return {**result, "digest": digest, "order_digest": order_digest}
+
+    def _totals(self) -> RunTotals:
+        simulator, pool, cloud = self.simulator, self.simulator.pool.counts, self.world.cloud
+        return RunTotals(
+            simulator.byte_counts,
+            cloud.state.progress.first_crossing_at,
+            cloud.state.epoch,
+            simulator.updates,
+            simulator.finished_at,
+            pool.calls,
+            pool.trained,
+            pool.wasted,
+            pool.largest,
+            (cloud.config.mixing_weight, self.world.gateways[0].config.mixing_weight),
+            cloud.config.staleness.kind == "constant",
+        )
 
     def _energy(self) -> dict[str, Any]:
-        """Write the table of devices to its file, since there may be 100,000 of them, and return the totals."""
+        """Write the times and the energy of each device to its file, and return the totals for the summary."""
         if self.world.fleet is None:
             return {}
         times = self.simulator.times

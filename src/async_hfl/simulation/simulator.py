@@ -4,17 +4,18 @@
     SetTimer       event queue                              Solve          solved at once, answered as an event
     Write          journal                                  Evaluate       begun at once, answered as an event
 
-If transfers share the air, or if things fail, the end of a transfer is not known when it begins; then `Transfers` keeps
-it while it is in progress. If things fail (`Outages`), nodes are also wrapped for reliable delivery, as in a
-deployment. A plain run pays for neither.
+If transfers share the air, or in a run with outages, the end of a transfer is not known when it begins; `Transfers`
+then keeps it while it is in progress. In a run with outages (`Outages`), nodes are also wrapped for reliable delivery,
+as in a deployment. A plain run pays for neither.
 
-The simulator makes no decisions: policies, learner and delays are part of the `World` it is given.
+The simulator makes no decisions: policies, learner and delays are part of the `World` that it is given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop
 from itertools import chain
 from typing import Any
 
@@ -62,6 +63,8 @@ class _EvaluationDone:
 
 
 class Simulator:
+    """The event loop. Nodes have an index: 0 for the cloud, then the gateways, then the devices."""
+
     def __init__(self, world: World, journal: Journal) -> None:
         self.world = world
         self.journal = journal
@@ -75,10 +78,10 @@ class Simulator:
         self.finished_at: float | None = None
         self.pause = False
         """True: `run` returns before the next event."""
-        self._running = 1 + len(world.gateways)
-        self._devices_from = 1 + len(world.gateways)
-        """Index of the first device. The cloud has index 0 and the gateways follow."""
-        self._addresses = [CLOUD, *map(gateway_address, range(len(world.gateways)))]
+        self._running = self._devices_from = 1 + len(world.gateways)
+        """Number of nodes (cloud and gateways) that have not stopped, and the index of the first device."""
+        gateways, devices = range(len(world.gateways)), range(len(world.devices))
+        self.addresses = [CLOUD, *map(gateway_address, gateways), *map(device_address, devices)]
         self._nodes: Sequence[Any] = [world.cloud, *world.gateways, *world.devices]
         self._timers: dict[tuple[int, str], int] = {}
         """Number of the event that each timer waits for, by node and key."""
@@ -128,16 +131,15 @@ class Simulator:
 
     def run(self, stop: Callable[[], bool] | None = None) -> None:
         """Handle events until the cloud and every gateway have stopped, or until `pause` or `stop()` is true."""
-        queue, nodes, perform = self.queue, self._nodes, self._perform
-        heap, pop = queue.heap, queue.pop
+        heap, nodes, perform = self.queue.heap, self._nodes, self._perform
         down = None if self.outages is None else self.outages.down
         while self._running and heap:
             if self.pause or (stop is not None and stop()):
                 return
-            at, sequence, index, what = pop()
+            at, sequence, index, what = heappop(heap)
             self.at = at
             if index < 0:
-                self._handle_own(what)
+                self._handle_simulation_event(what)
                 continue
             if down is not None and down[index]:
                 self._drop(index, what, sequence)
@@ -150,7 +152,7 @@ class Simulator:
                 job = what.job  # type: ignore[attr-defined]
                 if job not in self.pool:
                     continue  # stopped in the meantime
-                self.times.stopped(index - self._devices_from, at)
+                self.times.training_ended(index - self._devices_from, at)
                 self.updates += 1
                 what = Trained(at, job, self.pool.result(job), what.training_s)  # type: ignore[attr-defined]
             elif kind is _EvaluationDone:
@@ -164,8 +166,8 @@ class Simulator:
         elif self.transfers is not None:
             self.transfers.cut_all(self.at)
 
-    def _handle_own(self, what: Any) -> None:
-        """Handle an event of the simulation itself: the end of a transfer, or an outage."""
+    def _handle_simulation_event(self, what: Any) -> None:
+        """Handle an event that is not for a node: the end of a transfer, or an outage."""
         assert self.transfers is not None
         at, outages = self.at, self.outages
         if type(what) is AirDue:
@@ -208,10 +210,6 @@ class Simulator:
     def index(self, address: Address) -> int:
         return address.number + (0, 1, self._devices_from)[address.tier]
 
-    def address(self, index: int) -> Address:
-        first = self._devices_from
-        return self._addresses[index] if index < first else device_address(index - first)
-
     def perform(self, index: int, effects: Sequence[Any]) -> None:
         for effect in effects:
             self._perform[type(effect)](index, effect)
@@ -243,7 +241,7 @@ class Simulator:
             self.pool.expect(message.job, to.number, message.weights)  # type: ignore[union-attr]
         elif kind is m.JobDropped:
             self.pool.forget(message.job)  # type: ignore[union-attr]  # the device may not even have begun it
-        world, at, sender = self.world, self.at, self.address(index)
+        world, at, sender = self.world, self.at, self.addresses[index]
         if self.transfers is not None:
             self.transfers.start(at, sender, to, message)
             return
@@ -269,11 +267,11 @@ class Simulator:
         self.queue.push(arrival, target, Received(arrival, sender, message, delay))
 
     def _transmit(self, index: int, transmit: Transmit) -> None:
-        """Send a packet or a receipt of the delivery layer, which replaces `Send` where things fail."""
+        """Send a packet or a receipt of the delivery layer, which replaces `Send` in a run with outages."""
         assert self.outages is not None
         assert self.transfers is not None
         to, content = transmit.to, transmit.content
-        sender, at = self.address(index), self.at
+        sender, at = self.addresses[index], self.at
         connected = self.outages.connected(sender, to)
         if isinstance(content, Packet):
             if connected:
@@ -290,23 +288,23 @@ class Simulator:
         record = write.record
         self.journal.write(record)
         if type(record) is EpochRecord:
-            self.journal.epoch(record, self.spent(), self.updates)
+            self.journal.note_epoch(record, self.spent(), self.updates)
 
     def _start_training(self, index: int, start: StartTraining) -> None:
         device = index - self._devices_from
         seconds = self.world.delays.compute(device)
         if self.outages is not None:
-            # Elsewhere a job is announced when it is sent, so that a call also trains jobs that are still in transit.
-            # Here a job may never arrive, or may be begun again after an outage. Announced when sent, it would be
-            # trained for nothing, and counted in the device's generation, which determines its samples.
+            # Without outages a job is announced when it is sent, so that a call also trains jobs that are in transit.
+            # With outages a job may never arrive, or may be begun again. Announced when sent, it might be trained for
+            # nothing, and it would count in the device's generation, which determines its samples.
             self.pool.expect(start.job, device, start.weights)
             seconds *= self.outages.compute_factor(device)
-        self.times.began(device, self.at)
+        self.times.training_since[device] = self.at
         self.queue.push(self.at + seconds, index, _TrainingDone(start.job, seconds))
 
     def _stop_training(self, index: int, stop: StopTraining) -> None:
         self.pool.forget(stop.job)
-        self.times.stopped(index - self._devices_from, self.at)
+        self.times.training_ended(index - self._devices_from, self.at)
 
     def _set_timer(self, index: int, timer: SetTimer) -> None:
         at = max(timer.at, self.at)
@@ -326,9 +324,8 @@ class Simulator:
 
     def _stop(self, index: int, stop: Stop) -> None:
         if stop.reason:
-            raise InternalError(f"{self.address(index)} stopped: {stop.reason}")
-        self._running -= 1
-        self._stopped.add(index)
+            raise InternalError(f"{self.addresses[index]} stopped: {stop.reason}")
+        self.mark_stopped(index)
         if index == 0:
             self.finished_at = self._epoch_at = self.at
 

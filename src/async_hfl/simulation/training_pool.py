@@ -30,12 +30,12 @@ from async_hfl.core.serialization import Plain, from_plain, plain, to_plain
 from async_hfl.core.weights import Weights, frozen
 
 _MAX_CALL = 2048
-"""Jobs in one call: more than any learner trains at a time, few enough that not all jobs and results of a large network
+"""Jobs in one call: more than any learner trains at a time, but not all jobs of a large network, whose results would
 exist at once."""
 _LARGE = 1 << 14
-"""Bytes of a model from which on it matters how long one result keeps the memory of its whole call alive."""
+"""Bytes from which on a model is worth copying out of the memory that the results of a call share."""
 _COPY_BELOW = 4
-"""When less than one in so many results of a call is left, those are copied out of the call's memory."""
+"""Results are copied once no more than one in this many of their call are left."""
 
 
 @plain
@@ -89,7 +89,7 @@ class TrainingPool:
         """Number of jobs announced so far, by device."""
 
     def expect(self, job: JobId, device: int, weights: Weights) -> None:
-        """Announce a job, whose result will be asked for unless it is forgotten."""
+        """Announce a job. Its result will be asked for, unless the job is forgotten."""
         generation = self._generations[device]
         self._generations[device] = generation + 1
         self._waiting[job] = TrainingJob(job, device, weights, training_seed(self._seed, job), generation)
@@ -100,6 +100,7 @@ class TrainingPool:
         return job in self._results or job in self._waiting or job in self._begun
 
     def forget(self, job: JobId) -> None:
+        """Drop a job whose result will not be used."""
         self._waiting.pop(job, None)
         self._begun.pop(job, None)
         if job in self._results:
@@ -147,14 +148,14 @@ class TrainingPool:
         assert policy is not None
         if (
             waiting >= policy.min_jobs
-            and self._results  # else the next result is in this very call, and the larger it is the better
+            and self._results  # otherwise the next result is due from this very call, and a larger call is better
             and len(self._calls) < policy.max_calls
             and waiting >= policy.min_share * (waiting + len(self._begun) + len(self._results))
         ):
             self._begin()
 
     def _begin(self, names: Sequence[JobId] | None = None) -> _Call:
-        """Begin to train these jobs; None: those that wait, in the order they were announced."""
+        """Begin to train these jobs; None: those that wait, in the order in which they were announced."""
         if names is None:
             names = list(islice(self._waiting, _MAX_CALL))
         jobs = [self._waiting.pop(name) for name in names]

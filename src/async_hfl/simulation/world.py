@@ -1,4 +1,4 @@
-"""The parts that a simulation is built from (`World`), and the interface it is recorded through (`Journal`)."""
+"""The parts that a simulation is built from (`World`), and the interface through which it is recorded (`Journal`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Journal(Protocol):
         """Write a SentRecord, given its fields in order."""
         ...
 
-    def epoch(self, record: EpochRecord, spent: Spent, updates: int) -> None:
+    def note_epoch(self, record: EpochRecord, spent: Spent, updates: int) -> None:
         """Note a cloud epoch, with the bytes and the device updates sent so far."""
         ...
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from async_hfl.network.radio.air import Air
 from async_hfl.network.radio.places import Places
+from async_hfl.network.topologies.request import NetworkRequest
 
 
 def places(*points: tuple[float, ...], first_key: int = 0) -> Places:
@@ -32,3 +35,10 @@ def straight_air(reach: float = 100.0, shadowing_db: float = 0.0, upload: float 
 
 def minute(devices: int) -> np.ndarray:
     return np.full(devices, 60.0)
+
+
+def radio_request(
+    devices: int, gateways: int, model_bytes: int, seed: int, air: Air, spacing: float = 500.0, **rules: Any
+) -> NetworkRequest:
+    """A request for a network by radio; every training takes a minute."""
+    return NetworkRequest(devices, gateways, model_bytes, seed, {"spacing": spacing}, minute, lambda: air, **rules)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from radio_maps import minute, straight_air
+from radio_maps import minute, radio_request, straight_air
 
 from async_hfl.core.errors import DataError
 from async_hfl.network.files.delays import DelayMatrix
@@ -15,6 +16,7 @@ from async_hfl.network.files.sites import OwnSites
 from async_hfl.network.radio.links import LinkRules
 from async_hfl.network.topologies.from_file import devices_in, network_of_delays, network_of_sites, read_network_file
 from async_hfl.network.topologies.rated_network import Wire
+from async_hfl.network.topologies.request import NetworkRequest
 
 HEAD = "name,role,x_m,y_m,height_m\n"
 SITES = HEAD + "hub,gateway,0,0,20\nfar,gateway,150,0,\na,device,10,0,2\nb,device,60,0,\n"
@@ -33,6 +35,10 @@ def sites(tmp_path: Path, text: str, name: str = "mine.csv") -> OwnSites:
     return own
 
 
+def sites_request(devices: int, **options: Any) -> NetworkRequest:
+    return radio_request(devices, 0, 6000, 1, straight_air(), link_rules=LinkRules(1000.0), **options)
+
+
 def delays(tmp_path: Path, text: str, name: str = "mine.csv") -> DelayMatrix:
     own = read_network_file(written(tmp_path, text, name))
     assert isinstance(own, DelayMatrix)
@@ -47,11 +53,11 @@ def test_sites_in_metres(tmp_path: Path) -> None:
     assert own.gateways.height.tolist() == [20, 25]
     assert own.frame is None
     assert own.notes[1] == "2 sites without a height: devices at 10 m, gateways at 25 m"
-    network = network_of_sites(own, 2, 6000, 1, straight_air(), minute, LinkRules(1000.0), Wire(0.0, 1e6, 0.0))
+    network = network_of_sites(own, sites_request(2, wire=Wire(0.0, 1e6, 0.0)))
     links = network.links
     assert list(zip(links.link_device.tolist(), links.link_gateway.tolist(), strict=True)) == [(0, 0), (1, 0), (1, 1)]
     assert links.expected_latency[0] == pytest.approx(6000 / 90_000 + 60 + 6000 / 45_000)
-    assert network_of_sites(own, 1, 6000, 1, straight_air(), minute, LinkRules(1000.0)).links.devices == 1
+    assert network_of_sites(own, sites_request(1)).links.devices == 1
 
 
 def test_sites_on_earth_as_csv_and_as_geojson(tmp_path: Path) -> None:
@@ -74,7 +80,7 @@ def test_sites_on_earth_as_csv_and_as_geojson(tmp_path: Path) -> None:
         length = float(np.hypot(own.devices.x - own.gateways.x, own.devices.y - own.gateways.y)[0])
         assert length == pytest.approx(68.68, abs=0.05), "a thousandth of a degree of longitude at 52 north"
     assert "not read: owner" in geo.notes
-    network = network_of_sites(geo, 1, 6000, 1, straight_air(), minute, LinkRules(1000.0))
+    network = network_of_sites(geo, sites_request(1))
     assert network.expected_compute.tolist() == [7.5]
     assert network.positions is not None
     assert network.positions.frame is not None
@@ -164,7 +170,7 @@ def test_a_missing_network_file(tmp_path: Path) -> None:
 
 def test_a_device_without_a_link(tmp_path: Path) -> None:
     own = sites(tmp_path, SITES + "lost,device,900,0,2\ngone,device,999,0,2\n")
-    network = network_of_sites(own, 4, 6000, 1, straight_air(), minute, LinkRules(1000.0))
+    network = network_of_sites(own, sites_request(4))
     assert set(network.links.link_device.tolist()) == {0, 1}, "the others are there and take no part"
     assert network.links.devices == 4
     [told] = network.warnings
@@ -173,9 +179,9 @@ def test_a_device_without_a_link(tmp_path: Path) -> None:
     assert network.notes[-1] == told
     nobody = sites(tmp_path, SITES.replace("device,10", "device,90010").replace("device,60", "device,90060"))
     with pytest.raises(DataError, match="no device has a link to any gateway"):
-        network_of_sites(nobody, 2, 6000, 1, straight_air(), minute, LinkRules(1000.0))
+        network_of_sites(nobody, sites_request(2))
     with pytest.raises(DataError, match=r"has 4 devices; 5 were asked for \(--set task.devices=4"):
-        network_of_sites(own, 5, 6000, 1, straight_air(), minute, LinkRules(1000.0))
+        network_of_sites(own, sites_request(5))
 
 
 def test_delays(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from radio_maps import minute, straight_air
+from radio_maps import radio_request, straight_air
 
 from async_hfl.core.errors import SettingsError
 from async_hfl.network.radio.air import Air, make_air
@@ -30,8 +30,9 @@ def test_packaged_maps() -> None:
     assert (len(early.places), early.left_out, early.unknown_height, early.median_height) == (1065, 3, 2, 30)
     assert (len(late.places), late.left_out, late.unknown_height, late.median_height) == (1335, 0, 3, 33)
     assert (int(early.hub.sum()), int(late.hub.sum())) == (70, 65)
-    assert list(early.number) == sorted(set(early.number))
-    assert not {323, 3207, 8306} & set(early.number), "in Colorado, upstate and in California"
+    numbers = early.places.key.tolist()
+    assert numbers == sorted(set(numbers))
+    assert not {323, 3207, 8306} & set(numbers), "in Colorado, upstate and in California"
     for sites in (early, late):
         assert sites.places.height.min() == 3
         assert sites.places.height.max() == 180
@@ -39,7 +40,7 @@ def test_packaged_maps() -> None:
 
 
 def test_a_network_of_184() -> None:
-    network = nycmesh("nycmesh", 184, 6, MODEL, 1, city(), minute)
+    network = nycmesh("nycmesh", radio_request(184, 6, MODEL, 1, city()))
     links, positions = network.links, network.positions
     assert positions is not None
     assert (links.devices, links.gateways) == (184, 6)
@@ -60,8 +61,8 @@ def test_a_network_of_184() -> None:
 
 
 def test_the_seed_draws_devices_and_nothing_else() -> None:
-    one, same, other = (nycmesh("nycmesh", 60, 6, MODEL, seed, city(0.0), minute) for seed in (1, 1, 2))
-    more = nycmesh("nycmesh", 90, 6, MODEL, 1, city(0.0), minute)
+    one, same, other = (nycmesh("nycmesh", radio_request(60, 6, MODEL, seed, city(0.0))) for seed in (1, 1, 2))
+    more = nycmesh("nycmesh", radio_request(90, 6, MODEL, 1, city(0.0)))
     assert one.positions and same.positions and other.positions and more.positions  # noqa: PT018
     assert one.links.expected_latency.tolist() == same.links.expected_latency.tolist()
     assert one.positions.gateway_names == other.positions.gateway_names
@@ -80,14 +81,14 @@ def test_gateways_are_hubs_as_long_as_there_are_some(name: str, date: str) -> No
     assert many[:6].tolist() == few.tolist()
     assert sites.hub[many].sum() == sites.hub.sum()
     assert len(set(many.tolist())) == len(many)
-    network = nycmesh(name, 100, len(many), MODEL, 1, city(), minute)
+    network = nycmesh(name, radio_request(100, len(many), MODEL, 1, city()))
     assert "5 gateways stand at ordinary sites: there are no more hubs" in network.notes
 
 
 def test_too_many_devices_or_gateways() -> None:
     with pytest.raises(SettingsError, match="no more together than its 1065 sites"):
-        nycmesh("nycmesh", 1060, 6, MODEL, 1, city(), minute)
+        nycmesh("nycmesh", radio_request(1060, 6, MODEL, 1, city()))
     with pytest.raises(SettingsError, match="at least one of each"):
-        nycmesh("nycmesh", 0, 6, MODEL, 1, city(), minute)
+        nycmesh("nycmesh", radio_request(0, 6, MODEL, 1, city()))
     with pytest.raises(SettingsError, match=r"its 1 gateways reach \d+ of the other 1064 sites; 500 devices"):
-        nycmesh("nycmesh", 500, 1, MODEL, 1, straight_air(300.0), minute)
+        nycmesh("nycmesh", radio_request(500, 1, MODEL, 1, straight_air(300.0)))

@@ -25,7 +25,7 @@ def test_a_schedule_gives_time_node_and_change() -> None:
 
 
 def test_a_file_is_equivalent_to_a_schedule(tmp_path: Path) -> None:
-    path = tmp_path / "life.csv"
+    path = tmp_path / "outages.csv"
     path.write_text("# a bad day\nwhat,number,turn,at\ndevice,0,down,10\n\ndevice,0,up,20\nlink,2-1,dies,5\n")
     assert read_outage_file(path, LINKS) == [
         Change(10.0, "device", 0, "down"),
@@ -83,7 +83,7 @@ def test_mistakes_in_a_line(line: str, message: str) -> None:
 
 
 def test_mistakes_in_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "life.csv"
+    path = tmp_path / "outages.csv"
     with pytest.raises(DataError, match=r"no such file; give it with --set outages\.file=FILE"):
         read_outage_file(path, LINKS)
     path.write_text("at,what,number\n1,device,0\n")

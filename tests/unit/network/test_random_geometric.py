@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from radio_maps import minute, straight_air
+from radio_maps import radio_request, straight_air
 
 from async_hfl.core.errors import SettingsError
 from async_hfl.network.radio.links import LinkRules
@@ -15,8 +15,7 @@ RULES = LinkRules(least_rate=1000, links=5)
 
 
 def test_every_device_has_a_link() -> None:
-    square = Square(spacing=120.0)
-    network = random_geometric(300, 25, MODEL, 3, straight_air(), minute, square, RULES)
+    network = random_geometric(radio_request(300, 25, MODEL, 3, straight_air(), 120.0, link_rules=RULES))
     links, positions = network.links, network.positions
     assert positions is not None
     assert (links.devices, links.gateways) == (300, 25)
@@ -30,15 +29,15 @@ def test_every_device_has_a_link() -> None:
     )
     assert length.max() <= 98, "1 kB/s up from 98 m"
     assert "drawn again" in network.notes[1]
-    again = random_geometric(300, 25, MODEL, 3, straight_air(), minute, square, RULES)
+    again = random_geometric(radio_request(300, 25, MODEL, 3, straight_air(), 120.0, link_rules=RULES))
     assert again.links.expected_latency.tolist() == links.expected_latency.tolist()
-    other = random_geometric(300, 25, MODEL, 4, straight_air(), minute, square, RULES)
+    other = random_geometric(radio_request(300, 25, MODEL, 4, straight_air(), 120.0, link_rules=RULES))
     assert other.links.expected_latency.tolist() != links.expected_latency.tolist()
 
 
 def test_gateways_too_far_apart() -> None:
     with pytest.raises(SettingsError, match=r"devices found no place with a link in 50 draws; put gateways closer"):
-        random_geometric(50, 4, MODEL, 3, straight_air(), minute, Square(spacing=50_000.0), RULES)
+        random_geometric(radio_request(50, 4, MODEL, 3, straight_air(), 50_000.0, link_rules=RULES))
 
 
 def test_squares_are_checked() -> None:
@@ -47,4 +46,4 @@ def test_squares_are_checked() -> None:
     with pytest.raises(SettingsError, match=r"devices at heights of 9.0 to 8.0 m"):
         Square(lowest_device=9.0, highest_device=8.0)
     with pytest.raises(SettingsError, match="0 devices and 1 gateways"):
-        random_geometric(0, 1, MODEL, 1, straight_air(), minute)
+        random_geometric(radio_request(0, 1, MODEL, 1, straight_air()))

@@ -91,7 +91,7 @@ def test_written_and_read_again(tmp_path: Path) -> None:
     again = read_network_file(tmp_path / "trace.csv")
     assert isinstance(again, Trace)
     assert list(again.rows) == sorted(rows)
-    assert again.life == ()
+    assert again.outages == ()
 
 
 def test_replayed_in_order(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_trace_without_backhaul_transfers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("at,what,seconds\n1,training,2\n", "has no column 'device'; a trace has at, what"),
+        ("at,what,seconds\n1,training,2\n", "has no column 'device'; it needs at, what"),
         (HEAD + "1,dowload,1,1,5,1\n", "line 2: 'dowload' is not a kind of row in a trace; did you mean download"),
         (HEAD + "1,download,,1,5,1\n", "line 2: device is '', which is not a number"),
         (HEAD + "1,download,1.5,1,5,1\n", "device is 1.5; it must be a whole number"),

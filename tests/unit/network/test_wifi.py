@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from async_hfl.core.errors import SettingsError
-from async_hfl.network.radio.wifi.airtime import PLAIN_SEGMENTS, Segments, block_ack_s, data_s, frames_together
+from async_hfl.network.radio.wifi.airtime import FRAME_BYTES, block_ack_s, data_s, frames_together
 from async_hfl.network.radio.wifi.contention import FIRST_WINDOW, contention
 from async_hfl.network.radio.wifi.error_rate import frame_success
 from async_hfl.network.radio.wifi.goodput import (
@@ -20,7 +20,6 @@ from async_hfl.network.radio.wifi.goodput import (
     cycle_s,
     download_goodput,
     efficiencies,
-    startup_s,
     upload_goodput,
 )
 from async_hfl.network.radio.wifi.modes import control_rate, modes
@@ -31,8 +30,8 @@ SLOWEST = modes()[0]
 
 def test_the_rates_of_the_standard() -> None:
     assert [mode.bits_per_second / 1e6 for mode in modes()] == [6.5, 13, 19.5, 26, 39, 52, 58.5, 65]
-    wide = [mode.bits_per_second / 1e6 for mode in modes(40, short_guard=True)]
-    assert wide == pytest.approx([15, 30, 45, 60, 90, 120, 135, 150])
+    wide = [mode.bits_per_second / 1e6 for mode in modes(40)]
+    assert wide == pytest.approx([13.5, 27, 40.5, 54, 81, 108, 121.5, 135])
     assert [control_rate(mode) / 1e6 for mode in modes()] == [6, 12, 12, 24, 24, 24, 24, 24]
 
 
@@ -48,12 +47,11 @@ def test_frames_by_hand() -> None:
     """1,024 bytes of data are a frame of 1,114 and 1,120 in an aggregate; at 6.5 Mb/s three of them fit into 5.484 ms:
     22 + 8 x 3,360 bits are 1,035 symbols of 4 us, after 36 us of preamble. The block acknowledgement is 32 bytes at
     6 Mb/s: 12 symbols, 20 us of preamble, 16 us of gap."""
-    assert PLAIN_SEGMENTS.frame_bytes == 1114
-    assert frames_together(SLOWEST, PLAIN_SEGMENTS) == 3
+    assert FRAME_BYTES == 1114
+    assert frames_together(SLOWEST) == 3
     assert data_s(SLOWEST, 3 * 1120) == pytest.approx(4176e-6)
     assert block_ack_s(SLOWEST) == pytest.approx(84e-6)
-    assert [frames_together(mode, PLAIN_SEGMENTS) for mode in modes()] == [3, 7, 11, 15, 23, 31, 35, 39]
-    assert frames_together(modes()[7], Segments(window_bytes=4096)) == 4
+    assert [frames_together(mode) for mode in modes()] == [3, 7, 11, 15, 23, 31, 35, 39]
 
 
 def test_contention_by_hand() -> None:
@@ -73,8 +71,8 @@ def test_contention_by_hand() -> None:
 
 def test_goodput_of_the_slowest_rate() -> None:
     """Three segments in a cycle of 4.92 ms; ns-3 gets 625 kB/s."""
-    assert cycle_s(SLOWEST, PLAIN_SEGMENTS) == pytest.approx(4.92e-3, rel=0.01)
-    assert clean_goodput(SLOWEST, PLAIN_SEGMENTS) == pytest.approx(625e3, rel=0.01)
+    assert cycle_s(SLOWEST) == pytest.approx(4.92e-3, rel=0.01)
+    assert clean_goodput(SLOWEST) == pytest.approx(625e3, rel=0.01)
 
 
 @given(st.integers(0, 7), st.floats(0.0, 40.0), st.floats(0.01, 5.0), st.integers(1, 3000))
@@ -96,7 +94,7 @@ def test_the_best_rate_is_at_least_any_constant_one() -> None:
     for mcs in range(8):
         assert (best >= upload_goodput(losses, Wifi(mcs=mcs))).all()
     assert (np.diff(best) <= 1e-6).all()
-    assert best[0] == pytest.approx(clean_goodput(modes()[7], PLAIN_SEGMENTS))
+    assert best[0] == pytest.approx(clean_goodput(modes()[7]))
     assert best[-1] == 0.0
 
 
@@ -123,7 +121,6 @@ def test_throughput_of_several_senders() -> None:
     assert shares[0] == 1.0
     assert list(shares) == sorted(shares, reverse=True)
     assert shares[7] == pytest.approx(0.79, abs=0.03)
-    assert startup_s(Wifi()) == pytest.approx(4.92e-3, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +132,6 @@ def test_wifi_is_checked(change: dict[str, object], message: str) -> None:
         replace(Wifi(), **change)  # type: ignore[arg-type]
 
 
-def test_radios_and_segments_are_checked() -> None:
+def test_radios_are_checked() -> None:
     with pytest.raises(SettingsError, match="transmit_dbm"):
         Radio(transmit_dbm=math.inf)
-    with pytest.raises(SettingsError, match="window of 10 bytes"):
-        Segments(window_bytes=10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from heapq import heappop
 
 import pytest
 
@@ -11,7 +12,7 @@ from async_hfl.simulation.event_queue import EventQueue
 
 
 def drained(queue: EventQueue) -> list[tuple[float, int, int, object]]:
-    return [queue.pop() for _ in range(len(queue))]
+    return [heappop(queue.heap) for _ in range(len(queue.heap))]
 
 
 def test_events_come_out_by_time_then_by_insertion() -> None:
@@ -36,7 +37,7 @@ def test_a_restored_queue_continues_alike(chunk: int) -> None:
         at = float(rng.randrange(5))
         queue.push(at, node, TimerFired(at, f"timer {node}"))
     for _ in range(10):
-        queue.pop()
+        heappop(queue.heap)
     parts = list(queue.snapshot(chunk))
     restored = EventQueue()
     restored.restore(parts)
@@ -48,7 +49,7 @@ def test_a_restored_queue_continues_alike(chunk: int) -> None:
 def test_an_empty_queue_keeps_its_sequence_number() -> None:
     queue = EventQueue()
     queue.push(1.0, 0, Started(1.0))
-    queue.pop()
+    heappop(queue.heap)
     restored = EventQueue()
     restored.restore(list(queue.snapshot(10)))
     assert restored.push(1.0, 0, Started(1.0)) == queue.push(1.0, 0, Started(1.0)) == 2

@@ -274,13 +274,7 @@ def test_the_answer_does_not_collect_calls_that_began_after_the_evaluation() -> 
     for number in (6, 7):
         expect(pool, job(number))
     answer()
-    assert learner.log == [
-        ("begin", [4, 5]),
-        ("evaluate", []),
-        ("begin", [6, 7]),
-        ("answer", []),
-        ("collect", [4, 5]),
-    ]
+    assert learner.log == [("begin", [4, 5]), ("evaluate", []), ("begin", [6, 7]), ("answer", []), ("collect", [4, 5])]
 
 
 def test_two_evaluations_in_progress_are_answered_in_either_order() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import heappop
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ class Air:
         """Return (time, sender) of all transfers that arrive before `end`."""
         arrived = []
         while self.queue.heap and self.queue.heap[0][0] < end:
-            at, _, _, what = self.queue.pop()
+            at, _, _, what = heappop(self.queue.heap)
             if isinstance(what, AirDue):
                 self.transfers.air_due(at, what)
             elif (transfer := self.transfers.ended(at, what)) is not None:  # type: ignore[arg-type]

@@ -72,9 +72,9 @@ def _request(settings: Settings, model_bytes: int, seed: int) -> NetworkRequest:
         seed=seed,
         settings=msgspec.structs.asdict(network),
         compute=lambda devices: build_fleet(settings, devices, seed).compute_seconds,
+        make_air=lambda: _air(settings),
         wire=Wire(network.link_latency, network.backhaul_rate, network.backhaul_latency),
         link_rules=LinkRules(network.least_rate, links, max(rules.candidates, links)),
-        make_air=lambda: _air(settings),
     )
 
 

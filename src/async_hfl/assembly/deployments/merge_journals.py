@@ -23,7 +23,7 @@ from async_hfl.journal.events_file import EventsWriter, columns
 from async_hfl.journal.run_directory import EpochsWriter, RunDirectory
 from async_hfl.nodes.reliability.delivery import Arrived, Packet
 from async_hfl.simulation.accounting.byte_counts import ByteCounts
-from async_hfl.simulation.accounting.result import Tally, Whole, result_of
+from async_hfl.simulation.accounting.result import RunTotals, Tally, result_of
 
 _TYPES: dict[str, type] = {cls.KIND: cls for cls in RECORD_TYPES}  # type: ignore[attr-defined]
 
@@ -108,7 +108,7 @@ def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settin
     epochs.close()
     if (cloud / "model.safetensors").is_file():
         shutil.copyfile(cloud / "model.safetensors", directory.model)
-    run = Whole(
+    run = RunTotals(
         byte_counts,
         crossing,
         0 if tally.last is None else tally.last.epoch,

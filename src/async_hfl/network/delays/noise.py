@@ -18,17 +18,11 @@ from async_hfl.core.randomness import UInt64s, scramble, scramble_many, stream_s
 from async_hfl.core.serialization import Plain
 
 TRANSFER_SIGMA = 0.3
-"""Spread that reproduces ns-3: with it, both the mean and the last of eight concurrent transfers agree. Real networks
-vary more.
-"""
+"""Spread with which the mean time and the last end of eight concurrent transfers agree with ns-3. Real networks vary
+more."""
 _HALF = 2.0**-32
 _LOW = (1 << 32) - 1
 _TURN = 2.0 * math.pi
-
-
-def check_sigma(sigma: float) -> None:
-    if not (math.isfinite(sigma) and sigma >= 0.0):
-        raise SettingsError(f"noise: sigma = {sigma} is not a number, 0 or more")
 
 
 @final
@@ -36,7 +30,8 @@ class NoiseFactors:
     """Factors exp(sigma x - sigma^2 / 2) with x standard normal. Their mean is 1, so expected delays do not change."""
 
     def __init__(self, seed: int, name: str, sources: int, sigma: float) -> None:
-        check_sigma(sigma)
+        if not (math.isfinite(sigma) and sigma >= 0.0):
+            raise SettingsError(f"noise: sigma = {sigma} is not a number, 0 or more")
         self.sigma = sigma
         self._seed = stream_seed(seed, "noise", name)
         self._drawn = array("I", bytes(4 * sources))

@@ -25,6 +25,9 @@ class Line:
     def number(self, column: str, least: float = -math.inf, most: float = math.inf) -> float:
         return number(self.text(column), f"{self.where}: {column}", least, most)
 
+    def integer(self, column: str, least: int = 0) -> int:
+        return integer(self.text(column), f"{self.where}: {column}", least)
+
 
 def number(text: str, what: str, least: float = -math.inf, most: float = math.inf) -> float:
     try:
@@ -39,6 +42,13 @@ def number(text: str, what: str, least: float = -math.inf, most: float = math.in
         }[(math.isfinite(least), math.isfinite(most))]
         raise DataError(f"{what} is {text}; it must be a number {expected}")
     return value
+
+
+def integer(text: str, what: str, least: int = 0) -> int:
+    value = number(text, what, least)
+    if value != int(value):
+        raise DataError(f"{what} is {text}; it must be a whole number")
+    return int(value)
 
 
 def is_number(text: str) -> bool:
@@ -67,28 +77,32 @@ def csv_lines(path: Path, text: str) -> tuple[list[str], list[tuple[int, list[st
     """Return the header and (line number, cells) of every other line, without empty lines and # comments."""
     reader = csv.reader(text.splitlines(), strict=True)
     try:
-        rows = [
-            (reader.line_num, [cell.strip() for cell in row])
-            for row in reader
-            if any(cell.strip() for cell in row) and not row[0].lstrip().startswith("#")
-        ]
+        stripped = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
     except csv.Error as error:
         raise DataError(f"{path}, line {reader.line_num}: not CSV ({error})") from None
+    rows = [(line, cells) for line, cells in stripped if any(cells) and not cells[0].startswith("#")]
     if not rows:
         raise DataError(f"{path}: holds nothing but comments")
     (_, header), *lines = rows
-    for number_of_line, row in lines:
-        if len(row) != len(header):
-            raise DataError(
-                f"{path}, line {number_of_line}: {len(row)} cells, but its first line names {len(header)} columns"
-            )
+    for line, cells in lines:
+        if len(cells) != len(header):
+            raise DataError(f"{path}, line {line}: {len(cells)} cells, but its first line names {len(header)} columns")
     twice = sorted({name for name in header if header.count(name) > 1 and not is_number(name)})
     if twice:
         raise DataError(f"{path}: two columns are called {twice[0]!r}; each needs a name of its own")
     return header, lines
 
 
-def nearest(name: str, names: Sequence[str], cutoff: float = 0.5) -> str:
+def csv_table(path: Path, text: str, required: Sequence[str] = ()) -> tuple[list[str], list[Line]]:
+    """Return the header and the lines of a file that must have the `required` columns."""
+    header, rows = csv_lines(path, text)
+    for name in required:
+        if name not in header:
+            raise DataError(f"{path}: has no column {name!r}; it needs {', '.join(required)}")
+    return header, [Line(f"{path}, line {line}", dict(zip(header, cells, strict=True))) for line, cells in rows]
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
     """Return `; did you mean X?`, or the list of valid names."""
-    found = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
+    found = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"; did you mean {found[0]}?" if found else f"; there is {', '.join(names)}"

@@ -18,7 +18,7 @@ import numpy as np
 
 from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
-from async_hfl.network.files.cells import Line, csv_lines, nearest
+from async_hfl.network.files.cells import Line, csv_table, nearest
 from async_hfl.network.positions import MapFrame
 from async_hfl.network.radio.places import Places
 
@@ -60,12 +60,9 @@ class _Site:
 
 
 def sites_from_csv(path: Path, text: str) -> OwnSites:
-    header, rows = csv_lines(path, text)
+    header, lines = csv_table(path, text)
     on_earth = _check_columns(str(path), header)
-    sites = [
-        _site(Line(f"{path}, line {line}", dict(zip(header, cells, strict=True))), on_earth) for line, cells in rows
-    ]
-    return _sites(path, sites, on_earth, _unread(header))
+    return _sites(path, [_site(line, on_earth) for line in lines], on_earth, header)
 
 
 def sites_from_geojson(path: Path, text: str) -> OwnSites:
@@ -78,16 +75,16 @@ def sites_from_geojson(path: Path, text: str) -> OwnSites:
     features = data.get("features")
     if not isinstance(features, list) or not features:
         raise DataError(f"{path}: its FeatureCollection holds no features")
-    seen: set[str] = set()
+    seen: dict[str, None] = {}
     sites = []
     for position, feature in enumerate(features):
         where = f"{path}, feature {position}"
         cells = dict(_feature_cells(feature, where))
         properties = [name for name in cells if name not in ("longitude", "latitude")]
         _check_spelling(where, properties)
-        seen.update(properties)
+        seen.update(dict.fromkeys(properties))
         sites.append(_site(Line(where, cells), on_earth=True))
-    return _sites(path, sites, True, _unread(sorted(seen)))
+    return _sites(path, sites, True, sorted(seen))
 
 
 def _feature_cells(feature: Any, where: str) -> Iterator[tuple[str, str]]:
@@ -111,21 +108,20 @@ def _feature_cells(feature: Any, where: str) -> Iterator[tuple[str, str]]:
 def _check_columns(path: str, header: Sequence[str]) -> bool:
     """Check the columns; return True if places are in degrees."""
     _check_spelling(path, header)
-    degrees = [name in header for name in ("longitude", "latitude")]
-    metres = [name in header for name in ("x_m", "y_m")]
-    for wanted in ("role", *(() if any(degrees) or any(metres) else ("longitude",))):
-        if wanted not in header:
-            more = ""
-            if wanted == "longitude":
-                more = "; a site needs longitude and latitude, or x_m and y_m"
-            raise DataError(f"{path}: has no column {wanted!r}{more} (its columns: {', '.join(header)})")
-    if any(degrees) and any(metres):
+    if "role" not in header:
+        raise DataError(f"{path}: has no column 'role' (its columns: {', '.join(header)})")
+    degrees, metres = "longitude" in header or "latitude" in header, "x_m" in header or "y_m" in header
+    if degrees and metres:
         raise DataError(f"{path}: has places in degrees and in metres; leave one of them out")
-    for one, other, there in (("longitude", "latitude", degrees), ("x_m", "y_m", metres)):
-        if any(there) and not all(there):
-            missing, given = (other, one) if there[0] else (one, other)
+    if not degrees and not metres:
+        raise DataError(
+            f"{path}: has no column 'longitude'; a site needs longitude and latitude, or x_m and y_m "
+            f"(its columns: {', '.join(header)})"
+        )
+    for given, missing in (("longitude", "latitude"), ("latitude", "longitude"), ("x_m", "y_m"), ("y_m", "x_m")):
+        if given in header and missing not in header:
             raise DataError(f"{path}: has a column {given!r} but no column {missing!r}")
-    return any(degrees)
+    return degrees
 
 
 def _check_spelling(where: str, header: Sequence[str]) -> None:
@@ -133,10 +129,6 @@ def _check_spelling(where: str, header: Sequence[str]) -> None:
         alike = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=_MISSPELT)
         if name not in COLUMNS and alike and alike[0] not in header:
             raise DataError(f"{where}: {name!r} is not read; did you mean {alike[0]}?")
-
-
-def _unread(header: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for name in header if name not in COLUMNS)
 
 
 def _site(line: Line, on_earth: bool) -> _Site:
@@ -155,8 +147,13 @@ def _site(line: Line, on_earth: bool) -> _Site:
     return _Site(line.where, role, line.text("name"), across, up, height, compute)
 
 
-def _sites(path: Path, sites: Sequence[_Site], on_earth: bool, unread: tuple[str, ...]) -> OwnSites:
-    _check_names(sites)
+def _sites(path: Path, sites: Sequence[_Site], on_earth: bool, header: Sequence[str]) -> OwnSites:
+    taken: dict[str, str] = {}
+    for site in sites:
+        if site.name in taken:
+            raise DataError(f"{site.where}: the name {site.name!r} is taken ({taken[site.name]})")
+        if site.name:
+            taken[site.name] = site.where
     by_role = {role: [site for site in sites if site.role == role] for role in ROLES}
     for role in ROLES:
         if not by_role[role]:
@@ -181,7 +178,7 @@ def _sites(path: Path, sites: Sequence[_Site], on_earth: bool, unread: tuple[str
     if guessed:
         heights = ", ".join(f"{role}s at {USUAL_HEIGHT[role]:g} m" for role in ROLES)
         notes.append(f"{guessed} sites without a height: {heights}")
-    if unread:
+    if unread := [name for name in header if name not in COLUMNS]:
         notes.append(f"not read: {', '.join(unread)}")
     devices, gateways = (_places(by_role[role], frame) for role in ROLES)
     device_names, gateway_names = (
@@ -198,15 +195,6 @@ def _sites(path: Path, sites: Sequence[_Site], on_earth: bool, unread: tuple[str
         frame=frame,
         notes=tuple(notes),
     )
-
-
-def _check_names(sites: Sequence[_Site]) -> None:
-    known: dict[str, str] = {}
-    for site in sites:
-        if site.name in known:
-            raise DataError(f"{site.where}: the name {site.name!r} is taken ({known[site.name]})")
-        if site.name:
-            known[site.name] = site.where
 
 
 def _places(sites: Sequence[_Site], frame: MapFrame | None) -> Places:

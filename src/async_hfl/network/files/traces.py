@@ -24,21 +24,21 @@ from typing import Any, NamedTuple, TextIO
 
 from async_hfl.core.errors import DataError
 from async_hfl.core.identifiers import CLOUD_TIER, DEVICE_TIER
-from async_hfl.network.files.cells import Line, csv_lines, nearest
+from async_hfl.network.files.cells import Line, csv_table, nearest
 
 COLUMNS = ("at", "what", "device", "gateway", "bytes", "seconds")
 DEVICE_TRANSFERS = ("download", "upload")
 BACKHAUL_TRANSFERS = ("to_cloud", "to_gateway")
 _SMALL = "small_"
 TRANSFERS = tuple(size + way for size in ("", _SMALL) for way in (*DEVICE_TRANSFERS, *BACKHAUL_TRANSFERS))
-_LIFE = {
+_OUTAGES = {
     "device_given_up": "device_down",
     "device_heard": "device_up",
     "gateway_lost": "gateway_down",
     "gateway_joined": "gateway_up",
 }
-LIFE = tuple(_LIFE.values())
-KINDS = (*TRANSFERS, "training", *LIFE)
+OUTAGES = tuple(_OUTAGES.values())
+KINDS = (*TRANSFERS, "training", *OUTAGES)
 RECORDED = ("sent", "job", "lifecycle")
 """Kinds of journal records from which a trace is made."""
 
@@ -60,9 +60,9 @@ class Trace:
     rows: tuple[TraceRow, ...]
 
     @property
-    def life(self) -> tuple[TraceRow, ...]:
-        """Rows about devices and gateways that left or came back."""
-        return tuple(row for row in self.rows if row.what in LIFE)
+    def outages(self) -> tuple[TraceRow, ...]:
+        """Rows about devices and gateways that went down or came back."""
+        return tuple(row for row in self.rows if row.what in OUTAGES)
 
 
 def trace_rows(records: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[TraceRow]:
@@ -75,8 +75,8 @@ def trace_rows(records: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[Tra
             gateway = int(fields["job"][0]) if not isinstance(fields["job"], str) else _number(fields["job"])
             began = fields["sent_at"] + fields["download_s"]
             yield TraceRow(began, "training", fields["device"], gateway, None, fields["training_s"])
-        elif kind == "lifecycle" and fields["what"] in _LIFE:
-            what, node = _LIFE[fields["what"]], _number(fields["node"])
+        elif kind == "lifecycle" and fields["what"] in _OUTAGES:
+            what, node = _OUTAGES[fields["what"]], _number(fields["node"])
             if what.startswith("device"):
                 by = fields["detail"].removeprefix("by ")
                 yield TraceRow(fields["at"], what, node, _number(by) if by else None, None, None)
@@ -121,12 +121,8 @@ def is_trace(header: Iterable[str]) -> bool:
 
 
 def read_trace(path: Path, text: str) -> Trace:
-    header, lines = csv_lines(path, text)
-    for name in COLUMNS:
-        if name not in header:
-            raise DataError(f"{path}: has no column {name!r}; a trace has {', '.join(COLUMNS)}")
-    rows = [_row(Line(f"{path}, line {line}", dict(zip(header, cells, strict=True)))) for line, cells in lines]
-    return Trace(str(path), tuple(sorted(rows, key=lambda row: row.at)))
+    _, lines = csv_table(path, text, COLUMNS)
+    return Trace(str(path), tuple(sorted(map(_row, lines), key=lambda row: row.at)))
 
 
 def _row(line: Line) -> TraceRow:
@@ -135,16 +131,8 @@ def _row(line: Line) -> TraceRow:
         raise DataError(f"{line.where}: {what!r} is not a kind of row in a trace{nearest(what, KINDS)}")
     has_device = "load" in what or what == "training" or what.startswith("device")
     needs_gateway = what in TRANSFERS or what.startswith("gateway")
-    device = _whole(line, "device") if has_device else None
-    gateway = _whole(line, "gateway") if needs_gateway or line.text("gateway") else None
-    size = _whole(line, "bytes", 1) if what in TRANSFERS else None
-    least = 1e-9 if what in TRANSFERS else 0.0
-    seconds = line.number("seconds", least) if what not in LIFE else None
+    device = line.integer("device") if has_device else None
+    gateway = line.integer("gateway") if needs_gateway or line.text("gateway") else None
+    size = line.integer("bytes", 1) if what in TRANSFERS else None
+    seconds = line.number("seconds", 1e-9 if what in TRANSFERS else 0.0) if what not in OUTAGES else None
     return TraceRow(line.number("at", 0), what, device, gateway, size, seconds)
-
-
-def _whole(line: Line, column: str, least: int = 0) -> int:
-    value = line.number(column, least)
-    if value != int(value):
-        raise DataError(f"{line.where}: {column} is {line.text(column)}; it must be a whole number")
-    return int(value)

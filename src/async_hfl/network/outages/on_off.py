@@ -40,13 +40,9 @@ class OnOff:
         if not (math.isfinite(self.sigma) and self.sigma >= 0):
             raise SettingsError(f"outages: spread = {self.sigma} is not a number, 0 or more")
 
-    @property
-    def share_down(self) -> float:
-        return self.down_s / (self.up_s + self.down_s)
-
     def first(self, seed: int, source: int) -> tuple[bool, float]:
         """Return (True if the source is up at the start, seconds until that changes)."""
-        up = _uniform(seed, source, 0) >= self.share_down
+        up = _uniform(seed, source, 0) >= self.down_s / (self.up_s + self.down_s)
         mean = self.up_s if up else self.down_s
         if self.distribution == "exponential":
             return up, self._drawn(mean, seed, source, 1)  # memoryless: the remainder is distributed like the whole

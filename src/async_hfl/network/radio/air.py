@@ -36,32 +36,27 @@ class Air:
 
 
 def make_air(around: Surroundings, wifi: Wifi) -> Air:
-    return Air(
-        lambda here, there: loss_between(here, there, around),
-        tabulated(lambda loss: download_goodput(loss, wifi)),
-        tabulated(lambda loss: upload_goodput(loss, wifi)),
-        around.shadowing_outdoor_db,
-    )
+    def loss_outdoors(here: Places, there: Places) -> Floats:
+        length = straight_line(here.x - there.x, here.y - there.y, here.height - there.height)
+        return path_loss(np.maximum(length, LEAST_DISTANCE_M), here.height, there.height, around)
 
-
-def loss_between(here: Places, there: Places, around: Surroundings) -> Floats:
-    """Return the path loss in decibels, row by row, outdoors, without shadowing."""
-    length = straight_line(here.x - there.x, here.y - there.y, here.height - there.height)
-    return path_loss(np.maximum(length, LEAST_DISTANCE_M), here.height, there.height, around)
+    download = tabulated(lambda loss: download_goodput(loss, wifi))
+    upload = tabulated(lambda loss: upload_goodput(loss, wifi))
+    return Air(loss_outdoors, download, upload, around.shadowing_outdoor_db)
 
 
 def tabulated(goodput: Goodput) -> Goodput:
-    """Return the function as a table with steps of a hundredth of a decibel.
+    """Return a function that interpolates `goodput` in a table with steps of a hundredth of a decibel.
 
-    A rate depends on the loss alone. Computing error functions for millions of links at eight rates would take longer
-    than everything else in a large network.
+    Computing the error functions of millions of links at eight rates would take longer than everything else in a large
+    network.
     """
     losses = np.arange(_STEPS_PER_DB * _MOST_DB + 1) / _STEPS_PER_DB
     rates = goodput(losses)
     edge = losses[np.flatnonzero(rates > 0)[-1]] if rates.any() else -1.0
 
     def looked_up(loss: Floats) -> Floats:
-        # Beyond the weakest frame that is detected the rate is 0, without interpolation towards it.
+        # Beyond the largest loss at which frames are detected the rate is 0; it is not interpolated down to 0.
         found: Floats = np.where(loss <= edge, np.interp(loss, losses, rates), 0.0)
         return found
 

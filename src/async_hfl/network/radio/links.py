@@ -42,6 +42,9 @@ class LinkRules:
             )
 
 
+DEFAULT_LINK_RULES = LinkRules()
+
+
 def best_links(devices: Places, gateways: Places, air: Air, rules: LinkRules, seed: int) -> RatedLinks:
     """Return the links of all devices, sorted by device and then gateway. A device may have none."""
     near = min(rules.candidates, len(gateways))
@@ -66,14 +69,7 @@ def shadowing(devices: Places, gateways: Places, deviation_db: float, seed: int)
 
 
 def _links_of_rows(
-    devices: Places,
-    gateways: Places,
-    grid: GatewayGrid,
-    rows: Ints,
-    near: int,
-    air: Air,
-    rules: LinkRules,
-    seed: int,
+    devices: Places, gateways: Places, grid: GatewayGrid, rows: Ints, near: int, air: Air, rules: LinkRules, seed: int
 ) -> RatedLinks:
     gateway = grid.nearest(devices.x[rows], devices.y[rows], near).ravel()
     device = np.repeat(rows, near)

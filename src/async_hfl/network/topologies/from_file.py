@@ -23,8 +23,7 @@ from async_hfl.network.files.delays import DelayMatrix, delay_matrix
 from async_hfl.network.files.sites import OwnSites, sites_from_csv, sites_from_geojson
 from async_hfl.network.files.traces import Trace, is_trace, read_trace
 from async_hfl.network.positions import Positions
-from async_hfl.network.radio.air import Air
-from async_hfl.network.radio.links import LinkRules, best_links
+from async_hfl.network.radio.links import best_links
 from async_hfl.network.topologies.rated_network import DEFAULT_WIRE, Wire, rated_network
 from async_hfl.network.topologies.request import RADIO_SETTINGS, WIRE_SETTINGS, NetworkEntry, NetworkRequest
 from async_hfl.network.topologies.trace_network import devices_of, trace_network
@@ -65,24 +64,15 @@ def check_devices(own: NetworkFile, devices: int) -> None:
         )
 
 
-def network_of_sites(
-    own: OwnSites,
-    devices: int,
-    model_bytes: int,
-    seed: int,
-    air: Air,
-    compute: Callable[[int], Floats],
-    rules: LinkRules | None = None,
-    wire: Wire = DEFAULT_WIRE,
-) -> NetworkDescription:
-    """Build a network from the first `devices` devices of the file and all its gateways.
+def network_of_sites(own: OwnSites, request: NetworkRequest) -> NetworkDescription:
+    """Build a network from the first devices of the file and all its gateways.
 
     A device without a link stays in the network but takes no part; a note and a warning say so.
     """
+    devices, rules = request.devices, request.link_rules
     check_devices(own, devices)
-    rules = rules or LinkRules()
     there = own.devices.of(slice(devices))
-    linked = best_links(there, own.gateways, air, rules, seed)
+    linked = best_links(there, own.gateways, request.make_air(), rules, request.seed)
     isolated = np.setdiff1d(np.arange(devices), linked.device)
     if len(isolated) == devices:
         raise DataError(
@@ -102,10 +92,9 @@ def network_of_sites(
         device_names=own.device_names[:devices],
         gateway_names=own.gateway_names,
     )
-    seconds = compute(devices) if own.compute is None else own.compute[:devices]
-    network = rated_network(
-        "file", devices, len(own.gateways), linked, seconds, model_bytes, wire, positions, own.notes
-    )
+    seconds = request.compute(devices) if own.compute is None else own.compute[:devices]
+    gateways, size = len(own.gateways), request.model_bytes
+    network = rated_network("file", devices, gateways, linked, seconds, size, request.wire, positions, own.notes)
     if len(isolated) == 0:
         return network
     others = f" (and {len(isolated) - 1} more)" if len(isolated) > 1 else ""
@@ -147,16 +136,8 @@ def network_of_delays(
     links = RatedLinks(device, gateway, size / (down - latency), size / (up - latency))
     seconds = compute(devices) if own.compute is None else own.compute[:devices]
     note = f"delays measured in {own.path}" + ("" if measured_bytes is None else f" with {measured_bytes:,} bytes")
-    return rated_network(
-        "file",
-        devices,
-        upload.shape[1],
-        links,
-        seconds,
-        model_bytes,
-        Wire(latency, wire.backhaul_rate, wire.backhaul_latency),
-        notes=(note,),
-    )
+    wire = replace(wire, link_latency=latency)
+    return rated_network("file", devices, upload.shape[1], links, seconds, model_bytes, wire, notes=(note,))
 
 
 def _matching(own: DelayMatrix, downloads: DelayMatrix) -> Floats:
@@ -181,19 +162,10 @@ def _build(request: NetworkRequest) -> NetworkDescription:
     if not settings["path"]:
         raise SettingsError("network file: which? Give it with --set network.path=FILE (sites, delays or a trace)")
     own = read_network_file(Path(settings["path"]))
-    check_devices(own, devices)
     if isinstance(own, OwnSites):
-        return network_of_sites(
-            own,
-            devices,
-            model_bytes,
-            request.seed,
-            request.make_air(),
-            request.compute,
-            request.link_rules,
-            request.wire,
-        )
+        return network_of_sites(own, request)
     if isinstance(own, Trace):
+        check_devices(own, devices)
         return trace_network(own, devices, model_bytes, request.seed, settings["replay"], request.wire)
     downloads = read_network_file(Path(settings["download_path"])) if settings["download_path"] else None
     if downloads is not None and not isinstance(downloads, DelayMatrix):

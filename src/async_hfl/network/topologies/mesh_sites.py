@@ -32,10 +32,10 @@ class MeshSites:
     """The sites inside the city, in the order of their numbers on the map."""
 
     date: MeshDate
-    number: tuple[int, ...]
     hub: npt.NDArray[np.bool_]
     """True for a hub, a supernode or a point of presence."""
     places: Places
+    """The key of a place is its number on the map."""
     left_out: int
     """Number of installed sites outside the city."""
     unknown_height: int
@@ -50,17 +50,17 @@ def mesh_sites(date: MeshDate) -> MeshSites:
         np.array([float(row[column]) for row in rows]) for column in ("longitude", "latitude", "altitude_m")
     )
     inside = (longitude >= WEST) & (longitude <= EAST) & (latitude >= SOUTH) & (latitude <= NORTH)
+    key = np.array([int(row["id"]) for row in rows], np.int64)
     kept = np.flatnonzero(inside)
-    kept = kept[np.argsort([int(rows[row]["id"]) for row in kept])]
+    kept = kept[np.argsort(key[kept])]
     x, y = FRAME.to_metres(longitude[kept], latitude[kept])
     height = altitude[kept]
     unknown = height == UNKNOWN_ALTITUDE
     median = float(np.median(height[~unknown]))
     height = np.maximum(np.where(unknown, median, height), LEAST_HEIGHT)
-    numbers = tuple(int(rows[row]["id"]) for row in kept)
     hub = np.array([rows[row]["role"] in HUB_ROLES for row in kept])
-    places = Places(x, y, height, np.array(numbers, np.int64))
-    return MeshSites(date, numbers, hub, places, len(rows) - len(kept), int(unknown.sum()), median)
+    places = Places(x, y, height, key[kept])
+    return MeshSites(date, hub, places, len(rows) - len(kept), int(unknown.sum()), median)
 
 
 def _rows(date: MeshDate) -> list[dict[str, str]]:

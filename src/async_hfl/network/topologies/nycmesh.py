@@ -14,7 +14,6 @@ the first six of seven gateways are the six of a network with six.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -30,7 +29,7 @@ from async_hfl.network.radio.air import Air
 from async_hfl.network.radio.links import LinkRules, best_links
 from async_hfl.network.radio.places import Places
 from async_hfl.network.topologies.mesh_sites import CREDIT, FRAME, MeshDate, MeshSites, mesh_sites
-from async_hfl.network.topologies.rated_network import DEFAULT_WIRE, Wire, rated_network
+from async_hfl.network.topologies.rated_network import rated_network
 from async_hfl.network.topologies.request import RADIO_SETTINGS, NetworkEntry, NetworkRequest
 
 DATES: dict[str, MeshDate] = {"nycmesh": "2022-04-04", "nycmesh-2024": "2024-07-23"}
@@ -40,19 +39,9 @@ _TOLERANCE = 1e-9
 """Gains that differ by less count as equal: they are sums of the same numbers in another order."""
 
 
-def nycmesh(
-    name: str,
-    devices: int,
-    gateways: int,
-    model_bytes: int,
-    seed: int,
-    air: Air,
-    compute: Callable[[int], Floats],
-    rules: LinkRules | None = None,
-    wire: Wire = DEFAULT_WIRE,
-) -> NetworkDescription:
-    """Build the network. `compute(n)` returns the seconds of one local training for each of n devices."""
-    rules = rules or LinkRules()
+def nycmesh(name: str, request: NetworkRequest) -> NetworkDescription:
+    devices, gateways, seed = request.devices, request.gateways, request.seed
+    air, rules = request.make_air(), request.link_rules
     sites = mesh_sites(DATES[name])
     if devices < 1 or gateways < 1 or devices + gateways > len(sites.places):
         raise SettingsError(
@@ -90,7 +79,8 @@ def nycmesh(
         gateway_names=tuple(f"NYC Mesh {key}" for key in hubs.key.tolist()),
     )
     notes = _notes(sites, gateways, len(others), len(reached), at_gateways)
-    return rated_network(name, devices, gateways, links, compute(devices), model_bytes, wire, positions, notes, CREDIT)
+    compute, size = request.compute(devices), request.model_bytes
+    return rated_network(name, devices, gateways, links, compute, size, request.wire, positions, notes, CREDIT)
 
 
 def choose_gateways(sites: MeshSites, count: int, air: Air, rules: LinkRules) -> Ints:
@@ -161,20 +151,6 @@ def _notes(sites: MeshSites, gateways: int, others: int, reached: int, at_gatewa
     return tuple(found)
 
 
-def _build(name: str, request: NetworkRequest) -> NetworkDescription:
-    return nycmesh(
-        name,
-        request.devices,
-        request.gateways,
-        request.model_bytes,
-        request.seed,
-        request.make_air(),
-        request.compute,
-        request.link_rules,
-        request.wire,
-    )
-
-
 _READS = frozenset({"gateways"}) | RADIO_SETTINGS
-NETWORK_2022 = NetworkEntry(partial(_build, "nycmesh"), _READS, by_radio=True)
-NETWORK_2024 = NetworkEntry(partial(_build, "nycmesh-2024"), _READS, by_radio=True)
+NETWORK_2022 = NetworkEntry(partial(nycmesh, "nycmesh"), _READS, by_radio=True)
+NETWORK_2024 = NetworkEntry(partial(nycmesh, "nycmesh-2024"), _READS, by_radio=True)

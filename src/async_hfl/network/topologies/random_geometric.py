@@ -7,12 +7,10 @@ of a thousand gateways is like one of ten, only larger. A device that reaches no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.randomness import stream
 from async_hfl.network.delays.rates import RatedLinks
@@ -21,7 +19,7 @@ from async_hfl.network.positions import Positions
 from async_hfl.network.radio.air import Air
 from async_hfl.network.radio.links import LinkRules, best_links
 from async_hfl.network.radio.places import Places
-from async_hfl.network.topologies.rated_network import DEFAULT_WIRE, Wire, rated_network
+from async_hfl.network.topologies.rated_network import rated_network
 from async_hfl.network.topologies.request import RADIO_SETTINGS, NetworkEntry, NetworkRequest
 
 MOST_DRAWS = 50
@@ -47,21 +45,11 @@ class Square:
                 raise SettingsError(f"random-geometric: {tier}s at heights of {low} to {high} m; give 0 < low <= high")
 
 
-def random_geometric(
-    devices: int,
-    gateways: int,
-    model_bytes: int,
-    seed: int,
-    air: Air,
-    compute: Callable[[int], Floats],
-    square: Square | None = None,
-    rules: LinkRules | None = None,
-    wire: Wire = DEFAULT_WIRE,
-) -> NetworkDescription:
-    """Build the network. `compute(n)` returns the seconds of one local training for each of n devices."""
+def random_geometric(request: NetworkRequest) -> NetworkDescription:
+    devices, gateways, seed = request.devices, request.gateways, request.seed
     if devices < 1 or gateways < 1:
         raise SettingsError(f"random-geometric: {devices} devices and {gateways} gateways; at least one of each")
-    square, rules = square or Square(), rules or LinkRules()
+    square = Square(spacing=request.settings["spacing"])
     side = square.spacing * math.sqrt(gateways)
     random = stream(seed, "network", "gateways")
     hubs = Places(
@@ -70,30 +58,15 @@ def random_geometric(
         random.uniform(square.lowest_gateway, square.highest_gateway, gateways),
         np.arange(gateways),
     )
-    there, links, redrawn = _place_devices(devices, side, square, hubs, air, rules, seed)
+    there, links, redrawn = _place_devices(devices, side, square, hubs, request.make_air(), request.link_rules, seed)
     positions = Positions(
-        there.x,
-        there.y,
-        hubs.x,
-        hubs.y,
-        estimated=False,
-        device_height=there.height,
-        gateway_height=hubs.height,
+        there.x, there.y, hubs.x, hubs.y, estimated=False, device_height=there.height, gateway_height=hubs.height
     )
     notes = [f"places drawn in a square of {side / 1000:.1f} km, a gateway every {square.spacing:.0f} m on average"]
     if redrawn:
         notes.append(f"{redrawn:,} place{'s' if redrawn > 1 else ''} without a link drawn again")
-    return rated_network(
-        "random-geometric",
-        devices,
-        gateways,
-        links,
-        compute(devices),
-        model_bytes,
-        wire,
-        positions,
-        tuple(notes),
-    )
+    name, compute, size = "random-geometric", request.compute(devices), request.model_bytes
+    return rated_network(name, devices, gateways, links, compute, size, request.wire, positions, tuple(notes))
 
 
 def _place_devices(
@@ -131,18 +104,4 @@ def _place_devices(
     return Places(x, y, height, np.arange(devices)), RatedLinks.concatenate(parts), redrawn
 
 
-def _build(request: NetworkRequest) -> NetworkDescription:
-    return random_geometric(
-        request.devices,
-        request.gateways,
-        request.model_bytes,
-        request.seed,
-        request.make_air(),
-        request.compute,
-        Square(spacing=request.settings["spacing"]),
-        request.link_rules,
-        request.wire,
-    )
-
-
-NETWORK = NetworkEntry(_build, frozenset({"gateways", "spacing"}) | RADIO_SETTINGS, by_radio=True)
+NETWORK = NetworkEntry(random_geometric, frozenset({"gateways", "spacing"}) | RADIO_SETTINGS, by_radio=True)

@@ -13,8 +13,8 @@ from typing import Any
 from async_hfl.core.arrays import Floats
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.radio.air import Air
-from async_hfl.network.radio.links import LinkRules
-from async_hfl.network.topologies.rated_network import Wire
+from async_hfl.network.radio.links import DEFAULT_LINK_RULES, LinkRules
+from async_hfl.network.topologies.rated_network import DEFAULT_WIRE, Wire
 
 NOISE_SETTINGS = frozenset({"link_noise", "compute_noise", "backhaul_noise"})
 WIRE_SETTINGS = frozenset({"link_latency", "backhaul_rate", "backhaul_latency", "contention"}) | NOISE_SETTINGS
@@ -31,13 +31,13 @@ class NetworkRequest:
     """Size of the model, which decides the expected latency of a link with a given rate."""
     seed: int
     settings: Mapping[str, Any]
-    """The section [network] of the settings. Reading a setting needs it to be listed in `NetworkEntry.reads`."""
+    """The section [network] of the settings. A builder may read those that are listed in `NetworkEntry.reads`."""
     compute: Callable[[int], Floats]
     """Seconds of one local training for each of the first n devices, drawn from the setting network.fleet."""
-    wire: Wire
-    link_rules: LinkRules
     make_air: Callable[[], Air]
     """Radio propagation and Wi-Fi as the section [radio] describes them."""
+    wire: Wire = DEFAULT_WIRE
+    link_rules: LinkRules = DEFAULT_LINK_RULES
 
     @property
     def options(self) -> Mapping[str, Any]:

@@ -52,7 +52,7 @@ def trace_network(
     # The gateways do not depend on the number of devices, as in every network.
     gateway_numbers = sorted({gateway for _, gateway in of_link})
     numbers = sorted({device for device, _ in of_link})[:devices]
-    device_row, gateway_row = _rows(numbers), _rows(gateway_numbers)
+    device_row, gateway_row = ({number: row for row, number in enumerate(of)} for of in (numbers, gateway_numbers))
     of_link = {link: rows for link, rows in of_link.items() if link[0] in device_row}
     device = np.array([device_row[one] for one, _ in of_link], np.int64)
     gateway = np.array([gateway_row[one] for _, one in of_link], np.int64)
@@ -61,29 +61,17 @@ def trace_network(
     down = [_paces(rows, latency) for rows, _ in of_link.values()]
     up = [_paces(rows, latency) for _, rows in of_link.values()]
     trainings = _trainings(trace, numbers)
-    compute = np.array([float(np.mean(of)) for of in trainings])
+    compute = _means(trainings)
     expected = 2 * latency + model_bytes * (_means(down) + _means(up)) + compute[device]
     links = feasible_links(len(numbers), len(gateway_numbers), device, gateway, expected)
 
     root = stream_seed(seed, "network", "trace")
     backhaul_latency, to_cloud, to_gateway = _backhaul(trace, gateway_numbers, wire)
-    recorded = min((row.bytes or model_bytes for downs, ups in of_link.values() for row in (*downs, *ups)))
-    delays = TraceDelays(
-        LinkLookup.of(links),
-        max(1, min(recorded, model_bytes) // 2),
-        latency,
-        backhaul_latency,
-        *(
-            RecordedValues(values, replay, stream_seed(root, way))
-            for way, values in (
-                ("download", down),
-                ("upload", up),
-                ("compute", trainings),
-                ("to_cloud", to_cloud),
-                ("to_gateway", to_gateway),
-            )
-        ),
-    )
+    smallest = min((row.bytes or model_bytes for downs, ups in of_link.values() for row in (*downs, *ups)))
+    least_model_bytes = max(1, min(smallest, model_bytes) // 2)
+    recorded = {"download": down, "upload": up, "compute": trainings, "to_cloud": to_cloud, "to_gateway": to_gateway}
+    values = (RecordedValues(values, replay, stream_seed(root, way)) for way, values in recorded.items())
+    delays = TraceDelays(LinkLookup.of(links), least_model_bytes, latency, backhaul_latency, *values)
     transfers = sum(len(downs) + len(ups) for downs, ups in of_link.values())
     notes = (
         f"recorded in {trace.path}: {transfers:,} models over {len(of_link):,} links, replayed "
@@ -92,17 +80,13 @@ def trace_network(
     return NetworkDescription("file", links, compute, delays, notes=notes)
 
 
-def _rows(numbers: Sequence[int]) -> dict[int, int]:
-    return {number: row for row, number in enumerate(numbers)}
-
-
 def _paces(rows: Sequence[TraceRow], latency: float) -> list[float]:
     """Return the seconds per byte of each transfer, in order of time."""
     return [max(((row.seconds or 0.0) - latency) / (row.bytes or 1), _LEAST_PACE) for row in rows]
 
 
-def _means(paces: Sequence[Sequence[float]]) -> Floats:
-    return np.array([float(np.mean(of)) for of in paces])
+def _means(recorded: Sequence[Sequence[float]]) -> Floats:
+    return np.array([float(np.mean(values)) for values in recorded])
 
 
 def _least_seconds(trace: Trace, ways: Sequence[str]) -> float:
@@ -126,8 +110,8 @@ def _trainings(trace: Trace, numbers: Sequence[int]) -> list[list[float]]:
 
 
 def _backhaul(trace: Trace, numbers: Sequence[int], wire: Wire) -> tuple[float, list[list[float]], list[list[float]]]:
-    """Return the latency, and the paces of each gateway in both directions; a gateway without records gets those of
-    all."""
+    """Return the latency, and the paces of each gateway in both directions. A gateway without records gets the paces of
+    all gateways."""
     rows = [row for row in trace.rows if row.what in BACKHAUL_TRANSFERS]
     if not rows:
         usual = [[1.0 / wire.backhaul_rate] for _ in numbers]

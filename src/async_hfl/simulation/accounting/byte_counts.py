@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -87,27 +86,17 @@ class ByteCounts:
             self._counts.extend(_ZEROS)
         return place
 
-    def links(self) -> Iterator[tuple[int, int, list[int]]]:
-        """Yield (gateway, device or -1 for the cloud, bytes down by kind and then up by kind) of every link used."""
-        for gateway in range(self._gateways):
-            yield gateway, -1, self._row(gateway * _WIDTH)
-        for device, gateway in enumerate(self._first):
-            if gateway >= 0:
-                yield gateway, device, self._row((self._gateways + device) * _WIDTH)
-        for (gateway, device), place in self._further.items():
-            yield gateway, device, self._row(place)
-
-    def _row(self, place: int) -> list[int]:
-        return self._counts[place : place + _WIDTH].tolist()
-
     def summary(self) -> dict[str, dict[str, dict[str, int]]]:
         """Return the bytes by tier, direction and kind."""
-        table = {tier: {d: dict.fromkeys(KINDS, 0) for d in DIRECTIONS} for tier in ("gateway-cloud", "device-gateway")}
-        for _, device, row in self.links():
-            side = table["gateway-cloud" if device < 0 else "device-gateway"]
-            for position, size in enumerate(row):
-                side[DIRECTIONS[position // len(KINDS)]][KINDS[position % len(KINDS)]] += size
-        return table
+        counts = np.array(self._counts).reshape(-1, len(DIRECTIONS), len(KINDS))
+        tiers = {"gateway-cloud": counts[: self._gateways], "device-gateway": counts[self._gateways :]}
+        return {
+            tier: {
+                direction: dict(zip(KINDS, kinds, strict=True))
+                for direction, kinds in zip(DIRECTIONS, rows.sum(axis=0).tolist(), strict=True)
+            }
+            for tier, rows in tiers.items()
+        }
 
     def snapshot(self) -> Plain:
         return {

@@ -1,4 +1,4 @@
-"""The summary of a run, counted while the run goes on."""
+"""The summary of a run, from counts that are kept during the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from async_hfl.core.protocol.records import (
 )
 from async_hfl.core.serialization import plain
 from async_hfl.simulation.accounting.byte_counts import ByteCounts, Spent
-from async_hfl.simulation.simulator import Simulator
 
 OUTAGE_CHANGES = frozenset({"went_down", "came_back", "died", "slowed"})
 
@@ -91,8 +90,8 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """Facts of a run as a whole, for its summary."""
+class RunTotals:
+    """Facts about a complete run that its records do not give, for its summary."""
 
     byte_counts: ByteCounts
     first_crossing_at: float | None
@@ -108,25 +107,8 @@ class Whole:
     constant_staleness: bool
 
 
-def whole(simulator: Simulator) -> Whole:
-    pool, cloud = simulator.pool.counts, simulator.world.cloud
-    return Whole(
-        simulator.byte_counts,
-        cloud.state.progress.first_crossing_at,
-        cloud.state.epoch,
-        simulator.updates,
-        simulator.finished_at,
-        pool.calls,
-        pool.trained,
-        pool.wasted,
-        pool.largest,
-        (cloud.config.mixing_weight, simulator.world.gateways[0].config.mixing_weight),
-        cloud.config.staleness.kind == "constant",
-    )
-
-
-def result_of(run: Whole, tally: Tally) -> dict[str, Any]:
-    """Return the result as it stands in the summary file."""
+def result_of(run: RunTotals, tally: Tally) -> dict[str, Any]:
+    """Return the result as it is written to the summary file."""
     last, reached = tally.last, tally.reached
     dropped = sum(tally.ends.get(reason, 0) for reason in ("stale", "refused", "round_closed"))
     return {
@@ -162,7 +144,7 @@ def result_of(run: Whole, tally: Tally) -> dict[str, Any]:
     }
 
 
-def _convergence(run: Whole, tally: Tally) -> dict[str, Any]:
+def _convergence(run: RunTotals, tally: Tally) -> dict[str, Any]:
     """Check the conditions of the theorem for constant s: alpha <= K_c^-1.5 and beta <= K_g^-1.5. L is not checked."""
     most_c, most_g = tally.cloud_staleness, tally.gateway_staleness
     alpha, beta = run.mixing_weights

@@ -18,8 +18,8 @@ from async_hfl.network.radio.propagation.surroundings import PAPER_SURROUNDINGS,
 Booleans = npt.NDArray[np.bool_]
 
 _KUN_ABOVE_MHZ = 2300.0
-_AT_ONCE = 1 << 15
-"""Pairs processed together, so that their columns fit into the cache of a core."""
+_PAIRS_AT_ONCE = 1 << 15
+"""Pairs processed together; their columns fit into the cache of a core."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,8 +53,8 @@ def path_loss(
     """
     _check(distance_m, height_a, height_b)
     loss = np.empty(len(distance_m))
-    for start in range(0, len(distance_m), _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
+    for start in range(0, len(distance_m), _PAIRS_AT_ONCE):
+        part = slice(start, start + _PAIRS_AT_ONCE)
         loss[part] = _outdoors(distance_m[part], height_a[part], height_b[part], around)
     if indoors is not None:
         _go_inside(loss, distance_m, height_a, height_b, around, indoors)
@@ -86,11 +86,6 @@ def _outdoors(distance_m: Floats, height_a: Floats, height_b: Floats, around: Su
     cell = _in_a_cell(distance_m, height_a, height_b, around)
     near = (distance_m < around.line_of_sight_limit_m) & ~cell
     return _by_model(distance_m, height_a, height_b, around, near, cell)
-
-
-def _between_buildings(distance_m: Floats, height_a: Floats, height_b: Floats, around: Surroundings) -> Floats:
-    near = distance_m < around.line_of_sight_limit_m
-    return _by_model(distance_m, height_a, height_b, around, near, np.zeros_like(near))
 
 
 def _in_a_cell(distance_m: Floats, height_a: Floats, height_b: Floats, around: Surroundings) -> Booleans:
@@ -129,7 +124,8 @@ def _go_inside(
     one, other = indoors.one, indoors.other
     inside_one, inside_other = one.building >= 0, other.building >= 0
     apart = np.flatnonzero(inside_one & inside_other & (one.building != other.building))
-    loss[apart] = _between_buildings(distance_m[apart], height_a[apart], height_b[apart], around)
+    near = distance_m[apart] < around.line_of_sight_limit_m
+    loss[apart] = _by_model(distance_m[apart], height_a[apart], height_b[apart], around, near, cell=np.zeros_like(near))
     loss += outer_walls(one, indoors.buildings) + outer_walls(other, indoors.buildings)
     lone_other = inside_other & ~inside_one & ~_in_a_cell(distance_m, height_a, height_b, around)
     loss -= np.where(inside_one & ~inside_other, floor_gain(one), 0.0) + np.where(lone_other, floor_gain(other), 0.0)

@@ -51,9 +51,7 @@ def over_rooftops(distance_m: Floats, height_a: Floats, height_b: Floats, around
         # d_s = lambda d^2 / (h_b - h_r)^2 compared with the extent l, without dividing by zero at roof height
         settled = around.wavelength_m * distance**2 < around.building_extent_m * above**2
         many_roofs = np.where(
-            settled,
-            _settled(distance, log_distance, height_a[low], above, around),
-            _unsettled(distance, above, around),
+            settled, _settled(distance, log_distance, height_a[low], above, around), _unsettled(distance, above, around)
         )
     free_space = 20.0 * free_space + (32.4 - 60.0 + 20.0 * math.log10(frequency))
     constant = -8.2 - 10.0 * math.log10(around.street_width_m) + 10.0 * math.log10(frequency) + _orientation(around)

@@ -15,19 +15,8 @@ SPEED_OF_LIGHT = 299_792_458.0
 PAPER_FREQUENCY_MHZ = 2160.0
 """The default of ns-3's model, used in the paper's simulation although its radios are at 5 GHz."""
 
-_ABOVE_ZERO = (
-    "frequency_mhz",
-    "rooftop_m",
-    "street_width_m",
-    "building_extent_m",
-    "building_separation_m",
-)
-_ZERO_OR_MORE = (
-    "line_of_sight_limit_m",
-    "rooftop_limit_m",
-    "inner_wall_db",
-    "shadowing_outdoor_db",
-)
+_ABOVE_ZERO = ("frequency_mhz", "rooftop_m", "street_width_m", "building_extent_m", "building_separation_m")
+_ZERO_OR_MORE = ("line_of_sight_limit_m", "rooftop_limit_m", "inner_wall_db", "shadowing_outdoor_db")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def frame_success(mode: Mode, snr_db: Floats, frame_bytes: int, width_mhz: float
 
 def _bit_error(mode: Mode, snr: Floats, width_mhz: float) -> Floats:
     """Return the bit error rate before decoding; E_b / N_0 = snr B / (coded bits per second)."""
-    per_bit = snr * (width_mhz * 1e6 / mode.coded_bits_per_second)
+    per_bit = snr * (width_mhz * 1e6 / (mode.bits_per_second / mode.code_rate))
     points = mode.constellation
     if points == 2:
         return 0.5 * _erfc(np.sqrt(per_bit))

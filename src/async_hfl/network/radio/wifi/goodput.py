@@ -2,8 +2,7 @@
 
 A transfer is a sequence of cycles: an aggregate of data, TCP's acknowledgements, the back-off before each, and
 collisions with other senders (the receiver counts as a fraction of one, since it sends acknowledgements). A corrupted
-frame is sent again with the next aggregate, so that each frame takes 1 / q attempts if a share q arrives intact. A
-transfer of b bytes alone takes `startup_s` + b / goodput.
+frame is sent again with the next aggregate, so that each frame takes 1 / q attempts if a share q arrives intact.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 
 from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import SettingsError
-from async_hfl.network.radio.wifi.airtime import PLAIN_SEGMENTS, SLOT_S, Segments, exchange_s, frames_together
+from async_hfl.network.radio.wifi.airtime import FRAME_BYTES, SEGMENT_BYTES, SLOT_S, exchange_s, frames_together
 from async_hfl.network.radio.wifi.contention import contention
 from async_hfl.network.radio.wifi.error_rate import frame_success
 from async_hfl.network.radio.wifi.modes import Mode, Width, modes
@@ -38,16 +37,14 @@ class Wifi:
     mcs: int | Literal["best"] = 0
     """A constant rate (the authors use MCS 0), or for each link the rate with the highest goodput."""
     width_mhz: Width = 20
-    short_guard: bool = False
-    segments: Segments = PLAIN_SEGMENTS
 
     def __post_init__(self) -> None:
         if self.mcs != "best" and self.mcs not in range(8):
             raise SettingsError(f"Wi-Fi: mcs = {self.mcs!r}: 0..7, or best")
-        modes(self.width_mhz, self.short_guard)
+        modes(self.width_mhz)
 
     def candidates(self) -> tuple[Mode, ...]:
-        every = modes(self.width_mhz, self.short_guard)
+        every = modes(self.width_mhz)
         return every if self.mcs == "best" else (every[self.mcs],)
 
 
@@ -61,29 +58,24 @@ def download_goodput(path_loss_db: Floats, wifi: Wifi) -> Floats:
     return _goodput(path_loss_db, wifi.gateway, wifi.device, wifi)
 
 
-def clean_goodput(mode: Mode, segments: Segments, senders: int = 1) -> float:
-    """Return the total of all senders if frames are lost by collisions only."""
-    return frames_together(mode, segments) * segments.segment_bytes / cycle_s(mode, segments, senders)
+def clean_goodput(mode: Mode) -> float:
+    """Return the bytes per second of one sender if frames are lost by collisions only."""
+    return frames_together(mode) * SEGMENT_BYTES / cycle_s(mode)
 
 
-def cycle_s(mode: Mode, segments: Segments, senders: int = 1) -> float:
+def cycle_s(mode: Mode, senders: int = 1) -> float:
     """Return the time of one aggregate of data and its acknowledgements, with `senders` sending data."""
-    data, answer = exchange_s(mode, segments)
+    data, answer = exchange_s(mode)
     wait = contention(senders + ANSWERING)
     # A collision lasts as long as the longer frame: data, unless two acknowledgements meet, which is rare.
     return data + answer + 2.0 * wait.idle_slots * SLOT_S + (1.0 + ANSWERING) * wait.collisions * data
 
 
-def startup_s(wifi: Wifi) -> float:
-    """Return the extra time of any transfer for connection and slow start, about one cycle."""
-    return cycle_s(wifi.candidates()[0], wifi.segments)
-
-
 def efficiencies(wifi: Wifi, most: int = 64) -> tuple[float, ...]:
     """Return the total throughput of 1..most senders relative to a single one (for a SharedMedium)."""
     mode = wifi.candidates()[0]
-    alone = cycle_s(mode, wifi.segments)
-    return tuple(min(1.0, alone / cycle_s(mode, wifi.segments, senders)) for senders in range(1, most + 1))
+    alone = cycle_s(mode)
+    return tuple(min(1.0, alone / cycle_s(mode, senders)) for senders in range(1, most + 1))
 
 
 def _goodput(path_loss_db: Floats, sender: Radio, receiver: Radio, wifi: Wifi) -> Floats:
@@ -93,11 +85,7 @@ def _goodput(path_loss_db: Floats, sender: Radio, receiver: Radio, wifi: Wifi) -
     heard = np.flatnonzero(np.isfinite(there) & np.isfinite(back))
     best = np.zeros(len(there))
     for mode in wifi.candidates():
-        best[heard] = np.maximum(best[heard], _over_errors(mode, there[heard], wifi))
+        intact = frame_success(mode, there[heard], FRAME_BYTES, wifi.width_mhz)
+        rate = np.where(intact >= LEAST_SUCCESS, clean_goodput(mode) * intact, 0.0)
+        best[heard] = np.maximum(best[heard], rate)
     return best
-
-
-def _over_errors(mode: Mode, ratio_db: Floats, wifi: Wifi) -> Floats:
-    whole = frame_success(mode, ratio_db, wifi.segments.frame_bytes, wifi.width_mhz)
-    rate: Floats = np.where(whole >= LEAST_SUCCESS, clean_goodput(mode, wifi.segments) * whole, 0.0)
-    return rate

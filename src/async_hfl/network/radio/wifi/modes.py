@@ -8,6 +8,8 @@ from typing import Literal
 from async_hfl.core.errors import SettingsError
 
 Width = Literal[20, 40]
+SYMBOL_S = 4e-6
+"""Seconds of one OFDM symbol, with the long guard interval."""
 _DATA_CARRIERS: dict[int, int] = {20: 52, 40: 108}
 
 
@@ -22,30 +24,23 @@ class Mode:
     """Data bits per transmitted bit."""
     bits_per_symbol: int
     """Data bits in one OFDM symbol."""
-    symbol_s: float
 
     @property
     def bits_per_second(self) -> float:
-        return self.bits_per_symbol / self.symbol_s
-
-    @property
-    def coded_bits_per_second(self) -> float:
-        """Bits per second including the redundancy of the code."""
-        return self.bits_per_second / self.code_rate
+        return self.bits_per_symbol / SYMBOL_S
 
 
 _SCHEMES = ((2, 1, 2), (4, 1, 2), (4, 3, 4), (16, 1, 2), (16, 3, 4), (64, 2, 3), (64, 3, 4), (64, 5, 6))
 """Constellation, and the code rate as a fraction."""
 
 
-def modes(width_mhz: Width = 20, short_guard: bool = False) -> tuple[Mode, ...]:
-    """Return all eight modes: 6.5 to 65 Mb/s at 20 MHz, 13.5 to 135 at 40; a short guard interval adds a ninth."""
+def modes(width_mhz: Width = 20) -> tuple[Mode, ...]:
+    """Return all eight modes: 6.5 to 65 Mb/s at 20 MHz, 13.5 to 135 at 40."""
     if width_mhz not in _DATA_CARRIERS:
         raise SettingsError(f"Wi-Fi: a channel of {width_mhz} MHz; 802.11n has 20 and 40")
-    symbol = 3.6e-6 if short_guard else 4.0e-6
     carriers = _DATA_CARRIERS[width_mhz]
     return tuple(
-        Mode(mcs, points, above / below, carriers * (points.bit_length() - 1) * above // below, symbol)
+        Mode(mcs, points, above / below, carriers * (points.bit_length() - 1) * above // below)
         for mcs, (points, above, below) in enumerate(_SCHEMES)
     )
 

@@ -40,13 +40,8 @@ def noise_dbm(receiver: Radio, width_mhz: Width = 20) -> float:
     return _THERMAL_DBM_PER_HZ + 10.0 * math.log10(width_mhz * 1e6) + receiver.noise_figure_db
 
 
-def received_dbm(path_loss_db: Floats, sender: Radio, receiver: Radio) -> Floats:
-    power: Floats = sender.transmit_dbm + sender.antenna_dbi + receiver.antenna_dbi - path_loss_db
-    return power
-
-
 def snr_db(path_loss_db: Floats, sender: Radio, receiver: Radio, width_mhz: Width = 20) -> Floats:
     """Return the signal-to-noise ratio at the receiver; -inf if it does not detect the frame."""
-    power = received_dbm(path_loss_db, sender, receiver)
+    power = sender.transmit_dbm + sender.antenna_dbi + receiver.antenna_dbi - path_loss_db
     ratio: Floats = np.where(power >= receiver.detection_dbm, power - noise_dbm(receiver, width_mhz), -np.inf)
     return ratio
