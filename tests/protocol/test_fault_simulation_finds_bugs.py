@@ -87,9 +87,9 @@ BREAKAGES = {
     ),
     "let effects leave before the event is durable": (  # a torn record
         "mix",
-        "faults/fault_simulator.py",
-        '        if doom == "torn":\n',
-        '        if doom == "torn":\n            self._perform(index, effects)\n',
+        "faults/simulator.py",
+        '        if crash_point == "before_commit":\n',
+        '        if crash_point == "before_commit":\n            self._perform(index, effects)\n',
     ),
     "pass a message on twice": (  # an acknowledgement lost after the commit
         "mix",

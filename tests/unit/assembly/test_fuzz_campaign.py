@@ -27,21 +27,29 @@ def test_a_campaign_sums_its_scenarios() -> None:
 
 
 def test_the_summary_of_a_campaign_with_failures() -> None:
-    failed = Campaign(200, 0, [(17, "InvariantViolation: twice")], 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0.5)
+    failed = Campaign(
+        *range(1, 15),
+        seeds=200,
+        first_seed=0,
+        failures=[(17, "InvariantViolation: twice")],
+        without_checker=["mine.py:Mine"],
+        wall_s=0.5,
+    )
     assert failed.line() == (
         "fuzz-faults: 200 seeds from 0: 1 SEEDS FAILED; 1 events, 2 crashes (3 tore a record, 4 cost a disk), "
         "5 messages lost, 6 link outages, 7 transfers resumed, 8 gateways declared lost, 9 jobs, 10 uploads; "
         "of 11 acknowledged updates 12 lost, all known by name, 14 too late for the end of their run, "
-        "13 found again after they were listed as lost; 0.5 s"
+        "13 found again after they were listed as lost; 0.5 s; "
+        "rule mine.py:Mine: generic invariants only, no checker of its own"
     )
 
 
 def test_a_campaign_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuzz_campaign, "_PIECE", 2)
+    monkeypatch.setattr(fuzz_campaign, "_SAVE_EVERY", 2)
     file = tmp_path / "progress.json"
     whole = fuzz_campaign.resumed(file, 3, 3, processes=1)
     known = json.loads(file.read_text())
-    # The state after the first piece.
+    # The state after the first part.
     first = campaign(3, 2, processes=1)
     file.write_text(json.dumps({"key": known["key"], **first.as_json()}))
     again = fuzz_campaign.resumed(file, 3, 3, processes=1)

@@ -119,7 +119,9 @@ def _simulate_again(run: RunDirectory) -> Replay:
     complete = run.read_summary() is not None
     with tempfile.TemporaryDirectory() as folder:
         again = RunDirectory.create(Path(folder) / "again", manifest)
-        session = recorded_run_for(built.world, again, settings)  # the same checkpoints: they affect how jobs are grouped
+        session = recorded_run_for(
+            built.world, again, settings
+        )  # the same checkpoints: they affect how jobs are grouped
         try:
             session.run(None)
         finally:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
+from async_hfl.assembly.build.aggregation_rules import CLOUD_RULES, GATEWAY_RULES, Registered
 from async_hfl.assembly.settings.environment import OutagesSection, RadioSection
 from async_hfl.assembly.settings.network_kinds import BY_RADIO, DEPLOYED, READ_BY, network_kind
 from async_hfl.assembly.settings.schema import Settings
@@ -25,11 +27,6 @@ _MAY_BE_INFINITE = {"association.max_latency_ratio", "gateway.round_patience"} |
     f"outages.{part}_up" for part in ("device", "link", "gateway")
 }
 _READ_WITH = {
-    "gateway.period": ("gateway.aggregation", {"periods"}),
-    "gateway.round_patience": ("gateway.aggregation", {"rounds"}),
-    "gateway.drag": ("gateway.aggregation", {"mix"}),
-    "gateway.mixing_weight": ("gateway.aggregation", {"mix"}),
-    "cloud.mixing_weight": ("cloud.aggregation", {"mix"}),
     "selection.inside_tier": ("selection.policy", {"tifl"}),
     "association.file": ("association.policy", {"fixed"}),
     "association.redraw": ("association.policy", {"random"}),
@@ -94,6 +91,18 @@ def _check_policies(settings: Settings, given: Mapping[str, str]) -> None:
         chosen = getattr(getattr(settings, section), key)
         if path in given and chosen not in values:
             raise SettingsError(f"{path} ({given[path]}): has no effect with {decider} = {chosen!r}; leave it out")
+    rules: tuple[tuple[str, str, Mapping[str, Registered[Any, Any]]], ...] = (
+        ("gateway", settings.gateway.aggregation, GATEWAY_RULES),
+        ("cloud", settings.cloud.aggregation, CLOUD_RULES),
+    )
+    for section, chosen, registry in rules:
+        read = registry[chosen].reads if chosen in registry else None
+        for key in sorted(frozenset().union(*(rule.reads for rule in registry.values()))):
+            path = f"{section}.{key}"
+            if path in given and read is not None and key not in read:
+                raise SettingsError(
+                    f"{path} ({given[path]}): has no effect with {section}.aggregation = {chosen!r}; leave it out"
+                )
 
 
 def _check_shell(settings: Settings, given: Mapping[str, str]) -> None:
