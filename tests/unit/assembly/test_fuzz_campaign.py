@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from async_hfl.assembly.fuzzing import campaign as fuzz_campaign
-from async_hfl.assembly.fuzzing.campaign import Campaign, campaign
+from async_hfl.assembly.fuzzing.campaign import Campaign, Rules, campaign, check_rules
 from async_hfl.assembly.fuzzing.scenarios import fuzz
+from async_hfl.core.errors import SettingsError
 
 
 def test_a_seed_repeats_its_scenario() -> None:
@@ -58,3 +59,28 @@ def test_a_campaign_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     # The progress of another version of the program is ignored.
     file.write_text(json.dumps({"key": {}, **first.as_json()}))
     assert fuzz_campaign.resumed(file, 3, 3, processes=1).events == whole.events
+
+
+def test_a_campaign_with_given_rules(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from async_hfl.nodes.gateway.aggregation.relay import Relay\n"
+        "class Mine(Relay):\n"
+        "    def received(self, gateway, held, at):\n"
+        "        return super().received(gateway, held, at)\n"
+    )
+    rules = Rules(gateway=f"{file}:Mine", cloud="mix")
+    found = campaign(3, 2, processes=1, rules=rules)
+    assert found.failures == []
+    assert found.without_checker == [f"{file}:Mine"]
+    progress = tmp_path / "progress.json"
+    whole = fuzz_campaign.resumed(progress, 3, 2, processes=1, rules=rules)
+    assert whole.without_checker == [f"{file}:Mine"]
+    # A changed rule is a finding, and the progress made with the old one is ignored.
+    file.write_text(file.read_text().replace("return super()", "super()"))
+    broken = fuzz_campaign.resumed(progress, 3, 2, processes=1, rules=rules)
+    assert [seed for seed, _ in broken.failures] == [3, 4]
+    assert broken.failures[0][1] == f"PolicyError: {file}:Mine.received returned None; it must return a Next"
+    assert campaign(3, 1, processes=1, rules=Rules(gateway="relay")).without_checker == []
+    with pytest.raises(SettingsError, match=r"gateway\.aggregation = 'fedbuff': there is mix, relay, .*CLASS"):
+        check_rules(Rules(gateway="fedbuff"))

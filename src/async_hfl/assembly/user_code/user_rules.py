@@ -56,7 +56,7 @@ def _load(setting: str, name: str, base: type[Rule]) -> Callable[[], Rule]:
             raise PolicyError(f"{name}.__init__ must call super().__init__()")
         return rule
 
-    make()  # a rule that cannot be made is reported before the run begins
+    _Caller(make(), name).snapshot()  # a rule that cannot be made or saved is reported before the run begins
     return make
 
 
