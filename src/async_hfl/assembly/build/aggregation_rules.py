@@ -6,7 +6,7 @@ A new built-in rule is one file in `nodes/*/aggregation`, one line here, and its
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -61,7 +61,7 @@ def gateway_rule(name: str) -> GatewayRule:
     """Return the built-in or the user's rule that `gateway.aggregation` names."""
     if is_user_code(name):
         return Registered(load_gateway_rule(name), GatewayChecker)
-    _check_known("gateway.aggregation", name, list(GATEWAY_RULES))
+    check_known("gateway.aggregation", name, GATEWAY_RULES)
     return GATEWAY_RULES[name]
 
 
@@ -69,10 +69,11 @@ def cloud_rule(name: str) -> CloudRule:
     """Return the built-in or the user's rule that `cloud.aggregation` names."""
     if is_user_code(name):
         return Registered(load_cloud_rule(name), CloudChecker)
-    _check_known("cloud.aggregation", name, list(CLOUD_RULES))
+    check_known("cloud.aggregation", name, CLOUD_RULES)
     return CLOUD_RULES[name]
 
 
-def _check_known(setting: str, name: str, names: list[str]) -> None:
-    if name not in names:
+def check_known(setting: str, name: str, names: Iterable[str]) -> None:
+    """Raise SettingsError if a name is neither a built-in rule nor a user's."""
+    if name not in names and not is_user_code(name):
         raise SettingsError(f"{setting} = {name!r}: there is {', '.join(names)}, or FILE.py:CLASS of your own")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,11 +16,9 @@ from async_hfl.core.policies import AssociationPolicy, SelectionPolicy, needs_gr
 from async_hfl.core.randomness import stream_seed
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights
-from async_hfl.nodes.cloud.aggregation.rule import CloudAggregation
 from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.nodes.config import CloudConfig, GatewayConfig, GatewayDeployment, GradientKind, MembershipRules
 from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.gateway.aggregation.rule import GatewayAggregation
 from async_hfl.nodes.gateway.node import GatewayNode
 
 _ASSOCIATION_PATIENCE_S = {"simulated": 60.0, "deployed": 0.5}
@@ -41,12 +38,10 @@ class ModelFacts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """The policies and aggregation rules of a method, and the gradients that the policies need."""
+    """The policies of a method, and the gradients that they need."""
 
     selection: SelectionPolicy
     association: AssociationPolicy
-    make_gateway_rule: Callable[[], GatewayAggregation]
-    make_cloud_rule: Callable[[], CloudAggregation]
     gradient: GradientKind
     """none: neither policy needs gradients."""
     shared: bool
@@ -65,8 +60,6 @@ def method_of(settings: Settings, seed: int, selection: SelectionPolicy, associa
     return Method(
         selection=selection,
         association=association,
-        make_gateway_rule=gateway_rule(settings.gateway.aggregation).make,
-        make_cloud_rule=cloud_rule(settings.cloud.aggregation).make,
         gradient=settings.utility.gradient if needed else "none",
         shared=pca or needs_gradients(association.needs),
         components=settings.utility.components if pca else 0,
@@ -135,7 +128,7 @@ def gateway_node(
         sketch=method.sketch,
         deployment=GatewayDeployment(cloud_patience=cloud_patience, track_losses=track_losses),
     )
-    return GatewayNode(config, method.selection, method.make_gateway_rule(), incarnation)
+    return GatewayNode(config, method.selection, gateway_rule(gateway.aggregation).make(), incarnation)
 
 
 def cloud_node(
@@ -198,7 +191,8 @@ def cloud_node(
         device_evaluation_timeout=settings.evaluation.patience,
         membership=membership or MembershipRules(),
     )
-    return CloudNode(config, links, samples, weights, method.make_cloud_rule(), revisits=method.association.revisits)
+    rule = cloud_rule(cloud.aggregation).make()
+    return CloudNode(config, links, samples, weights, rule, revisits=method.association.revisits)
 
 
 def _staleness(settings: Settings) -> StalenessDiscount:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,7 +44,7 @@ def load_cloud_rule(name: str) -> Callable[[], CloudAggregation]:
 
 
 def _load(setting: str, name: str, base: type[Rule]) -> Callable[[], Rule]:
-    found: object = load_function(setting, name, "CLASS")
+    found = _load_once(setting, name, _content(name))
     if not isinstance(found, type) or not issubclass(found, base):
         raise PolicyError(f"{setting}: {name} must be a subclass of {base.__module__}.{base.__name__}")
 
@@ -58,6 +60,20 @@ def _load(setting: str, name: str, base: type[Rule]) -> Callable[[], Rule]:
 
     _Caller(make(), name).snapshot()  # a rule that cannot be made or saved is reported before the run begins
     return make
+
+
+@lru_cache(maxsize=8)
+def _load_once(setting: str, name: str, content: bytes) -> object:
+    """Load a class; cached, since every gateway of a simulation needs it."""
+    return load_function(setting, name, "CLASS")
+
+
+def _content(name: str) -> bytes:
+    """Return the content of the file; empty if it cannot be read, which `load_function` then reports."""
+    try:
+        return Path(file_of(name)).read_bytes()
+    except OSError:
+        return b""
 
 
 class _Caller:
