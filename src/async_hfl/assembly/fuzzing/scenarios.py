@@ -42,7 +42,7 @@ NEED_A_FILE = {"fixed"}
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """The four choices that make a method, in any combination, also ones that no packaged method has."""
+    """The rules and policies of a scenario; every combination may occur, not only those of packaged methods."""
 
     gateway: GatewayRule
     cloud: CloudRule
@@ -100,10 +100,10 @@ def fuzz(seed: int, gateway: str | None = None, cloud: str | None = None) -> Out
 
 def _method(rng: np.random.Generator, gateway: str | None, cloud: str | None) -> Method:
     shares = np.array([rule.checker.scenario_share for rule in GATEWAY_RULES.values()])
-    drawn = str(rng.choice(list(GATEWAY_RULES), p=shares / shares.sum()))
-    at_gateway = gateway_rule(gateway or drawn)
+    drawn_gateway = str(rng.choice(list(GATEWAY_RULES), p=shares / shares.sum()))
+    at_gateway = gateway_rule(gateway or drawn_gateway)
     average_share = at_gateway.checker.cloud_average_share
-    drawn = "average" if average_share > 0 and rng.random() < average_share else "mix"
+    drawn_cloud = "average" if average_share > 0 and rng.random() < average_share else "mix"
     selection = str(rng.choice(sorted(set(SELECTION) - {"utility-knapsack"})))
     if rng.random() < 0.4:
         selection = "utility-knapsack"
@@ -113,7 +113,7 @@ def _method(rng: np.random.Generator, gateway: str | None, cloud: str | None) ->
         association = str(rng.choice(sorted(set(ASSOCIATION) - NEED_A_FILE)))
     return Method(
         at_gateway,
-        cloud_rule(cloud or drawn),
+        cloud_rule(cloud or drawn_cloud),
         SELECTION[selection](SelectionSection()),
         ASSOCIATION[association](AssociationSection(redraw=True)),
     )

@@ -33,8 +33,8 @@ class GatewayChecker:
 
     scenario_share: ClassVar[float] = 0.2
     """Share of the fault scenarios in which gateways have this rule."""
-    cloud_average_share: ClassVar[float] = 0.3
-    """Share of those in which the cloud averages uploads. 0: the rule does not work with a cloud that averages."""
+    cloud_average_share: ClassVar[float] = 0.0
+    """Share of those in which the cloud averages uploads. A rule that relays does not work with that."""
 
     may_relay: ClassVar[bool] = True
     """The rule may pass updates on to the cloud."""
@@ -53,6 +53,7 @@ class ModelChecker(GatewayChecker):
     """A gateway checker that computes the model again, from the global model at the beginning of each cycle."""
 
     may_relay = False
+    cloud_average_share = 0.3
 
     def __init__(self, history: History) -> None:
         super().__init__(history)

@@ -18,7 +18,6 @@ from async_hfl.nodes.gateway.node import GatewayNode
 
 class RelayChecker(GatewayChecker):
     scenario_share = 0.15
-    cloud_average_share = 0.0
 
     def __init__(self, history: History) -> None:
         super().__init__(history)
