@@ -21,8 +21,9 @@ def add_commands(commands: Commands) -> None:
     fuzz.add_argument("--seeds", type=int, default=200, metavar="N", help="how many scenarios (200)")
     fuzz.add_argument("--first-seed", type=int, default=0, metavar="S")
     fuzz.add_argument("--processes", type=int, default=None, metavar="P", help="default: one per core")
-    fuzz.add_argument("--gateway-rule", metavar="RULE", help="an aggregation rule of the gateways, FILE.py:CLASS say")
-    fuzz.add_argument("--cloud-rule", metavar="RULE", help="an aggregation rule of the cloud, FILE.py:CLASS say")
+    drawn = "built in or FILE.py:CLASS (default: drawn for each scenario)"
+    fuzz.add_argument("--gateway-rule", metavar="RULE", help=f"aggregation rule of the gateways, {drawn}")
+    fuzz.add_argument("--cloud-rule", metavar="RULE", help=f"aggregation rule of the cloud, {drawn}")
     fuzz.add_argument("--resume", type=Path, metavar="FILE", help="note there how far it is, and go on from there")
     finish(fuzz, _fuzz)
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from async_hfl.assembly.user_code.loading import describe_error, file_of, load_function
+from async_hfl.core.device_vector import DeviceVector
 from async_hfl.core.errors import PolicyError
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Write
@@ -100,7 +101,7 @@ class _Caller:
             raise self.wrong(method, f"returned {shown}; it must return {wanted}")
 
     def check_model(self, method: str, model: Any, size: int) -> None:
-        if not hasattr(model, "dtype") and not hasattr(model, "nbytes"):
+        if not isinstance(model, (np.ndarray, DeviceVector)):
             raise self.wrong(method, f"made a model of type {type(model).__name__}; it must be an array of float32")
         if isinstance(model, np.ndarray):
             if model.shape != (size,) or model.dtype != np.float32:
