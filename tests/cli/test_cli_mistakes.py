@@ -67,6 +67,11 @@ SETTINGS = {
     "no gateways": ("network.gateways=0", "network.gateways = 0"),
     "more devices than sites": ("task.devices=500", "500 were asked for (1..184 are possible)"),
     "more gateways than there are": ("network.gateways=7", "nycmesh-paper has 6 gateways; 7 were asked for"),
+    "unknown rule of gateways": (
+        "gateway.aggregation=buffer",
+        "there is mix, relay, periods, rounds, or FILE.py:CLASS of your own",
+    ),
+    "unknown rule of the cloud": ("cloud.aggregation=sum", "there is mix, average, or FILE.py:CLASS of your own"),
     "unknown policy": ("selection.policy=greedy", "there is utility-knapsack, random, high-loss,"),
     "unknown association": (
         "association.policy=near",
@@ -137,6 +142,9 @@ ARGUMENTS = {
         ["run", "--network", "uniform", "--set", "task.devices=5000"],
         "1437 training samples are too few for so many devices; use fewer devices",
     ),
+    "rule file missing": (["run", "--set", "gateway.aggregation=no.py:Rule"], "there is no file no.py"),
+    "rule without class": (["run", "--set", "cloud.aggregation=no.py"], "write it as FILE.py:CLASS"),
+    "unknown rule under faults": (["fuzz-faults", "--cloud-rule", "sum"], "there is mix, average, or FILE.py:CLASS"),
     "policy file missing": (["run", "--set", "selection.policy=no.py:choose"], "there is no file no.py"),
     "policy without function": (["run", "--set", "selection.policy=no.py"], "write it as FILE.py:FUNCTION"),
     "resume of nothing": (
@@ -213,6 +221,21 @@ def test_an_error_in_an_association_policy(call: Call) -> None:
     done = call("run", *SMALL, "--set", "association.policy=mine.py:solve")
     assert done.code == 2
     assert "association policy mine.py:solve: puts device 0 at gateway 99, to which it has no link" in done.told()
+
+
+def test_an_error_in_an_aggregation_rule(call: Call) -> None:
+    Path("mine.py").write_text(
+        "from async_hfl.nodes.gateway.aggregation.rule import GatewayAggregation\n"
+        "class Mine(GatewayAggregation):\n"
+        "    def received(self, gateway, held, at):\n"
+        "        gateway.drop_stale(held, at, staleness=1)\n"
+    )
+    done = call("run", *SMALL, "--set", "gateway.aggregation=mine.py:Mine")
+    assert done.code == 2
+    assert "mine.py:Mine.received returned None; it must return a Next" in done.told()
+    done = call("run", *SMALL, "--set", "cloud.aggregation=mine.py:Mine")
+    assert done.code == 2
+    assert "cloud.aggregation: mine.py:Mine must be a subclass of" in done.told()
 
 
 def test_a_message_of_many_lines_is_cut(call: Call) -> None:

@@ -20,6 +20,8 @@ NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 def test_all_are_here() -> None:
     assert {f"own_{library}.py" for library in ("jax", "flax", "equinox", "torch")} <= set(NAMES)
     assert {"decide.py", "own_network.py", "own_policy.py", "run_from_python.py"} <= set(NAMES)
+    assert {"decide.py", "own_policy.py", "run_from_python.py"} <= set(NAMES)
+    assert {"own_gateway_rule.py", "own_cloud_rule.py"} <= set(NAMES)
 
 
 @pytest.fixture
@@ -58,6 +60,18 @@ def test_own_network(place: Path) -> None:
     out = run("own_network.py", place)
     assert "async-hfl on digits, examples/own_network.py:street (tight)" in out
     assert "reached after" in out
+
+
+@pytest.mark.parametrize(("place_of_rule", "rule"), [("gateway", "FedBuff"), ("cloud", "Momentum")])
+def test_own_rules(place_of_rule: str, rule: str, place: Path) -> None:
+    out = run(f"own_{place_of_rule}_rule.py", place)
+    assert "async-hfl on digits, nycmesh-paper (tight), seed 1" in out
+    assert "reached after" in out
+    named = f"examples/own_{place_of_rule}_rule.py:{rule}"
+    done = command("fuzz-faults", "--seeds", "2", "--processes", "1", f"--{place_of_rule}-rule", named, cwd=place)
+    assert done.code == 0
+    assert "no invariant broken" in done.out
+    assert done.out.rstrip().endswith(f"rule {named}: generic invariants only, no checker of its own")
 
 
 def test_decide(place: Path) -> None:

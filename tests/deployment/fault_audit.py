@@ -19,7 +19,7 @@ from async_hfl.core.weights import frozen
 from async_hfl.deployment.store.node_identity import IDENTITY, NodeIdentity, reliable
 from async_hfl.deployment.store.schema import DATABASE, open_for_reading
 from async_hfl.deployment.store.stored_node import StoredNode
-from async_hfl.faults.memory_disk import MemoryDisk
+from async_hfl.faults.hosts import MemoryDisk
 from async_hfl.journal.events_file import columns
 from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.nodes.device import DeviceNode

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from run_worlds import Memory, Plan, network_of, plans, world_of
 
+from async_hfl.assembly.build.aggregation_rules import CLOUD_RULES, GATEWAY_RULES
 from async_hfl.core.protocol.effects import Write
 from async_hfl.core.protocol.events import TimerFired
 from async_hfl.faults.invariants import Invariants
@@ -16,7 +17,7 @@ from async_hfl.network.delays.noisy import NoiseSpread, NoisyDelays
 from async_hfl.network.description import SharedAir
 from async_hfl.network.outages.on_off import OnOff
 from async_hfl.network.outages.plan import Change, OutagePlan, checked
-from async_hfl.nodes.reliability.delivery import TransferOver
+from async_hfl.nodes.reliability.delivery import TransferOver, Transmit
 from async_hfl.simulation.simulator import Simulator
 
 MODEL_BYTES = 2_000_000
@@ -88,17 +89,23 @@ def outage_simulator(plan: OutageScenario) -> tuple[Simulator, Memory]:
 class Watch:
     """Observes the events and effects of all nodes of a simulator and checks the invariants."""
 
-    def __init__(self, simulator: Simulator) -> None:
+    def __init__(self, simulator: Simulator, plan: Plan) -> None:
         world = simulator.world
         gateways, devices = len(world.gateways), len(world.devices)
         self.simulator = simulator
         self.nodes: Any = simulator._nodes
         self.changed: dict[int, None] = {}
-        self.invariants = Invariants(0, range(1, 1 + gateways), range(1 + gateways, 1 + gateways + devices))
+        self.invariants = Invariants(
+            0,
+            range(1, 1 + gateways),
+            range(1 + gateways, 1 + gateways + devices),
+            GATEWAY_RULES["relay" if plan.relay else plan.family].checker,
+            CLOUD_RULES["average" if plan.averages else "mix"].checker,
+        )
         for index, node in enumerate(self.nodes):
             node.handle = self._spy(index, node.handle)
         for kind, act in list(simulator._perform.items()):
-            simulator._perform[kind] = self._witness(act)
+            simulator._perform[kind] = self._observe(act)
 
     def _spy(self, index: int, handle: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def spied(event: Any) -> Any:
@@ -108,14 +115,15 @@ class Watch:
 
         return spied
 
-    def _witness(self, act: Callable[[int, Any], None]) -> Callable[[int, Any], None]:
-        def witnessed(index: int, effect: Any) -> None:
-            self.invariants.witness.effect(effect)
-            if isinstance(effect, Write):
-                self.invariants.record(effect.record, self.nodes[index].node)
+    def _observe(self, act: Callable[[int, Any], None]) -> Callable[[int, Any], None]:
+        def observed(index: int, effect: Any) -> None:
+            if isinstance(effect, Transmit):
+                self.invariants.sent(effect)
+            elif isinstance(effect, Write):
+                self.invariants.written(effect.record, self.nodes[index].node)
             act(index, effect)
 
-        return witnessed
+        return observed
 
     def look(self) -> bool:
         assert self.simulator.outages is not None

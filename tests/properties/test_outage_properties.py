@@ -54,7 +54,7 @@ def run(plan: OutageScenario) -> tuple[Simulator, Memory]:
 @FEW
 def test_the_invariants_hold_after_every_event_and_the_run_ends(plan: OutageScenario) -> None:
     simulator, journal = outage_simulator(plan)
-    watch = Watch(simulator)
+    watch = Watch(simulator, plan.run)
     simulator.start()
     simulator.run(stop=watch.look)
     watch.at_end()

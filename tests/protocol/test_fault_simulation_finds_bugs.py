@@ -73,6 +73,30 @@ BREAKAGES = {
         "            gateway.weights = average([held.update.weights for held in arrived[1:] or arrived], "
         "weights[1:] or weights)\n",
     ),
+    "weigh the updates of a round equally": (
+        "rounds",
+        "nodes/gateway/aggregation/rounds.py",
+        "            weights = shares([held.update.samples for held in arrived])\n",
+        "            weights = shares([1 for held in arrived])\n",
+    ),
+    "ignore the age of updates in a period": (
+        "periods",
+        "nodes/gateway/aggregation/periods.py",
+        "        weights = [part * config.staleness(age) for part, (_, age) in zip(parts, fresh, strict=True)]\n",
+        "        weights = parts\n",
+    ),
+    "relay the model that the device was sent": (
+        "relay",
+        "nodes/gateway/node.py",
+        "            uploads.upload(self.gateway, update.weights, base_epoch,",
+        "            uploads.upload(self.gateway, held.in_flight.sent, base_epoch,",
+    ),
+    "mix an upload with a weight that is not on record": (
+        "mix",
+        "nodes/cloud/aggregation/mix.py",
+        "        model = mix(cloud.state.weights, upload.weights, weight)\n",
+        "        model = mix(cloud.state.weights, upload.weights, 0.9 * weight)\n",
+    ),
     "average without one gateway": (
         "rounds",
         "nodes/cloud/aggregation/average.py",
@@ -87,9 +111,9 @@ BREAKAGES = {
     ),
     "let effects leave before the event is durable": (  # a torn record
         "mix",
-        "faults/fault_simulator.py",
-        '        if doom == "torn":\n',
-        '        if doom == "torn":\n            self._perform(index, effects)\n',
+        "faults/simulator.py",
+        '        if crash_point == "before_commit":\n',
+        '        if crash_point == "before_commit":\n            self._perform(index, effects)\n',
     ),
     "pass a message on twice": (  # an acknowledgement lost after the commit
         "mix",

@@ -13,7 +13,7 @@ from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Evaluate, Send, SetTimer, Solve, Write
 from async_hfl.core.protocol.events import Evaluated, Solved, TimerFired
 from async_hfl.core.serialization import from_plain, to_plain
-from async_hfl.faults.memory_disk import MemoryDisk
+from async_hfl.faults.hosts import MemoryDisk
 from async_hfl.nodes.gateway.aggregation.periods import Periods
 from async_hfl.nodes.gateway.aggregation.relay import Relay
 from async_hfl.nodes.gateway.aggregation.rounds import Rounds

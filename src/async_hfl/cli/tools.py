@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
 from async_hfl.cli.common import Commands, answer, finish, print_json
@@ -34,6 +35,9 @@ def add_commands(commands: Commands) -> None:
     fuzz.add_argument("--seeds", type=int, default=200, metavar="N", help="the number of scenarios (200)")
     fuzz.add_argument("--first-seed", type=int, default=0, metavar="S", help="the seed of the first scenario (0)")
     fuzz.add_argument("--processes", type=int, default=None, metavar="P", help="default: one per core")
+    drawn = "a built-in rule or FILE.py:CLASS (default: drawn for each scenario)"
+    fuzz.add_argument("--gateway-rule", metavar="RULE", help=f"the aggregation rule of the gateways: {drawn}")
+    fuzz.add_argument("--cloud-rule", metavar="RULE", help=f"the aggregation rule of the cloud: {drawn}")
     fuzz.add_argument("--resume", type=Path, metavar="FILE", help="keep the progress in FILE and continue from it")
     finish(fuzz, _fuzz)
 
@@ -73,17 +77,22 @@ def _bench_events(options: argparse.Namespace) -> int:
 
 
 def _fuzz(options: argparse.Namespace) -> int:
-    from async_hfl.assembly.fuzzing.campaign import campaign, resumed
+    from async_hfl.assembly.fuzzing.campaign import Rules, campaign, check_rules, resumed
 
     if options.seeds < 1 or options.first_seed < 0:
         raise UserError("fuzz-faults: --seeds must be at least 1 and --first-seed at least 0")
     if options.processes is not None and options.processes < 1:
         raise UserError("fuzz-faults: --processes must be at least 1")
+    rules = Rules(options.gateway_rule, options.cloud_rule)
+    check_rules(rules)
     if options.resume is None:
-        result = campaign(options.first_seed, options.seeds, options.processes)
+        result = campaign(options.first_seed, options.seeds, options.processes, rules)
     else:
-        result = resumed(options.resume, options.first_seed, options.seeds, options.processes)
+        result = resumed(options.resume, options.first_seed, options.seeds, options.processes, rules)
+    again = "".join(f" --{place}-rule {name}" for place, name in asdict(rules).items() if name is not None)
     for seed, what in result.failures[:20]:
-        print(f"seed {seed}: {what}\n  replay: async-hfl fuzz-faults --first-seed {seed} --seeds 1 --processes 1")
+        print(
+            f"seed {seed}: {what}\n  replay: async-hfl fuzz-faults --first-seed {seed} --seeds 1 --processes 1{again}"
+        )
     answer(options, result.as_json(), [result.line()])
     return 1 if result.failures else 0

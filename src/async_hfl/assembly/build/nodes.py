@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from async_hfl.assembly.build.aggregation_rules import cloud_rule, gateway_rule
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.arrays import Ints
 from async_hfl.core.errors import SettingsError
@@ -16,26 +16,11 @@ from async_hfl.core.policies import AssociationPolicy, SelectionPolicy, needs_gr
 from async_hfl.core.randomness import stream_seed
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights
-from async_hfl.nodes.cloud.aggregation.average import AverageUploads
-from async_hfl.nodes.cloud.aggregation.mix import MixUploads
-from async_hfl.nodes.cloud.aggregation.rule import CloudAggregation
 from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.nodes.config import CloudConfig, GatewayConfig, GatewayDeployment, GradientKind, MembershipRules
 from async_hfl.nodes.device import DeviceNode
-from async_hfl.nodes.gateway.aggregation.mix import MixOnArrival
-from async_hfl.nodes.gateway.aggregation.periods import Periods
-from async_hfl.nodes.gateway.aggregation.relay import Relay
-from async_hfl.nodes.gateway.aggregation.rounds import Rounds
-from async_hfl.nodes.gateway.aggregation.rule import GatewayAggregation
 from async_hfl.nodes.gateway.node import GatewayNode
 
-GATEWAY_AGGREGATION: dict[str, Callable[[], GatewayAggregation]] = {
-    "mix": MixOnArrival,
-    "relay": Relay,
-    "periods": Periods,
-    "rounds": Rounds,
-}
-CLOUD_AGGREGATION: dict[str, Callable[[], CloudAggregation]] = {"mix": MixUploads, "average": AverageUploads}
 _ASSOCIATION_PATIENCE_S = {"simulated": 60.0, "deployed": 0.5}
 """Default of `association.patience`: in a deployment, devices should be back at work within seconds."""
 
@@ -143,7 +128,7 @@ def gateway_node(
         sketch=method.sketch,
         deployment=GatewayDeployment(cloud_patience=cloud_patience, track_losses=track_losses),
     )
-    return GatewayNode(config, method.selection, GATEWAY_AGGREGATION[gateway.aggregation](), incarnation)
+    return GatewayNode(config, method.selection, gateway_rule(gateway.aggregation).make(), incarnation)
 
 
 def cloud_node(
@@ -206,8 +191,8 @@ def cloud_node(
         device_evaluation_timeout=settings.evaluation.patience,
         membership=membership or MembershipRules(),
     )
-    aggregation = CLOUD_AGGREGATION[cloud.aggregation]()
-    return CloudNode(config, links, samples, weights, aggregation, revisits=method.association.revisits)
+    rule = cloud_rule(cloud.aggregation).make()
+    return CloudNode(config, links, samples, weights, rule, revisits=method.association.revisits)
 
 
 def _staleness(settings: Settings) -> StalenessDiscount:

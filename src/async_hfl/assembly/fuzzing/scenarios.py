@@ -9,7 +9,13 @@ from typing import final
 
 import numpy as np
 
-from async_hfl.assembly.build.nodes import CLOUD_AGGREGATION, GATEWAY_AGGREGATION
+from async_hfl.assembly.build.aggregation_rules import (
+    GATEWAY_RULES,
+    CloudRule,
+    GatewayRule,
+    cloud_rule,
+    gateway_rule,
+)
 from async_hfl.assembly.build.policies import ASSOCIATION, SELECTION
 from async_hfl.assembly.settings.schema import AssociationSection, SelectionSection
 from async_hfl.core.identifiers import CLOUD, DEVICE_TIER, Address, device_address, gateway_address
@@ -19,9 +25,9 @@ from async_hfl.core.maths.staleness import StalenessDiscount
 from async_hfl.core.policies import AssociationPolicy, SelectionPolicy, needs_gradients
 from async_hfl.core.randomness import stream, stream_seed
 from async_hfl.core.topology import FeasibleLinks, feasible_links
-from async_hfl.faults.fault_profile import FaultProfile
-from async_hfl.faults.fault_simulator import FaultSimulator
-from async_hfl.faults.hosts import Host, Outcome
+from async_hfl.faults.hosts import Host
+from async_hfl.faults.profile import FaultProfile, Outcome
+from async_hfl.faults.simulator import FaultSimulator
 from async_hfl.learning.tasks.stub_learner import StubLearner
 from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.nodes.config import CloudConfig, GatewayConfig, GatewayDeployment, GradientKind, MembershipRules
@@ -31,15 +37,15 @@ from async_hfl.nodes.reliability.delivery import Node, ReliableNode
 
 MODEL_SIZE = 3
 NEED_A_FILE = {"fixed"}
-"""Association policies that cannot be drawn."""
+"""Association policies that scenarios cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """The four choices that make a method, in any combination, also ones that no packaged method has."""
+    """The rules and policies of a scenario; every combination may occur, not only those of packaged methods."""
 
-    gateway: str
-    cloud: str
+    gateway: GatewayRule
+    cloud: CloudRule
     selection: SelectionPolicy
     association: AssociationPolicy
 
@@ -48,64 +54,66 @@ class Method:
         return needs_gradients(self.selection.needs | self.association.needs)
 
 
-def fuzz(seed: int, gateway: str | None = None) -> Outcome:
+def fuzz(seed: int, gateway: str | None = None, cloud: str | None = None) -> Outcome:
     """Run one scenario to its end; raise InvariantViolation if an invariant is broken.
 
-    `gateway` fixes the gateways' aggregation, which is drawn otherwise.
+    `gateway` and `cloud` name aggregation rules, built-in or FILE.py:CLASS; otherwise they are drawn.
     """
     rng = stream(seed, "scenario")
     gateways, devices = int(rng.integers(1, 4)), int(rng.integers(2, 9))
-    fault_profile = _fault_profile(seed, rng)
-    method = _method(rng, gateway)
+    profile = _profile(seed, rng)
+    method = _method(rng, gateway, cloud)
     gradient: GradientKind = "none" if not method.gradients else "last" if rng.random() < 0.5 else "update"
     compression = "none" if gradient == "none" else str(rng.choice(["none", "pca", "sketch"], p=[0.5, 0.3, 0.2]))
     learner = UnevenLearner(StubLearner(devices, MODEL_SIZE, gradient=gradient == "last"))
-    links = _links(rng, devices, gateways, fault_profile)
-    gateway_config, cloud_config = _configs(
-        rng, learner, links, seed, method, gradient, compression, fault_profile.sessions
-    )
+    links = _links(rng, devices, gateways, profile)
+    gateway_config, cloud_config = _configs(rng, learner, links, seed, method, gradient, compression, profile.sessions)
     weights = learner.initial_weights(seed)
     association = method.association
 
-    def cloud() -> Node:
-        aggregation = CLOUD_AGGREGATION[method.cloud]()
-        return CloudNode(cloud_config, links, learner.samples, weights, aggregation, revisits=association.revisits)
+    def cloud_node() -> Node:
+        rule = method.cloud.make()
+        return CloudNode(cloud_config, links, learner.samples, weights, rule, revisits=association.revisits)
 
     def gateway_node(number: int, incarnation: int) -> Node:
         config = replace(gateway_config, number=number, seed=stream_seed(seed, "selection", number))
-        return GatewayNode(config, method.selection, GATEWAY_AGGREGATION[method.gateway](), incarnation)
+        return GatewayNode(config, method.selection, method.gateway.make(), incarnation)
 
     def host(address: Address, make: Callable[[int], Node]) -> Host:
         def wrapped(incarnation: int) -> ReliableNode:
             node = make(incarnation)
-            sessions = fault_profile.sessions
+            sessions = profile.sessions
             return ReliableNode(
                 node, seed, incarnation, watched=sessions, sessions=sessions, confirms=address.tier == DEVICE_TIER
             )
 
         return Host(address, wrapped)
 
-    hosts = [host(CLOUD, lambda _: cloud())]
+    hosts = [host(CLOUD, lambda _: cloud_node())]
     hosts += [host(gateway_address(j), partial(gateway_node, j)) for j in range(gateways)]
     hosts += [host(device_address(i), lambda _: DeviceNode(gateway_config.sketch)) for i in range(devices)]
     pairs = list(zip(links.link_device.tolist(), links.link_gateway.tolist(), strict=True))
-    return FaultSimulator(hosts, learner, association, fault_profile, pairs).run()
+    return FaultSimulator(
+        hosts, learner, association, profile, pairs, method.gateway.checker, method.cloud.checker
+    ).run()
 
 
-def _method(rng: np.random.Generator, fixed: str | None) -> Method:
-    drawn = str(rng.choice(["mix", "relay", "periods", "rounds"], p=[0.35, 0.15, 0.2, 0.3]))
-    gateway = drawn if fixed is None else fixed
-    average = gateway != "relay" and rng.random() < {"mix": 0.1, "periods": 0.7, "rounds": 0.6}[gateway]
+def _method(rng: np.random.Generator, gateway: str | None, cloud: str | None) -> Method:
+    shares = np.array([rule.checker.scenario_share for rule in GATEWAY_RULES.values()])
+    drawn_gateway = str(rng.choice(list(GATEWAY_RULES), p=shares / shares.sum()))
+    at_gateway = gateway_rule(gateway or drawn_gateway)
+    average_share = at_gateway.checker.cloud_average_share
+    drawn_cloud = "average" if average_share > 0 and rng.random() < average_share else "mix"
     selection = str(rng.choice(sorted(set(SELECTION) - {"utility-knapsack"})))
     if rng.random() < 0.4:
         selection = "utility-knapsack"
-    # Redrawing moves devices all the time, which tests the hand-over of leases.
+    # Drawing the association again and again moves devices, which tests the release of leases.
     association = "random"
     if rng.random() < 0.25:
         association = str(rng.choice(sorted(set(ASSOCIATION) - NEED_A_FILE)))
     return Method(
-        gateway,
-        "average" if average else "mix",
+        at_gateway,
+        cloud_rule(cloud or drawn_cloud),
         SELECTION[selection](SelectionSection()),
         ASSOCIATION[association](AssociationSection(redraw=True)),
     )
@@ -128,7 +136,7 @@ class UnevenLearner:
         return [replace(result, samples=int(self.samples[job.device])) for job, result in results]
 
 
-def _fault_profile(seed: int, rng: np.random.Generator) -> FaultProfile:
+def _profile(seed: int, rng: np.random.Generator) -> FaultProfile:
     return FaultProfile(
         seed=seed,
         loss=float(rng.choice([0.0, 0.05, 0.3])),
@@ -139,7 +147,7 @@ def _fault_profile(seed: int, rng: np.random.Generator) -> FaultProfile:
         mean_downtime_s=float(rng.choice([5.0, 60.0, 400.0])),
         false_alarms=float(rng.choice([0.0, 0.5])),
         detection_s=float(rng.choice([20.0, 90.0])),
-        calm_after=float(rng.uniform(300.0, 1200.0)),
+        faults_end_at=float(rng.uniform(300.0, 1200.0)),
         snapshot_every=int(rng.integers(3, 60)),
         sessions=bool(rng.random() < 0.5),
         outage_every_s=float(rng.choice([150.0, 600.0, 1e9], p=[0.3, 0.4, 0.3])),
@@ -148,11 +156,11 @@ def _fault_profile(seed: int, rng: np.random.Generator) -> FaultProfile:
     )
 
 
-def _links(rng: np.random.Generator, devices: int, gateways: int, fault_profile: FaultProfile) -> FeasibleLinks:
+def _links(rng: np.random.Generator, devices: int, gateways: int, profile: FaultProfile) -> FeasibleLinks:
     feasible = rng.random((devices, gateways)) < 0.7
     feasible[np.arange(devices), rng.integers(0, gateways, devices)] = True
     device, gateway = np.nonzero(feasible)
-    latency = (fault_profile.mean_compute_s + 4 * fault_profile.mean_delay_s) * rng.uniform(0.5, 2.0, len(device))
+    latency = (profile.mean_compute_s + 4 * profile.mean_delay_s) * rng.uniform(0.5, 2.0, len(device))
     return feasible_links(devices, gateways, device, gateway, latency)
 
 
@@ -205,7 +213,7 @@ def _configs(
             cloud_patience=60.0 if sessions and rng.random() < 0.5 else np.inf, track_losses=True
         ),
     )
-    evaluate_every = 5 if method.gateway == "relay" else 1
+    evaluate_every = 5 if method.gateway is GATEWAY_RULES["relay"] else 1
     cloud = CloudConfig(
         gateways=links.gateways,
         epochs=int(rng.integers(6, 16)) * evaluate_every,

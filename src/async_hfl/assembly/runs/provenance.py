@@ -40,7 +40,14 @@ def _fresh_path(name: str) -> Path:
 
 def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:
     """The user's files that a run needs to be resumed -> their fingerprints."""
-    named = (settings.task.name, settings.network.name, settings.selection.policy, settings.association.policy)
+    named = (
+        settings.task.name,
+        settings.network.name,
+        settings.selection.policy,
+        settings.association.policy,
+        settings.gateway.aggregation,
+        settings.cloud.aggregation,
+    )
     network = settings.network
     files = [network.path, network.download_path, network.fleet if network.fleet.endswith(".csv") else ""]
     files.append(settings.outages.file)

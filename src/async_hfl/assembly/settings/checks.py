@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
+from async_hfl.assembly.build.aggregation_rules import CLOUD_RULES, GATEWAY_RULES, Registered, check_known
 from async_hfl.assembly.settings.environment import OutagesSection, RadioSection
 from async_hfl.assembly.settings.network_kinds import BY_RADIO, DEPLOYED, READ_BY, network_kind
 from async_hfl.assembly.settings.schema import Settings
@@ -25,11 +27,6 @@ _MAY_BE_INFINITE = {"association.max_latency_ratio", "gateway.round_patience"} |
     f"outages.{part}_up" for part in ("device", "link", "gateway")
 }
 _READ_WITH = {
-    "gateway.period": ("gateway.aggregation", {"periods"}),
-    "gateway.round_patience": ("gateway.aggregation", {"rounds"}),
-    "gateway.drag": ("gateway.aggregation", {"mix"}),
-    "gateway.mixing_weight": ("gateway.aggregation", {"mix"}),
-    "cloud.mixing_weight": ("cloud.aggregation", {"mix"}),
     "selection.inside_tier": ("selection.policy", {"tifl"}),
     "association.file": ("association.policy", {"fixed"}),
     "association.redraw": ("association.policy", {"random"}),
@@ -56,6 +53,7 @@ def check(settings: Settings, origin: Mapping[str, str]) -> None:
     _check_combinations(settings)
     given = {path: source for path, source in origin.items() if not source.startswith(PACKAGED)}
     _check_policies(settings, given)
+    _check_rules(settings, given)
     _check_shell(settings, given)
     _check_task_and_network(settings, given)
     _check_outages(settings.outages, origin)
@@ -94,6 +92,23 @@ def _check_policies(settings: Settings, given: Mapping[str, str]) -> None:
         chosen = getattr(getattr(settings, section), key)
         if path in given and chosen not in values:
             raise SettingsError(f"{path} ({given[path]}): has no effect with {decider} = {chosen!r}; leave it out")
+
+
+def _check_rules(settings: Settings, given: Mapping[str, str]) -> None:
+    """Check the names of the aggregation rules, and that the chosen rules read the settings given for rules."""
+    rules: tuple[tuple[str, str, Mapping[str, Registered[Any, Any]]], ...] = (
+        ("gateway", settings.gateway.aggregation, GATEWAY_RULES),
+        ("cloud", settings.cloud.aggregation, CLOUD_RULES),
+    )
+    for section, chosen, registry in rules:
+        check_known(f"{section}.aggregation", chosen, registry)
+        for path in given:
+            key = path.removeprefix(f"{section}.")
+            special = any(key in rule.reads for rule in registry.values())
+            if key != path and special and chosen in registry and key not in registry[chosen].reads:
+                raise SettingsError(
+                    f"{path} ({given[path]}): has no effect with {section}.aggregation = {chosen!r}; leave it out"
+                )
 
 
 def _check_shell(settings: Settings, given: Mapping[str, str]) -> None:

@@ -81,8 +81,8 @@ class StartSection(Section, frozen=True):
 class CloudSection(Section, frozen=True):
     """[cloud]: aggregation of the gateways' models, and the end of a run."""
 
-    aggregation: Literal["mix", "average"] = "mix"
-    """mix: each upload on arrival; average: all gateways' models, once all have reported."""
+    aggregation: str = "mix"
+    """mix: each upload on arrival; average: all gateways' models, once all have reported; or FILE.py:CLASS."""
     epochs: Count = 1000
     """H: aggregations after which a run ends. Where gateways relay, every device update is an aggregation, and
     evaluations are counted instead."""
@@ -110,9 +110,9 @@ class CloudSection(Section, frozen=True):
 class GatewaySection(Section, frozen=True):
     """[gateway]: aggregation of device updates, the bandwidth limit and the timeouts, which are in seconds."""
 
-    aggregation: Literal["mix", "relay", "periods", "rounds"] = "mix"
+    aggregation: str = "mix"
     """mix: each update on arrival; relay: pass it to the cloud; periods: the mean of each period; rounds: the mean of a
-    synchronous round."""
+    synchronous round; or FILE.py:CLASS."""
     epochs: Count = 20
     """Z: updates mixed (or periods, or rounds) before an upload."""
     period: Positive = 100.0

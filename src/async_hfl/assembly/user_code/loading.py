@@ -1,4 +1,4 @@
-"""Loading of functions and tasks from a user's Python file, given as `FILE.py:NAME`."""
+"""Loading of functions, classes and tasks from a user's Python file, given as `FILE.py:NAME`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ def is_user_code(name: str) -> bool:
     return ":" in name or name.endswith(".py")
 
 
-def load_function(setting: str, name: str) -> Callable[..., Any]:
-    """Load the function that a setting names. Errors name the setting, the file and the cause."""
+def load_function(setting: str, name: str, kind: str = "FUNCTION") -> Callable[..., Any]:
+    """Load the function (or CLASS) that a setting names. Errors name the setting, the file and the cause."""
     file, attribute = file_of(name), name.rpartition(":")[2]
-    module = _loaded(setting, name, "FUNCTION", PolicyError)
+    module = _loaded(setting, name, kind, PolicyError)
     function = getattr(module, attribute, None)
     if not callable(function):
         names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise SettingsError(f"{setting}: {file} has no function {attribute!r}; it has: {', '.join(names) or 'none'}")
+        raise SettingsError(
+            f"{setting}: {file} has no {kind.lower()} {attribute!r}; it has: {', '.join(names) or 'none'}"
+        )
     return function  # type: ignore[no-any-return]
 
 
@@ -56,17 +58,17 @@ def _loaded(setting: str, name: str, what: str, blame: type[UserError]) -> Modul
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise blame(f"{setting}: {file} failed while loading: {_described(error, spec.origin)}") from error
+        raise blame(f"{setting}: {file} failed while loading: {describe_error(error, spec.origin)}") from error
     return module
 
 
 def file_of(name: str) -> str:
-    """The FILE.py of FILE.py:FUNCTION."""
+    """Return the FILE.py of FILE.py:NAME."""
     return name.rpartition(":")[0]
 
 
 def fingerprint(file: str) -> str:
-    """SHA-256 of a file, by which a resumed run detects that the file has changed."""
+    """Return the SHA-256 of a file, by which a resumed run detects that the file has changed."""
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()
     except OSError as error:
@@ -76,7 +78,9 @@ def fingerprint(file: str) -> str:
         ) from error
 
 
-def _described(error: BaseException, file: str | None) -> str:
-    """The error, and the line of the user's file at which it was raised (a SyntaxError names it itself)."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+def describe_error(error: BaseException, file: str | None) -> str:
+    """Return the error and the line of the user's file that led to it (a SyntaxError names the line itself)."""
+    own = str(Path(file).resolve()) if file else None
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if str(Path(frame.filename).resolve()) == own]
     return f"{type(error).__name__}: {error}" + (f" (line {lines[-1]})" if lines else "")

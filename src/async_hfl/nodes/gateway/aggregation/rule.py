@@ -1,16 +1,18 @@
 """The interface of a gateway's aggregation rule: `GatewayAggregation`, the base class to write a rule from.
 
-class Buffered(GatewayAggregation):                         # FedBuff (Nguyen et al. 2022) at a gateway
-    def received(self, gateway, held, at):
-        gateway.state.buffer.append(held)
-        if len(gateway.state.buffer) < 10:
-            return Next.SELECT
-        updates, gateway.state.buffer = gateway.state.buffer, []
-        gateway.weights = average([held.update.weights for held in updates], [0.1] * 10)
-        gateway.state.gateway_epoch += 1
-        for held in updates:
-            gateway.aggregated(held, at, staleness=1, weight=0.1)
-        return Next.UPLOAD
+A rule of your own is a subclass in a file of yours, given as `gateway.aggregation=FILE.py:NAME`:
+
+    class Buffered(GatewayAggregation):                         # FedBuff (Nguyen et al. 2022) at a gateway
+        def received(self, gateway, held, at):
+            gateway.state.buffer.append(held)
+            if len(gateway.state.buffer) < 10:
+                return Next.SELECT
+            updates, gateway.state.buffer = gateway.state.buffer, []
+            gateway.weights = average([held.update.weights for held in updates], [0.1] * 10)
+            gateway.state.gateway_epoch += 1
+            for held in updates:
+                gateway.aggregated(held, at, staleness=1, weight=0.1)
+            return Next.UPLOAD
 """
 
 from __future__ import annotations

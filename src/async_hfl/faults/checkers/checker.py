@@ -1,0 +1,134 @@
+"""The base classes of checkers: independent second computations of what an aggregation rule does.
+
+A checker sees the history of a fault simulation (messages sent, records written) and the node after each event. It
+computes weights, staleness, epochs and models by itself, and raises InvariantViolation if the node has something else.
+It shares no code with the rule. `assembly.build.aggregation_rules` registers each rule with its checker. The base
+classes check nothing: a rule without a checker is held to the general invariants only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from async_hfl.core.arrays import Floats
+from async_hfl.core.maths.staleness import StalenessDiscount
+from async_hfl.core.protocol.records import JobRecord, UploadRecord
+from async_hfl.core.weights import Weights
+from async_hfl.faults.history import History, require
+from async_hfl.nodes.cloud.node import CloudNode
+from async_hfl.nodes.gateway.node import GatewayNode
+
+SLACK = 1e-6
+"""Relative error allowed to weights and rates."""
+_MODEL_SLACK = 1e-4
+"""Models are single precision; checkers compute in double."""
+
+
+class GatewayChecker:
+    """Checks the aggregation rule of one gateway."""
+
+    scenario_share: ClassVar[float] = 0.2
+    """Share of the fault scenarios in which gateways have this rule."""
+    cloud_average_share: ClassVar[float] = 0.0
+    """Share of those in which the cloud averages uploads. A rule that relays does not work with that."""
+
+    may_relay: ClassVar[bool] = True
+    """The rule may pass updates on to the cloud."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+
+    def aggregated(self, gateway: GatewayNode, record: JobRecord) -> None:
+        """Check the record of an aggregated job when it is written; the gateway has handled the event."""
+
+    def check(self, gateway: GatewayNode, records: Sequence[JobRecord]) -> None:
+        """Check the gateway after an event, given the jobs aggregated since the last check."""
+
+
+class ModelChecker(GatewayChecker):
+    """A gateway checker that computes the model again, from the global model at the beginning of each cycle."""
+
+    may_relay = False
+    cloud_average_share = 0.3
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._last: tuple[int, int, Weights] | None = None
+        """Incarnation, base epoch and model at the last check."""
+
+    def model_after(self, gateway: GatewayNode, model: Floats, records: Sequence[JobRecord]) -> Floats:
+        """Return the model that these aggregated jobs make of `model`."""
+        raise NotImplementedError
+
+    def check(self, gateway: GatewayNode, records: Sequence[JobRecord]) -> None:
+        state, last = gateway.state, self._last
+        if state.weights is None:
+            return
+        if last is None or last[:2] != (state.incarnation, state.base_epoch):
+            start = double(self.history.global_models[state.base_epoch])
+        elif not records and last[2] is state.weights:
+            return
+        else:
+            start = double(last[2])
+        expected = self.model_after(gateway, start, records)
+        violation = f"gateway {gateway.config.number}: its model is not what its updates make it"
+        require(models_agree(expected, state.weights), violation)
+        self._last = (state.incarnation, state.base_epoch, state.weights)
+
+    def new_and_sent(self, record: JobRecord) -> tuple[Floats, Floats]:
+        """Return the model that the device returned, and the one that it was sent."""
+        return double(self.history.updates[record.job].weights), double(self.history.trains[record.job].weights)
+
+    def by_epoch(self, records: Sequence[JobRecord]) -> list[list[JobRecord]]:
+        """Return the records in groups that were aggregated together, oldest first."""
+        together: dict[int, list[JobRecord]] = {}
+        for record in records:
+            together.setdefault(record.gateway_epoch, []).append(record)
+        return list(together.values())
+
+    def sample_shares(self, records: Sequence[JobRecord]) -> list[float]:
+        """Return the share of each job in the samples of all."""
+        samples = [self.history.updates[record.job].samples for record in records]
+        return [count / sum(samples) for count in samples]
+
+
+class CloudChecker:
+    """Checks the aggregation rule of the cloud."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+
+    def mixed(self, cloud: CloudNode, record: UploadRecord) -> None:
+        """Check the record of an accepted upload when it is written; the cloud has handled the event."""
+
+    def check(self, cloud: CloudNode, records: Sequence[UploadRecord]) -> None:
+        """Check the cloud after an event, given the uploads accepted since the last check."""
+
+
+def double(weights: Weights) -> Floats:
+    return np.asarray(weights).astype(np.float64)
+
+
+def models_agree(expected: Floats, weights: Weights) -> bool:
+    return float(np.abs(expected - double(weights)).max()) <= _MODEL_SLACK * max(1.0, float(np.abs(expected).max()))
+
+
+def discount(function: StalenessDiscount, staleness: int) -> float:
+    """Return s(staleness), from the formulas."""
+    formulas = {
+        "polynomial": lambda: 1.0 / math.pow(staleness + 1, function.exponent),
+        "constant": lambda: 1.0,
+        "hinge": lambda: 1.0 / (1.0 + max(0.0, staleness - function.offset) * function.slope),
+        "exponential": lambda: math.exp(-staleness * function.rate),
+    }
+    return formulas[function.kind]()
+
+
+def check_weight(record: JobRecord | UploadRecord, staleness: int, weight: float) -> None:
+    """Compare the staleness and the weight on record with those that the checker has found."""
+    require(record.staleness == staleness, f"{record}: its staleness is {staleness}")
+    require(abs(record.weight - weight) <= SLACK * max(weight, SLACK), f"{record}: its weight should be {weight}")

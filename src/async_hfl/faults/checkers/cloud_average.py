@@ -1,0 +1,67 @@
+"""The checker of averages at the cloud: each epoch is the mean of the uploads of all gateways that had to report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from async_hfl.core.protocol.records import UploadRecord
+from async_hfl.core.weights import Weights
+from async_hfl.faults.checkers.checker import CloudChecker, check_weight, double, models_agree
+from async_hfl.faults.history import History, require
+from async_hfl.nodes.cloud.node import CloudNode
+
+
+class AverageChecker(CloudChecker):
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._by_base: dict[int, dict[int, UploadRecord]] = {}
+        """Accepted uploads by the epoch that they started from, and by gateway."""
+        self._epoch = 0
+        self._model: Weights | None = None
+
+    def mixed(self, cloud: CloudNode, record: UploadRecord) -> None:
+        require(record.staleness == 1, f"{record}: averaged although it started from an older model")
+        self._by_base.setdefault(record.base_epoch, {})[record.upload.gateway] = record
+
+    def check(self, cloud: CloudNode, records: Sequence[UploadRecord]) -> None:
+        state = cloud.state
+        require(state.epoch == len(self._by_base), f"cloud epoch {state.epoch} after {len(self._by_base)} averages")
+        required = _required_gateways(cloud)
+        waiting = {gateway for gateway, member in enumerate(state.members) if member.live and member.pending}
+        if state.phase == "running" and not cloud.cloud.is_last_epoch():
+            require(not waiting or not required <= waiting, "all gateways have reported, and the cloud still waits")
+        if self._epoch == state.epoch:
+            same = self._model is None or np.array_equal(self._model, state.weights)
+            require(same, f"the global model of epoch {state.epoch} has changed")
+        else:
+            self._check_average(cloud, required)
+        self._epoch, self._model = state.epoch, state.weights
+
+    def _check_average(self, cloud: CloudNode, required: set[int]) -> None:
+        epoch, members = cloud.state.epoch, cloud.state.members
+        group = self._by_base[epoch - 1]
+        require(required <= set(group), f"epoch {epoch} is an average without gateways {required - set(group)}")
+        require(all(members[gateway].live for gateway in group), f"epoch {epoch} is an average with a lost gateway")
+        uploads = {gateway: self.history.uploads[record.upload] for gateway, record in group.items()}
+        samples = sum(upload.samples for upload in uploads.values())
+        expected = 0.0 * double(cloud.state.weights)
+        for gateway, record in group.items():
+            share = uploads[gateway].samples / samples if samples else 1 / len(group)
+            check_weight(record, 1, share)
+            expected += share * double(uploads[gateway].weights)
+        violation = f"the global model of epoch {epoch} is not the average of its uploads"
+        require(models_agree(expected, cloud.state.weights), violation)
+
+
+def _required_gateways(cloud: CloudNode) -> set[int]:
+    """Return the live gateways that have started and have an associated device within reach."""
+    association, links = cloud.state.association, cloud.links
+    found = set()
+    for link, usable in enumerate(association.usable):
+        gateway = int(links.link_gateway[link])
+        member = cloud.state.members[gateway]
+        if usable and member.live and member.begun and association.gateway_of[links.link_device[link]] == gateway:
+            found.add(gateway)
+    return found
