@@ -1,4 +1,4 @@
-# Each target does all of its own set-up: a virtual environment in .venv, pinned by constraints.txt.
+# Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
 RUN := $(BIN)/async-hfl
@@ -13,14 +13,14 @@ test: check browser
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not long"
 	$(RUN) fuzz-faults --seeds 200
 
-# Cut off, it goes on where it was: what has passed since the sources last changed stands in build/.
+# If interrupted, it continues: build/ lists the tests that have passed since the sources last changed.
 test-long: check browser
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,ray,torch]"
 	$(BIN)/python -m pytest -q --hypothesis-profile searching --resume=build/test-long.txt
 	$(RUN) fuzz-faults --seeds 10000 --resume build/fuzz-faults.json
 	rm -f build/test-long.txt build/fuzz-faults.json
 
-# Every fault with real processes, measured; docs/results/faults.md is made of what they write to build/faults.
+# Measures every fault with real processes; docs/results/faults.md is written from the rows in build/faults.
 faults: .venv/.ready
 	$(BIN)/python -m pytest -q tests/deployment/test_fault_rows*.py
 	$(BIN)/python tests/deployment/make_fault_table.py
@@ -35,14 +35,14 @@ check: .venv/.ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The pages are opened in a real browser. Where we may, we fetch one; elsewhere those tests are skipped and say so.
+# Some tests open pages in a real browser. As root, Chromium is installed if it is missing; otherwise they are skipped.
 browser:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
 	|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { apt-get install -y -qq chromium >/dev/null 2>&1 \
 	|| { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }; } } \
 	|| echo "no Chromium: the tests that open pages in a browser are skipped"
 
-# Debian splits ensurepip off into python3-venv; where we may, we fetch it.
+# On Debian, ensurepip is in the package python3-venv; as root, it is installed if it is missing.
 .venv/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "async-hfl needs Python 3.11 or newer; try make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { test "$$(id -u)" = 0 && apt-get install -y -qq python3-venv; } || { echo "install python3-venv first (apt-get install python3-venv)"; exit 1; }
@@ -50,7 +50,7 @@ browser:
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	@touch $@
 
-# The code of an old compiler runs with old and new protobuf libraries, not the other way round.
+# Code from an old protoc runs with old and new protobuf libraries; code from a new one does not run with old ones.
 protocol:
 	$(PYTHON) -m venv .venv-protoc
 	.venv-protoc/bin/python -m pip install --quiet --disable-pip-version-check grpcio-tools==1.76.0

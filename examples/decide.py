@@ -1,4 +1,4 @@
-"""The two decisions of Async-HFL by themselves: for teaching, debugging, or a scheduler of your own.
+"""The two decisions of Async-HFL on their own, for teaching, debugging or your own scheduler.
 
 Run it from the directory above:
 

@@ -1,4 +1,4 @@
-"""An Equinox module as a task of your own, with a loss and a metric of its own: which half of a ring is a point in?
+"""An Equinox module as a task of your own, with its own loss and metric: is a point in the upper half of a ring?
 
 Run it from the directory above (needs `pip install equinox`):
 

@@ -1,10 +1,10 @@
-"""A Flax module as a task of your own: each device is a household whose use of power follows a curve of its own.
+"""A Flax module as a task of your own: each device is a household with its own daily curve of power consumption.
 
 Run it from the directory above (needs `pip install flax`):
 
     async-hfl run --task examples/own_flax.py:task --seed 1 --set device.learning_rate=0.05
 
-A `flax.nnx` module goes likewise: `**async_hfl.from_nnx(lambda rngs: Module(rngs))`.
+For a `flax.nnx` module: `**async_hfl.from_nnx(lambda rngs: Module(rngs))`.
 """
 
 import numpy as np

@@ -1,10 +1,10 @@
-"""A task of your own in plain JAX: which of three wells does a sensor drink from? 20 devices, unequal mixtures.
+"""A task of your own in plain JAX: tell from three readings which of three wells a water sample is from.
 
 Run it from the directory above:
 
     async-hfl run --task examples/own_jax.py:task --seed 1 --set task.devices=20 --set device.learning_rate=0.1
 
-What a task holds is said in docs/own-task.md. It is checked before the run begins.
+Devices have unequal mixtures of wells. docs/own-task.md describes tasks; each is checked before the run begins.
 """
 
 import jax

@@ -1,12 +1,12 @@
-"""A selection policy of your own: whoever has waited longest goes first, as far as the bandwidth allows.
+"""A selection policy of your own: devices that have been idle longest come first, as the bandwidth allows.
 
 Run it from the directory above:
 
     async-hfl run --method async-hfl --seed 1 --set selection.policy=examples/own_policy.py:choose
 
-What a problem holds is said in `async_hfl.core.policies.SelectionProblem`. The answer is checked: device numbers out
-of `problem.candidates`, each once, their data rates within `problem.capacity`. The run remembers this file: change it,
-and a run that was begun with it cannot be resumed by mistake.
+`async_hfl.core.policies.SelectionProblem` documents the problem. The answer is checked: device numbers from
+`problem.candidates`, each at most once, with data rates that sum to at most `problem.capacity`. The run stores a digest
+of this file: after a change, a run that was started with it is not resumed.
 """
 
 from __future__ import annotations

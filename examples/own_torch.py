@@ -1,10 +1,10 @@
-"""A PyTorch module as a task of your own: one class of sound is louder in each frequency band, two classes a device.
+"""A PyTorch module as a task of your own: each class of sounds is loud in one frequency band; two classes per device.
 
 Run it from the directory above (needs `pip install 'async-hfl[torch]'`):
 
     async-hfl run --task examples/own_torch.py:task --seed 1 --set task.devices=20 --set device.learning_rate=0.05
 
-Every core trains in a process of its own, which loads this file: draw by `seed`, and by nothing else.
+Each core trains in its own process, which loads this file, so the data must depend on `seed` and nothing else.
 """
 
 import numpy as np

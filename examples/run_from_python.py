@@ -1,4 +1,4 @@
-"""Async-HFL from Python: make a run, read it back from disk, go on from its model.
+"""Async-HFL from Python: make a run, read it back from disk, and start another run from its model.
 
 Run it from the directory above:
 

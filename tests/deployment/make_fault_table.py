@@ -38,7 +38,7 @@ figures are upper bounds: the machine may have had other work.
 
 * *noticed*: from the fault to the first record by a node that has to act on it.
 * *recovered*: from the fault to the event in the column *when*. Both are read from the nodes' disks every 30 ms and
-  depend on settings: a silent peer is lost after 8 s, a gateway without a session after `cloud.gateway_patience`
+  depend on settings: a silent peer is lost after 6 s, a gateway without a session after `cloud.gateway_patience`
   (10 s).
 * *acknowledged*: updates that a gateway had on its disk before its receipt left. *lost*: those of them that are in no
   upload that the cloud has decided on, because their gateway is gone. (Updates that the end of the run overtook are

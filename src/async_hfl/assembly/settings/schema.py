@@ -236,7 +236,8 @@ class UtilitySection(Section, frozen=True):
     """[utility]: the gradients from which the learning utility of a device is computed."""
 
     gradient: Literal["last", "update"] = "last"
-    """The gradient of the last batch, which devices send along, or the update itself, which costs no extra bytes."""
+    """last: the gradient at the final weights, sent by the device; update: the mean step, which the gateway computes
+    from the weights at no extra bytes."""
     compression: Literal["none", "pca", "sketch"] = "none"
     components: Count = 30
     """pca: most principal components of the warm-up gradients, onto which later gradients are projected."""
