@@ -42,7 +42,7 @@ class History:
         self.mixed_updates = 0
         """Device updates in the uploads that were mixed."""
         self.lost_disks: set[Owner] = set()
-        """Incarnations whose disk was lost: nobody can write the ends of their open jobs."""
+        """Incarnations whose disk was lost, and with it the ends of their open jobs."""
         self._new_aggregated: dict[int, list[JobRecord]] = {}
         self._new_mixed: list[UploadRecord] = []
 

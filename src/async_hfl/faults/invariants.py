@@ -1,8 +1,9 @@
 """Invariants that hold after every event of a fault simulation, under every aggregation rule.
 
-Jobs and uploads end once, nothing is counted twice, every device has one lease holder, models are finite, and whoever
-waits has a timer. Written from outside: jobs, uploads and leases are counted here from the history of messages and
-records and compared with the state of the nodes. The checkers of the aggregation rules are called from here.
+Jobs and uploads end once, nothing is counted twice, a device has one lease holder, models are finite, and there is a
+timer for everything that a node waits for. Written from outside: jobs, uploads and leases are counted here from the
+history of messages and records, and compared with the state of the nodes. The checkers of the aggregation rules are
+called from here.
 """
 
 from __future__ import annotations

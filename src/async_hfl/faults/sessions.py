@@ -2,7 +2,7 @@
 
 Two nodes have a session while both are up and the link between them works. Each end notices some time later that a
 session has broken (PeerLost). When the link works again, both are told (PeerJoined), and now and then twice, as if a
-new session had replaced one that nobody missed. A message sent without a session is lost. A transfer may break off; the
+new session had replaced one that still worked. A message sent without a session is lost. A transfer may break off; the
 receiver keeps the part that has arrived for as long as it has its disk, and the transfer of a packet that is sent again
 is resumed from there.
 """
@@ -159,7 +159,7 @@ class Sessions:
         if not link.up or not all(map(self.hosts.is_up, pair)):
             return
         if link.session % 2:
-            self._break_transfers(pair)  # the new session replaces one that nobody missed
+            self._break_transfers(pair)  # the new session replaces one that still worked
             link.session += 2
         else:
             link.session += 1
