@@ -42,7 +42,7 @@ class Records:
     def write_sent(self, *fields: Any) -> None:
         pass
 
-    def epoch(self, record: EpochRecord, spent: object, updates: int) -> None:
+    def note_epoch(self, record: EpochRecord, spent: object, updates: int) -> None:
         pass
 
 
