@@ -16,7 +16,7 @@ from async_hfl.faults.invariants import Invariants
 from async_hfl.network.delays.noisy import NoiseSpread, NoisyDelays
 from async_hfl.network.description import SharedAir
 from async_hfl.network.outages.on_off import OnOff
-from async_hfl.network.outages.plan import Change, OutagePlan, checked
+from async_hfl.network.outages.plan import Change, OutagePlan, checked_schedule
 from async_hfl.nodes.reliability.delivery import TransferOver, Transmit
 from async_hfl.simulation.simulator import Simulator
 
@@ -47,13 +47,13 @@ def outage_scenarios(draw: st.DrawFn) -> OutageScenario:
         draw(on_off(400.0, 100.0)),
         draw(on_off(500.0, 60.0)),
         draw(on_off(700.0, 80.0)),
-        checked(changes, links),
+        checked_schedule(changes, links),
         detection_s=draw(st.sampled_from([5.0, 60.0])),
         transfer_loss=draw(st.sampled_from([0.0, 0.0, 0.2])),
         slow_factor=4.0,
     )
     # Not every device may be down for good.
-    for_good = {c.number for c in outages.scheduled if c.thing == "device" and c.turn in ("dies", "down")}
+    for_good = {c.number for c in outages.scheduled if c.component == "device" and c.turn in ("dies", "down")}
     if len(for_good) == run.devices:
         outages = replace(outages, scheduled=())
     return OutageScenario(run, outages, draw(st.booleans()), draw(st.booleans()))

@@ -1,7 +1,7 @@
 """The encoding of packets and receipts as bytes.
 
     prefix   magic, flags, length of the header, length of the arrays (uncompressed)        24 bytes
-    header   MessagePack: [run, incarnation, number, kind, message]; the message refers to arrays by their index
+    header   MessagePack: [run, incarnation, number, kind, message]; the message refers to arrays by index
     arrays   a safetensors file, compressed by zstd if the flag is set; absent if there are no arrays
 
 A peer may be broken or hostile. So the header is decoded by the types that the message classes declare: a message is
@@ -60,7 +60,7 @@ def encode(content: Content, encoding: Encoding = AS_IT_IS) -> list[Buffer]:
     def array(value: object) -> msgspec.msgpack.Ext:
         if not isinstance(value, np.ndarray):
             raise TypeError(f"a message cannot contain {type(value).__name__}")
-        how = _ROUNDED if encoding.half and value.dtype == np.float32 else _UNCHANGED
+        how = _ROUNDED if is_rounded(value, encoding) else _UNCHANGED
         place = places.setdefault(id(value), len(arrays))
         if place == len(arrays):
             arrays.append(to_half(value) if how == _ROUNDED else value)

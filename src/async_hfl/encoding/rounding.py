@@ -17,7 +17,7 @@ import numpy.typing as npt
 from async_hfl.core.vectors import DeviceVector
 
 Array = npt.NDArray[Any]
-_HALF_MOST = np.float32(65504.0)
+_MAX_HALF = np.float32(65504.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +34,14 @@ AS_IT_IS = Encoding()
 
 
 def to_half(array: Array) -> npt.NDArray[np.float16]:
-    """Round to float16. Finite numbers beyond its range become its largest; NaN and infinity are kept: they mean that
-    training diverged, and the receiver refuses the update."""
-    finite = np.where(np.isfinite(array), np.clip(array, -_HALF_MOST, _HALF_MOST), array)
+    """Round to float16. Finite numbers beyond its range become its largest. NaN and infinity are kept, since they
+    mean that training diverged and the receiver must refuse the update."""
+    finite = np.where(np.isfinite(array), np.clip(array, -_MAX_HALF, _MAX_HALF), array)
     return finite.astype(np.float16)
 
 
 def is_rounded(array: Array, encoding: Encoding) -> bool:
     return encoding.half and array.dtype == np.float32
-
-
-def as_received(array: Array, encoding: Encoding) -> Array:
-    """Return the array as the receiver will have it: read-only, and the same object if it is not rounded."""
-    if not is_rounded(array, encoding):
-        return array
-    rounded = to_half(array).astype(np.float32)
-    rounded.flags.writeable = False
-    return rounded
-
-
-def array_bytes(array: Array, encoding: Encoding) -> int:
-    """Return the bytes of an array before compression."""
-    return array.nbytes // 2 if is_rounded(array, encoding) else array.nbytes
 
 
 class Rounding:
@@ -66,7 +52,8 @@ class Rounding:
         self._known: dict[int, tuple[weakref.ref[Array], Array]] = {}
 
     def received(self, message: Any) -> Any:
-        return _changed(message, self._array) if self._encoding.half else message
+        """Return the message with rounded, read-only arrays; the same object if nothing is rounded."""
+        return _changed(message, self._array)
 
     def _array(self, array: Array) -> Array:
         if not is_rounded(array, self._encoding):
@@ -75,7 +62,8 @@ class Rounding:
         known = self._known.get(place)
         if known is not None and known[0]() is array:
             return known[1]
-        rounded = as_received(array, self._encoding)
+        rounded = to_half(array).astype(np.float32)
+        rounded.flags.writeable = False
         if not array.flags.writeable:
             gone = weakref.ref(array, lambda _: self._known.pop(place, None))
             self._known[place] = (gone, rounded)

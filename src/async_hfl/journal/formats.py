@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 FORMAT = 3
-"""Format of the manifest, the events file and the checkpoint. It grows with every change that old readers or old files
-would not survive, be it a renamed record kind."""
+"""Format of the manifest, the events file and the checkpoint. Every change after which old files cannot be read raises
+it, also a renamed record kind."""
 _RELEASES = {1: "0.1.0", 2: "0.1.0"}
-"""The last release that reads a former format."""
+"""The last release that reads each former format."""
 
 
 def foreign_format(path: Path, found: object, reads: int = FORMAT) -> str:

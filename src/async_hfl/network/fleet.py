@@ -80,8 +80,7 @@ class WorkModel:
 
 
 RECEIVE_SHARE = 0.9
-"""Power while receiving relative to sending. It was not measured; most of it is the board's, whatever the radio does.
-"""
+"""Power while receiving relative to sending. It was not measured. Most of it is drawn by the board."""
 IDLE_W = {"rpi4": 2.7, "rpi400": 2.6}
 """Watts of an idle board with Wi-Fi on, as stated by makers and reviewers; not from ns3-fl."""
 
@@ -102,7 +101,7 @@ def raspberry_pi(
     model."""
     if board not in get_args(Board) or measured not in get_args(Measured):
         raise SettingsError(
-            f"device profile {board!r} for {measured!r}: there is {', '.join(get_args(Board))} "
+            f"device profile {board!r} for {measured!r}: choose from {', '.join(get_args(Board))} "
             f"for {', '.join(get_args(Measured))}"
         )
     if epochs < 1 or samples < 1 or (macs is not None and not (math.isfinite(macs) and macs > 0)):
@@ -147,7 +146,7 @@ paper's authors draw theirs with sigma 2 to 3, which spans five orders of magnit
 def cpu_class(name: str, reference_seconds: float) -> DeviceProfile:
     """Return the profile of a class, given the time that a Raspberry Pi 4 would take."""
     if name not in CPU_CLASSES:
-        raise SettingsError(f"CPU class {name!r}: there is {', '.join(CPU_CLASSES)}")
+        raise SettingsError(f"CPU class {name!r}: choose from {', '.join(CPU_CLASSES)}")
     slower, _, power = CPU_CLASSES[name]
     return DeviceProfile(name, slower * reference_seconds, power)
 

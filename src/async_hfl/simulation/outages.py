@@ -91,7 +91,7 @@ class Outages:
     def begin(self) -> None:
         links = self.links
         counts = {"device": links.devices, "link": len(links.link_device), "gateway": links.gateways}
-        for change in self.plan.beginnings(counts):  # type: ignore[arg-type]
+        for change in self.plan.first_changes(counts):  # type: ignore[arg-type]
             self.queue.push(change.at, SHELL, change)
 
     def connected(self, one: Address, other: Address) -> bool:
@@ -114,12 +114,12 @@ class Outages:
             self._declare_lost(what)
             return
         if what.draw >= FIRST_DRAW:
-            following = self.plan.after(what)
+            following = self.plan.next_change(what)
             self.queue.push(following.at, SHELL, following)
         if what.turn == "slow":
             self.slow.add(what.number)
             self._write("slowed", f"d{what.number}")
-        elif what.thing == "link":
+        elif what.component == "link":
             self._link(what)
         else:
             self._node(what)
@@ -147,7 +147,7 @@ class Outages:
             self._cut(device_address(device), gateway_address(gateway))
 
     def _node(self, change: Change) -> None:
-        gateway = change.thing == "gateway"
+        gateway = change.component == "gateway"
         address = gateway_address(change.number) if gateway else device_address(change.number)
         index = self.shell.index(address)
         before = self.down[index]
@@ -196,8 +196,8 @@ class Outages:
             self._end_jobs(gateway)
 
     def _end_jobs(self, gateway: int) -> None:
-        """End the open jobs of a dead gateway, by what it would do if it learnt that it was declared lost. None of the
-        messages it would send leave it."""
+        """End the open jobs of a dead gateway: its last state handles the message that it was declared lost. Only the
+        records of that are kept; none of its messages are sent."""
         del self._dead[gateway]
         cloud, dead = self.nodes[0].node, self.nodes[1 + gateway].node
         assert isinstance(cloud, CloudNode)

@@ -72,7 +72,7 @@ def test_a_run_has_as_many_devices_as_its_file() -> None:
     assert built("file", sites, "task.devices=5").links.devices == 5
     with pytest.raises(DataError, match="has 12 devices; 13 were asked for"):
         built("file", sites, "task.devices=13")
-    with pytest.raises(SettingsError, match="network file: which"):
+    with pytest.raises(SettingsError, match="network `file`: give its path"):
         built("file")
     with pytest.raises(DataError, match="no such file"):
         compose(network="file", overrides=["network.path=nothing.csv"])

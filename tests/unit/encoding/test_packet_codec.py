@@ -19,7 +19,7 @@ from async_hfl.core.identifiers import JobId
 from async_hfl.core.protocol.messages import Message, Train, Update
 from async_hfl.encoding import tensors
 from async_hfl.encoding.packet_codec import Content, decode, encode
-from async_hfl.encoding.rounding import Encoding, Rounding, array_bytes, as_received, to_half
+from async_hfl.encoding.rounding import Encoding, Rounding, to_half
 from async_hfl.nodes.reliability.delivery import Packet, Receipt
 
 ENCODINGS = [Encoding(), Encoding(half=True), Encoding(zstd=True), Encoding(half=True, zstd=True)]
@@ -117,7 +117,7 @@ def test_damaged_packets_are_refused_or_read_never_worse(
 
 @settings(max_examples=200)
 @given(st.binary(max_size=300))
-def test_noise_is_refused(noise: bytes) -> None:
+def test_random_bytes_are_refused(noise: bytes) -> None:
     with pytest.raises(PeerError):
         decode(noise)
 
@@ -152,10 +152,8 @@ def test_bytes_by_encoding() -> None:
     assert plain - 40_000 < 300
     assert half - 20_000 < 300
     assert packed < plain
-    assert array_bytes(weights, Encoding()) == 40_000
-    assert array_bytes(weights, Encoding(half=True)) == 20_000
     assert length_of(Receipt(1, 2, 3)) < 64
-    # Noise does not compress: then it travels as it is.
+    # Noise does not compress and is sent uncompressed.
     noise = np.frombuffer(np.random.default_rng(1).bytes(40_000), np.float32)
     assert length_of(update(noise), Encoding(zstd=True)) == length_of(update(noise))
 
@@ -164,12 +162,13 @@ def test_rounding_by_hand() -> None:
     values = np.array([0.0, 1.0, 1.0004, -3.14159274, 65504.0, 70000.0, -1e38, 1e-9, np.inf, np.nan], np.float32)
     expected = [0.0, 1.0, 1.0, -3.140625, 65504.0, 65504.0, -65504.0, 0.0, np.inf, np.nan]
     assert np.array_equal(to_half(values).astype(np.float64), expected, equal_nan=True)
-    arrived = as_received(values, Encoding(half=True))
+    rounding = Rounding(Encoding(half=True))
+    arrived = rounding.received(values)
     assert arrived.dtype == np.float32
     assert not arrived.flags.writeable
-    assert as_received(values, Encoding()) is values
-    assert as_received(arrived, Encoding(half=True)) is not arrived
-    assert np.array_equal(as_received(arrived, Encoding(half=True)), arrived, equal_nan=True)
+    assert Rounding(Encoding()).received(values) is values
+    assert rounding.received(arrived) is not arrived
+    assert np.array_equal(rounding.received(arrived), arrived, equal_nan=True)
 
 
 def test_a_model_that_goes_to_many_is_rounded_once() -> None:
@@ -188,7 +187,7 @@ def test_a_model_that_goes_to_many_is_rounded_once() -> None:
 
 
 def test_the_body_is_a_safetensors_file() -> None:
-    """The published library reads ours, and we read its."""
+    """The published library reads the arrays written here, and its own files can be read here."""
     one, two = model(7), np.arange(6, dtype=np.float32).reshape(2, 3)
     ours = b"".join(tensors.write([one, two]))
     theirs = safetensors.numpy.load(ours)
@@ -214,14 +213,14 @@ def test_the_body_is_a_safetensors_file() -> None:
         ({"0": [[[]]]}, "unreadable"),
     ],
 )
-def test_arrays_that_cannot_be(header: Any, why: str) -> None:
+def test_impossible_arrays_are_refused(header: Any, why: str) -> None:
     text = msgspec.json.encode(header)
     with pytest.raises(PeerError, match=why):
         tensors.read(memoryview(len(text).to_bytes(8, "little") + text + bytes(8)))
 
 
-def test_a_compressed_bomb_does_not_go_off() -> None:
-    """It says that it is small, or is beyond what is taken."""
+def test_a_decompression_bomb_is_refused() -> None:
+    """Its announced length is above the limit, or is less than it decompresses to."""
     zeros = update(np.zeros(5_000_000, np.float32))
     data = b"".join(encode(zeros, Encoding(zstd=True)))
     assert len(data) < 10_000
@@ -234,7 +233,7 @@ def test_a_compressed_bomb_does_not_go_off() -> None:
 
 
 def test_a_message_of_the_wrong_shape_is_refused() -> None:
-    """What a class declares is what comes out of it, all through."""
+    """A decoded message has exactly the types that its class declares."""
     head = [1, 2, 3, "JobDropped"]
     for fields, why in (
         ({"job": [1, 2, 3], "reason": "superseded", "version": "x"}, "Expected `int`"),
@@ -254,5 +253,5 @@ def test_a_message_of_the_wrong_shape_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", get_args(Message), ids=lambda kind: kind.__name__)
 def test_every_message_class_can_be_read(kind: type) -> None:
-    """A field that the reader cannot understand is found here, not on the day that it is first sent."""
+    """A field of a type that the decoder does not support fails here, before such a message is ever sent."""
     msgspec.msgpack.Decoder(kind, dec_hook=lambda declared, value: value)

@@ -103,7 +103,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_invalid_devices() -> None:
-    with pytest.raises(SettingsError, match="there is rpi4, rpi400"):
+    with pytest.raises(SettingsError, match="choose from rpi4, rpi400"):
         raspberry_pi("rpi5")  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="0 epochs"):
         raspberry_pi("rpi4", epochs=0)

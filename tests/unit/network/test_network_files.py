@@ -12,7 +12,7 @@ from radio_maps import minute, radio_request, straight_air
 
 from async_hfl.core.errors import DataError
 from async_hfl.network.files.delays import DelayMatrix
-from async_hfl.network.files.sites import OwnSites
+from async_hfl.network.files.sites import UserSites
 from async_hfl.network.radio.links import LinkRules
 from async_hfl.network.topologies.from_file import devices_in, network_of_delays, network_of_sites, read_network_file
 from async_hfl.network.topologies.rated_network import Wire
@@ -29,9 +29,9 @@ def written(tmp_path: Path, text: str | bytes, name: str = "mine.csv") -> Path:
     return path
 
 
-def sites(tmp_path: Path, text: str, name: str = "mine.csv") -> OwnSites:
+def sites(tmp_path: Path, text: str, name: str = "mine.csv") -> UserSites:
     own = read_network_file(written(tmp_path, text, name))
-    assert isinstance(own, OwnSites)
+    assert isinstance(own, UserSites)
     return own
 
 
@@ -104,7 +104,7 @@ def test_sites_on_earth_as_csv_and_as_geojson(tmp_path: Path) -> None:
         ("role,x_m,y_m,heigth_m\ndevice,1,1,1\n", "'heigth_m' is not read; did you mean height_m"),
         (HEAD + "a,device,1\n", "line 2: 3 cells, but its first line names 5 columns"),
         (HEAD + "a,devcie,1,1,1\n", "line 2: role 'devcie'; did you mean device"),
-        (HEAD + "a,,1,1,1\n", "line 2: no role; there is device, gateway"),
+        (HEAD + "a,,1,1,1\n", "line 2: no role; choose from device, gateway"),
         (HEAD + "a,device,1,1,1\nb,gateway,east,1,1\n", "line 3: x_m is 'east', which is not a number"),
         (HEAD + "a,device,nan,1,1\n", "x_m is nan; it must be a number that is finite"),
         (HEAD + "a,device,1,1,-3\n", "height_m is -3; it must be a number from 0.1 to 10000"),

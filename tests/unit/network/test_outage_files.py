@@ -9,7 +9,7 @@ import pytest
 
 from async_hfl.core.errors import DataError
 from async_hfl.core.topology import feasible_links
-from async_hfl.network.outages.plan import Change, checked
+from async_hfl.network.outages.plan import Change, checked_schedule
 from async_hfl.network.outages.schedule_file import read_outage_file, read_schedule
 
 LINKS = feasible_links(3, 2, np.array([0, 1, 1, 2]), np.array([0, 0, 1, 1]), np.full(4, 10.0))
@@ -54,7 +54,7 @@ def test_a_gateway_that_never_comes_back_has_died_and_all_is_in_order() -> None:
         Change(40.0, "gateway", 1, "down"),
         Change(45.0, "device", 1, "down"),
     ]
-    assert checked(given, LINKS) == (
+    assert checked_schedule(given, LINKS) == (
         Change(40.0, "gateway", 1, "dies"),
         Change(45.0, "device", 1, "down"),
         Change(50.0, "gateway", 0, "down"),
@@ -66,7 +66,7 @@ def test_a_gateway_that_never_comes_back_has_died_and_all_is_in_order() -> None:
     ("line", "message"),
     [
         ("3600 gateway 2", "write it as SECONDS WHAT NUMBER TURN"),
-        ("3600 gatway 1 dies", "'gatway' does not go down; did you mean gateway?"),
+        ("3600 gatway 1 dies", "'gatway' is not a kind of node or link; did you mean gateway?"),
         ("3600 gateway 1 die", "'die' is not a turn; did you mean dies?"),
         ("soon gateway 1 dies", "at is 'soon', which is not a number"),
         ("-1 gateway 1 dies", "must be a number of at least 0"),
@@ -96,6 +96,6 @@ def test_mistakes_in_a_file(tmp_path: Path) -> None:
 
 def test_missing_nodes_are_rejected() -> None:
     with pytest.raises(DataError, match=r"device 3 at 1 s: the network has devices 0\.\.2"):
-        checked([Change(1.0, "device", 3, "down")], LINKS)
+        checked_schedule([Change(1.0, "device", 3, "down")], LINKS)
     with pytest.raises(DataError, match="a gateway at 1 s cannot become slow"):
-        checked([Change(1.0, "gateway", 0, "slow")], LINKS)
+        checked_schedule([Change(1.0, "gateway", 0, "slow")], LINKS)

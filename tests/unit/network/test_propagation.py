@@ -179,8 +179,8 @@ def test_over_rooftops_never_beats_free_space() -> None:
         ("building_separation_m", math.inf, "building_separation_m"),
         ("line_of_sight_limit_m", -5.0, "not a number, 0 or more"),
         ("street_orientation_deg", 91.0, "0..90 degrees"),
-        ("environment", "rural", "there is urban, suburban, open-areas"),
-        ("city_size", "huge", "there is small, medium, large"),
+        ("environment", "rural", "choose from urban, suburban, open-areas"),
+        ("city_size", "huge", "choose from small, medium, large"),
     ],
 )
 def test_surroundings_are_checked(field: str, value: float | str, message: str) -> None:

@@ -54,7 +54,7 @@ def test_of_a_large_map() -> None:
     assert again.download_rate.tolist() == links.download_rate.tolist()
     other = best_links(devices, gateways, straight_air(400.0, shadowing_db=30.0), rules, seed=6)
     assert other.download_rate.tolist() != links.download_rate.tolist()
-    part = best_links(devices.of(slice(100)), gateways, straight_air(400.0, shadowing_db=30.0), rules, seed=5)
+    part = best_links(devices.take(slice(100)), gateways, straight_air(400.0, shadowing_db=30.0), rules, seed=5)
     assert part.download_rate.tolist() == links.download_rate[links.device < 100].tolist(), "others do not matter"
 
 
@@ -65,8 +65,8 @@ def test_shadowing_is_normal_and_depends_on_the_pair() -> None:
     assert drawn.std() == pytest.approx(7.0, rel=0.03)
     assert abs(np.corrcoef(drawn[1:], drawn[:-1])[0, 1]) < 0.03
     assert (np.abs(drawn) > 14).mean() == pytest.approx(0.0455, abs=0.01)
-    assert shadowing(one.of(slice(5)), other.of(slice(5)), 7.0, seed=1).tolist() == drawn[:5].tolist()
-    assert shadowing(one.of(slice(5)), other.of(slice(5)), 7.0, seed=2).tolist() != drawn[:5].tolist()
+    assert shadowing(one.take(slice(5)), other.take(slice(5)), 7.0, seed=1).tolist() == drawn[:5].tolist()
+    assert shadowing(one.take(slice(5)), other.take(slice(5)), 7.0, seed=2).tolist() != drawn[:5].tolist()
 
 
 def test_rules_and_places_are_checked() -> None:

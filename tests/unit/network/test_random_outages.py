@@ -28,13 +28,13 @@ def test_means_and_spreads_are_as_asked_for(distribution: Distribution, spread: 
 def test_the_same_share_is_down_at_any_time(distribution: Distribution) -> None:
     """At the start and when the first intervals end: 1000 sources, followed for a while."""
     plan = OutagePlan(3, devices=OnOff(900.0, 100.0, distribution, 1.0))
-    waiting = {change.number: change for change in plan.beginnings({"device": 1000, "link": 0, "gateway": 0})}
+    waiting = {change.number: change for change in plan.first_changes({"device": 1000, "link": 0, "gateway": 0})}
     shares = []
     for at in (1.0, 50.0, 200.0, 800.0, 3000.0):
         for source, change in waiting.items():
             following = change
             while following.at <= at:
-                following = plan.after(following)
+                following = plan.next_change(following)
             waiting[source] = following
         shares.append(np.mean([change.turn == "up" for change in waiting.values()]))
     assert np.array(shares) == pytest.approx(0.1, abs=0.035)
@@ -48,8 +48,8 @@ def test_a_draw_depends_on_nothing_else() -> None:
     assert len(others) == 4
     change = Change(100.0, "gateway", 1, "up", 8)
     plan = OutagePlan(1, gateways=process)
-    assert plan.after(change) == plan.after(change)
-    assert (plan.after(change).turn, plan.after(change).draw) == ("down", 9)
+    assert plan.next_change(change) == plan.next_change(change)
+    assert (plan.next_change(change).turn, plan.next_change(change).draw) == ("down", 9)
 
 
 @pytest.mark.parametrize(("up", "down"), [(0.0, 1.0), (1.0, 0.0), (float("inf"), 1.0), (1.0, float("nan"))])

@@ -9,7 +9,7 @@ from async_hfl.assembly.settings.environment import OutagesSection
 from async_hfl.core.randomness import stream
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.network.outages.on_off import OnOff
-from async_hfl.network.outages.plan import Change, OutagePlan, checked
+from async_hfl.network.outages.plan import Change, OutagePlan, checked_schedule
 from async_hfl.network.outages.schedule_file import read_outage_file, read_schedule
 
 
@@ -26,7 +26,7 @@ def build_outage_plan(outages: OutagesSection, links: FeasibleLinks, seed: int) 
         devices=_on_off(outages, outages.device_up, outages.device_down),
         links=_on_off(outages, outages.link_up, outages.link_down),
         gateways=_on_off(outages, outages.gateway_up, outages.gateway_down),
-        scheduled=checked(changes, links),
+        scheduled=checked_schedule(changes, links),
         detection_s=outages.detection,
         transfer_loss=outages.transfer_loss,
         slow_factor=outages.straggler_factor,

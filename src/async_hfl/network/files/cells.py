@@ -105,4 +105,4 @@ def csv_table(path: Path, text: str, required: Sequence[str] = ()) -> tuple[list
 def nearest(name: str, names: Sequence[str]) -> str:
     """Return `; did you mean X?`, or the list of valid names."""
     found = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"; did you mean {found[0]}?" if found else f"; there is {', '.join(names)}"
+    return f"; did you mean {found[0]}?" if found else f"; choose from {', '.join(names)}"

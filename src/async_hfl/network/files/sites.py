@@ -26,13 +26,13 @@ ROLES = ("device", "gateway")
 COLUMNS = ("role", "longitude", "latitude", "x_m", "y_m", "name", "height_m", "compute_s")
 USUAL_HEIGHT = {"device": 10.0, "gateway": 25.0}
 """Default antenna heights in metres: a third-floor window, and a roof above its neighbours."""
-_MOST_HEIGHT = 10_000.0
+_MAX_HEIGHT = 10_000.0
 _MISSPELT = 0.75
 """Similarity from which an unknown column name counts as a misspelling."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OwnSites:
+class UserSites:
     """Devices and gateways in the order of the file."""
 
     path: str
@@ -53,19 +53,20 @@ class _Site:
     where: str
     role: str
     name: str
-    across: float
-    up: float
+    x: float
+    y: float
+    """Metres, or longitude and latitude."""
     height: float | None
     compute: float | None
 
 
-def sites_from_csv(path: Path, text: str) -> OwnSites:
+def sites_from_csv(path: Path, text: str) -> UserSites:
     header, lines = csv_table(path, text)
     on_earth = _check_columns(str(path), header)
     return _sites(path, [_site(line, on_earth) for line in lines], on_earth, header)
 
 
-def sites_from_geojson(path: Path, text: str) -> OwnSites:
+def sites_from_geojson(path: Path, text: str) -> UserSites:
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
@@ -134,20 +135,19 @@ def _check_spelling(where: str, header: Sequence[str]) -> None:
 def _site(line: Line, on_earth: bool) -> _Site:
     role = line.text("role")
     if role not in ROLES:
-        said = f"role {role!r}" if role else "no role"
-        raise DataError(f"{line.where}: {said}{nearest(role, ROLES)}")
+        raise DataError(f"{line.where}: {f'role {role!r}' if role else 'no role'}{nearest(role, ROLES)}")
     if on_earth:
-        across, up = line.number("longitude", -180, 180), line.number("latitude", -85, 85)
+        x, y = line.number("longitude", -180, 180), line.number("latitude", -85, 85)
     else:
-        across, up = line.number("x_m"), line.number("y_m")
-    height = line.number("height_m", 0.1, _MOST_HEIGHT) if line.text("height_m") else None
+        x, y = line.number("x_m"), line.number("y_m")
+    height = line.number("height_m", 0.1, _MAX_HEIGHT) if line.text("height_m") else None
     compute = line.number("compute_s", 0) if line.text("compute_s") else None
     if compute is not None and role == "gateway":
         raise DataError(f"{line.where}: a gateway with compute_s; only devices train")
-    return _Site(line.where, role, line.text("name"), across, up, height, compute)
+    return _Site(line.where, role, line.text("name"), x, y, height, compute)
 
 
-def _sites(path: Path, sites: Sequence[_Site], on_earth: bool, header: Sequence[str]) -> OwnSites:
+def _sites(path: Path, sites: Sequence[_Site], on_earth: bool, header: Sequence[str]) -> UserSites:
     taken: dict[str, str] = {}
     for site in sites:
         if site.name in taken:
@@ -160,8 +160,8 @@ def _sites(path: Path, sites: Sequence[_Site], on_earth: bool, header: Sequence[
             raise DataError(f"{path}: no site has the role {role!r}; a network needs at least one")
     frame = None
     if on_earth:
-        west, east = min(site.across for site in sites), max(site.across for site in sites)
-        south, north = min(site.up for site in sites), max(site.up for site in sites)
+        west, east = min(site.x for site in sites), max(site.x for site in sites)
+        south, north = min(site.y for site in sites), max(site.y for site in sites)
         if east - west > 5 or north - south > 5:
             raise DataError(
                 f"{path}: its sites lie {east - west:.1f} degrees of longitude and {north - south:.1f} of latitude "
@@ -169,10 +169,10 @@ def _sites(path: Path, sites: Sequence[_Site], on_earth: bool, header: Sequence[
             )
         frame = MapFrame.around((west + east) / 2, (south + north) / 2)
     compute = [site.compute for site in by_role["device"]]
-    said = [value for value in compute if value is not None]
-    if said and len(said) < len(compute):
-        lacking = by_role["device"][compute.index(None)]
-        raise DataError(f"{lacking.where}: no compute_s, though other devices have one; give it to all or to none")
+    given = [value for value in compute if value is not None]
+    if given and len(given) < len(compute):
+        missing = by_role["device"][compute.index(None)]
+        raise DataError(f"{missing.where}: no compute_s, though other devices have one; give it to all or to none")
     notes = [f"sites of {path}"]
     guessed = sum(site.height is None for site in sites)
     if guessed:
@@ -184,21 +184,22 @@ def _sites(path: Path, sites: Sequence[_Site], on_earth: bool, header: Sequence[
     device_names, gateway_names = (
         tuple(site.name or f"{role} {i}" for i, site in enumerate(by_role[role])) for role in ROLES
     )
-    return OwnSites(
+    return UserSites(
         str(path),
         devices,
         gateways,
         device_names,
         gateway_names,
         device_lines=tuple(site.where for site in by_role["device"]),
-        compute=np.array(said) if said else None,
+        compute=np.array(given) if given else None,
         frame=frame,
         notes=tuple(notes),
     )
 
 
 def _places(sites: Sequence[_Site], frame: MapFrame | None) -> Places:
-    across, up = np.array([site.across for site in sites]), np.array([site.up for site in sites])
-    x, y = (across, up) if frame is None else frame.to_metres(across, up)
+    x, y = np.array([site.x for site in sites]), np.array([site.y for site in sites])
+    if frame is not None:
+        x, y = frame.to_metres(x, y)
     height = np.array([USUAL_HEIGHT[site.role] if site.height is None else site.height for site in sites])
     return Places(x, y, height, np.arange(len(sites)))

@@ -129,7 +129,7 @@ def _row(line: Line) -> TraceRow:
     what = line.text("what")
     if what not in KINDS:
         raise DataError(f"{line.where}: {what!r} is not a kind of row in a trace{nearest(what, KINDS)}")
-    has_device = "load" in what or what == "training" or what.startswith("device")
+    has_device = what.endswith(DEVICE_TRANSFERS) or what == "training" or what.startswith("device")
     needs_gateway = what in TRANSFERS or what.startswith("gateway")
     device = line.integer("device") if has_device else None
     gateway = line.integer("gateway") if needs_gateway or line.text("gateway") else None

@@ -17,10 +17,10 @@ from async_hfl.core.serialization import plain
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.network.outages.on_off import FIRST_DRAW, OnOff
 
-Thing = Literal["device", "link", "gateway"]
+Component = Literal["device", "link", "gateway"]
 Turn = Literal["up", "down", "dies", "slow"]
 """dies: down for good. slow: a device computes `slow_factor` times longer from now on."""
-THINGS: tuple[Thing, ...] = get_args(Thing)
+COMPONENTS: tuple[Component, ...] = get_args(Component)
 TURNS: tuple[Turn, ...] = get_args(Turn)
 
 
@@ -30,7 +30,7 @@ class Change:
     """One change of state of a device, of a gateway or of a link (numbered among the feasible links)."""
 
     at: float
-    thing: Thing
+    component: Component
     number: int
     turn: Turn
     draw: int = -1
@@ -51,50 +51,50 @@ class OutagePlan:
     """Probability that a transfer breaks off."""
     slow_factor: float = 1.0
 
-    def process(self, thing: Thing) -> OnOff | None:
-        return {"device": self.devices, "link": self.links, "gateway": self.gateways}[thing]
+    def process(self, component: Component) -> OnOff | None:
+        return {"device": self.devices, "link": self.links, "gateway": self.gateways}[component]
 
-    def beginnings(self, counts: dict[Thing, int]) -> list[Change]:
+    def first_changes(self, counts: dict[Component, int]) -> list[Change]:
         """Return the first changes: those of the schedule, and one for each source of a random process (two if it
         starts down)."""
         changes = list(self.scheduled)
-        for thing in THINGS:
-            process = self.process(thing)
+        for component in COMPONENTS:
+            process = self.process(component)
             if process is None:
                 continue
-            seed = stream_seed(self.seed, "life", thing)
-            for number in range(counts[thing]):
+            seed = stream_seed(self.seed, "life", component)
+            for number in range(counts[component]):
                 up, seconds = process.first(seed, number)
                 if up:
-                    changes.append(Change(seconds, thing, number, "down", FIRST_DRAW))
+                    changes.append(Change(seconds, component, number, "down", FIRST_DRAW))
                 else:
-                    changes.append(Change(0.0, thing, number, "down", 0))
-                    changes.append(Change(seconds, thing, number, "up", FIRST_DRAW))
+                    changes.append(Change(0.0, component, number, "down", 0))
+                    changes.append(Change(seconds, component, number, "up", FIRST_DRAW))
         return sorted(changes, key=lambda change: change.at)
 
-    def after(self, change: Change) -> Change:
+    def next_change(self, change: Change) -> Change:
         """Return the next change of a random process."""
-        process = self.process(change.thing)
+        process = self.process(change.component)
         assert process is not None
         up = change.turn == "up"
-        seconds = process.seconds(up, stream_seed(self.seed, "life", change.thing), change.number, change.draw)
+        seconds = process.seconds(up, stream_seed(self.seed, "life", change.component), change.number, change.draw)
         turn: Turn = "down" if up else "up"
-        return Change(change.at + seconds, change.thing, change.number, turn, change.draw + 1)
+        return Change(change.at + seconds, change.component, change.number, turn, change.draw + 1)
 
 
-def checked(changes: Sequence[Change], links: FeasibleLinks) -> tuple[Change, ...]:
+def checked_schedule(changes: Sequence[Change], links: FeasibleLinks) -> tuple[Change, ...]:
     """Sort a schedule by time and check that every node in it exists. A gateway that never comes back dies."""
     counts = {"device": links.devices, "link": len(links.link_device), "gateway": links.gateways}
     for change in changes:
-        if not 0 <= change.number < counts[change.thing]:
+        if not 0 <= change.number < counts[change.component]:
             raise DataError(
-                f"outages: {change.thing} {change.number} at {change.at:g} s: the network has {change.thing}s "
-                f"0..{counts[change.thing] - 1}"
+                f"outages: {change.component} {change.number} at {change.at:g} s: the network has {change.component}s "
+                f"0..{counts[change.component] - 1}"
             )
-        if change.turn == "slow" and change.thing != "device":
-            raise DataError(f"outages: a {change.thing} at {change.at:g} s cannot become slow; a device can")
+        if change.turn == "slow" and change.component != "device":
+            raise DataError(f"outages: a {change.component} at {change.at:g} s cannot become slow; a device can")
     ordered = sorted(changes, key=lambda change: change.at)
-    last = {change.number: place for place, change in enumerate(ordered) if change.thing == "gateway"}
+    last = {change.number: place for place, change in enumerate(ordered) if change.component == "gateway"}
     for place in last.values():
         if ordered[place].turn == "down":
             ordered[place] = replace(ordered[place], turn="dies")

@@ -17,7 +17,7 @@ from async_hfl.core.errors import DataError
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.network.files.cells import csv_lines, csv_table, integer, nearest, number, read_text
 from async_hfl.network.files.traces import is_trace, read_trace
-from async_hfl.network.outages.plan import THINGS, TURNS, Change, Thing
+from async_hfl.network.outages.plan import COMPONENTS, TURNS, Change, Component
 
 COLUMNS = ("at", "what", "number", "turn")
 
@@ -41,13 +41,13 @@ def read_schedule(lines: Sequence[str], links: FeasibleLinks) -> list[Change]:
 
 
 def _change(words: Sequence[str], where: str, links: FeasibleLinks) -> Change:
-    at, thing, which, turn = words
-    if thing not in THINGS:
-        raise DataError(f"{where}: {thing!r} does not go down{nearest(thing, THINGS)}")
+    at, component, which, turn = words
+    if component not in COMPONENTS:
+        raise DataError(f"{where}: {component!r} is not a kind of node or link{nearest(component, COMPONENTS)}")
     if turn not in TURNS:
         raise DataError(f"{where}: {turn!r} is not a turn{nearest(turn, TURNS)}")
-    place = _link(which, where, links) if thing == "link" else integer(which, f"{where}: number")
-    return Change(number(at, f"{where}: at", 0.0), thing, place, turn)
+    place = _link(which, where, links) if component == "link" else integer(which, f"{where}: number")
+    return Change(number(at, f"{where}: at", 0.0), component, place, turn)
 
 
 def _link(which: str, where: str, links: FeasibleLinks) -> int:
@@ -64,8 +64,8 @@ def _link(which: str, where: str, links: FeasibleLinks) -> int:
 def _of_trace(path: Path, text: str) -> list[Change]:
     changes = []
     for row in read_trace(path, text).outages:
-        thing: Thing = "device" if row.what.startswith("device") else "gateway"
-        node = row.device if thing == "device" else row.gateway
+        component: Component = "device" if row.what.startswith("device") else "gateway"
+        node = row.device if component == "device" else row.gateway
         assert node is not None
-        changes.append(Change(row.at, thing, node, "up" if row.what.endswith("up") else "down"))
+        changes.append(Change(row.at, component, node, "up" if row.what.endswith("up") else "down"))
     return changes

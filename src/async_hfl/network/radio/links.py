@@ -73,7 +73,7 @@ def _links_of_rows(
 ) -> RatedLinks:
     gateway = grid.nearest(devices.x[rows], devices.y[rows], near).ravel()
     device = np.repeat(rows, near)
-    here, there = devices.of(device), gateways.of(gateway)
+    here, there = devices.take(device), gateways.take(gateway)
     loss = air.path_loss(here, there)
     if air.shadowing_db > 0:
         loss = loss + shadowing(here, there, air.shadowing_db, seed)

@@ -34,5 +34,6 @@ class Places:
     def __len__(self) -> int:
         return len(self.x)
 
-    def of(self, rows: Ints | npt.NDArray[np.bool_] | slice) -> Places:
+    def take(self, rows: Ints | npt.NDArray[np.bool_] | slice) -> Places:
+        """Return some of the places."""
         return Places(self.x[rows], self.y[rows], self.height[rows], self.key[rows])

@@ -41,8 +41,9 @@ class GatewayGrid:
         self._order: Ints = np.argsort(cell, kind="stable")
         counts = np.bincount(cell, minlength=self._columns * self._rows)
         self._start: Ints = np.concatenate(([0], np.cumsum(counts)))
-        self._below = np.zeros((self._rows + 1, self._columns + 1), np.int64)
-        self._below[1:, 1:] = counts.reshape(self._rows, self._columns).cumsum(axis=0).cumsum(axis=1)
+        self._count_below = np.zeros((self._rows + 1, self._columns + 1), np.int64)
+        """Number of gateways in all cells below and to the left of a cell (a summed-area table)."""
+        self._count_below[1:, 1:] = counts.reshape(self._rows, self._columns).cumsum(axis=0).cumsum(axis=1)
 
     def nearest(self, x: Floats, y: Floats, count: int) -> Ints:
         """Return len(x) x count gateways, nearest first; ties go to the lower number."""
@@ -65,7 +66,7 @@ class GatewayGrid:
         """
         outside = self._outside(row, column, x, y)
         reach = 1
-        while self._within(row, column, reach) < count:
+        while self._count_within(row, column, reach) < count:
             reach *= 2
         best, furthest = self._ranked(self._members(row, column, reach), x, y, count)
         # Gateways outside the block are at least reach * side - outside away from every device of this cell.
@@ -97,10 +98,10 @@ class GatewayGrid:
         members: Ints = np.concatenate([self._order[a:b] for a, b in zip(starts, stops, strict=True)])
         return np.sort(members)
 
-    def _within(self, row: int, column: int, reach: int) -> int:
+    def _count_within(self, row: int, column: int, reach: int) -> int:
         top, bottom = min(self._rows, row + reach + 1), max(0, row - reach)
         right, left = min(self._columns, column + reach + 1), max(0, column - reach)
-        below = self._below
+        below = self._count_below
         return int(below[top, right] - below[bottom, right] - below[top, left] + below[bottom, left])
 
     def _outside(self, row: int, column: int, x: Floats, y: Floats) -> float:

@@ -20,7 +20,7 @@ from async_hfl.network.delays.rates import RatedLinks
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.files.cells import csv_lines, is_number, read_text
 from async_hfl.network.files.delays import DelayMatrix, delay_matrix
-from async_hfl.network.files.sites import OwnSites, sites_from_csv, sites_from_geojson
+from async_hfl.network.files.sites import UserSites, sites_from_csv, sites_from_geojson
 from async_hfl.network.files.traces import Trace, is_trace, read_trace
 from async_hfl.network.positions import Positions
 from async_hfl.network.radio.links import best_links
@@ -28,7 +28,7 @@ from async_hfl.network.topologies.rated_network import DEFAULT_WIRE, Wire, rated
 from async_hfl.network.topologies.request import RADIO_SETTINGS, WIRE_SETTINGS, NetworkEntry, NetworkRequest
 from async_hfl.network.topologies.trace_network import devices_of, trace_network
 
-NetworkFile: TypeAlias = OwnSites | DelayMatrix | Trace
+NetworkFile: TypeAlias = UserSites | DelayMatrix | Trace
 
 
 def read_network_file(path: Path) -> NetworkFile:
@@ -49,7 +49,7 @@ def read_network_file(path: Path) -> NetworkFile:
 
 
 def devices_in(own: NetworkFile) -> int:
-    if isinstance(own, OwnSites):
+    if isinstance(own, UserSites):
         return len(own.devices)
     if isinstance(own, DelayMatrix):
         return len(own.seconds)
@@ -64,14 +64,14 @@ def check_devices(own: NetworkFile, devices: int) -> None:
         )
 
 
-def network_of_sites(own: OwnSites, request: NetworkRequest) -> NetworkDescription:
+def network_of_sites(own: UserSites, request: NetworkRequest) -> NetworkDescription:
     """Build a network from the first devices of the file and all its gateways.
 
     A device without a link stays in the network but takes no part; a note and a warning say so.
     """
     devices, rules = request.devices, request.link_rules
     check_devices(own, devices)
-    there = own.devices.of(slice(devices))
+    there = own.devices.take(slice(devices))
     linked = best_links(there, own.gateways, request.make_air(), rules, request.seed)
     isolated = np.setdiff1d(np.arange(devices), linked.device)
     if len(isolated) == devices:
@@ -105,7 +105,7 @@ def network_of_sites(own: OwnSites, request: NetworkRequest) -> NetworkDescripti
     return replace(network, notes=(*own.notes, warning), warnings=(warning,))
 
 
-def _nearest(own: OwnSites, device: int) -> str:
+def _nearest(own: UserSites, device: int) -> str:
     """Return a phrase that names the gateway nearest to a device."""
     apart = np.hypot(own.gateways.x - own.devices.x[device], own.gateways.y - own.devices.y[device])
     near = int(apart.argmin())
@@ -160,9 +160,9 @@ def _matching(own: DelayMatrix, downloads: DelayMatrix) -> Floats:
 def _build(request: NetworkRequest) -> NetworkDescription:
     settings, devices, model_bytes = request.settings, request.devices, request.model_bytes
     if not settings["path"]:
-        raise SettingsError("network file: which? Give it with --set network.path=FILE (sites, delays or a trace)")
+        raise SettingsError("network `file`: give its path with --set network.path=FILE (sites, delays or a trace)")
     own = read_network_file(Path(settings["path"]))
-    if isinstance(own, OwnSites):
+    if isinstance(own, UserSites):
         return network_of_sites(own, request)
     if isinstance(own, Trace):
         check_devices(own, devices)
@@ -181,7 +181,7 @@ def file_kind(path: str) -> str:
     if not path:
         return "file"
     own = read_network_file(Path(path))
-    kinds = {OwnSites: "file (sites)", DelayMatrix: "file (delays)", Trace: "file (trace)"}
+    kinds = {UserSites: "file (sites)", DelayMatrix: "file (delays)", Trace: "file (trace)"}
     return kinds[type(own)]
 
 

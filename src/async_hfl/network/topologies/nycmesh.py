@@ -50,8 +50,8 @@ def nycmesh(name: str, request: NetworkRequest) -> NetworkDescription:
         )
     at_gateways = choose_gateways(sites, gateways, air, rules)
     others = np.setdiff1d(np.arange(len(sites.places)), at_gateways)
-    hubs = sites.places.of(at_gateways)
-    linked = best_links(sites.places.of(others), hubs, air, rules, seed)
+    hubs = sites.places.take(at_gateways)
+    linked = best_links(sites.places.take(others), hubs, air, rules, seed)
     reached = np.unique(linked.device)
     if devices > len(reached):
         raise SettingsError(
@@ -65,7 +65,7 @@ def nycmesh(name: str, request: NetworkRequest) -> NetworkDescription:
     links = RatedLinks(
         number[linked.device[kept]], linked.gateway[kept], linked.download_rate[kept], linked.upload_rate[kept]
     )
-    there = sites.places.of(others[drawn])
+    there = sites.places.take(others[drawn])
     positions = Positions(
         there.x,
         there.y,
@@ -100,7 +100,7 @@ def _site_worth(places: Places, hubs: Ints, air: Air, rules: LinkRules) -> Float
     """Return a hubs x sites array: how well each hub would serve each site."""
     site = np.tile(np.arange(len(places)), len(hubs))
     hub = np.repeat(hubs, len(places))
-    loss = air.path_loss(places.of(site), places.of(hub))
+    loss = air.path_loss(places.take(site), places.take(hub))
     slower = np.minimum(air.download(loss), air.upload(loss))
     return service(slower, rules.least_rate).reshape(len(hubs), len(places))
 

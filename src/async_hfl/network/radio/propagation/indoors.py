@@ -43,7 +43,7 @@ class Building:
     def __post_init__(self) -> None:
         for name, choices in (("use", get_args(Use)), ("outer_wall", get_args(OuterWall))):
             if getattr(self, name) not in choices:
-                raise SettingsError(f"building: {name} = {getattr(self, name)!r}: there is {', '.join(choices)}")
+                raise SettingsError(f"building: {name} = {getattr(self, name)!r}: choose from {', '.join(choices)}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

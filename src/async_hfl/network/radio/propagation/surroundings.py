@@ -60,7 +60,7 @@ class Surroundings:
             )
         for name, choices in (("environment", get_args(Environment)), ("city_size", get_args(CitySize))):
             if getattr(self, name) not in choices:
-                raise SettingsError(f"propagation: {name} = {getattr(self, name)!r}: there is {', '.join(choices)}")
+                raise SettingsError(f"propagation: {name} = {getattr(self, name)!r}: choose from {', '.join(choices)}")
 
     @property
     def wavelength_m(self) -> float:

@@ -21,9 +21,8 @@ from async_hfl.network.radio.wifi.modes import Mode, Width, modes
 from async_hfl.network.radio.wifi.radio import PLAIN_RADIO, Radio, snr_db
 
 ANSWERING = 0.45
-"""The fraction of a contender that a receiver is, because of its acknowledgements. It is the only fitted constant here
-(to ns-3's transfers with one to eight stations); the others are the standard's.
-"""
+"""Fraction of a contender for which a receiver counts, since it sends acknowledgements. This constant was fitted to
+ns-3's transfers with one to eight stations; all others are from the standard."""
 LEAST_SUCCESS = 0.05
 """Share of intact frames below which a connection cannot be kept: no link."""
 
