@@ -82,10 +82,7 @@ class Flower:
         messages = [
             Message(
                 RecordDict(
-                    {
-                        "model": self._model,
-                        "asked": ConfigRecord({"client": client, "folder": str(self._work.folder)}),
-                    }
+                    {"model": self._model, "asked": ConfigRecord({"client": client, "folder": str(self._work.folder)})}
                 ),
                 dst_node_id=node,
                 message_type="train",

@@ -34,11 +34,7 @@ def test_convolution_equals_the_library(size: int, stride: int, padding: int) ->
 
         def theirs(images: Array, weight: Array) -> Array:
             return lax.conv_general_dilated(
-                images,
-                weight,
-                (stride, stride),
-                [(padding, padding)] * 2,
-                dimension_numbers=("CHWN", "HWIO", "CHWN"),
+                images, weight, (stride, stride), [(padding, padding)] * 2, dimension_numbers=("CHWN", "HWIO", "CHWN")
             )
 
         def ours(images: Array, weight: Array) -> Array:

@@ -210,11 +210,7 @@ def test_pathological_mistakes() -> None:
 
 @settings(max_examples=40)
 @given(
-    devices=st.integers(1, 20),
-    alpha=st.floats(0.05, 100),
-    least=st.integers(0, 5),
-    balanced=st.booleans(),
-    seed=SEEDS,
+    devices=st.integers(1, 20), alpha=st.floats(0.05, 100), least=st.integers(0, 5), balanced=st.booleans(), seed=SEEDS
 )
 def test_dirichlet_deals_every_sample_once(devices: int, alpha: float, least: int, balanced: bool, seed: int) -> None:
     data = dataset(shuffled(5, 80))
@@ -303,14 +299,7 @@ def test_shards_are_disjoint_blocks(
 ) -> None:
     data = dataset(np.random.default_rng(seed).integers(0, 4, samples))
     try:
-        dealt = shard(
-            data,
-            devices,
-            seed,
-            num_shards_per_partition=number,
-            shard_size=size,
-            keep_incomplete_shard=keep,
-        )
+        dealt = shard(data, devices, seed, num_shards_per_partition=number, shard_size=size, keep_incomplete_shard=keep)
     except DataError:
         return
     sizes = well_formed(dealt, devices)

@@ -21,18 +21,7 @@ from async_hfl.learning.datasets.files.sources import Sources
 from async_hfl.learning.datasets.samples import Dataset, Samples, Scaling
 
 CLASSES = 10
-CLOTHES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
-)
+CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 _VERSION = "idx1"
 _UNSIGNED_BYTE = 8
 _PARTS = {"train": "train", "test": "t10k"}

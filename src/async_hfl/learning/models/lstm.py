@@ -11,13 +11,7 @@ from async_hfl.learning.models.recurrence import Form, recurrence
 
 
 def character_lstm(
-    symbols: int = 80,
-    embedding: int = 8,
-    hidden: int = 100,
-    layers: int = 1,
-    *,
-    hoisted: bool = False,
-    unroll: int = 1,
+    symbols: int = 80, embedding: int = 8, hidden: int = 100, layers: int = 1, *, hoisted: bool = False, unroll: int = 1
 ) -> Model:
     """Build the model from symbol numbers (batch, time) to the next symbol's logits; 52,720 parameters with one layer,
     133,520 with two.

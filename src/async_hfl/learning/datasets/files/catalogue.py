@@ -31,10 +31,7 @@ MNIST = PublishedSet(
         SourceFile("t10k-labels-idx1-ubyte", "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
     ),
     downloads=_idx_downloads(
-        (
-            "https://ossci-datasets.s3.amazonaws.com/mnist/",
-            "https://storage.googleapis.com/cvdf-datasets/mnist/",
-        ),
+        ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
         {
             "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
             "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
@@ -133,9 +130,7 @@ SHAKESPEARE = PublishedSet(
     download_bytes=2_008_978,
     files=(
         SourceFile(
-            "shakespeare-pg100-1994.txt",
-            "c5601d266987ac885ca96522b1b4e439feb7eca39f0fe1111f7342b63b6468f3",
-            text=True,
+            "shakespeare-pg100-1994.txt", "c5601d266987ac885ca96522b1b4e439feb7eca39f0fe1111f7342b63b6468f3", text=True
         ),
     ),
     downloads=(
