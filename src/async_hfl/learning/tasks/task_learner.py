@@ -23,7 +23,7 @@ from async_hfl.learning.evaluation.evaluator import Evaluator
 from async_hfl.learning.evaluation.objectives import Objective
 from async_hfl.learning.evaluation.per_device import PerDeviceEvaluation
 from async_hfl.learning.models.model import Model
-from async_hfl.learning.partition import Rows
+from async_hfl.learning.partition.dealing import Rows
 from async_hfl.learning.tasks.refresh import Refresh
 
 _VECTORS = 4
