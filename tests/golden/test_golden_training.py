@@ -1,4 +1,4 @@
-"""Every model's local training, in double precision, against an independent one in PyTorch.
+"""The local training of every model, in double precision, compared with an independent implementation in PyTorch.
 
 `local_training.npz` holds the results of PyTorch (`make_golden.py`). If torch is installed, `make test-long` compares
 with PyTorch directly, too, on other numbers and array by array.
@@ -14,8 +14,6 @@ from golden_cases import CASES, FILE, Case, Outcome, digests
 TOLERANCE = 1e-9
 """Relative to an array's norm."""
 BY_NAME = {case.name: case for case in CASES}
-
-
 FORMS = [(name, form) for name, forms in our_training.FORMS.items() for form in forms]
 
 
@@ -25,16 +23,16 @@ def test_as_recorded_from_pytorch(name: str, form: str) -> None:
 
 
 # Steps in a chunk: fewer than a job has, and more. A ResNet takes long to compile.
-PIECES = [
-    pytest.param(case.name, piece, marks=[pytest.mark.long] if "resnet" in case.name else [])
+CHUNKS = [
+    pytest.param(case.name, chunk, marks=[pytest.mark.long] if "resnet" in case.name else [])
     for case in CASES
-    for piece in ((1,) if "resnet" in case.name else (2, 16))
+    for chunk in ((1,) if "resnet" in case.name else (2, 16))
 ]
 
 
-@pytest.mark.parametrize(("name", "piece"), PIECES)
-def test_in_pieces_as_recorded_from_pytorch(name: str, piece: int) -> None:
-    check_as_recorded(BY_NAME[name], our_training.train(BY_NAME[name], 1, piece=piece))
+@pytest.mark.parametrize(("name", "chunk"), CHUNKS)
+def test_in_chunks_as_recorded_from_pytorch(name: str, chunk: int) -> None:
+    check_as_recorded(BY_NAME[name], our_training.train(BY_NAME[name], 1, chunk=chunk))
 
 
 def check_as_recorded(case: Case, outcome: Outcome) -> None:

@@ -135,7 +135,7 @@ class TaskLearner:
         ]
 
     def evaluate(self, weights: Weights) -> Evaluation:
-        return self._evaluator.evaluate(weights)
+        return self._evaluator.begin(weights)()
 
     def begin_evaluation(self, weights: Weights) -> Callable[[], Evaluation]:
         return self._evaluator.begin(weights)
