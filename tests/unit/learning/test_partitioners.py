@@ -55,13 +55,13 @@ NAMED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", PARTITIONERS)
-def test_same_seed_same_hands(name: str) -> None:
+def test_same_seed_same_partition(name: str) -> None:
     data = labelled(shuffled(5, 60), owner=np.arange(300, dtype=np.int32) % 7)
     one, again, other = (partition(name, data, 12, seed, NAMED[name]) for seed in (3, 3, 4))
     well_formed(one, 12)
     assert all((a == b).all() for a, b in zip(one, again, strict=True))
     assert any(len(a) != len(b) or (a != b).any() for a, b in zip(one, other, strict=True))
-    assert counts(one, 300).max() == 1, "nobody's sample is another's"
+    assert counts(one, 300).max() == 1, "no sample has two owners"
 
 
 @pytest.mark.parametrize("name", PARTITIONERS)
@@ -193,7 +193,7 @@ def test_pathological_mistakes() -> None:
     with pytest.raises(DataError, match="there is random, deterministic and first-deterministic"):
         pathological(data, 3, 1, class_assignment_mode="sorted")  # type: ignore[arg-type]
     regression = Dataset("weather", data.train, data.test)
-    with pytest.raises(DataError, match="weather has none: use iid"):
+    with pytest.raises(DataError, match="weather has no classes: use iid"):
         pathological(regression, 3, 1)
 
 

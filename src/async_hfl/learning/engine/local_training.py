@@ -2,8 +2,8 @@
 
 Shapes do not depend on the job, so every job runs the same machine code. Rows missing from the last batch of an epoch
 are computed and masked. Where jobs run one after another, a job is one call with a loop as long as it needs. Where they
-run side by side, it is divided into chunks of equally many steps, each a call: one program then serves jobs of any
-length, and steps beyond the end of a job are computed and change nothing.
+run side by side, it is divided into chunks of equally many steps, with one call per chunk: one program then serves jobs
+of any length, and steps beyond the end of a job are computed and discarded.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from async_hfl.learning.pytorch.worker import TorchWorker
 from async_hfl.learning.tasks.refresh import Refresh
 
 _ROWS = 512
-"""Samples per evaluation request."""
+"""The most samples per evaluation request."""
 
 Source = Callable[[], TorchTask]
 """Returns the task, here and in every process: a function that another interpreter can import by name."""
@@ -115,13 +115,13 @@ class TorchLearner:
 
     def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
         """Evaluate on the device's training samples, at most `_ROWS` of them, evenly spaced."""
-        judged = [rows[:: -(-len(rows) // _ROWS)] for rows in self.data.owned]
-        return [*self._evaluated(weights, judged, of_test=False)]
+        spaced = [rows[:: -(-len(rows) // _ROWS)] for rows in self.data.owned]
+        return [*self._evaluated(weights, spaced, of_test=False)]
 
     def _evaluated(
         self, weights: Weights, groups: Sequence[npt.NDArray[np.int64]], *, of_test: bool
     ) -> list[Evaluation]:
-        """Add the sums in the order of the rows, whichever process computed them."""
+        """Evaluate groups of rows. Sums are added in the order of the rows, whichever process computed them."""
         host = to_host(weights)
         pieces = [
             (number, partial(TorchWorker.count, weights=host, of_test=of_test, rows=rows[first : first + _ROWS]))

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar, final
 
 from async_hfl.core.errors import TaskError
 
-_PATIENCE_S = 5.0
+_EXIT_S = 5.0
 """Seconds that a process has to exit before it is killed."""
 
 W = TypeVar("W")
@@ -64,22 +64,22 @@ class Processes(Generic[W]):
     def _exchange(self, requests: Sequence[Callable[[W], R]]) -> list[R]:
         found: dict[int, R] = {}
         idle = list(range(len(self._running)))
-        at_work: dict[int, int] = {}
+        busy: dict[int, int] = {}
         """Number of the request, by process."""
-        following = 0
+        upcoming = 0
         while len(found) < len(requests):
-            while idle and following < len(requests):
+            while idle and upcoming < len(requests):
                 worker = idle.pop(0)
                 try:
-                    self._running[worker][1].send(requests[following])
+                    self._running[worker][1].send(requests[upcoming])
                 except OSError as error:
                     raise self._died(worker) from error
-                at_work[worker] = following
-                following += 1
-            by_end = {self._running[worker][1]: worker for worker in at_work}
-            for end in wait(list(by_end)):
-                worker = by_end[end]  # type: ignore[index]  # all of them are connections
-                found[at_work.pop(worker)] = self._receive(worker)
+                busy[worker] = upcoming
+                upcoming += 1
+            by_connection = {self._running[worker][1]: worker for worker in busy}
+            for end in wait(list(by_connection)):
+                worker = by_connection[end]  # type: ignore[index]  # all of them are connections
+                found[busy.pop(worker)] = self._receive(worker)
                 idle.append(worker)
         return [found[number] for number in range(len(requests))]
 
@@ -94,7 +94,7 @@ class Processes(Generic[W]):
 
     def _died(self, worker: int) -> TaskError:
         process = self._running[worker][0]
-        process.join(_PATIENCE_S)
+        process.join(_EXIT_S)
         killed = " (out of memory?)" if process.exitcode == -signal.SIGKILL else ""
         return TaskError(f"{self._name}: a training process ended with exit code {process.exitcode}{killed}")
 
@@ -105,7 +105,7 @@ def _stop(running: list[tuple[BaseProcess, Connection]]) -> None:
     for process, _ in running:
         process.terminate()
     for process, _ in running:
-        process.join(_PATIENCE_S)
+        process.join(_EXIT_S)
         if process.is_alive():
             process.kill()
             process.join()

@@ -22,7 +22,7 @@ from async_hfl.learning.own.data import OwnData
 from async_hfl.learning.own.task import LOSSES, METRICS, TorchTask, function_name
 from async_hfl.learning.own.task_errors import TaskErrors
 
-_TRIED = 3
+_TRIAL_SAMPLES = 3
 """Samples in a trial batch; a small number that is unlikely to be one of the model's own sizes."""
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -53,7 +53,7 @@ class TorchWorker:
         self._targets = {False: _tensor(torch, data.train.targets), True: _tensor(torch, data.test.targets)}
         self._loss = self._per_sample("loss")
         function_name(task.metric, METRICS, "metric", errors)
-        self._module = self._made(0)
+        self._module = self._make_module(0)
         parameters = [(n, p) for n, p in self._module.named_parameters() if p.requires_grad]
         fixed = [(n, p.data) for n, p in self._module.named_parameters() if not p.requires_grad]
         buffers = list(self._module.named_buffers())
@@ -74,7 +74,7 @@ class TorchWorker:
             parameter.data = self._flat[start:stop].view(parameter.shape)
             parameter.grad = self._gradient[start:stop].view(parameter.shape)
             start = stop
-        self._classes = self._checked()
+        self._classes = self._check_task()
 
     def description(self) -> tuple[Layout, int]:
         """Return the layout and the length of a gradient; the rest is statistics and fixed parameters."""
@@ -82,7 +82,7 @@ class TorchWorker:
 
     def initial(self, seed: int) -> Floats:
         """Draw initial weights."""
-        module = self._made(stream_seed(seed, "initial") % 2**63)
+        module = self._make_module(stream_seed(seed, "initial") % 2**63)
         state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         return self.layout.flatten({name: state[name].detach().numpy() for name in self.layout.names}, "its model")
 
@@ -176,7 +176,7 @@ class TorchWorker:
             for counter, first in self._counters:
                 counter.copy_(first)
 
-    def _made(self, seed: int) -> Any:
+    def _make_module(self, seed: int) -> Any:
         torch = self._torch
         torch.manual_seed(seed)
         with self._errors.during("model"):
@@ -197,7 +197,7 @@ class TorchWorker:
             return lambda o, t: ((o - t) ** 2).reshape(len(o), -1).mean(dim=1)
         return lambda o, t: (o - t).abs().reshape(len(o), -1).mean(dim=1)
 
-    def _checked(self) -> int:
+    def _check_task(self) -> int:
         """Check the task on a few samples; return the number of outputs per sample."""
         errors, torch = self._errors, self._torch
         try:
@@ -206,24 +206,24 @@ class TorchWorker:
             raise
         except Exception as error:
             raise errors.invalid("model", str(error)) from error
-        rows = torch.from_numpy(np.linspace(0, len(self._data.train) - 1, _TRIED).astype(np.int64))
+        rows = torch.from_numpy(np.linspace(0, len(self._data.train) - 1, _TRIAL_SAMPLES).astype(np.int64))
         self._module.train()
         outputs = self._outputs(self._inputs[False][rows])
-        if not isinstance(outputs, torch.Tensor) or outputs.ndim < 1 or len(outputs) != _TRIED:
+        if not isinstance(outputs, torch.Tensor) or outputs.ndim < 1 or len(outputs) != _TRIAL_SAMPLES:
             shape = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
-            raise errors.invalid("model", f"{_TRIED} samples gave {shape}; the first axis must be the sample")
+            raise errors.invalid("model", f"{_TRIAL_SAMPLES} samples gave {shape}; the first axis must be the sample")
         by_class = [k for k, v in (("metric", "accuracy"), ("loss", "cross-entropy")) if getattr(self._task, k) == v]
         if by_class and not self._data.classes:
             raise errors.invalid(by_class[0], "needs whole numbers as targets, one class a sample")
         if by_class and (outputs.ndim != 2 or outputs.shape[1] < self._data.classes):
             raise errors.invalid(
-                "model", f"{_TRIED} samples gave {tuple(outputs.shape)}; {self._data.classes} classes occur"
+                "model", f"{_TRIAL_SAMPLES} samples gave {tuple(outputs.shape)}; {self._data.classes} classes occur"
             )
         losses = self._losses(rows)
-        if not isinstance(losses, torch.Tensor) or tuple(losses.shape) != (_TRIED,):
+        if not isinstance(losses, torch.Tensor) or tuple(losses.shape) != (_TRIAL_SAMPLES,):
             shape = tuple(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
             raise errors.invalid(
-                "loss", f'{_TRIED} samples gave {shape}; give one number for each sample (reduction="none")'
+                "loss", f'{_TRIAL_SAMPLES} samples gave {shape}; give one number for each sample (reduction="none")'
             )
         with errors.during("loss"):
             losses.mean().backward()

@@ -18,7 +18,7 @@ from async_hfl.core.maths.targets import Target
 from async_hfl.core.randomness import scramble_many, stream
 from async_hfl.core.weights import Layout, Weights
 
-_PULL = np.float32(0.125)
+_NOISE_SHARE = np.float32(0.125)
 """Share of a result that is noise; a power of two, so that results can be computed by hand."""
 _BLOCK_VALUES = 1 << 14
 """Values hashed at a time, so that a large call fits into the cache."""
@@ -70,7 +70,7 @@ class StubLearner:
         noise -= np.float32(1.0)
         # A concatenation is faster than stacking, which reads the shape of every array first.
         weights = np.concatenate([job.weights for job in jobs]).reshape(len(jobs), -1)
-        weights += _PULL * (noise - weights)
+        weights += _NOISE_SHARE * (noise - weights)
         losses = (hashes[:, 0] >> np.uint64(11)) * 2.0**-53
         squares = losses * losses
         # Rows of a read-only matrix are read-only.

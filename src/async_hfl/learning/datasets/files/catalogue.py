@@ -1,6 +1,6 @@
 """The published data sets: files, digests, addresses and licences. Credits are in CREDITS.md.
 
-md5 digests are those of the publishers; sha256 digests are of the content of files whose published digests were right.
+md5 digests are the publishers'; sha256 digests are of the content of files that had the published digest.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from async_hfl.core.errors import DataError
 from async_hfl.learning.datasets import hpwren_files
 from async_hfl.learning.datasets.files.published import Download, PublishedSet, SourceFile
-from async_hfl.learning.datasets.files.unpacking import members
+from async_hfl.learning.datasets.files.unpacking import extractor
 
 
 def _idx_downloads(folders: tuple[str, ...], md5s: dict[str, str]) -> tuple[Download, ...]:
@@ -87,7 +87,7 @@ CIFAR10 = PublishedSet(
             name="cifar-10-binary.tar.gz",
             addresses=("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
             md5="c32a1d4ab5d03f1284b67883e8d87530",
-            unpack=members({file.name: file.name for file in _CIFAR_BATCHES}),
+            unpack=extractor({file.name: file.name for file in _CIFAR_BATCHES}),
         ),
     ),
 )
@@ -116,7 +116,7 @@ HAR = PublishedSet(
                 "https://archive.ics.uci.edu/static/public/240/human+activity+recognition+using+smartphones.zip",
                 "https://archive.ics.uci.edu/ml/machine-learning-databases/00240/UCI%20HAR%20Dataset.zip",
             ),
-            unpack=members({file.name: file.name for file in _HAR_FILES}),
+            unpack=extractor({file.name: file.name for file in _HAR_FILES}),
         ),
     ),
 )
@@ -137,7 +137,7 @@ SHAKESPEARE = PublishedSet(
         Download(
             name="1994-01-100.zip",
             addresses=("https://www.gutenberg.org/files/100/old/1994-01-100.zip",),
-            unpack=members({"100.txt": "shakespeare-pg100-1994.txt"}),
+            unpack=extractor({"100.txt": "shakespeare-pg100-1994.txt"}),
         ),
     ),
 )
