@@ -5,20 +5,20 @@
     python benchmarks/engine.py --torch-python PATH     # if this interpreter has no PyTorch
     python benchmarks/engine.py --peer-python pfl=PATH --peer-python flower=PATH
 
-All engines train the same clients: the same samples in the same order of batches, the same start weights and the same
-recipe (SGD with momentum, weight decay, proximal term), on the same cores or the same GPU. They take turns, round after
-round, so that other load on the machine affects all of them. The table shows the median and the range of the rounds.
-Time is the wall time of a whole call, including the transfer of the weights to the host. The first call, which
-compiles, is reported separately. Before the rounds, the benchmark checks that all engines reach the same weights.
+All engines train the same clients: same samples in the same order of batches, same start weights, same recipe (SGD with
+momentum, weight decay, proximal term), on the same cores or the same GPU. They take turns in every round, so that other
+load on the machine affects all of them; the table shows the median and the range of the rounds. The time is the wall
+time of a whole call, until the weights are back on the host. The first call, which compiles, is reported separately.
+The weights of all engines are compared with those of torch-loop.
 
     ours          Engine.begin, as a run calls it
-    torch-loop    a plain PyTorch loop, one client after another, default threads
+    torch-loop    a plain PyTorch loop, client after client, default threads
     torch-tuned   flat vectors; a single-threaded process per core, or CUDA graphs on a GPU
     pfl, flower   the simulators of these names, if they are installed
 
-Share of peak: counted operations (see engine_peers/flops.py) relative to the measured rate of matrix products on all
-cores or on the GPU, at the engine's precision. Memory: growth of the resident memory of all processes of the engine
-over that of the loaded libraries, without compilation; on a GPU, the most device memory that the engine used.
+Share of peak: counted operations (see engine_peers/flops.py) divided by the measured rate of matrix products on all
+cores, or on the GPU at the engine's precision. Memory: the peak of resident memory above that of the loaded libraries,
+in all processes of the engine, without compilation; on a GPU the peak of its memory.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from engine_peers.sizes import SIZES, Size, wanted_sizes
 TASKS = [size.task for size in SIZES]
 ENGINES = ["ours", "torch-loop", "torch-tuned", "pfl", "flower"]
 TOLERANCE = {"float32": 1e-3, "tf32": 0.3, "bf16": 0.7}
-"""Distance of the weights from those of torch-loop, relative to the displacement of these; the median of the clients
-that are checked. Roundings differ, a maximum near a tie may switch, and less precise products drift apart."""
+"""Largest distance of the weights from those of torch-loop, relative to the distance that training moved them; the
+median of the clients that are checked. Rounding differs, and a maximum or rectifier near a tie may switch."""
 AMPLIFIED = {"mnist": 50.0, "cifar10": 50.0}
-"""Factors of the tolerance in float32. A pool whose two largest inputs are almost equal, or a rectifier of a late layer
-whose input is almost 0, may switch, which changes the gradients of all earlier layers by thousandths."""
+"""Factor on the tolerance in float32: if one pool or rectifier in a late layer switches, the gradients of all earlier
+layers change by thousandths."""
 CHECKED = 3
 QUICK_LIMITS_S = (37.0, 45.0)
-"""No task is started after the first limit; an engine that has not answered by the second is left out."""
+"""After the first limit no further task is started; an engine that has not answered by the second is left out."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class Contender:
     python: str
     options: dict[str, Any]
     precision: str
-    """Of its matrix products."""
-    abreast: int
-    """Clients it trains at a time, at least."""
+    """Precision of its matrix products."""
+    parallel: int
+    """Clients that it trains at the same time, at least."""
 
 
 @dataclass
@@ -111,21 +111,23 @@ def parsed() -> argparse.Namespace:
         description=(__doc__ or "").partition("\n\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="short rounds, synthetic data, under 50 s on two cores")
-    parser.add_argument("--json", action="store_true", help="a list of results, nothing else")
+    parser.add_argument("--json", action="store_true", help="print a JSON list of the results only")
     parser.add_argument("--tasks", type=_names(TASKS), default=TASKS, metavar="A,B")
     parser.add_argument("--engines", type=_names(ENGINES), default=ENGINES, metavar="A,B")
     parser.add_argument(
         "--precision",
         type=_names(list(TOLERANCE)),
-        help="of ours; of several the first is called ours (processor: float32, GPU: tf32,float32)",
+        help="precision of the library's engine; the first of several is called ours (CPU: float32, GPU: tf32,float32)",
     )
-    parser.add_argument("--data", choices=["auto", "real", "synthetic"], help="auto: real where it is at hand")
-    parser.add_argument("--rounds", type=int, help="turns that every engine has (5; quick: 2)")
-    parser.add_argument("--seconds", type=float, help="about how long an engine's turn lasts (3; quick: 0.4)")
-    parser.add_argument("--clients", type=_pair(int), action="append", default=[], metavar="TASK=NUMBER")
-    parser.add_argument("--memory", type=int, help="bytes a group of ours may take on a device")
     parser.add_argument(
-        "--task-settings", action="store_true", help="epochs and batch size of the library's tasks instead"
+        "--data", choices=["auto", "real", "synthetic"], help="auto: real data if it is on this machine"
+    )
+    parser.add_argument("--rounds", type=int, help="turns of every engine (default 5; quick: 2)")
+    parser.add_argument("--seconds", type=float, help="approximate length of a turn (default 3; quick: 0.4)")
+    parser.add_argument("--clients", type=_pair(int), action="append", default=[], metavar="TASK=NUMBER")
+    parser.add_argument("--memory", type=int, help="bytes that a group of the library's engine may take on a device")
+    parser.add_argument(
+        "--task-settings", action="store_true", help="use the epochs and batch size of the library's tasks"
     )
     parser.add_argument("--torch-python", default=sys.executable, metavar="PATH", help="interpreter that has PyTorch")
     parser.add_argument("--peer-python", type=_pair(str), action="append", default=[], metavar="NAME=PATH")
@@ -143,15 +145,15 @@ class Benchmark:
         self._patience = 900.0
         self._missing: set[str] = set()
         self.different = False
-        """Some engine did other work than the others."""
+        """True if the weights of an engine differ from those of torch-loop."""
         self.failed = False
-        """Ours could not be measured."""
+        """True if the library's own engine could not be measured."""
 
     def run(self, folder: Path, stack: ExitStack) -> list[dict[str, Any]]:
         preparer = stack.enter_context(EngineProcess("prepare", sys.executable, {}, self._patience, self._last))
         about = preparer.ready()
         accelerator = about["platform"] != "cpu"
-        # A process of its own for each task shows what that task takes; a quick benchmark has no time for so many.
+        # With a new process for each task, memory is measured per task. A quick benchmark has no time for that.
         kept = self._ready(self._started(self._contenders(accelerator=accelerator), stack)) if self._quick else None
         peaks = preparer.ask("peak", seconds=0.3 if self._quick else 2.0)
         machine = Machine(about["platform"], about["device"] if accelerator else _processor(), _cores(), peaks)
@@ -166,7 +168,7 @@ class Benchmark:
         rows = []
         for number, size in enumerate(sizes):
             if time.monotonic() > self._end:
-                _note(f"{size.name}: left out, the time of a quick benchmark is up")
+                _note(f"{size.name}: left out: the time limit of a quick benchmark is reached")
                 continue
             place = folder / f"{number}-{size.name}"
             try:
@@ -182,7 +184,7 @@ class Benchmark:
                     self._better_peaks(machine, standings)
                     self._head(machine)
                 standings = self._compare(place, size, standings, machine)
-                rows += self._told(size, standings, machine, made["data"])
+                rows += self._report(size, standings, machine, made["data"])
         return rows
 
     def _contenders(self, *, accelerator: bool) -> list[Contender]:
@@ -200,9 +202,9 @@ class Benchmark:
                 python = peers.get(name, options.torch_python)
                 tuned = name == "torch-tuned"
                 precision = "tf32" if accelerator and tuned else "float32"
-                abreast = 1 if name in ("torch-loop", "pfl") or (accelerator and tuned) else cores
+                parallel = 1 if name in ("torch-loop", "pfl") or (accelerator and tuned) else cores
                 most = max((size.clients for size in SIZES), default=1)
-                found.append(Contender(name, name, python, {"clients": most, "cores": cores}, precision, abreast))
+                found.append(Contender(name, name, python, {"clients": most, "cores": cores}, precision, parallel))
         return found
 
     def _started(self, contenders: list[Contender], stack: ExitStack) -> list[Standing]:
@@ -232,7 +234,7 @@ class Benchmark:
         self._missing.add(label)
 
     def _better_peaks(self, machine: Machine, standings: list[Standing]) -> None:
-        """The best of the libraries that are here: a share of a slow one's rate would flatter."""
+        """Use the highest rate of the installed libraries; a lower one would overstate the share of peak."""
         for each in standings:
             if each.contender.worker == "torch-loop" and not machine.accelerator:
                 for name, rate in each.process.ask("peak").items():
@@ -260,10 +262,10 @@ class Benchmark:
             self._left_out(each.contender, size, problem)
 
     def _warmed(self, each: Standing, place: Path, size: Size, machine: Machine) -> bool:
-        """Load, compile, keep the weights for the check, and find out how many clients fill a turn."""
+        """Load, compile, store the weights for the check, and determine how many clients fill a turn."""
         contender = each.contender
         checked = min(1 if self._quick else CHECKED, size.clients)
-        # On an accelerator a group of another size would be another program.
+        # On an accelerator, a group of another size needs another program.
         whole = contender.worker == "ours" and machine.accelerator
         first = size.clients if whole else checked
         each.weights = place / f"weights-{contender.label}.npy"
@@ -272,17 +274,17 @@ class Benchmark:
             each.first_call_s = each.process.ask("weights", clients=first, keep=checked, path=str(each.weights))[
                 "seconds"
             ]
-            each.process.hear_more()
-            abreast = min(contender.abreast, size.clients)
+            each.process.receive()
+            parallel = min(contender.parallel, size.clients)
             rate = first / each.first_call_s
             if whole:
                 each.clients = size.clients
             else:
-                if contender.worker == "ours" or abreast / rate < self._seconds:
-                    told = each.process.ask("train", clients=abreast)
+                if contender.worker == "ours" or parallel / rate < self._seconds:
+                    told = each.process.ask("train", clients=parallel)
                     rate = told["updates"] / told["seconds"]
-                fit = int(rate * self._seconds) // abreast * abreast
-                each.clients = max(abreast, min(size.clients, fit))
+                fit = int(rate * self._seconds) // parallel * parallel
+                each.clients = max(parallel, min(size.clients, fit))
             each.process.ask("forget")
         except EngineFailed as problem:
             self._left_out(contender, size, problem)
@@ -300,11 +302,11 @@ class Benchmark:
         start = np.load(place / "start.npy")
         wanted = np.load(reference.weights)
         trained = _trained_size(place)
-        way = np.linalg.norm(wanted[:, :trained] - start[:trained], axis=1)
+        moved = np.linalg.norm(wanted[:, :trained] - start[:trained], axis=1)
         for each in standings:
             if each is reference or each.weights is None:
                 continue
-            off = np.linalg.norm((np.load(each.weights) - wanted)[:, :trained], axis=1) / way
+            off = np.linalg.norm((np.load(each.weights) - wanted)[:, :trained], axis=1) / moved
             each.distance = float(np.median(off))
             if not each.distance <= _tolerance(size, each.contender):
                 self.different = True
@@ -317,9 +319,9 @@ class Benchmark:
         print(f"matrix products, GFLOP/s: {peaks}")
         allowed = ", ".join(f"{name} {limit:g}" for name, limit in TOLERANCE.items())
         more = ", ".join(f"float32 {TOLERANCE['float32'] * factor:g} for {task}" for task, factor in AMPLIFIED.items())
-        print(f"distance of the weights from torch-loop's, by the way they went, at most: {allowed}; {more}")
+        print(f"largest distance from torch-loop's weights, relative to their change: {allowed}; {more}")
 
-    def _told(self, size: Size, standings: list[Standing], machine: Machine, data: str) -> list[dict[str, Any]]:
+    def _report(self, size: Size, standings: list[Standing], machine: Machine, data: str) -> list[dict[str, Any]]:
         loop = next((each for each in standings if each.contender.worker == "torch-loop"), None)
         base = statistics.median(loop.rates) if loop and loop.rates else None
         flops = update_flops(size)
@@ -346,7 +348,7 @@ class Benchmark:
             if not self._arguments.json:
                 limit = _tolerance(size, each.contender)
                 distance = "" if each.distance is None else f"{each.distance:9.1e}"
-                wrong = "" if each.distance is None or each.distance <= limit else "  NOT THE SAME WORK"
+                wrong = "" if each.distance is None or each.distance <= limit else "  DIFFERENT WEIGHTS"
                 ratio = "" if base is None else f"{rate / base:8.2f}"
                 spread = f"({min(each.rates):,.2f} - {max(each.rates):,.2f})"
                 print(

@@ -3,13 +3,13 @@
     python benchmarks/run_share.py --task har                  # needs the task's data, as `async-hfl run` does
     python benchmarks/run_share.py --task mnist --epochs 60 --json
 
-The run is that of `async-hfl run`; the jobs of each call to the engine are recorded. Then the same calls are made to
-the bare engine, one by one. Runs and bare calls take turns, after compilation. When a run ends, it has trained a few
-jobs whose results are not used, so there are two rates of a run: of trained and of used jobs. The benchmark waits for
-jobs that are in training when a run ends, and counts the wait.
+The run is that of `async-hfl run`, with the jobs of each call to the engine recorded. The same calls are then made to
+the engine alone, one after another. Runs and replays alternate, after compilation. At the end of a run some jobs have
+been trained whose results are not used, so a run has two rates: of trained and of used jobs. The benchmark waits for
+the jobs that are still in training when a run ends, and the wait counts.
 
-A run may continue while jobs are trained (`engine.prefetch`). Then "training" is the time that it started calls or
-waited for them.
+A run may continue while jobs are trained (`engine.prefetch`). "Training" is then the time that it spent on starting
+calls and on waiting for them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Timed:
 
     @property
     def prefetch(self) -> PrefetchPolicy | None:
-        """Defined here because the check for an `AsyncLearner` looks at the class."""
+        """Defined here because the check for an `AsyncLearner` does not call `__getattr__`."""
         return self._learner.prefetch if isinstance(self._learner, AsyncLearner) else None
 
     @property
@@ -294,7 +294,7 @@ def main() -> int:
     rest = found["run_s"] - found["run_training_s"] - found["run_evaluation_s"]
     print(
         f"  the run took {found['run_s']:.2f} s: {found['run_training_s']:.2f} training, "
-        f"{found['run_evaluation_s']:.2f} evaluating, {rest:.2f} all else; the engine alone {found['engine_s']:.2f} s"
+        f"{found['run_evaluation_s']:.2f} evaluating, {rest:.2f} the rest; the engine alone {found['engine_s']:.2f} s"
     )
     return 0
 

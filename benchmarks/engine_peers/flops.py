@@ -1,8 +1,8 @@
 """Floating-point operations of one client update, counted from the models' shapes.
 
-A layer that multiplies M numbers with weights for one sample costs 2 M forward, 2 M for the gradient of the weights and
-2 M for the gradient of its inputs, which the first layer does not need: 6 M for a sample, and 4 M in a first layer.
-Rectifiers, norms, the update and embeddings, which are lookups, are not counted.
+A layer with M multiplications per sample costs 2 M operations forward, 2 M for the gradient of its weights and 2 M for
+the gradient of its inputs, which the first layer does not need: 6 M per sample, and 4 M in the first layer. Rectifiers,
+normalisation, the update and embeddings, which are lookups, are not counted.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from engine_peers.sizes import Size
 
 _STAGES = ((64, 64, 32), (64, 128, 16), (128, 256, 8), (256, 512, 4))
-"""Inputs, outputs and side of a ResNet-18's stages."""
+"""Input channels, output channels and side length of the stages of a ResNet-18."""
 
 
 def _products(task: str) -> tuple[int, int]:
-    """Multiplications of one sample: in the first layer (where its inputs need no gradient), and in all others."""
+    """Return the multiplications per sample in the first layer, whose inputs need no gradient, and in all others."""
     if task == "digits":
         return 64 * 64, 64 * 10
     if task == "har":
@@ -22,7 +22,7 @@ def _products(task: str) -> tuple[int, int]:
     if task == "mnist":
         return 24 * 24 * 25 * 20, 8 * 8 * 25 * 20 * 50 + 800 * 500 + 500 * 10
     if task == "shakespeare":
-        # The inputs are embedded, and the embedding is trained.
+        # The embedding is trained, so the inputs of the first layer need a gradient.
         return 0, 80 * 4 * 100 * (8 + 100) + 100 * 80
     if task == "hpwren":
         return 48 * 4 * 128 * 12, 48 * 4 * 128 * 128 + 128 * 12

@@ -1,7 +1,7 @@
 """Flower's simulation (https://flower.ai): Ray actors with one core each, which run the plain PyTorch loop as a client.
 
-A call is one round without aggregation: each client receives the global model and returns its own. The server function
-communicates with the benchmark, since Flower's runtime owns the process.
+A call is one round without aggregation: a message with the global model to every client, and an answer with its model.
+The main function of the server serves the benchmark, since Flower's runtime controls the process.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def run(channel: Channel, options: dict[str, Any]) -> None:
     def main(grid: Grid, context: Context) -> None:
         serve(channel, lambda work, _: Flower(work, grid), flower=flwr.__version__, ray=ray.__version__)
 
-    # Ray gives an actor as many threads as cores; as many actors share a GPU.
+    # One core per actor; all actors share the GPU.
     gpus = 1.0 / options["cores"] if torch.cuda.is_available() else 0.0
     run_simulation(
         server_app=server_app,
@@ -64,7 +64,7 @@ class Flower:
     def __init__(self, work: Work, grid: Grid) -> None:
         self._work, self._grid = work, grid
         self._model = ArrayRecord(to_state(work.size.task, work.layout, work.array("start")))
-        while len(self._nodes()) < work.size.clients:  # they come up after the server does
+        while len(self._nodes()) < work.size.clients:  # clients start after the server
             time.sleep(0.1)
 
     def _nodes(self) -> list[int]:
@@ -82,10 +82,7 @@ class Flower:
         messages = [
             Message(
                 RecordDict(
-                    {
-                        "model": self._model,
-                        "asked": ConfigRecord({"client": client, "folder": str(self._work.folder)}),
-                    }
+                    {"model": self._model, "asked": ConfigRecord({"client": client, "folder": str(self._work.folder)})}
                 ),
                 dst_node_id=node,
                 message_type="train",
@@ -100,7 +97,7 @@ class Flower:
         return [answers[node] for node in nodes]
 
     def device_bytes(self) -> int | None:
-        """What the actors hold on a GPU is not known here."""
+        """Return 0 on a GPU: the memory of the actors is not known here."""
         return 0 if torch.cuda.is_available() else None
 
     def close(self) -> None:

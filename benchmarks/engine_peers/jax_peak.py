@@ -1,4 +1,4 @@
-"""The peak rate of matrix products on this machine, measured with JAX."""
+"""Peak rate of matrix products on this machine, by JAX."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IN_A_ROW = 4
 
 
 def matmul_peak(seconds: float) -> dict[str, float]:
-    """FLOP/s by name: one_core and all_cores, or by precision on an accelerator."""
+    """Return FLOP/s by name: one_core and all_cores, or the precisions on an accelerator."""
     devices = jax.local_devices()
     if devices[0].platform == "cpu":
         return {

@@ -1,4 +1,4 @@
-"""Resident memory of a process and all its children, from /proc; not available on other systems."""
+"""Resident memory of a process and all its descendants, from /proc; 0 on systems without it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ def resident_bytes() -> int:
     return _total("VmRSS")
 
 
-def most_resident_bytes() -> int:
-    """Since `forget_most`, or since each process began where the system does not let it forget."""
+def peak_resident_bytes() -> int:
+    """Return the peak since `reset_peak`, or since each process started if the system cannot reset it."""
     return _total("VmHWM")
 
 
-def forget_most() -> None:
+def reset_peak() -> None:
     for pid in _tree():
         with contextlib.suppress(OSError):
             Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
-def give_back() -> None:
-    """What Python and the allocator hold without need: the next measurement begins lower."""
+def release() -> None:
+    """Return unused memory of Python and the allocator to the system."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -42,11 +42,11 @@ def _total(field: str) -> int:
 
 
 def _tree() -> list[int]:
-    """This process and its descendants."""
+    """Return the ids of this process and its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # The second field is the program's name in brackets, which may hold blanks.
+            # The second field is the name of the program in brackets, which may contain spaces.
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.name))
     found, waiting = [], [os.getpid()]

@@ -1,4 +1,4 @@
-"""The library's engine: one `Engine.begin` for all clients of a call."""
+"""The library's engine, called as a run calls it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from async_hfl.learning.engine.backend import jax
 from async_hfl.learning.engine.engine import Engine
 from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.engine.trainer import EngineOptions, Request
-from async_hfl.learning.evaluation import objectives
+from async_hfl.learning.evaluation.objectives import classification, regression
 from async_hfl.learning.tasks.catalogue import TASKS
 from engine_peers.prepare import OPTIONS
 from engine_peers.protocol import Channel, serve
@@ -29,9 +29,7 @@ class Ours:
         size = work.size
         samples = stored_samples(work)
         model = TASKS[size.task].model(Dataset(size.task, samples, samples, work.classes), OPTIONS)
-        objective = (
-            objectives.classification(work.classes) if work.classes else objectives.regression(samples.targets.shape[1])
-        )
+        objective = classification(work.classes) if work.classes else regression(samples.targets.shape[1])
         recipe = Recipe(
             size.epochs, size.batch_size, size.learning_rate, size.momentum, size.weight_decay, size.proximal_weight
         )
@@ -62,7 +60,7 @@ class Ours:
 
 
 def stored_samples(work: Work) -> Samples:
-    """The work's samples as the library keeps them: bytes where they are bytes, a series where they are windows."""
+    """Return the samples of the workload as the library stores them: images as bytes, windows as one series."""
     stored = {path.stem for path in work.folder.glob("stored_*.npy")}
     starts = work.array("stored_starts") if "stored_starts" in stored else None
     scaling = Scaling(*work.array("stored_scaling")) if "stored_scaling" in stored else None

@@ -1,8 +1,7 @@
 """pfl (https://github.com/apple/pfl-research): its simulated backend and its FedProx, one process, default threads.
 
-A call is one central iteration without evaluation: every client of the cohort is trained, and the differences are
-summed. Samples are tensors on the device; only the data set, which yields batches in the order of the benchmark, is not
-part of pfl.
+A call is one central iteration without evaluation: all clients of the cohort are trained, and the differences summed.
+Samples are tensors on the device. Only the data set, which returns batches in the order of the workload, is not pfl's.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def run(channel: Channel, options: dict[str, Any]) -> None:
 
 
 class InOrder(PyTorchTensorDataset):
-    """Each pass over it takes the batches of the next epoch."""
+    """A data set of which each pass returns the batches of the next epoch."""
 
     def __init__(self, inputs: Tensor, targets: Tensor, orders: Tensor) -> None:
         super().__init__((inputs, targets))
@@ -58,7 +57,7 @@ class Pfl:
         module = module_of(work)
         module.train()
         module.loss = lambda inputs, targets: loss(module(inputs), targets)
-        module.metrics = lambda inputs, targets: {}  # asked for, never called: nothing is evaluated here
+        module.metrics = lambda inputs, targets: {}  # required, but never called: nothing is evaluated here
         self._start = to_state(size.task, work.layout, work.array("start"))
         module.load_state_dict(self._start, strict=False)
         module.to(device)
@@ -73,14 +72,14 @@ class Pfl:
         orders = torch.from_numpy(work.array("orders").astype(np.int64)).to(device)
         self._held = [(inputs[own].to(device), targets[own].to(device), orders[n]) for n, own in enumerate(rows)]
         self._second = tempfile.TemporaryDirectory(prefix="pfl-")
-        # It evaluates in iteration 0, so all of ours are iteration 1.
+        # pfl evaluates in iteration 0, so every call is iteration 1.
         (Path(self._second.name) / "algorithm_checkpoint.json").write_text(json.dumps({"current_central_iteration": 1}))
 
     def train(self, clients: int) -> None:
         self._iterate(list(range(clients)))
 
     def weights(self, clients: int) -> npt.NDArray[np.float32]:
-        """The mean of a cohort of one is where that client ended."""
+        """Train cohorts of one client: their mean is that client's result."""
         found = []
         for client in range(clients):
             self._iterate([client])

@@ -1,4 +1,4 @@
-"""Preparation of the work: real samples if they are available, else synthetic ones of the same shapes and types."""
+"""Preparation of the workload: real samples if they are on this machine, else synthetic ones of the same shapes."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ def run(channel: Channel, options: dict[str, Any]) -> None:
     from engine_peers.jax_peak import matmul_peak
 
     first = jax.local_devices()[0]
-    channel.say(
+    channel.send(
         ready=True, platform=first.platform, device=getattr(first, "device_kind", ""), devices=jax.local_device_count()
     )
-    while (request := channel.hear()) is not None:
+    while (request := channel.receive()) is not None:
         if request["do"] == "peak":
-            channel.say(**matmul_peak(request["seconds"]))
+            channel.send(**matmul_peak(request["seconds"]))
         else:
             work = prepare(Size(**request["size"]), request["data"], Path(request["folder"]))
-            channel.say(data=work.data, parameters=int(np.load(work.folder / "start.npy", mmap_mode="r").size))
+            channel.send(data=work.data, parameters=int(np.load(work.folder / "start.npy", mmap_mode="r").size))
 
 
 def prepare(size: Size, data: str, folder: Path) -> Work:
-    """`data`: real, synthetic, or auto."""
+    """Write the workload to a folder. `data`: real, synthetic or auto."""
     origin = "synthetic"
     dataset = None
-    if data != "synthetic" or size.task == "digits":  # which are part of the library
+    if data != "synthetic" or size.task == "digits":  # the library includes them
         try:
-            dataset = TASKS[size.task].load(OPTIONS)
+            dataset = TASKS[size.task].load(OPTIONS.interval)
             origin = "real"
         except DataError:
             if data == "real":
@@ -83,7 +83,7 @@ def prepare(size: Size, data: str, folder: Path) -> Work:
 
 
 def _orders(size: Size, seeds: list[int]) -> np.ndarray[Any, Any]:
-    """(clients, epochs, samples): as the library's engine visits them."""
+    """Return the orders of the library's engine (clients, epochs, samples)."""
     shape = StaticHyperparameters(size.epochs, size.batch_size, gradient=False)
     places = np.arange(size.samples, dtype=np.int32)
     orders = BatchOrders([places] * size.clients, np.array(seeds, dtype=np.uint64), shape).draw()
@@ -91,7 +91,7 @@ def _orders(size: Size, seeds: list[int]) -> np.ndarray[Any, Any]:
 
 
 def _synthetic(size: Size) -> Dataset:
-    """As many rows as the real set has, or as all clients together can use."""
+    """Return as many rows as the real set has, or as all clients together can use."""
     random = stream(0, "benchmark", "synthetic", size.task)
     rows = min(_SYNTHETIC_ROWS[size.task], size.clients * size.samples)
 

@@ -1,4 +1,4 @@
-"""The benchmark's side of the communication with an engine's process."""
+"""The benchmark's side of the protocol with the process of an engine."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from typing import Any
 
 _BENCHMARKS = Path(__file__).resolve().parents[1]
 _SOURCES = _BENCHMARKS.parent / "src"
-_PATIENCE_S = 10.0
-_NO_PATIENCE_S = 0.3
-"""For a process to end by itself: usually, and when the time is up."""
+_EXIT_S = 10.0
+_LATE_EXIT_S = 0.3
+"""Seconds that a process has to exit before it is killed: usually, and after the time limit of the benchmark."""
 
 
 class EngineFailed(Exception):
-    """It could not be started, died, or took too long."""
+    """The process could not be started, died, or took too long."""
 
 
 class EngineProcess:
-    """Starts at once; `ready` waits for it. Use as a context."""
+    """The process of an engine, started at once; `ready` waits for it. Use it as a context manager."""
 
     def __init__(self, name: str, python: str, options: dict[str, Any], patience: float, last: float) -> None:
-        """An answer may take `patience` seconds, and none is waited for after `last` on the monotonic clock."""
+        """`patience`: timeout of an answer in seconds. `last`: monotonic time at which every wait ends."""
         self.name = name
         self._patience = patience
         self._last = last
-        # Not a pipe: a library's output would not be read while the benchmark waits for an answer.
+        # Not a pipe: nobody would read it while the benchmark waits for an answer, and a full pipe blocks the process.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `end`)
         try:
             self._process = subprocess.Popen(
@@ -47,7 +47,7 @@ class EngineProcess:
         assert self._process.stdout is not None
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._process.stdout, selectors.EVENT_READ)
-        self._heard = b""
+        self._received = b""
 
     def __enter__(self) -> EngineProcess:
         return self
@@ -56,7 +56,7 @@ class EngineProcess:
         self.end()
 
     def ready(self) -> dict[str, Any]:
-        answer = self._hear()
+        answer = self.receive()
         if not answer.pop("ready"):
             raise EngineFailed(answer["reason"])
         return answer
@@ -67,18 +67,15 @@ class EngineProcess:
             self._process.stdin.write(json.dumps({"do": do, **request}).encode() + b"\n")
             self._process.stdin.flush()
         except OSError as problem:
-            raise EngineFailed(self._last_words()) from problem
-        return self._hear()
-
-    def hear_more(self) -> dict[str, Any]:
-        return self._hear()
+            raise EngineFailed(self._last_error()) from problem
+        return self.receive()
 
     def end(self) -> None:
         with contextlib.suppress(OSError):
             assert self._process.stdin is not None
             self._process.stdin.close()
         try:
-            self._process.wait(_PATIENCE_S if time.monotonic() < self._last else _NO_PATIENCE_S)
+            self._process.wait(_EXIT_S if time.monotonic() < self._last else _LATE_EXIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -87,25 +84,25 @@ class EngineProcess:
             self._process.stdout.close()
         self._errors.close()
 
-    def _hear(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         deadline = min(time.monotonic() + self._patience, self._last)
-        while b"\n" not in self._heard:
+        while b"\n" not in self._received:
             if not self._selector.select(max(0.0, deadline - time.monotonic())):
                 if time.monotonic() >= self._last:
-                    raise EngineFailed("the time of the benchmark is up")
+                    raise EngineFailed("the time limit of the benchmark is reached")
                 raise EngineFailed(f"no answer within {self._patience:.0f} s")
             more = os.read(self._process.stdout.fileno(), 65536)
             if not more:
-                raise EngineFailed(self._last_words())
-            self._heard += more
-        line, _, self._heard = self._heard.partition(b"\n")
+                raise EngineFailed(self._last_error())
+            self._received += more
+        line, _, self._received = self._received.partition(b"\n")
         return json.loads(line)  # type: ignore[no-any-return]
 
-    def _last_words(self) -> str:
+    def _last_error(self) -> str:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "ended without a word"
+        return lines[-1] if lines else "ended without an error message"
 
 
 def _environment() -> dict[str, str]:

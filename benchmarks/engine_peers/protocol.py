@@ -1,6 +1,6 @@
-"""The protocol between the benchmark and an engine's process: one line of JSON in each direction.
+"""The protocol between the benchmark and the process of an engine: one line of JSON per request and answer.
 
-Standard output is reserved for it; output of libraries is redirected to standard error.
+Standard output is reserved for the protocol; output of libraries goes to standard error.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from engine_peers.work import Work, load_work
 
 
 class Engine(Protocol):
-    """Something that trains the first so many clients of a work."""
+    """An engine that trains the first clients of a workload."""
 
     def train(self, clients: int) -> None:
-        """Returns when all of it is done."""
+        """Train this many clients; return when all are done."""
 
     def weights(self, clients: int) -> npt.NDArray[np.float32]:
-        """(clients, size): where each client ends, flat in the work's layout."""
+        """Return the trained weights (clients, size), flat in the layout of the workload."""
 
     def device_bytes(self) -> int | None:
-        """The most an accelerator held; None on a processor."""
+        """Return the peak memory on an accelerator; None on a CPU."""
 
     def close(self) -> None: ...
 
@@ -45,54 +45,54 @@ class Channel:
         os.dup2(2, 1)
         self._in = sys.stdin
 
-    def hear(self) -> dict[str, Any] | None:
+    def receive(self) -> dict[str, Any] | None:
         line = self._in.readline()
         return json.loads(line) if line else None
 
-    def say(self, **answer: Any) -> None:
+    def send(self, **answer: Any) -> None:
         self._out.write(json.dumps(answer) + "\n")
         self._out.flush()
 
 
 def serve(channel: Channel, make: Make, *, peak: Callable[[], dict[str, float]] | None = None, **about: Any) -> None:
-    """Answer until the conversation ends. `peak` measures matrix products; `about` is told once."""
-    channel.say(ready=True, **about)
+    """Answer requests until the input ends. `peak` measures matrix products; `about` is sent once, at the start."""
+    channel.send(ready=True, **about)
     engine: Engine | None = None
     before = 0
-    while (request := channel.hear()) is not None:
+    while (request := channel.receive()) is not None:
         match request.pop("do"):
             case "load":
-                memory.give_back()
+                memory.release()
                 before = memory.resident_bytes()
                 began = time.perf_counter()
                 engine = make(load_work(request.pop("folder")), request)
-                channel.say(seconds=time.perf_counter() - began)
+                channel.send(seconds=time.perf_counter() - began)
             case "train":
                 assert engine is not None
-                channel.say(**_timed(engine, request["clients"], request.get("at_least", 0.0)))
+                channel.send(**_timed(engine, request["clients"], request.get("at_least", 0.0)))
             case "forget":
-                # What compiling took and the allocator still holds is not what training takes.
-                memory.give_back()
-                memory.forget_most()
-                channel.say()
+                # Memory that compilation took is not counted as memory of training.
+                memory.release()
+                memory.reset_peak()
+                channel.send()
             case "weights":
                 assert engine is not None
                 began = time.perf_counter()
                 found = engine.weights(request["clients"])
-                channel.say(seconds=time.perf_counter() - began)
+                channel.send(seconds=time.perf_counter() - began)
                 np.save(Path(request["path"]), found[: request["keep"]])
-                channel.say()
+                channel.send()
             case "memory":
                 assert engine is not None
                 on_device = engine.device_bytes()
-                channel.say(peak_bytes=memory.most_resident_bytes() - before if on_device is None else on_device)
+                channel.send(peak_bytes=memory.peak_resident_bytes() - before if on_device is None else on_device)
             case "unload":
                 if engine is not None:
                     engine.close()
                 engine = None
-                channel.say()
+                channel.send()
             case "peak":
-                channel.say(**(peak() if peak else {}))
+                channel.send(**(peak() if peak else {}))
             case unknown:
                 raise ValueError(unknown)
     if engine is not None:
@@ -100,7 +100,7 @@ def serve(channel: Channel, make: Make, *, peak: Callable[[], dict[str, float]] 
 
 
 def _timed(engine: Engine, clients: int, at_least: float) -> dict[str, float]:
-    """Calls are repeated until they last that many seconds: short ones say little."""
+    """Repeat the call until `at_least` seconds have passed: a short call is not measured precisely."""
     began = time.perf_counter()
     calls = 0
     while True:

@@ -1,4 +1,4 @@
-"""The size of a client update for each task, and the number of clients in a call."""
+"""The size of a client update for each task, and the number of clients of a call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOMENTUM = 0.9
 @dataclass(frozen=True)
 class Size:
     name: str
-    """Of the line in the table; a task may have several."""
+    """Name of the row in the table; a task may have several rows."""
     task: str
     samples: int
     epochs: int
@@ -36,15 +36,15 @@ SIZES = (
     Size("cifar10", "cifar10", 128, 1, 32, 10, 0.001, 1.0, 5e-4),
 )
 MANY_RESNETS = Size("cifar10-50", "cifar10", 128, 1, 32, 50, 0.001, 1.0, 5e-4)
-"""An accelerator has room for more than ten of them."""
+"""More than ten ResNets, for an accelerator."""
 QUICK_SAMPLES = {"cifar10": 32}
-"""One step of a ResNet-18 is seconds on two cores."""
+"""A step of a ResNet-18 takes seconds on two cores."""
 
 
 def wanted_sizes(
     tasks: list[str], *, accelerator: bool, quick: bool, task_settings: bool, clients: dict[str, int]
 ) -> list[Size]:
-    """`task_settings`: epochs and batches as a run of the library has them by default."""
+    """Return the sizes to measure. `task_settings`: with the epochs and batch sizes of the library's tasks."""
     found = []
     for size in (*SIZES, *([MANY_RESNETS] if accelerator and not quick else [])):
         if size.task not in tasks:

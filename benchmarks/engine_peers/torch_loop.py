@@ -29,7 +29,7 @@ def train_client(
     work: Work,
     device: torch.device,
 ) -> tuple[dict[str, Tensor], float]:
-    """The state after local training, and the mean loss of the last epoch."""
+    """Return the state after local training, and the mean loss of the last epoch."""
     size = work.size
     model.load_state_dict(start, strict=False)  # the counters of batch norm stay as they are
     model.train()
@@ -52,7 +52,7 @@ def train_client(
 
 
 def batches_of(order: npt.NDArray[np.int32], batch_size: int) -> list[list[list[int]]]:
-    """By epoch: lists of places among the client's samples."""
+    """Return the batches of each epoch as lists of positions in the client's samples."""
     return [
         [epoch[first : first + batch_size].tolist() for first in range(0, len(epoch), batch_size)] for epoch in order
     ]
@@ -81,7 +81,7 @@ class TorchLoop:
         return train_client(self._model, start, data, batches, self._loss, self._work, self._device)
 
     def _data(self, client: int) -> tuple[TensorDataset, list[list[list[int]]]]:
-        """Made once: what a client holds does not change between its updates."""
+        """Return the client's data and batches, which are the same in every update."""
         if client not in self._prepared:
             rows = self._rows[client]
             data = TensorDataset(self._inputs[rows], self._targets[rows])
@@ -89,7 +89,7 @@ class TorchLoop:
         return self._prepared[client]
 
     def weights(self, clients: int) -> npt.NDArray[np.float32]:
-        # The others are compared with this one: full precision, whatever the default of the GPU.
+        # The reference for the other engines: in full precision, whatever the default of the GPU is.
         torch.backends.cudnn.allow_tf32, before = False, torch.backends.cudnn.allow_tf32
         try:
             return self._ends(clients)

@@ -1,4 +1,4 @@
-"""The models of the tasks as a user of PyTorch writes them, and the conversion of the library's weights."""
+"""The models of the tasks as a user of PyTorch writes them, and the conversion of weights from and to the library's."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Stage(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """For 32 x 32 images."""
+    """ResNet-18 for images of 32 x 32."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ def _name(task: str, name: str) -> str:
 
 
 def _turned(name: str, array: npt.NDArray[np.float32], *, back: bool) -> npt.NDArray[np.float32]:
-    """Linear maps are stored transposed, filters with the channels elsewhere; embeddings alike."""
+    """Convert the order of axes: matrices are transposed, filters have other axes, embeddings are the same."""
     if array.ndim == 4:
         return array.transpose((2, 3, 1, 0) if back else (3, 2, 0, 1))
     return array.T if array.ndim == 2 and name != "embedding.weight" else array
@@ -164,7 +164,7 @@ def from_state(task: str, layout: Layout, state: dict[str, Tensor]) -> npt.NDArr
 
 
 def tensors_of(work: Work) -> tuple[Tensor, Tensor]:
-    """Inputs and targets as these modules take them."""
+    """Return inputs and targets as these modules take them."""
     inputs, targets = work.array("inputs"), work.array("targets")
     if inputs.ndim == 4:
         inputs = np.ascontiguousarray(inputs.transpose(0, 3, 1, 2))

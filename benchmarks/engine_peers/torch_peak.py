@@ -1,4 +1,4 @@
-"""The peak rate of matrix products on this machine, measured with PyTorch."""
+"""Peak rate of matrix products on this machine, by PyTorch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SECONDS = 0.3
 
 
 def matmul_peak() -> dict[str, float]:
-    """FLOP/s on one thread and on all; nothing on an accelerator, where JAX has told."""
+    """Return FLOP/s on one thread and on all; nothing on an accelerator, where JAX measures it."""
     if torch.cuda.is_available():
         return {}
     threads = torch.get_num_threads()

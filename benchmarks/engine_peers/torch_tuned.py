@@ -1,10 +1,10 @@
-"""PyTorch tuned for one client at a time.
+"""PyTorch tuned for speed, with one client at a time.
 
-Parameters and gradients are views of two flat vectors, so that an update is a few calls whatever the model. Momentum,
-weight decay and proximal term are part of that update, not of the loss. Samples are in memory and are indexed.
+Parameters and gradients are views of two flat vectors, so an update takes a few calls whatever the model. Momentum,
+weight decay and the proximal term are part of the update, not of the loss. Samples are in memory and are indexed.
 
-On a CPU: one single-threaded process per core. On a GPU: one process, all data on the device, tf32 like the library's
-fastest setting, a CUDA graph for each batch size, and no synchronisation until all clients are trained.
+On a CPU: one single-threaded process per core. On a GPU: one process with all data on the device, tf32 as the fastest
+form of the library's engine, a CUDA graph for each batch size, and no synchronisation until all clients are done.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from engine_peers.work import Work, load_work
 
 def run(channel: Channel, options: dict[str, Any]) -> None:
     if torch.cuda.is_available():
-        # The same precision as the library may use on this GPU.
+        # The same precision as the library's engine on a GPU.
         torch.set_float32_matmul_precision("high")
         serve(channel, lambda work, options: OneProcess(work, torch.device("cuda")), torch=torch.__version__)
         return
@@ -39,7 +39,7 @@ def run(channel: Channel, options: dict[str, Any]) -> None:
 
 
 class FlatTrainer:
-    """One client at a time, on one device."""
+    """Trains one client at a time, on one device."""
 
     def __init__(self, work: Work, device: torch.device) -> None:
         size = work.size
@@ -62,7 +62,7 @@ class FlatTrainer:
         inputs, targets = tensors_of(work)
         self._inputs, self._targets = inputs.to(device), targets.to(device)
         rows = work.array("rows").astype(np.int64)
-        # (clients, epochs, samples): whose rows of the whole set, in the order they are visited.
+        # (clients, epochs, samples): rows of the whole set, in the order in which they are visited.
         orders = np.stack([own[order] for own, order in zip(rows, work.array("orders"), strict=True)])
         self._orders = torch.from_numpy(orders).to(device)
         self.width = self._flat.numel() + sum(part.numel() for part in self._buffers.values())
@@ -79,7 +79,7 @@ class FlatTrainer:
         torch.cat([self._flat, *(part.reshape(-1) for part in self._buffers.values())], out=result)
 
     def state(self, result: Tensor) -> dict[str, Tensor]:
-        """What `train` wrote, by name."""
+        """Return the result of `train` by name."""
         found, first = {}, 0
         for name, part in [*self._module.named_parameters(), *self._buffers.items()]:
             found[name] = result[first : first + part.numel()].view(part.shape)
@@ -107,7 +107,7 @@ class FlatTrainer:
             self._flat.add_(self._velocity, alpha=-size.learning_rate)
 
     def _captured(self, rows: int) -> tuple[Any, Tensor]:
-        """A graph of one step; capturing runs steps, so the state is put back."""
+        """Capture a graph of one step. Capturing runs steps, so the state is restored afterwards."""
         touched = [self._flat, self._velocity, *self._buffers.values()]
         saved = [part.clone() for part in touched]
         place = torch.zeros(rows, dtype=torch.int64, device=self._device)
@@ -127,7 +127,7 @@ class FlatTrainer:
 
 
 class OneProcess:
-    """On an accelerator."""
+    """The engine on an accelerator."""
 
     def __init__(self, work: Work, device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats()
@@ -156,7 +156,7 @@ class OneProcess:
 
 
 class Processes:
-    """On a processor; they outlive a work, so that a library's start is paid once."""
+    """The processes of the engine on a CPU. They serve several workloads, so that libraries are imported once."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -174,7 +174,7 @@ class Processes:
 
     def make(self, work: Work, options: dict[str, Any]) -> _Together:
         widths = self._all([("load", str(work.folder))] * self.number)
-        # Results come through a file that all of them have in memory: nothing is copied through a pipe.
+        # Results are written to a memory-mapped file that all processes share: nothing is copied through a pipe.
         np.lib.format.open_memmap(
             _results_path(work.folder), mode="w+", dtype=np.float32, shape=(work.size.clients, widths[0])
         ).flush()

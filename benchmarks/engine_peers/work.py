@@ -1,4 +1,4 @@
-"""The work of all engines as files: data, start weights, and the samples of each client in order. Needs numpy only."""
+"""The workload of all engines, as files: data, start weights, rows and orders of each client. Needs only numpy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine_peers.sizes import Size
 
 @dataclass(frozen=True)
 class Layout:
-    """The named arrays of a flat model, in order; `trained` of them are descended, the rest are statistics."""
+    """The named arrays of a flat model, in order; the first `trained` are trained, the others are statistics."""
 
     names: list[str]
     shapes: list[list[int]]
@@ -41,15 +41,15 @@ class Work:
     classes: int
     """0: a regression."""
     data: str
-    """Where the samples come from."""
+    """Origin of the samples: real or synthetic."""
     window: int
-    """Readings of a sample, where the samples are windows of a series; else 0."""
+    """Readings per sample if the samples are windows of a series; otherwise 0."""
     seeds: list[int]
-    """Of each client's batch order, for the engine that draws it itself."""
+    """Seed of each client's batch order, for the engine that draws it itself."""
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """inputs, targets: the samples as a model sees them. rows: (clients, samples) of them. orders: (clients,
-        epochs, samples) places among a client's rows. start: flat weights."""
+        """Return an array. inputs, targets: the samples as a model sees them. rows: (clients, samples) row numbers.
+        orders: (clients, epochs, samples) positions in a client's rows. start: flat weights."""
         return np.load(self.folder / f"{name}.npy", allow_pickle=False)
 
     def save(self, **arrays: npt.NDArray[Any]) -> None:

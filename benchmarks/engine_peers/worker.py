@@ -25,7 +25,7 @@ def main() -> None:
     try:
         module = importlib.import_module(f"engine_peers.{MODULES[name]}")
     except ImportError as problem:
-        channel.say(ready=False, reason=str(problem))
+        channel.send(ready=False, reason=str(problem))
         return
     module.run(channel, options)
 

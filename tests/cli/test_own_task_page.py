@@ -11,7 +11,7 @@ import pytest
 from command_line import Call
 
 from async_hfl import OwnTask
-from async_hfl.learning.partition import PARTITIONERS
+from async_hfl.learning.partition.registry import PARTITIONERS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-task.md").read_text()
 

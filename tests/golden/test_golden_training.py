@@ -1,4 +1,4 @@
-"""Every model's local training, in double precision, against an independent one in PyTorch.
+"""The local training of every model, in double precision, compared with an independent implementation in PyTorch.
 
 `local_training.npz` holds the results of PyTorch (`make_golden.py`). If torch is installed, `make test-long` compares
 with PyTorch directly, too, on other numbers and array by array.
@@ -14,8 +14,6 @@ from golden_cases import CASES, FILE, Case, Outcome, digests
 TOLERANCE = 1e-9
 """Relative to an array's norm."""
 BY_NAME = {case.name: case for case in CASES}
-
-
 FORMS = [(name, form) for name, forms in our_training.FORMS.items() for form in forms]
 
 
@@ -24,7 +22,7 @@ def test_as_recorded_from_pytorch(name: str, form: str) -> None:
     check_as_recorded(BY_NAME[name], our_training.train(BY_NAME[name], 1, form))
 
 
-# Steps per chunk, fewer and more than a job has. A ResNet takes long to compile.
+# Steps in a chunk: fewer than a job has, and more. A ResNet takes long to compile.
 CHUNKS = [
     pytest.param(case.name, chunk, marks=[pytest.mark.long] if "resnet" in case.name else [])
     for case in CASES
@@ -33,7 +31,7 @@ CHUNKS = [
 
 
 @pytest.mark.parametrize(("name", "chunk"), CHUNKS)
-def test_training_in_chunks_as_recorded_from_pytorch(name: str, chunk: int) -> None:
+def test_in_chunks_as_recorded_from_pytorch(name: str, chunk: int) -> None:
     check_as_recorded(BY_NAME[name], our_training.train(BY_NAME[name], 1, chunk=chunk))
 
 

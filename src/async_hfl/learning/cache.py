@@ -12,7 +12,7 @@ CACHE_VARIABLE = "ASYNC_HFL_CACHE"
 
 
 def cache_root() -> Path | None:
-    """Return the directory, which need not exist yet; None without one."""
+    """Return the directory, which need not exist yet; None if there is no cache."""
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen is not None:
         return Path(chosen).expanduser() if chosen else None

@@ -21,7 +21,7 @@ from async_hfl.learning.datasets.files.catalogue import HPWREN, PUBLISHED, publi
 from async_hfl.learning.datasets.files.fetching import fetch, list_sets, verify
 from async_hfl.learning.datasets.files.published import Download, PublishedSet, SourceFile
 from async_hfl.learning.datasets.files.sources import find, locate
-from async_hfl.learning.datasets.files.unpacking import members
+from async_hfl.learning.datasets.files.unpacking import extractor
 from async_hfl.learning.datasets.hpwren_files import half_hour_means, read_half_hourly, read_hourly
 
 WORDS = {"one.txt": b"one\n", "two.txt": b"two\r\ntwo\r\n"}
@@ -45,7 +45,7 @@ def words(address: str, archive: str | None = None) -> PublishedSet:
             Download(f"{name}.gz", (f"{address}{name}.gz",), hashlib.md5(packed(name)).hexdigest()) for name in WORDS
         )
     else:
-        downloads = (Download(archive, (address + archive,), unpack=members({name: name for name in WORDS})),)
+        downloads = (Download(archive, (address + archive,), unpack=extractor({name: name for name in WORDS})),)
     return PublishedSet("words", "words", "Two words", "none", {"train": 1, "test": 1}, 10, files, downloads)
 
 
@@ -191,7 +191,7 @@ def test_no_place_for_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_verify_reports_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASYNC_HFL_DATA", str(tmp_path))
     published = words("http://nowhere.invalid/")
-    assert [row.problem for row in verify(published)] == ["not there", "not there"]
+    assert [row.problem for row in verify(published)] == ["missing", "missing"]
     (tmp_path / "words").mkdir()
     (tmp_path / "words/one.txt").write_bytes(b"one\r\n")
     (tmp_path / "words/two.txt.gz").write_bytes(packed("two.txt")[:-4])

@@ -49,10 +49,10 @@ def test_idx(tmp_path: Path) -> None:
     assert data.train.inputs.dtype == np.uint8
     assert data.train.targets.tolist() == [0, 9, 3, 3]
     assert data.test.targets.dtype == np.int32
-    assert data.classes == 10, "though the test set lacks most of them"
+    assert data.classes == 10, "although the test set lacks most of them"
     np.testing.assert_allclose(data.train.read([2]), np.full((1, 4, 4, 1), (2 / 255 - 0.1307) / 0.3081), rtol=1e-5)
     assert load_fashion_mnist(tmp_path / "mine").class_names[9] == "Ankle boot"
-    assert not (tmp_path / "cache").exists(), "files of one's own are not kept"
+    assert not (tmp_path / "cache").exists(), "the user's own files are not cached"
 
 
 @pytest.mark.parametrize("packing", PACKERS)
@@ -150,7 +150,7 @@ class Parser:
 
 
 def kept_arrays(parse: Parser, version: str = "v1") -> parsed_cache.Arrays:
-    return parsed_cache.arrays_of(MNIST, parse, version=version, folder=None)
+    return parsed_cache.load_arrays(MNIST, parse, version=version, folder=None)
 
 
 def test_arrays_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,7 +375,7 @@ def test_hpwren(tmp_path: Path) -> None:
     assert np.bincount(data.test_owner, minlength=2).tolist() == [0, windows[1] - round(0.9 * windows[1]) - 48]
     assert data.train.read([0, 1]).shape == (2, 48, 12)
     assert data.train.targets.shape[1] == 12
-    assert np.abs(data.train.inputs).max() == 6.0, "what is far off is cut"
+    assert np.abs(data.train.inputs).max() == 6.0, "outliers are clipped"
     np.testing.assert_allclose(np.median(data.train.inputs[:, :11], axis=0), 0, atol=0.1)
     assert set(np.unique(data.train.inputs[:598, 11])) == {0.0}, "no rain is 0, though its quartiles coincide"
     assert data.train.starts is not None

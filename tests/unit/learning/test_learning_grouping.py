@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from learning_cases import (
-    RECIPE,
-    fingerprint,
-    fingerprints_elsewhere,
-    make_job,
-    mixed_jobs,
-    uneven_task,
-)
+from learning_cases import RECIPE, fingerprint, fingerprints_elsewhere, make_job, mixed_jobs, uneven_task
 
 from async_hfl.core.learner import TrainingJob
 from async_hfl.core.weights import frozen

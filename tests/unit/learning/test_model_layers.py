@@ -15,7 +15,7 @@ from async_hfl.learning.models.convolution import batch_last, biased_max_pool, c
 from async_hfl.learning.models.lstm import character_lstm
 from async_hfl.learning.models.model import unflatten
 from async_hfl.learning.models.normalisation import Statistics, batch_norm, group_norm, running_norm
-from async_hfl.learning.models.recurrence import Form, recurrence
+from async_hfl.learning.models.recurrence import recurrence
 from async_hfl.learning.models.resnet import resnet18
 
 Floats = npt.NDArray[np.float64]
@@ -34,11 +34,7 @@ def test_convolution_equals_the_library(size: int, stride: int, padding: int) ->
 
         def theirs(images: Array, weight: Array) -> Array:
             return lax.conv_general_dilated(
-                images,
-                weight,
-                (stride, stride),
-                [(padding, padding)] * 2,
-                dimension_numbers=("CHWN", "HWIO", "CHWN"),
+                images, weight, (stride, stride), [(padding, padding)] * 2, dimension_numbers=("CHWN", "HWIO", "CHWN")
             )
 
         def ours(images: Array, weight: Array) -> Array:
@@ -136,20 +132,18 @@ def plain_recurrence(steps: Array, input_weight: Array, hidden_weight: Array, bi
     return lax.scan(step, (nothing, nothing), steps)[1]
 
 
-@pytest.mark.parametrize(
-    "form", [Form(True, False, 1), Form(True, True, 4), Form(False, False, 4), Form(False, True, 1)]
-)
+@pytest.mark.parametrize(("every_step", "unroll"), [(True, 1), (True, 4), (False, 4), (False, 1)])
 @pytest.mark.parametrize("time", [1, 2, 9])
-def test_recurrence_against_plain_differentiation(time: int, form: Form) -> None:
+def test_recurrence_against_plain_differentiation(time: int, every_step: bool, unroll: int) -> None:
     with jax.enable_x64(True):
         arguments = (2 * drawn(time, 4, 3), drawn(3, 20, seed=2), drawn(5, 20, seed=3), drawn(20, seed=4))
         pull = drawn(time, 4, 5, seed=5)
-        found, pull_back = jax.vjp(lambda *at: recurrence(*at, form), *arguments)
+        found, pull_back = jax.vjp(lambda *at: recurrence(*at, every_step, unroll), *arguments)
         expected, pull_back_plainly = jax.vjp(plain_recurrence, *arguments)
-        if not form.every:
+        if not every_step:
             expected, pull = expected[-1], np.where(np.arange(time) == time - 1, pull.T, 0).T
         np.testing.assert_allclose(found, expected, atol=1e-13)
-        gradients = zip(pull_back(pull if form.every else pull[-1]), pull_back_plainly(pull), strict=True)
+        gradients = zip(pull_back(pull if every_step else pull[-1]), pull_back_plainly(pull), strict=True)
         for one, other in gradients:
             np.testing.assert_allclose(one, other, atol=1e-12)
 
@@ -157,7 +151,7 @@ def test_recurrence_against_plain_differentiation(time: int, form: Form) -> None
 def test_saturated_gates_stay_finite() -> None:
     steps = jnp.full((3, 2, 1), 1e4, dtype=jnp.float32).at[1].set(-1e4)
     weights = (jnp.ones((1, 20)), jnp.ones((5, 20)), jnp.zeros(20))
-    outputs, pull_back = jax.vjp(lambda *at: recurrence(*at, Form(True, False, 1)), steps, *weights)
+    outputs, pull_back = jax.vjp(lambda *at: recurrence(*at, True, 1), steps, *weights)
     for part in (outputs, *pull_back(outputs)):
         assert jnp.isfinite(part).all()
 

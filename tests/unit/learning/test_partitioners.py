@@ -8,31 +8,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from data_cases import labelled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_hfl.core.errors import DataError, SettingsError
-from async_hfl.learning.datasets.samples import Dataset, Samples
-from async_hfl.learning.partition import (
-    PARTITIONERS,
-    Rows,
-    by_size,
-    deal_by_class,
-    dirichlet,
-    iid,
-    natural_id,
-    partition,
-    pathological,
-    shard,
-)
-from async_hfl.learning.partition.dealing import Deck
+from async_hfl.learning.datasets.samples import Dataset
+from async_hfl.learning.partition.by_class import by_class, pathological
+from async_hfl.learning.partition.by_size import by_size, iid
+from async_hfl.learning.partition.dealing import Deck, Rows
+from async_hfl.learning.partition.dirichlet import dirichlet
+from async_hfl.learning.partition.natural import natural_id
+from async_hfl.learning.partition.registry import PARTITIONERS, partition
+from async_hfl.learning.partition.shards import shard
 
 SEEDS = st.integers(0, 2**32)
-
-
-def dataset(targets: npt.NDArray[Any], classes: int = 0, owner: npt.NDArray[Any] | None = None) -> Dataset:
-    samples = Samples(np.zeros((len(targets), 1), np.float32), targets.astype(np.int32))
-    return Dataset("made up", samples, samples, classes or int(targets.max()) + 1, owner=owner)
 
 
 def shuffled(classes: int, each: int, seed: int = 0) -> npt.NDArray[np.int64]:
@@ -65,23 +55,23 @@ NAMED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", PARTITIONERS)
-def test_same_seed_same_hands(name: str) -> None:
-    data = dataset(shuffled(5, 60), owner=np.arange(300, dtype=np.int32) % 7)
+def test_same_seed_same_partition(name: str) -> None:
+    data = labelled(shuffled(5, 60), owner=np.arange(300, dtype=np.int32) % 7)
     one, again, other = (partition(name, data, 12, seed, NAMED[name]) for seed in (3, 3, 4))
     well_formed(one, 12)
     assert all((a == b).all() for a, b in zip(one, again, strict=True))
     assert any(len(a) != len(b) or (a != b).any() for a, b in zip(one, other, strict=True))
-    assert counts(one, 300).max() == 1, "nobody's sample is another's"
+    assert counts(one, 300).max() == 1, "no sample has two owners"
 
 
 @pytest.mark.parametrize("name", PARTITIONERS)
 def test_a_partition_needs_a_device(name: str) -> None:
     with pytest.raises(DataError, match="at least 1"):
-        partition(name, dataset(shuffled(5, 60)), 0, 1, NAMED[name])
+        partition(name, labelled(shuffled(5, 60)), 0, 1, NAMED[name])
 
 
 def test_names_and_settings() -> None:
-    data = dataset(shuffled(4, 30))
+    data = labelled(shuffled(4, 30))
     with pytest.raises(SettingsError, match="there is iid, by_class, pathological, dirichlet, shard"):
         partition("dirichlett", data, 3, 1, {})
     # Settings of other partitions are ignored; one that is not set leaves the default.
@@ -92,7 +82,7 @@ def test_names_and_settings() -> None:
 @settings(max_examples=50)
 @given(samples=st.integers(1, 300), devices=st.integers(1, 60), seed=SEEDS)
 def test_iid_is_even_and_whole(samples: int, devices: int, seed: int) -> None:
-    data = dataset(np.zeros(samples))
+    data = labelled(np.zeros(samples))
     if devices > samples:
         with pytest.raises(DataError, match="fewer devices"):
             iid(data, devices, seed)
@@ -119,9 +109,8 @@ def test_a_number_of_samples_a_device(
     possible = per_device <= classes <= devices * per_device and -(-wanted // per_device) <= each
     if not possible or wanted < per_device:
         return
-    dealt = deal_by_class(
-        targets, devices, seed, classes=classes, classes_per_device=per_device, samples_per_device=wanted
-    )
+    data = labelled(targets, classes)
+    dealt = by_class(data, devices, seed, num_classes_per_partition=per_device, samples_per_device=wanted)
     assert well_formed(dealt, devices) == [wanted] * devices
     for rows in dealt:
         held = np.bincount(targets[rows], minlength=classes)
@@ -136,7 +125,7 @@ def test_a_number_of_samples_a_device(
 def test_the_images_of_the_paper() -> None:
     """184 devices x 600 samples are 110,400 of 60,000."""
     targets = shuffled(10, 6000)
-    dealt = deal_by_class(targets, 184, 1, classes=10, samples_per_device=600)
+    dealt = by_class(labelled(targets), 184, 1, samples_per_device=600)
     assert well_formed(dealt, 184) == [600] * 184
     assert {tuple(np.bincount(np.bincount(targets[rows], minlength=10))[[0, 300]]) for rows in dealt} == {(8, 2)}
     assert set(counts(dealt, 60_000)) <= {1, 2}
@@ -145,14 +134,14 @@ def test_the_images_of_the_paper() -> None:
 def test_a_class_that_is_too_small() -> None:
     targets = np.repeat([0, 1], [100, 5])
     with pytest.raises(DataError, match="wants 10 samples of class 1, which has 5"):
-        deal_by_class(targets, 4, 1, classes=2, samples_per_device=20)
+        by_class(labelled(targets), 4, 1, samples_per_device=20)
     with pytest.raises(DataError, match="'all'"):
-        deal_by_class(targets, 4, 1, classes=2, samples_per_device=0)
+        by_class(labelled(targets), 4, 1, samples_per_device=0)
 
 
 def test_a_class_without_samples_has_no_owner() -> None:
     targets = shuffled(4, 30) * 2  # of eight classes, the odd ones do not occur
-    dealt = deal_by_class(targets, 4, 1, classes=8)
+    dealt = by_class(labelled(targets, 8), 4, 1)
     assert (counts(dealt, 120) == 1).all()
     assert all(len(np.unique(targets[rows])) == 2 for rows in dealt)
 
@@ -183,7 +172,7 @@ def test_a_deck_deals_evenly_and_never_repeats_within_a_draw(size: int, draws: l
 def test_pathological_has_exactly_so_many_classes(devices: int, per_device: int, mode: Any, seed: int) -> None:
     targets = shuffled(6, 50)
     dealt = pathological(
-        dataset(targets), devices, seed, num_classes_per_partition=per_device, class_assignment_mode=mode
+        labelled(targets), devices, seed, num_classes_per_partition=per_device, class_assignment_mode=mode
     )
     well_formed(dealt, devices)
     held = [set(targets[rows].tolist()) for rows in dealt]
@@ -198,26 +187,22 @@ def test_pathological_has_exactly_so_many_classes(devices: int, per_device: int,
 
 
 def test_pathological_mistakes() -> None:
-    data = dataset(shuffled(6, 50))
+    data = labelled(shuffled(6, 50))
     with pytest.raises(DataError, match="7 of 6 classes"):
         pathological(data, 3, 1, num_classes_per_partition=7)
     with pytest.raises(DataError, match="there is random, deterministic and first-deterministic"):
         pathological(data, 3, 1, class_assignment_mode="sorted")  # type: ignore[arg-type]
     regression = Dataset("weather", data.train, data.test)
-    with pytest.raises(DataError, match="weather has none: use iid"):
+    with pytest.raises(DataError, match="weather has no classes: use iid"):
         pathological(regression, 3, 1)
 
 
 @settings(max_examples=40)
 @given(
-    devices=st.integers(1, 20),
-    alpha=st.floats(0.05, 100),
-    least=st.integers(0, 5),
-    balanced=st.booleans(),
-    seed=SEEDS,
+    devices=st.integers(1, 20), alpha=st.floats(0.05, 100), least=st.integers(0, 5), balanced=st.booleans(), seed=SEEDS
 )
 def test_dirichlet_deals_every_sample_once(devices: int, alpha: float, least: int, balanced: bool, seed: int) -> None:
-    data = dataset(shuffled(5, 80))
+    data = labelled(shuffled(5, 80))
     try:
         dealt = dirichlet(data, devices, seed, alpha=alpha, min_partition_size=least, self_balancing=balanced)
     except DataError:  # with a small alpha, not every device can have the minimum
@@ -229,7 +214,7 @@ def test_dirichlet_deals_every_sample_once(devices: int, alpha: float, least: in
 
 def test_alpha_goes_from_one_class_to_all() -> None:
     targets = shuffled(10, 600)
-    data = dataset(targets)
+    data = labelled(targets)
 
     def largest_share(alpha: float) -> float:
         dealt = dirichlet(data, 20, 1, alpha=alpha, min_partition_size=1)
@@ -242,7 +227,7 @@ def test_alpha_goes_from_one_class_to_all() -> None:
 
 
 def test_dirichlet_self_balancing() -> None:
-    data = dataset(shuffled(10, 600))
+    data = labelled(shuffled(10, 600))
     free, balanced = (
         np.mean([np.std([*map(len, dirichlet(data, 10, seed, alpha=0.3, self_balancing=on))]) for seed in range(10)])
         for on in (False, True)
@@ -253,14 +238,14 @@ def test_dirichlet_self_balancing() -> None:
 @settings(max_examples=30)
 @given(devices=st.integers(1, 30), wanted=st.integers(1, 200), alpha=st.floats(0.01, 50), seed=SEEDS)
 def test_dirichlet_with_a_number_of_samples(devices: int, wanted: int, alpha: float, seed: int) -> None:
-    data = dataset(shuffled(5, 40))
+    data = labelled(shuffled(5, 40))
     assert well_formed(dirichlet(data, devices, seed, alpha=alpha, samples_per_device=wanted), devices) == (
         [wanted] * devices
     )
 
 
 def test_dirichlet_mistakes() -> None:
-    data = dataset(shuffled(5, 80))
+    data = labelled(shuffled(5, 80))
     with pytest.raises(DataError, match="above 0"):
         dirichlet(data, 4, 1, alpha=0.0)
     with pytest.raises(DataError, match="or 4 of them, one for each device; got 3"):
@@ -275,13 +260,13 @@ def test_dirichlet_mistakes() -> None:
 def test_shards_as_in_mcmahan() -> None:
     """Two shards of 300 for each of 100 devices: hardly any device has more than two classes."""
     targets = shuffled(10, 6000)
-    dealt = shard(dataset(targets), 100, 1, num_shards_per_partition=2)
+    dealt = shard(labelled(targets), 100, 1, num_shards_per_partition=2)
     assert well_formed(dealt, 100) == [600] * 100
     assert max(len(np.unique(targets[rows])) for rows in dealt) <= 2
 
 
 def test_shard_sizes_as_flower_documents_them() -> None:
-    data = dataset(shuffled(10, 6000))
+    data = labelled(shuffled(10, 6000))
     assert well_formed(shard(data, 10, 1, num_shards_per_partition=2, shard_size=1000), 10) == [2000] * 10
     assert well_formed(shard(data, 9, 1, shard_size=1000), 9) == [7000] * 6 + [6000] * 3
     sizes = well_formed(dealt := shard(data, 10, 1, shard_size=990, keep_incomplete_shard=True), 10)
@@ -301,16 +286,9 @@ def test_shard_sizes_as_flower_documents_them() -> None:
 def test_shards_are_disjoint_blocks(
     samples: int, devices: int, number: int | None, size: int | None, keep: bool, seed: int
 ) -> None:
-    data = dataset(np.random.default_rng(seed).integers(0, 4, samples))
+    data = labelled(np.random.default_rng(seed).integers(0, 4, samples))
     try:
-        dealt = shard(
-            data,
-            devices,
-            seed,
-            num_shards_per_partition=number,
-            shard_size=size,
-            keep_incomplete_shard=keep,
-        )
+        dealt = shard(data, devices, seed, num_shards_per_partition=number, shard_size=size, keep_incomplete_shard=keep)
     except DataError:
         return
     sizes = well_formed(dealt, devices)
@@ -323,7 +301,7 @@ def test_shards_are_disjoint_blocks(
 
 
 def test_shard_mistakes() -> None:
-    data = dataset(shuffled(5, 20))
+    data = labelled(shuffled(5, 20))
     for arguments, told in (
         ({}, r"give num_shards_per_partition \(task\.shards_per_device\), shard_size or both"),
         ({"shard_size": 0}, "at least 1"),
@@ -344,7 +322,7 @@ def test_shard_mistakes() -> None:
 )
 def test_natural_owners(sizes: list[int], devices: int, most: Any, seed: int) -> None:
     owner = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes)).astype(np.int32)
-    data = dataset(np.zeros(len(owner)), owner=owner)
+    data = labelled(np.zeros(len(owner)), owner=owner)
     holders = -(-devices // len(sizes))
     if holders > 3:
         return
@@ -362,14 +340,14 @@ def test_natural_owners(sizes: list[int], devices: int, most: Any, seed: int) ->
 
 def test_natural_mistakes() -> None:
     with pytest.raises(DataError, match="no natural owners"):
-        natural_id(dataset(np.zeros(10)), 2, 1)
+        natural_id(labelled(np.zeros(10)), 2, 1)
     owner = np.array([0] * 9 + [1], dtype=np.int32)
     with pytest.raises(DataError, match="owner 1 has 1 samples, too few for 2 devices"):
-        natural_id(dataset(np.zeros(10), owner=owner), 4, 1)
+        natural_id(labelled(np.zeros(10), owner=owner), 4, 1)
 
 
 def test_sizes() -> None:
-    data = dataset(np.zeros(1000))
+    data = labelled(np.zeros(1000))
 
     def dealt(sizes: Any, devices: int = 4) -> list[int]:
         rows = by_size(data, devices, 1, partition_sizes=sizes)

@@ -25,7 +25,7 @@ def test_it_agrees_with_evaluating_each_device_alone() -> None:
     found = PerDeviceEvaluation(TASK.model, TASK.objective, TASK.train, TASK.owned).evaluate(weights)
     for evaluation, rows in zip(found, TASK.owned, strict=True):
         assert evaluation is not None
-        alone = Evaluator(TASK.model, TASK.objective, TASK.train.rows(rows)).evaluate(weights)
+        alone = Evaluator(TASK.model, TASK.objective, TASK.train.rows(rows)).begin(weights)()
         assert evaluation.metric == alone.metric
         assert evaluation.loss == pytest.approx(alone.loss, rel=1e-5)
         assert evaluation.details == pytest.approx(dict(alone.details))
@@ -38,7 +38,7 @@ def test_a_large_device_is_evaluated_on_some_of_its_samples() -> None:
     assert small is not None
     assert large is not None
     assert (large.metric * 200) % 1 == pytest.approx(0, abs=1e-9)
-    whole = Evaluator(task.model, task.objective, task.train.rows(task.owned[1])).evaluate(weights)
+    whole = Evaluator(task.model, task.objective, task.train.rows(task.owned[1])).begin(weights)()
     assert large.metric == pytest.approx(whole.metric, abs=0.1)
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from data_cases import labelled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.randomness import scramble, stream_seed
-from async_hfl.learning.partition import Rows, deal_by_class
+from async_hfl.learning.partition.by_class import by_class
+from async_hfl.learning.partition.dealing import Rows
 from async_hfl.learning.tasks.refresh import Refresh
 
 CLASSES = 5
 TARGETS = np.random.default_rng(1).permutation(np.repeat(np.arange(CLASSES, dtype=np.int32), 80))
 POOLS = [np.flatnonzero(label == TARGETS) for label in range(CLASSES)]
-OWNED = deal_by_class(TARGETS, 7, 3, classes=CLASSES, classes_per_device=2)
+OWNED = by_class(labelled(TARGETS), 7, 3)
 
 
 def made(share: float, seed: int = 9, owned: tuple[Rows, ...] = OWNED) -> Refresh:

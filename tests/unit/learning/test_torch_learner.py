@@ -10,6 +10,8 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from operator import methodcaller, mul, truediv
 from pathlib import Path
 from typing import Any
 
@@ -204,14 +206,8 @@ def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 # The processes themselves, which need no PyTorch.
 
 
-class Doubler:
-    def __call__(self) -> Callable[[int], int]:
-        return lambda number: number * 2
-
-
-class Failing:
-    def __call__(self) -> Callable[[int], int]:
-        return lambda number: 1 // number
+def two() -> int:
+    return 2
 
 
 def alive(pid: int) -> bool:
@@ -223,18 +219,17 @@ def alive(pid: int) -> bool:
 
 
 def test_answers_in_order_and_errors_raised_in_the_owner(importable: None) -> None:
-    processes = Processes(2, Doubler(), "mine")
-    assert processes.answers(list(range(30))) == [2 * number for number in range(30)]
+    processes = Processes(2, two, "mine")
+    assert processes.answers([partial(mul, number) for number in range(30)]) == [2 * number for number in range(30)]
     assert processes.answers([]) == []
     pids = [process.pid for process, _ in processes._running]
     processes.close()
     processes.close()
     assert not any(alive(pid) for pid in pids if pid)
-    failing = Processes(1, Failing(), "mine")
     with pytest.raises(TaskError, match="ZeroDivisionError"):
-        failing.answers([1, 0])
-    assert failing.answers([1]) == [1]
-    failing.close()
+        processes.answers([partial(truediv, 1), methodcaller("__truediv__", 0)])
+    assert processes.answers([partial(truediv, 1)]) == [0.5]
+    processes.close()
 
 
 @pytest.mark.parametrize("ending", ["exit", "kill"])
@@ -246,13 +241,9 @@ def test_no_process_outlives_its_owner(tmp_path: Path, ending: str) -> None:
             import os, signal, sys
             from async_hfl.learning.pytorch.processes import Processes
 
-            class Own:
-                def __call__(self):
-                    return lambda number: os.getpid()
-
             if __name__ == "__main__":
-                processes = Processes(2, Own(), "mine")
-                processes.answers([1, 2, 3])
+                processes = Processes(2, os.getpid, "mine")
+                processes.answers([str, str, str])
                 print(*[process.pid for process, _ in processes._running], flush=True)
                 if sys.argv[1] == "kill":
                     os.kill(os.getpid(), signal.SIGKILL)

@@ -18,7 +18,7 @@ from async_hfl.assembly.settings.network_kinds import BY_RADIO, DEPLOYED, READ_B
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import is_user_code
 from async_hfl.core.errors import SettingsError
-from async_hfl.learning.partition import PARTITIONERS
+from async_hfl.learning.partition.registry import PARTITIONERS
 from async_hfl.learning.tasks.catalogue import TASKS
 
 PACKAGED = ("task ", "network ", "preset ", "method ")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
 from async_hfl.learning.datasets.files.catalogue import CIFAR10
-from async_hfl.learning.datasets.files.parsed_cache import Arrays, arrays_of
+from async_hfl.learning.datasets.files.parsed_cache import Arrays, load_arrays
 from async_hfl.learning.datasets.files.sources import Sources
 from async_hfl.learning.datasets.samples import Dataset, Samples, Scaling
 
@@ -29,7 +29,7 @@ _TEST_FILE = "test_batch.bin"
 def load_cifar10(folder: Path | None = None) -> Dataset:
     """Read the data set. `folder` names files of your own in the same format, which are not checked against the
     published ones."""
-    arrays = arrays_of(CIFAR10, _parse, version=_VERSION, folder=folder)
+    arrays = load_arrays(CIFAR10, _parse, version=_VERSION, folder=folder)
     scaling = Scaling(
         np.array([255 * mean for mean in MEAN], np.float32),
         np.array([1 / (255 * deviation) for deviation in DEVIATION], np.float32),

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from async_hfl.core.errors import DataError
 from async_hfl.core.randomness import stream
 from async_hfl.learning.datasets.files.catalogue import HAR
-from async_hfl.learning.datasets.files.parsed_cache import Arrays, arrays_of
+from async_hfl.learning.datasets.files.parsed_cache import Arrays, load_arrays
 from async_hfl.learning.datasets.files.sources import Sources
 from async_hfl.learning.datasets.samples import Dataset, Samples
 
@@ -31,7 +31,7 @@ _SPLIT_SEED = 0
 def load_har(folder: Path | None = None) -> Dataset:
     """Read the data set, one owner per person. `folder` names files of your own in the same format, which are not
     checked."""
-    arrays = arrays_of(HAR, _parse, version=_VERSION, folder=folder)
+    arrays = load_arrays(HAR, _parse, version=_VERSION, folder=folder)
     inputs, targets = arrays["inputs"], arrays["activities"].astype(np.int32)
     people, owner = np.unique(arrays["subjects"], return_inverse=True)
     is_test = _test_rows(owner)

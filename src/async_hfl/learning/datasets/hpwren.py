@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
 from async_hfl.learning.datasets.files.catalogue import HPWREN
-from async_hfl.learning.datasets.files.parsed_cache import Arrays, arrays_of
+from async_hfl.learning.datasets.files.parsed_cache import Arrays, load_arrays
 from async_hfl.learning.datasets.files.sources import Sources
 from async_hfl.learning.datasets.hpwren_files import (
     HALF_HOURLY_FILE,
@@ -47,7 +47,7 @@ def load_hpwren(folder: Path | None = None, *, hourly: bool = False) -> Dataset:
     def parse(sources: Sources) -> Arrays:
         return _prepared(read(sources.content(name), str(sources.paths[name])))
 
-    arrays = arrays_of(HPWREN, parse, version=_VERSION, folder=folder, names=[name])
+    arrays = load_arrays(HPWREN, parse, version=_VERSION, folder=folder, names=[name])
     series = arrays["series"]
     train, test = (
         Samples(series, series[starts + WINDOW], starts, WINDOW)

@@ -15,24 +15,13 @@ import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
 from async_hfl.learning.datasets.files.catalogue import FASHION_MNIST, MNIST
-from async_hfl.learning.datasets.files.parsed_cache import Arrays, arrays_of
+from async_hfl.learning.datasets.files.parsed_cache import Arrays, load_arrays
 from async_hfl.learning.datasets.files.published import PublishedSet
 from async_hfl.learning.datasets.files.sources import Sources
 from async_hfl.learning.datasets.samples import Dataset, Samples, Scaling
 
 CLASSES = 10
-CLOTHES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
-)
+CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 _VERSION = "idx1"
 _UNSIGNED_BYTE = 8
 _PARTS = {"train": "train", "test": "t10k"}
@@ -51,7 +40,7 @@ def load_fashion_mnist(folder: Path | None = None) -> Dataset:
 def _load(
     published: PublishedSet, folder: Path | None, class_names: tuple[str, ...], *, mean: float, deviation: float
 ) -> Dataset:
-    arrays = arrays_of(published, _parse, version=_VERSION, folder=folder)
+    arrays = load_arrays(published, _parse, version=_VERSION, folder=folder)
     scaling = Scaling(np.array([255 * mean], np.float32), np.array([1 / (255 * deviation)], np.float32))
     train, test = (
         Samples(arrays[f"{part}_images"], arrays[f"{part}_labels"].astype(np.int32), scaling=scaling) for part in _PARTS

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from async_hfl.core.errors import DataError
 from async_hfl.learning.datasets.files.catalogue import SHAKESPEARE
-from async_hfl.learning.datasets.files.parsed_cache import Arrays, arrays_of
+from async_hfl.learning.datasets.files.parsed_cache import Arrays, load_arrays
 from async_hfl.learning.datasets.files.sources import Sources
 from async_hfl.learning.datasets.samples import Dataset, Samples
 from async_hfl.learning.datasets.shakespeare_roles import speeches
@@ -37,7 +37,7 @@ Numbers = npt.NDArray[np.int64]
 
 def load_shakespeare(folder: Path | None = None, *, roles: int | None = ROLES) -> Dataset:
     """Read the data set with this many roles (None: all). `folder` names a text of your own in the same layout."""
-    arrays = arrays_of(SHAKESPEARE, _parse, version=_VERSION, folder=folder)
+    arrays = load_arrays(SHAKESPEARE, _parse, version=_VERSION, folder=folder)
     lengths = arrays["lengths"].astype(np.int64)
     chosen = _chosen(lengths, roles)
     firsts = (np.cumsum(lengths) - lengths)[chosen]

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from async_hfl.core.errors import DataError
 
 _AUTHOR = "by William Shakespeare"
-_SET_OTHERWISE = "THE COMEDY OF ERRORS"
-_NO_PLAYS = {"THE SONNETS", "A LOVER'S COMPLAINT"}
+_OTHER_LAYOUT = "THE COMEDY OF ERRORS"
+_NOT_PLAYS = {"THE SONNETS", "A LOVER'S COMPLAINT"}
 _NAME = r"([a-zA-Z][a-zA-Z ]*)\. (.*)"
-_SPEECH, _FURTHER = re.compile(f"  {_NAME}"), re.compile(r"    (.*)")
-_SPEECH_OTHERWISE, _FURTHER_OTHERWISE = re.compile(_NAME), re.compile(r" (.*)")
+_SPEECH, _CONTINUATION = re.compile(f"  {_NAME}"), re.compile(r"    (.*)")
+_OTHER_SPEECH, _OTHER_CONTINUATION = re.compile(_NAME), re.compile(r" (.*)")
 _BLANKS = re.compile(r"\s+")
 
 Role = tuple[str, str]
@@ -31,7 +31,7 @@ def speeches(text: str) -> Mapping[Role, str]:
     lines = text.split("\n")
     said: dict[Role, list[str]] = {}
     for title, first, last in _works(lines):
-        if title not in _NO_PLAYS:
+        if title not in _NOT_PLAYS:
             _read_play(title, lines[first:last], said)
     if not said:
         raise DataError("there is no play in the text: not one line starts a speech")
@@ -49,7 +49,7 @@ def _works(lines: list[str]) -> list[tuple[str, int, int]]:
 
 
 def _read_play(title: str, lines: list[str], said: dict[Role, list[str]]) -> None:
-    speech, further = (_SPEECH_OTHERWISE, _FURTHER_OTHERWISE) if title == _SET_OTHERWISE else (_SPEECH, _FURTHER)
+    speech, continuation = (_OTHER_SPEECH, _OTHER_CONTINUATION) if title == _OTHER_LAYOUT else (_SPEECH, _CONTINUATION)
     current: list[str] | None = None
     in_notice = False
     for line in lines:
@@ -62,5 +62,5 @@ def _read_play(title: str, lines: list[str], said: dict[Role, list[str]]) -> Non
             current = None if is_heading else said.setdefault((title, name), [])
             if current is not None:
                 current.append(match[2])
-        elif current is not None and (match := further.match(line)):
+        elif current is not None and (match := continuation.match(line)):
             current.append(match[1])

@@ -28,8 +28,8 @@ order."""
 _POSITION = np.uint64((1 << _POSITION_BITS) - 1)
 _HASH = ~_POSITION
 _KEYS = 1 << 14
-"""Keys computed at a time: few enough to fit into a core's cache and into memory that was used before. Dividing a pass
-of 36,000 or 110,000 keys between threads was slower: they wait for each other between any two operations."""
+"""Keys computed at a time: few enough for the cache of a core. Dividing a pass of 36,000 or 110,000 keys over threads
+was slower, because threads wait for each other between numpy's operations."""
 
 
 @final
@@ -49,7 +49,7 @@ class BatchOrders:
         places: int | None = None,
         steps: int | None = None,
     ) -> None:
-        """`places` for jobs and `steps` per pass are allocated; by default as many as there are."""
+        """Allocate `places` jobs and `steps` per pass; by default, as many as these jobs need."""
         self._static = static
         self._sizes = np.array([len(own) for own in rows], dtype=np.int64)
         self._largest = int(self._sizes.max())
@@ -63,7 +63,7 @@ class BatchOrders:
         self._hashes = scramble_many(seeds)
         self._drawn = 0
         self._drawing: tuple[int, Future[None]] | None = None
-        """The pass up to which a thread is drawing."""
+        """The end of the passes that a thread is drawing, and its result."""
 
     def draw(self, end: int | None = None) -> RowNumbers:
         """Draw the passes before `end` (None: all) and return all orders, by place, pass, step and row of the batch.
@@ -86,7 +86,7 @@ class BatchOrders:
         orders, jobs = self.draw(end), np.arange(len(self._orders))
         jobs[len(self._sizes) :] = 0
         found: RowNumbers = orders[jobs[:, None], passes, steps]
-        self.prefetch(end + (end - begin))  # as many again: the next call will hardly need more
+        self.prefetch(end + (end - begin))  # as many passes again: the next call seldom needs more
         return found
 
     def prefetch(self, end: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -35,9 +34,10 @@ def compile_for(
     lowered = []
     for device in devices:
         place = jax.sharding.SingleDeviceSharding(device)
+        shapes = jax.tree.map(lambda part, at=place: like(*part.shape, dtype=part.dtype, sharding=at), tuple(arguments))
         # CPUs have one way to multiply; naming it would only change the program's key in the cache.
         with jax.default_matmul_precision(None if on_cpu else _ALGORITHMS[precision]):
-            lowered.append(jitted.lower(*jax.tree.map(partial(_like, place), tuple(arguments))))
+            lowered.append(jitted.lower(*shapes))
     options = runtime.compiler_options() if on_cpu else {}
     _collect_garbage(len(lowered))
     # The compiler does not hold Python's lock: programs for many cores take hardly longer than one.
@@ -45,10 +45,10 @@ def compile_for(
         return list(threads.map(lambda one: one.compile(compiler_options=options), lowered))
 
 
-def like(*shape: int, dtype: npt.DTypeLike = np.float32) -> Any:
+def like(*shape: int, dtype: npt.DTypeLike = np.float32, sharding: Any = None) -> Any:
     """Return a placeholder of this shape, to compile for."""
     array: Any = jax.ShapeDtypeStruct
-    return array(shape, dtype)
+    return array(shape, dtype, sharding=sharding)
 
 
 def _collect_garbage(more: int) -> None:
@@ -61,8 +61,3 @@ def _collect_garbage(more: int) -> None:
             _programs.clear()
     if due:
         gc.collect()
-
-
-def _like(place: Any, part: Any) -> Any:
-    shape: Any = jax.ShapeDtypeStruct
-    return shape(part.shape, part.dtype, sharding=place)

@@ -11,7 +11,7 @@ the background, so a call can be started and collected later.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -59,12 +59,13 @@ class Engine:
         self.plan: Plan = plan(PlanSetup(model, objective, static, self._data[0], train.window, self._devices, options))
         self._programs: dict[Hashable, list[Program]] = {}
         self._of_group: dict[Group, dict[str, Program]] = {}
-        """By group without members; many groups share programs."""
+        """By group without members; groups of one kind share programs."""
         self._locks: dict[Hashable, Lock] = {}
         self._compiling = Lock()
-        # A device whose queue is full blocks the caller. With a thread for each, it does not block the others.
-        several = len(self._devices) if len(self._devices) > 1 and chosen == "vmap" else 0
-        self._starters = [ThreadPoolExecutor(1, thread_name_prefix="starter") for _ in range(several)]
+        # A device whose queue is full blocks the caller: one thread per device, so that it does not block the others.
+        several = len(self._devices) > 1 and chosen == "vmap"
+        devices = self._devices if several else []
+        self._starters = [ThreadPoolExecutor(1, thread_name_prefix="starter") for _ in devices]
 
     def compile(self, max_samples: int, jobs: int) -> None:
         """Compile the programs that calls will need, all at once: the compiler does not hold Python's lock."""
@@ -81,25 +82,23 @@ class Engine:
 
     def begin(self, requests: Sequence[Request]) -> Results:
         """Start as many groups as the devices may queue; the others start when the results are collected."""
-        groups = self.plan.groups(requests)
-        running: deque[tuple[Group, Callable[[], Any]]] = deque()
-
-        def start(count: int) -> None:
-            for group in islice(groups, count):
-                members = [requests[index] for index in group.members]
-                if self._starters:
-                    running.append((group, self._starters[group.device].submit(self._run, group, members).result))
-                else:
-                    output = self._run(group, members)
-                    running.append((group, lambda output=output: output))  # type: ignore[misc]
+        starters = self._starters
+        started: Iterator[tuple[Group, Any]] = (
+            (
+                group,
+                starters[group.device].submit(self._run, group, requests) if starters else self._run(group, requests),
+            )
+            for group in self.plan.groups(requests)
+        )
+        running = deque(islice(started, QUEUED_GROUPS * len(self._devices)))
 
         def collect() -> list[TrainingResult]:
             results: dict[int, TrainingResult] = {}
             while running:
-                start(1)
+                running.extend(islice(started, 1))
                 group, output = running.popleft()
-                # There may be more places than members.
-                for index, one in zip(group.members, self.plan.collect(output()), strict=False):
+                outputs = self.plan.collect(output.result() if starters else output)
+                for index, one in zip(group.members, outputs, strict=False):  # there may be more places than members
                     samples = len(requests[index].rows)
                     results[index] = TrainingResult(
                         weights=one.weights,
@@ -111,18 +110,19 @@ class Engine:
                     )
             return [results[index] for index in range(len(requests))]
 
-        start(QUEUED_GROUPS * len(self._devices))
         return collect
 
-    def _run(self, group: Group, members: Sequence[Request]) -> Any:
+    def _run(self, group: Group, requests: Sequence[Request]) -> Any:
+        members = [requests[index] for index in group.members]
         coefficients = np.zeros((group.places, 4), dtype=np.float32)
         sizes = np.zeros(group.places, dtype=np.int32)
         for place, request in enumerate(members):
             coefficients[place] = request.coefficients
             sizes[place] = len(request.rows)
         seeds = np.array([request.seed for request in members], dtype=np.uint64)
-        rows = [request.rows for request in members]
-        orders = BatchOrders(rows, seeds, self._static, places=group.places, steps=group.steps)
+        orders = BatchOrders(
+            [request.rows for request in members], seeds, self._static, places=group.places, steps=group.steps
+        )
         kind = replace(group, members=())
         programs = self._of_group.get(kind)
         if programs is None:

@@ -2,8 +2,8 @@
 
 Shapes do not depend on the job, so every job runs the same machine code. Rows missing from the last batch of an epoch
 are computed and masked. Where jobs run one after another, a job is one call with a loop as long as it needs. Where they
-run side by side, it is divided into chunks of equally many steps, each a call: one program then serves jobs of any
-length, and steps beyond the end of a job are computed and change nothing.
+run side by side, it is divided into chunks of equally many steps, with one call per chunk: one program then serves jobs
+of any length, and steps beyond the end of a job are computed and discarded.
 """
 
 from __future__ import annotations
@@ -53,6 +53,15 @@ class Progress(NamedTuple):
     sums: Array
 
 
+class _Batch(NamedTuple):
+    inputs: Array
+    targets: Array
+    real: Array
+    """Mask of the samples that are not padding."""
+    samples: Array
+    """Number of samples that are not padding."""
+
+
 _T = TypeVar("_T")
 
 
@@ -82,10 +91,10 @@ class LocalTraining:
 
         def one_step(index: Array, before: Progress) -> Progress:
             epoch, step = lax.div(index, steps_per_epoch), lax.rem(index, steps_per_epoch)
-            return self._step(data, rates, received, samples, rows(epoch, step), epoch, step, before)
+            return self._step(rates, received, self._batch(data, rows(epoch, step), step, samples), epoch, before)
 
         def add_batch(step: Array, total: Named) -> Named:
-            return self._add(data, parameters, statistics, samples, rows(epochs, step), step, total)
+            return self._add(self._batch(data, rows(epochs, step), step, samples), parameters, statistics, total)
 
         loop: Callable[..., Progress] = lax.fori_loop
         at_rest = jax.tree.map(jnp.zeros_like, received)
@@ -117,7 +126,7 @@ class LocalTraining:
         def one_step(turn: Array, before: Progress) -> Progress:
             index = first + turn
             epoch, step = lax.div(index, steps_per_epoch), lax.rem(index, steps_per_epoch)
-            after = self._step(data, rates, received, samples, orders[turn], epoch, step, before)
+            after = self._step(rates, received, self._batch(data, orders[turn], step, samples), epoch, before)
             return _where(index < self.static.epochs * steps_per_epoch, after, before)
 
         # A fixed number of iterations: the accelerator need not ask the host whether to continue.
@@ -131,8 +140,8 @@ class LocalTraining:
 
         def add_batch(turn: Array, before: Named) -> Named:
             step = first + turn
-            parameters, statistics = progress.parameters, progress.statistics
-            after = self._add(data, parameters, statistics, samples, orders[turn], step, before)
+            batch = self._batch(data, orders[turn], step, samples)
+            after = self._add(batch, progress.parameters, progress.statistics, before)
             return _where(step < self._steps_per_epoch(samples), after, before)
 
         loop: Callable[..., Named] = lax.fori_loop
@@ -156,76 +165,51 @@ class LocalTraining:
         batch_size = self.static.batch_size
         return lax.div(samples + (batch_size - 1), jnp.asarray(batch_size, samples.dtype))
 
-    def _batch_gradient(
-        self,
-        data: DeviceSamples,
-        parameters: Named,
-        statistics: Named,
-        samples: Array,
-        rows: Array,
-        step: Array,
-        finished: bool,
-    ) -> tuple[Named, Named, Array, Array]:
-        """Return the gradient of the summed loss, the statistics, the losses (0 if masked) and the sample count."""
-        model, batch_size = self.model, self.static.batch_size
-        batch, wanted = gather(data, rows, self.window)
+    def _batch(self, data: DeviceSamples, rows: Array, step: Array, samples: Array) -> _Batch:
+        batch_size = self.static.batch_size
+        inputs, targets = gather(data, rows, self.window)
         first = step * batch_size
-        real = first + jnp.arange(batch_size) < samples
-        precise = next(iter(parameters.values())).dtype
+        return _Batch(
+            inputs, targets, first + jnp.arange(batch_size) < samples, jnp.minimum(samples - first, batch_size)
+        )
+
+    def _batch_gradient(
+        self, batch: _Batch, parameters: Named, statistics: Named, *, in_training: bool
+    ) -> tuple[Named, Named, Array]:
+        """Return the gradient of the summed loss, the statistics and the losses (0 if masked)."""
+        model, precise = self.model, next(iter(parameters.values())).dtype
 
         def total(at: Named) -> tuple[Array, tuple[Array, Named]]:
-            after = statistics
-            parameters, given = _halved({**at, **statistics}, batch) if self.half else ({**at, **statistics}, batch)
-            if finished or model.apply_in_training is None:
-                outputs = model.apply(parameters, given)
-            else:
-                outputs, changed = model.apply_in_training(parameters, given, real)
+            after, whole, inputs = statistics, {**at, **statistics}, batch.inputs
+            if self.half:
+                whole, inputs = _halved(whole, inputs)
+            if in_training and model.apply_in_training is not None:
+                outputs, changed = model.apply_in_training(whole, inputs, batch.real)
                 after = {name: changed[name].astype(precise) for name in model.statistics}
-            outputs = outputs.astype(precise)
-            losses = jnp.where(real, self.objective.loss(outputs, wanted), 0.0)
+            else:
+                outputs = model.apply(whole, inputs)
+            losses = jnp.where(batch.real, self.objective.loss(outputs.astype(precise), batch.targets), 0.0)
             return losses.sum(), (losses, after)
 
         (_, (losses, after)), gradient = jax.value_and_grad(total, has_aux=True)(parameters)
-        return gradient, after, losses, jnp.minimum(samples - first, batch_size).astype(losses.dtype)
+        return gradient, after, losses
 
-    def _step(
-        self,
-        data: DeviceSamples,
-        rates: Coefficients,
-        received: Named,
-        samples: Array,
-        rows: Array,
-        epoch: Array,
-        step: Array,
-        before: Progress,
-    ) -> Progress:
+    def _step(self, rates: Coefficients, received: Named, batch: _Batch, epoch: Array, before: Progress) -> Progress:
         parameters, statistics, velocity, sums = before
-        gradient, after, losses, count = self._batch_gradient(
-            data, parameters, statistics, samples, rows, step, finished=False
-        )
-        velocity = jax.tree.map(
-            lambda v, g, w, w_0: rates.momentum * v + _regularised(rates, g / count, w, w_0),
-            velocity,
-            gradient,
-            parameters,
-            received,
-        )
+        gradient, after, losses = self._batch_gradient(batch, parameters, statistics, in_training=True)
+        count = batch.samples.astype(losses.dtype)
+
+        def accelerated(v: Array, g: Array, w: Array, w_0: Array) -> Array:
+            return rates.momentum * v + _regularised(rates, g / count, w, w_0)
+
+        velocity = jax.tree.map(accelerated, velocity, gradient, parameters, received)
         moved = jax.tree.map(lambda w, v: w - rates.learning_rate * v, parameters, velocity)
         in_last = (epoch == self.static.epochs - 1).astype(losses.dtype)
         sums += in_last * jnp.stack([losses.sum(), (losses * losses).sum()])
         return Progress(moved, after, velocity, sums)
 
-    def _add(
-        self,
-        data: DeviceSamples,
-        parameters: Named,
-        statistics: Named,
-        samples: Array,
-        rows: Array,
-        step: Array,
-        total: Named,
-    ) -> Named:
-        gradient, *_ = self._batch_gradient(data, parameters, statistics, samples, rows, step, finished=True)
+    def _add(self, batch: _Batch, parameters: Named, statistics: Named, total: Named) -> Named:
+        gradient, *_ = self._batch_gradient(batch, parameters, statistics, in_training=False)
         return {name: total[name] + gradient[name] for name in total}
 
     def _mean(self, rates: Coefficients, parameters: Named, received: Named, samples: Array, total: Named) -> Array:
@@ -245,8 +229,5 @@ def _where(chosen: Array, after: _T, before: _T) -> _T:
 
 def _halved(parameters: Named, batch: Array) -> tuple[Named, Array]:
     """Convert floats to bfloat16; integer inputs stay as they are."""
-    less = jnp.bfloat16
-    return (
-        {name: array.astype(less) for name, array in parameters.items()},
-        batch.astype(less) if jnp.issubdtype(batch.dtype, jnp.floating) else batch,
-    )
+    halved = {name: array.astype(jnp.bfloat16) for name, array in parameters.items()}
+    return halved, batch.astype(jnp.bfloat16) if jnp.issubdtype(batch.dtype, jnp.floating) else batch

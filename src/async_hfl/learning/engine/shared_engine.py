@@ -9,6 +9,7 @@ not on the speed of the threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Condition, Lock
 from typing import final
@@ -18,28 +19,24 @@ from async_hfl.core.learner import Results, TrainingResult
 from async_hfl.learning.engine.trainer import Request, Trainer
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """The jobs for which one run waits."""
 
-    __slots__ = ("done", "error", "key", "requests", "results")
-
-    def __init__(self, key: Hashable, requests: Sequence[Request]) -> None:
-        self.key = key
-        self.requests = requests
-        self.results: list[TrainingResult] = []
-        self.error: BaseException | None = None
-        self.done = False
+    key: Hashable
+    requests: Sequence[Request]
+    results: list[TrainingResult] = field(default_factory=list)
+    error: BaseException | None = None
+    done: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class _Turn:
     """A function that is called when every run waits, one run after another."""
 
-    __slots__ = ("answer", "ask", "done")
-
-    def __init__(self, ask: Callable[[], int | None]) -> None:
-        self.ask = ask
-        self.answer: int | None = None
-        self.done = False
+    ask: Callable[[], int | None]
+    answer: int | None = None
+    done: bool = False
 
 
 @final

@@ -54,9 +54,9 @@ class Request:
     seed: int
     coefficients: npt.NDArray[np.float32]
     max_samples: int
-    """The most samples of any job of the same learner. It determines the program, so that no other job does."""
+    """The most samples of any job of the same learner. It determines the program; other jobs do not."""
     live: LiveGradients | None = None
-    """The gradients with which the job's gradient will be multiplied; None: with none."""
+    """The gradients with which the job's gradient is multiplied; None if no products are needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class EngineOptions:
     vectors: VectorsChoice = "host"
     """Location of models and gradients between jobs. `task_learner.decide_vectors` decides for auto."""
     prefetch: PrefetchChoice = "auto"
-    """Train jobs before their results are due? auto: on a CPU, where no result changes, and where vectors stay on an
+    """Training of jobs before their results are due. auto: on a CPU, where no result changes, and if vectors stay on an
     accelerator, where results change by rounding."""
 
 

@@ -16,7 +16,7 @@ from async_hfl.core.learner import Evaluation
 from async_hfl.core.weights import Weights
 from async_hfl.learning.datasets.samples import Samples
 from async_hfl.learning.engine.backend import Array, jax, lax
-from async_hfl.learning.engine.compilation import Program, compile_for
+from async_hfl.learning.engine.compilation import Program, compile_for, like
 from async_hfl.learning.engine.device_data import DeviceSamples, gather, samples_to_device
 from async_hfl.learning.engine.memory_estimate import evaluation_bytes
 from async_hfl.learning.engine.on_device.jax_vectors import program_argument
@@ -67,17 +67,9 @@ class Evaluator:
     def compile(self) -> None:
         with self._compiling:
             if not self._programs:
-                weights = np.empty(self._model.layout.size, dtype=np.float32)
-                arguments = (*self._arguments[0], weights)
-                self._programs = compile_for(
-                    self._devices,
-                    counting_program(self._model, self._objective, self._window),
-                    arguments,
-                    self._precision,
-                )
-
-    def evaluate(self, weights: Weights) -> Evaluation:
-        return self.begin(weights)()
+                counting = counting_program(self._model, self._objective, self._window)
+                arguments = (*self._arguments[0], like(self._model.layout.size))
+                self._programs = compile_for(self._devices, counting, arguments, self._precision)
 
     def begin(self, weights: Weights) -> Callable[[], Evaluation]:
         """Start an evaluation and return a function that waits for its result."""

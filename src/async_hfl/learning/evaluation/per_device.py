@@ -24,7 +24,7 @@ from async_hfl.learning.engine.trainer import Precision
 from async_hfl.learning.evaluation.evaluator import counting_program
 from async_hfl.learning.evaluation.objectives import Objective
 from async_hfl.learning.models.model import Model
-from async_hfl.learning.partition import Rows
+from async_hfl.learning.partition.dealing import Rows
 
 _MOST = 200
 """The most samples of a device: enough to tell devices apart, and all devices together cost a few evaluations."""

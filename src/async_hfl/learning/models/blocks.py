@@ -102,17 +102,17 @@ def _pool_forward(places: Array, bias: Array) -> tuple[Array, Array]:
     # One byte per window instead of its four values; 4 means that the rectifier is closed.
     chosen = jnp.where(first == largest, 0, jnp.where(second == largest, 1, jnp.where(third == largest, 2, 3)))
     # Otherwise the compiler would read all places again for each use of one of the two.
-    return _made((pooled, jnp.where(pooled > 0, chosen, 4).astype(jnp.int8)))
+    return _materialised((pooled, jnp.where(pooled > 0, chosen, 4).astype(jnp.int8)))
 
 
 def _pool_backward(chosen: Array, gradient: Array) -> tuple[Array, Array]:
-    gradient = _made(gradient)
+    gradient = _materialised(gradient)
     places = jnp.arange(4, dtype=jnp.int8)[:, None]
     spread = jnp.where(chosen[..., None, :] == places, gradient[..., None, :], 0)
     return spread, jnp.where(chosen < 4, gradient, 0).sum(axis=tuple(range(gradient.ndim - 1)))
 
 
-def _made(arrays: _T) -> _T:
+def _materialised(arrays: _T) -> _T:
     """Return the same values, computed once and stored instead of fused into their uses."""
     barrier: Callable[[_T], _T] = lax.optimization_barrier
     return barrier(arrays)

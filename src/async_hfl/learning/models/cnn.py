@@ -11,8 +11,9 @@ from async_hfl.learning.models.convolution import batch_last, biased_max_pool, c
 from async_hfl.learning.models.model import Model, Parameters, uniform_weights
 
 _FILTER = 5
-_FEW, _MANY, _HIDDEN = 20, 50, 500
-_FEATURES = _MANY * 4 * 4
+_FIRST, _SECOND, _HIDDEN = 20, 50, 500
+"""Filters of the two convolutions, and hidden units."""
+_FEATURES = _SECOND * 4 * 4
 """28 x 28 becomes 24 x 24, pooled 12 x 12, then 8 x 8, pooled 4 x 4."""
 _SIDES = {"first": 4, "second": 2}
 """Side of the blocks of outputs, by layer."""
@@ -29,11 +30,11 @@ def cnn(classes: int = 10, *, in_blocks: bool = False) -> Model:
             *("hidden.weight", "hidden.bias", "output.weight", "output.bias"),
         ),
         (
-            *((_FILTER, _FILTER, 1, _FEW), (_FEW,), (_FILTER, _FILTER, _FEW, _MANY), (_MANY,)),
+            *((_FILTER, _FILTER, 1, _FIRST), (_FIRST,), (_FILTER, _FILTER, _FIRST, _SECOND), (_SECOND,)),
             *((_FEATURES, _HIDDEN), (_HIDDEN,), (_HIDDEN, classes), (classes,)),
         ),
     )
-    fan_in = {"first": _FILTER**2, "second": _FILTER**2 * _FEW, "hidden": _FEATURES, "output": _HIDDEN}
+    fan_in = {"first": _FILTER**2, "second": _FILTER**2 * _FIRST, "hidden": _FEATURES, "output": _HIDDEN}
 
     def init(random: np.random.Generator) -> Weights:
         return layout.flatten(

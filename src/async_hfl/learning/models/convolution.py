@@ -50,8 +50,8 @@ def convolution(images: Array, weight: Array, stride: int = 1, padding: int = 0)
 def _patches(images: Array, window: _Window) -> Array:
     """Return a column for every window position and every image; rows by (row, column in the window, channel)."""
     # First across, then down: 2 x size copies instead of size x size.
-    across = jnp.stack([_steps(images, 2, first, window.columns, window.stride) for first in range(window.size)])
-    both = jnp.stack([_steps(across, 2, first, window.rows, window.stride) for first in range(window.size)])
+    across = jnp.stack([_strided(images, 2, first, window.columns, window.stride) for first in range(window.size)])
+    both = jnp.stack([_strided(across, 2, first, window.rows, window.stride) for first in range(window.size)])
     return both.reshape(window.size**2 * images.shape[0], -1)
 
 
@@ -71,12 +71,12 @@ def _patches_backward(window: _Window, _: None, gradient: Array) -> tuple[Array]
 _patches.defvjp(_patches_forward, _patches_backward)
 
 
-def _steps(array: Array, axis: int, first: int, count: int, stride: int) -> Array:
+def _strided(array: Array, axis: int, first: int, count: int, stride: int) -> Array:
     return lax.slice_in_dim(array, first, first + (count - 1) * stride + 1, stride, axis)
 
 
 def _spread(array: Array, axis: int, first: int, length: int, stride: int) -> Array:
-    """Apply the transpose of `_steps`: zeros before, between and after."""
+    """Apply the transpose of `_strided`: zeros before, between and after."""
     used = first + (array.shape[axis] - 1) * stride + 1
     edges = [(0, 0, 0)] * array.ndim
     edges[axis] = (first, length - used, stride - 1)

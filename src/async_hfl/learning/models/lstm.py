@@ -7,24 +7,15 @@ import numpy as np
 from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.engine.backend import Array, jax
 from async_hfl.learning.models.model import Drawn, Model, Parameters, uniform_weights
-from async_hfl.learning.models.recurrence import Form, recurrence
+from async_hfl.learning.models.recurrence import recurrence
 
 
 def character_lstm(
-    symbols: int = 80,
-    embedding: int = 8,
-    hidden: int = 100,
-    layers: int = 1,
-    *,
-    hoisted: bool = False,
-    unroll: int = 1,
+    symbols: int = 80, embedding: int = 8, hidden: int = 100, layers: int = 1, *, unroll: int = 1
 ) -> Model:
     """Build the model from symbol numbers (batch, time) to the next symbol's logits; 52,720 parameters with one layer,
-    133,520 with two.
-
-    `hoisted` and `unroll` affect speed alone (see `recurrence.Form`).
-    """
-    stack = _Stack(embedding, hidden, layers, symbols, hoisted, unroll)
+    133,520 with two. `unroll` affects speed alone (see `recurrence`)."""
+    stack = _Stack(embedding, hidden, layers, symbols, unroll)
     layout = Layout(("embedding.weight", *stack.names), ((symbols, embedding), *stack.shapes))
 
     def init(random: np.random.Generator) -> Weights:
@@ -40,11 +31,9 @@ def character_lstm(
     return Model(layout, init, apply)
 
 
-def series_lstm(
-    values: int = 12, hidden: int = 128, layers: int = 1, *, hoisted: bool = False, unroll: int = 1
-) -> Model:
+def series_lstm(values: int = 12, hidden: int = 128, *, unroll: int = 1) -> Model:
     """Build the model from readings (batch, time, values) to the next reading; 74,252 parameters."""
-    stack = _Stack(values, hidden, layers, values, hoisted, unroll)
+    stack = _Stack(values, hidden, 1, values, unroll)
     layout = Layout(stack.names, stack.shapes)
 
     def init(random: np.random.Generator) -> Weights:
@@ -59,10 +48,9 @@ def series_lstm(
 class _Stack:
     """Stacked LSTM layers and a linear map of the last step, with two biases per layer, as in PyTorch."""
 
-    def __init__(self, inputs: int, hidden: int, layers: int, outputs: int, hoisted: bool, unroll: int) -> None:
+    def __init__(self, inputs: int, hidden: int, layers: int, outputs: int, unroll: int) -> None:
         self._hidden = hidden
         self._layers = layers
-        self._hoisted = hoisted
         self._unroll = unroll
         self.names: tuple[str, ...] = ()
         self.shapes: tuple[tuple[int, ...], ...] = ()
@@ -83,6 +71,5 @@ class _Stack:
         for layer in range(1, self._layers + 1):
             parts = (parameters[f"layer{layer}.{part}"] for part in ("input_weight", "hidden_weight"))
             bias = parameters[f"layer{layer}.input_bias"] + parameters[f"layer{layer}.hidden_bias"]
-            form = Form(every=layer < self._layers, hoisted=self._hoisted, unroll=self._unroll)
-            steps = recurrence(steps, *parts, bias, form)
+            steps = recurrence(steps, *parts, bias, layer < self._layers, self._unroll)
         return steps @ parameters["output.weight"] + parameters["output.bias"]

@@ -12,25 +12,12 @@ backward loop depend on the forward pass alone and are computed there.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from async_hfl.learning.engine.backend import Array, jax, jnp, lax
-
-
-class Form(NamedTuple):
-    """Variants of the loop with the same results."""
-
-    every: bool
-    """Return h after every step (time, batch, hidden) instead of after the last one only (batch, hidden)."""
-    hoisted: bool
-    """Multiply the inputs of all steps before the loop instead of each step's together with h, which uses less memory.
-    """
-    unroll: int
-    """Steps per iteration of the loop: more of them speed up an accelerator and slow down a processor."""
-
 
 _Saved: TypeAlias = tuple[Array, Array, Array, Array, Array]
 
@@ -41,29 +28,30 @@ def _gate_scale(hidden: int) -> npt.NDArray[np.float64]:
     return np.concatenate([half, half, whole, half])
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(4,))
-def recurrence(steps: Array, input_weight: Array, hidden_weight: Array, bias: Array, form: Form) -> Array:
-    """Return the outputs of the layer for (time, batch, inputs); h and c start at 0."""
-    return _forward(steps, input_weight, hidden_weight, bias, form)[0]
+@partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def recurrence(
+    steps: Array, input_weight: Array, hidden_weight: Array, bias: Array, every_step: bool, unroll: int
+) -> Array:
+    """Return the outputs of the layer for (time, batch, inputs); h and c start at 0.
+
+    `every_step`: return h after every step (time, batch, hidden) instead of after the last one only (batch, hidden).
+    `unroll`: steps per iteration of the loop; more of them speed up an accelerator and slow down a processor.
+    """
+    return _forward(steps, input_weight, hidden_weight, bias, every_step, unroll)[0]
 
 
-def _forward(steps: Array, input_weight: Array, hidden_weight: Array, bias: Array, form: Form) -> tuple[Array, _Saved]:
-    time, batch, inputs = steps.shape
-    hidden = hidden_weight.shape[0]
+def _forward(
+    steps: Array, input_weight: Array, hidden_weight: Array, bias: Array, every_step: bool, unroll: int
+) -> tuple[Array, _Saved]:
+    batch, hidden = steps.shape[1], hidden_weight.shape[0]
     scale = jnp.asarray(_gate_scale(hidden), steps.dtype)
     together = jnp.concatenate([input_weight, hidden_weight, bias[None]])
     one = jnp.ones((batch, 1), steps.dtype)
-    drive = steps
-    if form.hoisted:
-        drive = (steps.reshape(time * batch, inputs) @ input_weight + bias).reshape(time, batch, 4 * hidden)
 
     def step(state: tuple[Array, Array], now: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
         output, cell = state
-        if form.hoisted:
-            read, summed = output, now + output @ hidden_weight
-        else:
-            read = jnp.concatenate([now, output, one], axis=-1)
-            summed = read @ together
+        read = jnp.concatenate([now, output, one], axis=-1)
+        summed = read @ together
         write, keep, value, show = jnp.split(jnp.tanh(summed * scale) * scale + (1 - scale), 4, axis=-1)
         after = keep * cell + write * value
         shown = jnp.tanh(after)
@@ -78,11 +66,11 @@ def _forward(steps: Array, input_weight: Array, hidden_weight: Array, bias: Arra
         return (show * shown, after), (show * shown, read, jnp.concatenate(slopes, axis=-1))
 
     nothing = jnp.zeros((batch, hidden), steps.dtype)
-    (last, _), (outputs, reads, slopes) = lax.scan(step, (nothing, nothing), drive, unroll=form.unroll)
-    return outputs if form.every else last, (steps, reads, slopes, input_weight, hidden_weight)
+    (last, _), (outputs, reads, slopes) = lax.scan(step, (nothing, nothing), steps, unroll=unroll)
+    return outputs if every_step else last, (steps, reads, slopes, input_weight, hidden_weight)
 
 
-def _backward(form: Form, saved: _Saved, gradient: Array) -> tuple[Array, Array, Array, Array]:
+def _backward(every_step: bool, unroll: int, saved: _Saved, gradient: Array) -> tuple[Array, Array, Array, Array]:
     steps, reads, slopes, input_weight, hidden_weight = saved
     time, batch, inputs = steps.shape
     hidden = hidden_weight.shape[0]
@@ -97,10 +85,8 @@ def _backward(form: Form, saved: _Saved, gradient: Array) -> tuple[Array, Array,
         return (d_sums @ hidden_weight.T, d_cell * slope[:, 5 * hidden :]), d_sums
 
     nothing = jnp.zeros((batch, hidden), steps.dtype)
-    first, shown = (nothing, gradient) if form.every else (gradient, None)
-    _, d_sums = lax.scan(step, (first, nothing), (slopes, shown), reverse=True, unroll=form.unroll)
-    if form.hoisted:
-        reads = jnp.concatenate([steps, reads, jnp.ones((time, batch, 1), steps.dtype)], axis=-1)
+    first, shown = (nothing, gradient) if every_step else (gradient, None)
+    _, d_sums = lax.scan(step, (first, nothing), (slopes, shown), reverse=True, unroll=unroll)
     flat = d_sums.reshape(time * batch, 4 * hidden)
     d_together = reads.reshape(time * batch, inputs + hidden + 1).T @ flat
     d_steps = (flat @ input_weight.T).reshape(steps.shape)

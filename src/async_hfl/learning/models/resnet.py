@@ -97,7 +97,7 @@ def resnet18(norm: Literal["batch", "group"] = "batch", classes: int = 10) -> Mo
     def apply_group(parameters: Parameters, batch: Array) -> Array:
         return network(parameters, batch, lambda name, images: group_norm(images, _GROUPS))
 
-    def apply_finished(parameters: Parameters, batch: Array) -> Array:
+    def apply_in_inference(parameters: Parameters, batch: Array) -> Array:
         return network(parameters, batch, lambda name, images: running_norm(images, running(parameters, name)))
 
     def apply_in_training(parameters: Parameters, batch: Array, mask: Array) -> tuple[Array, Parameters]:
@@ -112,4 +112,4 @@ def resnet18(norm: Literal["batch", "group"] = "batch", classes: int = 10) -> Mo
 
     if norm == "group":
         return Model(layout, init, apply_group)
-    return Model(layout, init, apply_finished, apply_in_training, tuple(statistics))
+    return Model(layout, init, apply_in_inference, apply_in_training, tuple(statistics))

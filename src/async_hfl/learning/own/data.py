@@ -13,7 +13,8 @@ from async_hfl.core.errors import DataError, SettingsError
 from async_hfl.learning.datasets.samples import Dataset, Samples
 from async_hfl.learning.own.task import UserTask
 from async_hfl.learning.own.task_errors import TaskErrors
-from async_hfl.learning.partition import PARTITIONERS, Rows, partition
+from async_hfl.learning.partition.dealing import Rows
+from async_hfl.learning.partition.registry import PARTITIONERS, partition
 
 _INT32 = np.iinfo(np.int32)
 
@@ -37,19 +38,12 @@ def checked_data(task: UserTask, devices: int, seed: int, errors: TaskErrors) ->
     else:
         train = _samples(task.train, "train", errors)
         classes = _classes(train, test, errors)
-        owned = _dealt(task, Dataset(errors.task, train, test, classes), devices, seed, errors)
-    for name in ("inputs", "targets"):
-        here, there = getattr(train, name), getattr(test, name)
-        if here.shape[1:] != there.shape[1:] or here.dtype != there.dtype:
-            raise errors.invalid(
-                "test",
-                f"its {name} are {there.dtype} of shape {there.shape[1:]} a sample, those to train on are {here.dtype} "
-                f"of shape {here.shape[1:]}",
-            )
+        owned = _partitioned(task, Dataset(errors.task, train, test, classes), devices, seed, errors)
+    _check_alike(test, "test", train, "those to train on", errors)
     return OwnData(train, test, owned, classes)
 
 
-def _dealt(task: UserTask, dataset: Dataset, devices: int, seed: int, errors: TaskErrors) -> tuple[Rows, ...]:
+def _partitioned(task: UserTask, dataset: Dataset, devices: int, seed: int, errors: TaskErrors) -> tuple[Rows, ...]:
     known = PARTITIONERS[task.partition].arguments if task.partition in PARTITIONERS else {}
     unknown = [name for name in task.arguments if known and name not in known]
     if unknown:
@@ -68,24 +62,22 @@ def _from_shards(shards: Sequence[Any], devices: int, errors: TaskErrors) -> tup
             "shards", f"{len(shards)} shards for {devices} devices; run it with --set task.devices={len(shards)}"
         )
     parts = [_samples(pair, f"shards[{device}]", errors) for device, pair in enumerate(shards)]
-    first = parts[0]
     for device, part in enumerate(parts):
-        for name in ("inputs", "targets"):
-            here, there = getattr(first, name), getattr(part, name)
-            if here.shape[1:] != there.shape[1:] or here.dtype != there.dtype:
-                raise errors.invalid(
-                    f"shards[{device}]",
-                    f"its {name} are {there.dtype} of shape {there.shape[1:]} a sample, those of shards[0] are "
-                    f"{here.dtype} of shape {here.shape[1:]}",
-                )
+        _check_alike(part, f"shards[{device}]", parts[0], "those of shards[0]", errors)
+    joined = Samples(np.concatenate([part.inputs for part in parts]), np.concatenate([part.targets for part in parts]))
     stops = np.cumsum([len(part) for part in parts])
-    owned = tuple(
-        np.arange(stop - len(part), stop, dtype=np.int64) for part, stop in zip(parts, stops.tolist(), strict=True)
-    )
-    together = Samples(
-        np.concatenate([part.inputs for part in parts]), np.concatenate([part.targets for part in parts])
-    )
-    return together, owned
+    return joined, tuple(np.split(np.arange(len(joined), dtype=np.int64), stops[:-1]))
+
+
+def _check_alike(samples: Samples, where: str, first: Samples, others: str, errors: TaskErrors) -> None:
+    for name in ("inputs", "targets"):
+        one, other = getattr(samples, name), getattr(first, name)
+        if one.shape[1:] != other.shape[1:] or one.dtype != other.dtype:
+            raise errors.invalid(
+                where,
+                f"its {name} are {one.dtype} of shape {one.shape[1:]} a sample, {others} are {other.dtype} of shape "
+                f"{other.shape[1:]}",
+            )
 
 
 def _samples(pair: object, where: str, errors: TaskErrors) -> Samples:

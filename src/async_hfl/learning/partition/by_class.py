@@ -1,8 +1,8 @@
 """A few classes per device: the pathological non-iid partition of McMahan et al. (AISTATS 2017, section 3).
 
-`deal_by_class` assigns class slots round-robin from shuffled lists, so that every class has at least one owner and all
-have nearly the same number. `pathological` lets each device choose by itself, as Li et al. (ICDE 2022) and Flower do: a
-class that no device chooses stays unused.
+`by_class` deals the classes in turn from shuffled lists, so every class has an owner and all have nearly equally many.
+`pathological` lets each device choose by itself, as Li et al. (ICDE 2022) and Flower do: a class that no device chooses
+stays unused.
 """
 
 from __future__ import annotations
@@ -30,35 +30,6 @@ from async_hfl.learning.partition.dealing import (
 ClassAssignment = Literal["random", "deterministic", "first-deterministic"]
 
 
-def deal_by_class(
-    targets: npt.NDArray[np.integer[Any]],
-    devices: int,
-    seed: int,
-    *,
-    classes: int,
-    classes_per_device: int = 2,
-    samples_per_device: SamplesPerDevice = "all",
-) -> tuple[Rows, ...]:
-    """Give every class nearly the same number of owners.
-
-    "all": a class's samples are spread evenly over its owners, so devices hold nearly equal numbers and every row has
-    one owner. A number: each device draws that many samples, evenly over its classes.
-    """
-    check_devices(devices)
-    present = [label for label in range(classes) if (targets == label).any()]
-    _check_classes(classes_per_device, len(present))
-    if devices * classes_per_device < len(present):
-        least = -(-len(present) // classes_per_device)
-        raise DataError(
-            f"{devices} devices with {classes_per_device} classes each cannot hold all {len(present)} classes; "
-            f"use at least {least} devices"
-        )
-    random = stream(seed, "partition")
-    held = _dealt_in_turn(devices, len(present), classes_per_device, random)
-    chosen = [[present[place] for place in places] for places in held]
-    return _share_out(targets, chosen, samples_per_device, random)
-
-
 def by_class(
     dataset: Dataset,
     devices: int,
@@ -67,15 +38,25 @@ def by_class(
     num_classes_per_partition: int = 2,
     samples_per_device: SamplesPerDevice = "all",
 ) -> tuple[Rows, ...]:
-    """Apply `deal_by_class` to a data set."""
-    return deal_by_class(
-        labels_of(dataset, "by_class"),
-        devices,
-        seed,
-        classes=dataset.classes,
-        classes_per_device=num_classes_per_partition,
-        samples_per_device=samples_per_device,
-    )
+    """Give every class nearly the same number of owners.
+
+    "all": a class's samples are divided evenly over its owners, so devices hold nearly equal numbers and every row has
+    one owner. A number: each device draws that many samples, evenly over its classes.
+    """
+    check_devices(devices)
+    targets = labels_of(dataset, "by_class")
+    present = np.unique(targets).tolist()
+    _check_classes(num_classes_per_partition, len(present))
+    if devices * num_classes_per_partition < len(present):
+        least = -(-len(present) // num_classes_per_partition)
+        raise DataError(
+            f"{devices} devices with {num_classes_per_partition} classes each cannot hold all {len(present)} classes; "
+            f"use at least {least} devices"
+        )
+    random = stream(seed, "partition")
+    held = _dealt_in_turn(devices, len(present), num_classes_per_partition, random)
+    chosen = [[present[place] for place in places] for places in held]
+    return _share_out(targets, chosen, samples_per_device, random)
 
 
 def pathological(
@@ -113,7 +94,7 @@ def pathological(
                 f"class_assignment_mode = {class_assignment_mode!r}: there is random, deterministic and "
                 "first-deterministic"
             )
-        chosen.append([int(label) for label in present[places.astype(np.intp)]])
+        chosen.append(present[places.astype(np.intp)].tolist())
     return _share_out(targets, chosen, samples_per_device, random)
 
 
@@ -124,15 +105,14 @@ def _check_classes(classes_per_device: int, classes: int) -> None:
 
 def _dealt_in_turn(devices: int, classes: int, classes_per_device: int, random: np.random.Generator) -> list[list[int]]:
     """Return the classes of each device. A new shuffle whenever the list runs out combines the classes differently."""
-    dealt = []
+    dealt: list[list[int]] = []
     deck: list[int] = []
     for _ in range(devices):
         held: list[int] = []
         while len(held) < classes_per_device:
             if not deck:
-                shuffled = [int(label) for label in random.permutation(classes)]
                 # Classes that this device already has come last, so that no device gets a class twice.
-                deck = [label for label in shuffled if label not in held] + [x for x in shuffled if x in held]
+                deck = sorted(random.permutation(classes).tolist(), key=held.__contains__)
             held.append(deck.pop(0))
         dealt.append(held)
     return dealt
@@ -144,7 +124,7 @@ def _share_out(
     samples_per_device: SamplesPerDevice,
     random: np.random.Generator,
 ) -> tuple[Rows, ...]:
-    """Return samples for the classes of each device."""
+    """Deal the samples of each class to the devices that chose it."""
     wanted = check_samples_per_device(samples_per_device)
     shares: list[list[Rows]] = [[] for _ in chosen]
     labels = sorted({label for held in chosen for label in held})

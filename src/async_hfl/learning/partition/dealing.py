@@ -13,7 +13,7 @@ from async_hfl.learning.datasets.samples import Dataset
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 SamplesPerDevice: TypeAlias = int | Literal["all"]
-"""A number: every device draws that many samples, and devices may share samples. "all": every sample has one owner."""
+"""A number: each device draws that many samples, and devices may share samples. "all": every sample has one owner."""
 
 
 class Deck:
@@ -31,7 +31,7 @@ class Deck:
     def draw(self, count: int, what: str) -> Rows:
         if count > len(self._rows):
             raise DataError(
-                f"a device wants {count} samples of {what}, which has {len(self._rows)}: use fewer samples a device"
+                f"a device wants {count} samples of {what}, which has {len(self._rows)}: use fewer samples per device"
             )
         drawn, self._left = self._left[:count], self._left[count:]
         missing = count - len(drawn)
@@ -47,7 +47,7 @@ def labels_of(dataset: Dataset, name: str) -> npt.NDArray[np.integer[Any]]:
     """Return the class of each training sample."""
     if not dataset.classes:
         raise DataError(
-            f"partition {name!r} deals by class, and {dataset.name} has none: use iid, by_size or natural_id"
+            f"partition {name!r} deals by class, but {dataset.name} has no classes: use iid, by_size or natural_id"
         )
     return dataset.train.targets
 

@@ -115,7 +115,7 @@ def _by_device(
 ) -> tuple[Rows, ...]:
     sizes = np.array([len(pool) for pool in pools])
     if wanted > sizes.sum():
-        raise DataError(f"a device wants {wanted} samples and there are {sizes.sum()}: use fewer samples a device")
+        raise DataError(f"a device wants {wanted} samples and there are {sizes.sum()}: use fewer samples per device")
     decks = [Deck(pool, random) for pool in pools]
     shares = []
     for _ in range(devices):

@@ -1,4 +1,4 @@
-"""The partitions by name."""
+"""The partitions by name, with a description and the settings that each one reads."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""Learner for a task in PyTorch: one single-threaded process per core, each with one job at a time.
+"""The learner for a task in PyTorch: one single-threaded process per core, each with one job at a time.
 
-Each process loads the user's file itself, so that no code is sent; that it finds the same data is checked.
+Each process loads the user's file itself, so no code is sent. A digest checks that it finds the same data.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, final
 
@@ -17,18 +16,19 @@ import numpy.typing as npt
 
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
-from async_hfl.core.maths.targets import Target
-from async_hfl.core.weights import Layout, Weights, frozen
+from async_hfl.core.vectors import to_host
+from async_hfl.core.weights import Weights, frozen
 from async_hfl.learning.engine.recipe import Recipe
+from async_hfl.learning.engine.runtime import usable_cores
 from async_hfl.learning.own.data import OwnData, checked_data
 from async_hfl.learning.own.task import TorchTask, task_target
 from async_hfl.learning.own.task_errors import TaskErrors
 from async_hfl.learning.pytorch.processes import Processes
-from async_hfl.learning.pytorch.worker import Counting, Describing, Description, Drawing, TorchWorker, Training
+from async_hfl.learning.pytorch.worker import TorchWorker
 from async_hfl.learning.tasks.refresh import Refresh
 
 _ROWS = 512
-"""Samples per evaluation request."""
+"""The most samples per evaluation request."""
 
 Source = Callable[[], TorchTask]
 """Returns the task, here and in every process: a function that another interpreter can import by name."""
@@ -55,55 +55,26 @@ class TorchLearner:
         errors = TaskErrors(name)
         task = source()
         self._by_class = task.metric == "accuracy"
-        self._target = task_target(task, errors, threshold)
-        self._data = checked_data(task, devices, seed, errors)
-        self._recipe = recipe
-        self._refresh = Refresh(
-            self._data.owned, self._data.train.targets, classes=self._data.classes, share=refresh, seed=seed
-        )
-        self._samples = np.array([len(rows) for rows in self._data.owned], dtype=np.int64)
-        self._samples.flags.writeable = False
-        make = _Maker(source, name, devices, seed, recipe, _digest(self._data))
-        self._count = processes or _cores()
+        self.target = task_target(task, errors, threshold)
+        self.learning_rate = recipe.learning_rate
+        self.data = data = checked_data(task, devices, seed, errors)
+        self.samples = np.array([len(rows) for rows in data.owned], dtype=np.int64)
+        self.samples.flags.writeable = False
+        self._static = recipe.static
+        self._refresh = Refresh(data.owned, data.train.targets, classes=data.classes, share=refresh, seed=seed)
+        make = partial(_make_worker, source, name, devices, seed, recipe, _digest(data))
+        self._count = processes or usable_cores()
         self._processes = Processes(self._count, make, name)
-        [description] = self._processes.answers([Describing()])
-        self._description: Description = description
-
-    @property
-    def layout(self) -> Layout:
-        return self._description.layout
-
-    @property
-    def gradient_size(self) -> int:
-        return self._description.trained
-
-    @property
-    def model_bytes(self) -> int:
-        return 4 * self.layout.size
-
-    @property
-    def target(self) -> Target:
-        return self._target
-
-    @property
-    def learning_rate(self) -> float:
-        return self._recipe.learning_rate
-
-    @property
-    def samples(self) -> npt.NDArray[np.int64]:
-        return self._samples
-
-    @property
-    def data(self) -> OwnData:
-        return self._data
+        [(self.layout, self.gradient_size)] = self._processes.answers([TorchWorker.description])
+        self.model_bytes = 4 * self.layout.size
 
     def initial_weights(self, seed: int) -> Weights:
-        [weights] = self._processes.answers([Drawing(seed)])
+        [weights] = self._processes.answers([partial(TorchWorker.initial, seed=seed)])
         return frozen(weights)
 
     def compile(self) -> None:
         """Load the libraries and the data in every process. There is nothing to compile."""
-        self._processes.answers([Describing()] * self._count)
+        self._processes.answers([TorchWorker.description] * self._count)
 
     def close(self) -> None:
         """Stop the processes; a later call starts them again."""
@@ -114,18 +85,24 @@ class TorchLearner:
             return []
         devices = np.array([job.device for job in jobs], dtype=np.int64)
         held = self._refresh.rows(devices, np.array([job.generation for job in jobs], dtype=np.int64))
-        sizes = self._samples[devices].tolist()
+        sizes = self.samples[devices].tolist()
         # Longest first, so that the processes finish together.
-        order = np.argsort(-self._samples[devices], kind="stable").tolist()
-        answers = self._processes.answers([Training(jobs[i].weights, held[i, : sizes[i]], jobs[i].seed) for i in order])
-        steps_per_epoch = self._recipe.static.steps_per_epoch
+        order = np.argsort(-self.samples[devices], kind="stable").tolist()
+        answers = self._processes.answers(
+            [
+                partial(
+                    TorchWorker.train, weights=to_host(jobs[i].weights), rows=held[i, : sizes[i]], seed=jobs[i].seed
+                )
+                for i in order
+            ]
+        )
         results = {
             i: TrainingResult(
                 weights=frozen(answer.weights),
                 samples=sizes[i],
-                steps=self._recipe.epochs * steps_per_epoch(sizes[i]),
-                loss=answer.sums[0] / sizes[i],
-                squared_loss=answer.sums[1] / sizes[i],
+                steps=self._static.epochs * self._static.steps_per_epoch(sizes[i]),
+                loss=answer.loss / sizes[i],
+                squared_loss=answer.squared_loss / sizes[i],
                 gradient=None if answer.gradient is None else frozen(answer.gradient),
             )
             for i, answer in zip(order, answers, strict=True)
@@ -133,21 +110,21 @@ class TorchLearner:
         return [results[i] for i in range(len(jobs))]
 
     def evaluate(self, weights: Weights) -> Evaluation:
-        rows = np.arange(len(self._data.test))
-        [evaluation] = self._evaluated(weights, [rows], of_test=True)
+        [evaluation] = self._evaluated(weights, [np.arange(len(self.data.test))], of_test=True)
         return evaluation
 
     def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
         """Evaluate on the device's training samples, at most `_ROWS` of them, evenly spaced."""
-        judged = [rows[:: -(-len(rows) // _ROWS)] for rows in self._data.owned]
-        return [*self._evaluated(weights, judged, of_test=False)]
+        spaced = [rows[:: -(-len(rows) // _ROWS)] for rows in self.data.owned]
+        return [*self._evaluated(weights, spaced, of_test=False)]
 
     def _evaluated(
         self, weights: Weights, groups: Sequence[npt.NDArray[np.int64]], *, of_test: bool
     ) -> list[Evaluation]:
-        """Add the sums in the order of the rows, whichever process computed them."""
+        """Evaluate groups of rows. Sums are added in the order of the rows, whichever process computed them."""
+        host = to_host(weights)
         pieces = [
-            (number, Counting(np.asarray(weights), of_test, rows[first : first + _ROWS]))
+            (number, partial(TorchWorker.count, weights=host, of_test=of_test, rows=rows[first : first + _ROWS]))
             for number, rows in enumerate(groups)
             for first in range(0, len(rows), _ROWS)
         ]
@@ -167,24 +144,14 @@ class TorchLearner:
         return Evaluation(metric=float(right.sum()) / samples, loss=float(sums[0]) / samples, details=by_class)
 
 
-@dataclass(frozen=True, slots=True)
-class _Maker:
-    """Creates the worker in another process."""
-
-    source: Source
-    name: str
-    devices: int
-    seed: int
-    recipe: Recipe
-    digest: str
-
-    def __call__(self) -> Callable[[Any], Any]:
-        errors = TaskErrors(self.name)
-        task = self.source()
-        data = checked_data(task, self.devices, self.seed, errors)
-        if _digest(data) != self.digest:
-            raise errors.invalid("task", "gives other data each time it is called; draw by its seed alone")
-        return TorchWorker(task, data, self.recipe, errors).answer
+def _make_worker(source: Source, name: str, devices: int, seed: int, recipe: Recipe, digest: str) -> TorchWorker:
+    """Create the worker in another process."""
+    errors = TaskErrors(name)
+    task = source()
+    data = checked_data(task, devices, seed, errors)
+    if _digest(data) != digest:
+        raise errors.invalid("task", "gives other data each time it is called; draw by its seed alone")
+    return TorchWorker(task, data, recipe, errors)
 
 
 def _digest(data: OwnData) -> str:
@@ -193,9 +160,3 @@ def _digest(data: OwnData) -> str:
         found.update(f"{array.dtype} {array.shape}".encode())
         found.update(array.tobytes())
     return found.hexdigest()
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

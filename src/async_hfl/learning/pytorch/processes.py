@@ -1,7 +1,7 @@
-"""A few processes that answer requests, one at a time each. They live exactly as long as their owner.
+"""Worker processes that answer requests, each one at a time. None of them outlives its owner.
 
-Each has its own pipe, whose other end only the owner holds. If the owner ends, however it does, the process reads the
-end of file and exits. If a process dies, that is detected and reported at once.
+Each process has its own pipe, whose other end only the owner holds. If the owner ends, even by SIGKILL, the process
+reads the end of file and exits. If a process dies, the owner notices at once and raises an error.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ import weakref
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, final
+from typing import Any, Generic, TypeVar, final
 
 from async_hfl.core.errors import TaskError
 
-_PATIENCE_S = 5.0
+_EXIT_S = 5.0
 """Seconds that a process has to exit before it is killed."""
 
-Handler = Callable[[Any], Any]
+W = TypeVar("W")
+R = TypeVar("R")
 
 
 @final
-class Processes:
-    """`make()` is called in each process and returns the function that answers requests."""
+class Processes(Generic[W]):
+    """Processes that hold a worker each. A request is a function of the worker, and its result is the answer."""
 
-    def __init__(self, count: int, make: Callable[[], Handler], name: str) -> None:
-        """`make` and requests are sent to another interpreter: functions by name, arrays by value."""
+    def __init__(self, count: int, make: Callable[[], W], name: str) -> None:
+        """`make` creates the worker. It and the requests are pickled: functions by name, arrays by value."""
         self._count = count
         self._make = make
         self._name = name
@@ -38,7 +39,7 @@ class Processes:
     def close(self) -> None:
         _stop(self._running)
 
-    def answers(self, requests: Sequence[Any]) -> list[Any]:
+    def answers(self, requests: Sequence[Callable[[W], R]]) -> list[R]:
         """Return the answers in the order of the requests. The first error is raised here."""
         self._start()
         try:
@@ -60,31 +61,29 @@ class Processes:
             child_end.close()
             self._running.append((process, parent_end))
 
-    def _exchange(self, requests: Sequence[Any]) -> list[Any]:
-        found: dict[int, Any] = {}
+    def _exchange(self, requests: Sequence[Callable[[W], R]]) -> list[R]:
+        found: dict[int, R] = {}
         idle = list(range(len(self._running)))
-        at_work: dict[int, int] = {}
-        following = 0
+        busy: dict[int, int] = {}
+        """Number of the request, by process."""
+        upcoming = 0
         while len(found) < len(requests):
-            while idle and following < len(requests):
+            while idle and upcoming < len(requests):
                 worker = idle.pop(0)
-                self._tell(worker, requests[following])
-                at_work[worker] = following
-                following += 1
-            by_end = {self._running[worker][1]: worker for worker in at_work}
-            for end in wait(list(by_end)):
-                worker = by_end[end]  # type: ignore[index]  # all of them are connections
-                found[at_work.pop(worker)] = self._hear(worker)
+                try:
+                    self._running[worker][1].send(requests[upcoming])
+                except OSError as error:
+                    raise self._died(worker) from error
+                busy[worker] = upcoming
+                upcoming += 1
+            by_connection = {self._running[worker][1]: worker for worker in busy}
+            for end in wait(list(by_connection)):
+                worker = by_connection[end]  # type: ignore[index]  # all of them are connections
+                found[busy.pop(worker)] = self._receive(worker)
                 idle.append(worker)
         return [found[number] for number in range(len(requests))]
 
-    def _tell(self, worker: int, request: Any) -> None:
-        try:
-            self._running[worker][1].send(request)
-        except OSError as error:
-            raise self._died(worker) from error
-
-    def _hear(self, worker: int) -> Any:
+    def _receive(self, worker: int) -> Any:
         try:
             good, answer = self._running[worker][1].recv()
         except (EOFError, OSError) as error:
@@ -95,7 +94,7 @@ class Processes:
 
     def _died(self, worker: int) -> TaskError:
         process = self._running[worker][0]
-        process.join(_PATIENCE_S)
+        process.join(_EXIT_S)
         killed = " (out of memory?)" if process.exitcode == -signal.SIGKILL else ""
         return TaskError(f"{self._name}: a training process ended with exit code {process.exitcode}{killed}")
 
@@ -106,7 +105,7 @@ def _stop(running: list[tuple[BaseProcess, Connection]]) -> None:
     for process, _ in running:
         process.terminate()
     for process, _ in running:
-        process.join(_PATIENCE_S)
+        process.join(_EXIT_S)
         if process.is_alive():
             process.kill()
             process.join()
@@ -114,26 +113,23 @@ def _stop(running: list[tuple[BaseProcess, Connection]]) -> None:
     running.clear()
 
 
-def _serve(child_end: Connection, make: Callable[[], Handler]) -> None:
-    """Main function of a process."""
+def _serve(child_end: Connection, make: Callable[[], Any]) -> None:
+    """Run in a process: create the worker at the first request, and answer until the owner ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the owner decides
-    handler: Handler | None = None
+    worker = None
     while True:
         try:
             request = child_end.recv()
         except (EOFError, OSError):
             return
         try:
-            handler = handler or make()
-            answer = (True, handler(request))
+            worker = worker or make()
+            answer = (True, request(worker))
         except Exception as error:
             # As text: an exception class of the user's own may not be importable by the owner.
-            answer = (False, error if type(error).__module__.startswith("async_hfl.") else _portable(error))
+            text = f"a training process failed: {type(error).__name__}: {error}"
+            answer = (False, error if type(error).__module__.startswith("async_hfl.") else TaskError(text))
         try:
             child_end.send(answer)
         except OSError:
             return
-
-
-def _portable(error: Exception) -> TaskError:
-    return TaskError(f"a training process failed: {type(error).__name__}: {error}")

@@ -7,9 +7,8 @@ Everything runs on one thread with a seed per job: a result depends on the job a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
-from typing import Any, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,67 +16,33 @@ import numpy.typing as npt
 from async_hfl.core.errors import TaskError
 from async_hfl.core.randomness import stream_seed
 from async_hfl.core.weights import Layout
-from async_hfl.learning.engine.batches import BatchOrders
+from async_hfl.learning.engine.batches import BatchOrders, RowNumbers
 from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.own.data import OwnData
 from async_hfl.learning.own.task import LOSSES, METRICS, TorchTask, function_name
 from async_hfl.learning.own.task_errors import TaskErrors
 
-_TRIED = 3
+_TRIAL_SAMPLES = 3
 """Samples in a trial batch; a small number that is unlikely to be one of the model's own sizes."""
 
-Sums = npt.NDArray[np.float64]
+Floats: TypeAlias = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Training:
-    """A request to train on these rows."""
+class Trained(NamedTuple):
+    """The result of a job."""
 
-    weights: npt.NDArray[np.float32]
-    rows: npt.NDArray[np.int32]
-    seed: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Trained:
-    weights: npt.NDArray[np.float32]
-    sums: tuple[float, float]
-    """Sums of loss and squared loss over the samples of the last epoch."""
-    gradient: npt.NDArray[np.float32] | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Counting:
-    """A request for the sums of losses and of the metric over these rows."""
-
-    weights: npt.NDArray[np.float32]
-    of_test: bool
-    rows: npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """A request for initial weights."""
-
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Describing:
-    """A request for the description of the model, after all checks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    layout: Layout
-    trained: int
-    """Length of a gradient; the rest of the layout is statistics and fixed parameters."""
-    outputs: int
-    """Outputs per sample if loss or metric interpret them as classes."""
+    weights: Floats
+    loss: float
+    """Sum of the losses over the samples of the last epoch."""
+    squared_loss: float
+    """Sum of the squared losses."""
+    gradient: Floats | None
 
 
 @final
 class TorchWorker:
+    """Trains and evaluates one task; every check of the task happens when it is created."""
+
     def __init__(self, task: TorchTask, data: OwnData, recipe: Recipe, errors: TaskErrors) -> None:
         import torch
 
@@ -88,7 +53,7 @@ class TorchWorker:
         self._targets = {False: _tensor(torch, data.train.targets), True: _tensor(torch, data.test.targets)}
         self._loss = self._per_sample("loss")
         function_name(task.metric, METRICS, "metric", errors)
-        self._module = self._made(0)
+        self._module = self._make_module(0)
         parameters = [(n, p) for n, p in self._module.named_parameters() if p.requires_grad]
         fixed = [(n, p.data) for n, p in self._module.named_parameters() if not p.requires_grad]
         buffers = list(self._module.named_buffers())
@@ -109,36 +74,32 @@ class TorchWorker:
             parameter.data = self._flat[start:stop].view(parameter.shape)
             parameter.grad = self._gradient[start:stop].view(parameter.shape)
             start = stop
-        self._classes = self._checked()
+        self._classes = self._check_task()
 
-    def answer(self, request: object) -> object:
-        if isinstance(request, Training):
-            return self.train(request)
-        if isinstance(request, Counting):
-            return self.count(request)
-        if isinstance(request, Drawing):
-            return self.initial(request.seed)
-        return Description(self.layout, self.trained, self._classes)
+    def description(self) -> tuple[Layout, int]:
+        """Return the layout and the length of a gradient; the rest is statistics and fixed parameters."""
+        return self.layout, self.trained
 
-    def initial(self, seed: int) -> npt.NDArray[np.float32]:
-        module = self._made(stream_seed(seed, "initial") % 2**63)
+    def initial(self, seed: int) -> Floats:
+        """Draw initial weights."""
+        module = self._make_module(stream_seed(seed, "initial") % 2**63)
         state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         return self.layout.flatten({name: state[name].detach().numpy() for name in self.layout.names}, "its model")
 
-    def train(self, job: Training) -> Trained:
+    def train(self, *, weights: Floats, rows: RowNumbers, seed: int) -> Trained:
+        """Train on these rows of the training set."""
         torch, recipe = self._torch, self._recipe
-        shape, samples = recipe.static, len(job.rows)
-        orders = BatchOrders([job.rows], np.array([job.seed], dtype=np.uint64), shape).draw()
-        passes = torch.from_numpy(orders[0].reshape(shape.passes, -1)[:, :samples].astype(np.int64))
-        torch.manual_seed(job.seed % 2**63)
-        self._load(job.weights)
+        orders = BatchOrders([rows], np.array([seed], dtype=np.uint64), recipe.static).draw()
+        passes = torch.from_numpy(orders[0].reshape(recipe.static.passes, -1)[:, : len(rows)].astype(np.int64))
+        torch.manual_seed(seed % 2**63)
+        self._load(weights)
         self._module.train()
         flat, gradient = self._flat, self._gradient
         origin, velocity = flat.clone(), torch.zeros_like(flat)
         sums = np.zeros(2)
         for epoch in range(recipe.epochs):
-            for rows in passes[epoch].split(recipe.batch_size):
-                losses = self._losses(rows)
+            for batch in passes[epoch].split(recipe.batch_size):
+                losses = self._losses(batch)
                 gradient.zero_()
                 with self._errors.during("loss"):
                     losses.mean().backward()
@@ -149,19 +110,19 @@ class TorchWorker:
                 if epoch == recipe.epochs - 1:
                     seen = losses.detach().double()
                     sums += (float(seen.sum()), float((seen * seen).sum()))
-        final = self._gradient_at_last(passes[-1], origin) if recipe.gradient else None
-        return Trained(self._whole(), (float(sums[0]), float(sums[1])), final)
+        final = self._final_gradient(passes[-1], origin) if recipe.gradient else None
+        trained: Floats = torch.cat([flat, *(part.reshape(-1) for part in self._statistics)]).numpy()
+        return Trained(trained, float(sums[0]), float(sums[1]), final)
 
-    def count(self, request: Counting) -> Sums:
-        """Return [losses, metric, samples], or for accuracy [losses, samples of each class, correct ones of each
-        class]."""
+    def count(self, *, weights: Floats, of_test: bool, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Return the sums over these rows of the test or training set: [losses, metric, samples], or for accuracy
+        [losses, samples of each class, correct ones of each class]."""
         torch = self._torch
-        self._load(request.weights)
+        self._load(weights)
         self._module.train(False)
-        rows = torch.from_numpy(request.rows)
         with torch.no_grad():
-            outputs = self._outputs(self._inputs[request.of_test][rows])
-            targets = self._targets[request.of_test][rows]
+            index = torch.from_numpy(rows)
+            outputs, targets = self._outputs(self._inputs[of_test][index]), self._targets[of_test][index]
             with self._errors.during("loss"):
                 losses = self._loss(outputs, targets)
             if self._task.metric == "accuracy":  # not by name: a user's function may have the same one
@@ -174,7 +135,7 @@ class TorchWorker:
                 values = losses if self._task.metric == "loss" else self._per_sample("metric")(outputs, targets)
         return np.array([float(losses.double().sum()), float(values.double().sum()), len(rows)])
 
-    def _gradient_at_last(self, rows: Any, origin: Any) -> npt.NDArray[np.float32]:
+    def _final_gradient(self, rows: Any, origin: Any) -> Floats:
         """Return the gradient of the regularised loss over all local data, in inference mode."""
         self._module.train(False)
         self._gradient.zero_()
@@ -183,7 +144,7 @@ class TorchWorker:
         mean = self._gradient / len(rows)
         with self._torch.no_grad():
             self._penalise(mean, self._flat, origin)
-        found: npt.NDArray[np.float32] = mean.numpy()
+        found: Floats = mean.numpy()
         return found
 
     def _penalise(self, gradient: Any, flat: Any, origin: Any) -> None:
@@ -202,7 +163,7 @@ class TorchWorker:
         with self._errors.during("model"):
             return self._module(batch)
 
-    def _load(self, weights: npt.NDArray[np.float32]) -> None:
+    def _load(self, weights: Floats) -> None:
         torch = self._torch
         whole = torch.from_numpy(np.array(weights))
         with torch.no_grad():
@@ -215,12 +176,7 @@ class TorchWorker:
             for counter, first in self._counters:
                 counter.copy_(first)
 
-    def _whole(self) -> npt.NDArray[np.float32]:
-        parts = [self._flat, *(part.reshape(-1) for part in self._statistics)]
-        whole: npt.NDArray[np.float32] = self._torch.cat(parts).numpy()
-        return whole
-
-    def _made(self, seed: int) -> Any:
+    def _make_module(self, seed: int) -> Any:
         torch = self._torch
         torch.manual_seed(seed)
         with self._errors.during("model"):
@@ -241,7 +197,7 @@ class TorchWorker:
             return lambda o, t: ((o - t) ** 2).reshape(len(o), -1).mean(dim=1)
         return lambda o, t: (o - t).abs().reshape(len(o), -1).mean(dim=1)
 
-    def _checked(self) -> int:
+    def _check_task(self) -> int:
         """Check the task on a few samples; return the number of outputs per sample."""
         errors, torch = self._errors, self._torch
         try:
@@ -250,24 +206,24 @@ class TorchWorker:
             raise
         except Exception as error:
             raise errors.invalid("model", str(error)) from error
-        rows = torch.from_numpy(np.linspace(0, len(self._data.train) - 1, _TRIED).astype(np.int64))
+        rows = torch.from_numpy(np.linspace(0, len(self._data.train) - 1, _TRIAL_SAMPLES).astype(np.int64))
         self._module.train()
         outputs = self._outputs(self._inputs[False][rows])
-        if not isinstance(outputs, torch.Tensor) or outputs.ndim < 1 or len(outputs) != _TRIED:
+        if not isinstance(outputs, torch.Tensor) or outputs.ndim < 1 or len(outputs) != _TRIAL_SAMPLES:
             shape = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
-            raise errors.invalid("model", f"{_TRIED} samples gave {shape}; the first axis must be the sample")
+            raise errors.invalid("model", f"{_TRIAL_SAMPLES} samples gave {shape}; the first axis must be the sample")
         by_class = [k for k, v in (("metric", "accuracy"), ("loss", "cross-entropy")) if getattr(self._task, k) == v]
         if by_class and not self._data.classes:
             raise errors.invalid(by_class[0], "needs whole numbers as targets, one class a sample")
         if by_class and (outputs.ndim != 2 or outputs.shape[1] < self._data.classes):
             raise errors.invalid(
-                "model", f"{_TRIED} samples gave {tuple(outputs.shape)}; {self._data.classes} classes occur"
+                "model", f"{_TRIAL_SAMPLES} samples gave {tuple(outputs.shape)}; {self._data.classes} classes occur"
             )
         losses = self._losses(rows)
-        if not isinstance(losses, torch.Tensor) or tuple(losses.shape) != (_TRIED,):
+        if not isinstance(losses, torch.Tensor) or tuple(losses.shape) != (_TRIAL_SAMPLES,):
             shape = tuple(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
             raise errors.invalid(
-                "loss", f'{_TRIED} samples gave {shape}; give one number for each sample (reduction="none")'
+                "loss", f'{_TRIAL_SAMPLES} samples gave {shape}; give one number for each sample (reduction="none")'
             )
         with errors.during("loss"):
             losses.mean().backward()

@@ -16,11 +16,11 @@ from async_hfl.learning.datasets.hpwren import load_hpwren
 from async_hfl.learning.datasets.idx_images import load_fashion_mnist, load_mnist
 from async_hfl.learning.datasets.samples import Dataset
 from async_hfl.learning.datasets.shakespeare import load_shakespeare
-from async_hfl.learning.partition import Rows, partition
+from async_hfl.learning.partition.dealing import Rows
 from async_hfl.learning.partition.natural import owners_test_rows
+from async_hfl.learning.partition.registry import partition
 
 if TYPE_CHECKING:
-    from async_hfl.learning.evaluation.objectives import Objective
     from async_hfl.learning.models.model import Model
     from async_hfl.learning.tasks.task_learner import Task
 
@@ -49,7 +49,7 @@ class TaskOptions:
 class KnownTask:
     """A built-in task."""
 
-    load: Callable[[TaskOptions], Dataset]
+    load: Callable[[Interval], Dataset]
     model: Callable[[Dataset, TaskOptions], Model]
     reads: frozenset[str] = frozenset()
     """Settings of [task] that only this task reads."""
@@ -59,11 +59,14 @@ def build_task(name: str, devices: int, seed: int, options: TaskOptions) -> Task
     """Return the task with its data distributed over the devices. The split into training and test sets does not depend
     on the seed."""
     # Imported here because JAX takes a while to import, and a command that only prints help should not wait for it.
+    from async_hfl.learning.evaluation.objectives import classification, regression
     from async_hfl.learning.tasks.task_learner import Task
 
     data, owned = distributed_data(name, devices, seed, options)
-    objective = _objective(data)
-    direction: Literal["at_least", "at_most"] = "at_least" if data.classes else "at_most"
+    objective = classification(data.classes) if data.classes else regression(data.train.targets.shape[1])
+    test_owned: tuple[Rows, ...] = ()
+    if options.partition == "natural_id" and data.owner is not None and data.test_owner is not None:
+        test_owned = owners_test_rows(owned, data.owner, data.test_owner)
     return Task(
         name=name,
         model=TASKS[name].model(data, options),
@@ -71,10 +74,10 @@ def build_task(name: str, devices: int, seed: int, options: TaskOptions) -> Task
         train=data.train,
         test=data.test,
         owned=owned,
-        target=Target(objective.metric, options.target, direction),
+        target=Target(objective.metric, options.target, "at_least" if data.classes else "at_most"),
         refresh=options.refresh,
         seed=seed,
-        test_owned=_test_rows(options.partition, data, owned),
+        test_owned=test_owned,
         classes=data.classes,
         class_names=data.class_names,
     )
@@ -84,30 +87,14 @@ def distributed_data(name: str, devices: int, seed: int, options: TaskOptions) -
     """Return the data and each device's rows of the training set; without a model, and hence without JAX."""
     if name not in TASKS:
         raise SettingsError(f"task.name = {name!r}: `async-hfl tasks` lists them all")
-    data = _loaded(name, options.layers, options.normalisation, options.interval)
+    data = _loaded(name, options.interval)
     return data, partition(options.partition, data, devices, seed, options.partition_settings)
 
 
-def _test_rows(how: str, data: Dataset, owned: tuple[Rows, ...]) -> tuple[Rows, ...]:
-    """Return each device's rows of the test set if devices are the natural owners of the data."""
-    if how != "natural_id" or data.owner is None or data.test_owner is None:
-        return ()
-    return owners_test_rows(owned, data.owner, data.test_owner)
-
-
-def _objective(data: Dataset) -> Objective:
-    from async_hfl.learning.evaluation import objectives
-
-    return (
-        objectives.classification(data.classes) if data.classes else objectives.regression(data.train.targets.shape[1])
-    )
-
-
 @lru_cache(maxsize=2)
-def _loaded(name: str, layers: int, normalisation: Normalisation, interval: Interval) -> Dataset:
+def _loaded(name: str, interval: Interval) -> Dataset:
     """Load the data once for all runs of a process."""
-    options = TaskOptions(0.0, "", layers=layers, normalisation=normalisation, interval=interval)
-    return TASKS[name].load(options)
+    return TASKS[name].load(interval)
 
 
 def _perceptron(hidden: int) -> Callable[[Dataset, TaskOptions], Model]:
@@ -154,13 +141,13 @@ _UNROLLED = 4
 """Unrolled steps of a recurrence: an accelerator starts fewer kernels; a CPU gains nothing."""
 
 TASKS: dict[str, KnownTask] = {
-    "digits": KnownTask(lambda options: load_digits(), _perceptron(64)),
-    "mnist": KnownTask(lambda options: load_mnist(), _small_cnn),
-    "fashion-mnist": KnownTask(lambda options: load_fashion_mnist(), _small_cnn),
-    "cifar10": KnownTask(lambda options: load_cifar10(), _resnet, frozenset({"normalisation"})),
-    "shakespeare": KnownTask(lambda options: load_shakespeare(), _character_lstm, frozenset({"layers"})),
-    "har": KnownTask(lambda options: load_har(), _perceptron(128)),
+    "digits": KnownTask(lambda interval: load_digits(), _perceptron(64)),
+    "mnist": KnownTask(lambda interval: load_mnist(), _small_cnn),
+    "fashion-mnist": KnownTask(lambda interval: load_fashion_mnist(), _small_cnn),
+    "cifar10": KnownTask(lambda interval: load_cifar10(), _resnet, frozenset({"normalisation"})),
+    "shakespeare": KnownTask(lambda interval: load_shakespeare(), _character_lstm, frozenset({"layers"})),
+    "har": KnownTask(lambda interval: load_har(), _perceptron(128)),
     "hpwren": KnownTask(
-        lambda options: load_hpwren(hourly=options.interval == "hourly"), _series_lstm, frozenset({"interval"})
+        lambda interval: load_hpwren(hourly=interval == "hourly"), _series_lstm, frozenset({"interval"})
     ),
 }

@@ -53,4 +53,4 @@ def train_centrally(
         request = Request(weights, rows, stream_seed(seed, "central", epoch), coefficients, len(rows))
         [result] = engine.begin([request])()
         weights = result.weights
-        yield CentralEpoch(epoch + 1, rate, result.loss, evaluator.evaluate(weights), weights)
+        yield CentralEpoch(epoch + 1, rate, result.loss, evaluator.begin(weights)(), weights)

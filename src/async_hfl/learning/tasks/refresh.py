@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.randomness import UInt64s, scramble_many, stream_seed
-from async_hfl.learning.partition import Rows
+from async_hfl.learning.partition.dealing import Rows
 
 _HALF = np.uint64(32)
 

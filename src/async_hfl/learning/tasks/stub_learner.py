@@ -12,14 +12,13 @@ from itertools import repeat
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 
 from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.randomness import scramble_many, stream
 from async_hfl.core.weights import Layout, Weights
 
-_PULL = np.float32(0.125)
+_NOISE_SHARE = np.float32(0.125)
 """Share of a result that is noise; a power of two, so that results can be computed by hand."""
 _BLOCK_VALUES = 1 << 14
 """Values hashed at a time, so that a large call fits into the cache."""
@@ -30,41 +29,19 @@ class StubLearner:
     """`core.learner.Learner` without JAX: final = 7/8 start + 1/8 noise(seed), noise uniform in [-1, 1)."""
 
     def __init__(self, devices: int, size: int, gradient: bool = False, threshold: float = 2.0) -> None:
-        self._target = Target("calm", threshold)
-        self._layout = Layout(("noise",), ((size,),))
+        self.layout = Layout(("noise",), ((size,),))
+        self.gradient_size = size
+        self.model_bytes = 4 * size
+        self.target = Target("calm", threshold)
+        self.learning_rate = 1.0
+        self.samples = np.ones(devices, dtype=np.int64)
+        self.samples.flags.writeable = False
         self._gradient = gradient
-        self._samples = np.ones(devices, dtype=np.int64)
-        self._samples.flags.writeable = False
         # Counter 0 determines the losses; each weight has a counter of its own.
         self._counters = np.arange(size + 1, dtype=np.uint64)
 
-    @property
-    def layout(self) -> Layout:
-        return self._layout
-
-    @property
-    def gradient_size(self) -> int:
-        return self._layout.size
-
-    @property
-    def model_bytes(self) -> int:
-        return 4 * self._layout.size
-
-    @property
-    def target(self) -> Target:
-        return self._target
-
-    @property
-    def learning_rate(self) -> float:
-        return 1.0
-
-    @property
-    def samples(self) -> npt.NDArray[np.int64]:
-        return self._samples
-
     def initial_weights(self, seed: int) -> Weights:
-        weights = stream(seed, "initial").uniform(-1, 1, self._layout.size)
-        return self._layout.flatten({"noise": weights})
+        return self.layout.flatten({"noise": stream(seed, "initial").uniform(-1, 1, self.layout.size)})
 
     def compile(self) -> None:
         return
@@ -85,7 +62,6 @@ class StubLearner:
         return []
 
     def _train(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
-        size = self._layout.size
         seeds = np.array([job.seed for job in jobs], dtype=np.uint64)
         hashes = scramble_many(scramble_many(seeds)[:, None] ^ self._counters)
         # The top 24 bits fill a float32 exactly.
@@ -93,8 +69,8 @@ class StubLearner:
         noise *= np.float32(2.0**-23)
         noise -= np.float32(1.0)
         # A concatenation is faster than stacking, which reads the shape of every array first.
-        weights = np.concatenate([job.weights for job in jobs]).reshape(len(jobs), size)
-        weights += _PULL * (noise - weights)
+        weights = np.concatenate([job.weights for job in jobs]).reshape(len(jobs), -1)
+        weights += _NOISE_SHARE * (noise - weights)
         losses = (hashes[:, 0] >> np.uint64(11)) * 2.0**-53
         squares = losses * losses
         # Rows of a read-only matrix are read-only.

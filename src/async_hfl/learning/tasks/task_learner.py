@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 
-from async_hfl.core.learner import Evaluation, PrefetchPolicy, Results, TrainingJob, TrainingResult
+from async_hfl.core.learner import Evaluation, Results, TrainingJob, TrainingResult
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.randomness import stream
 from async_hfl.core.vectors import HostVector, Vector
-from async_hfl.core.weights import Layout, Weights
+from async_hfl.core.weights import Weights
 from async_hfl.learning.datasets.samples import Samples
 from async_hfl.learning.engine.backend import jax
 from async_hfl.learning.engine.engine import Engine
@@ -24,7 +23,7 @@ from async_hfl.learning.evaluation.evaluator import Evaluator
 from async_hfl.learning.evaluation.objectives import Objective
 from async_hfl.learning.evaluation.per_device import PerDeviceEvaluation
 from async_hfl.learning.models.model import Model
-from async_hfl.learning.partition import Rows
+from async_hfl.learning.partition.dealing import Rows
 from async_hfl.learning.tasks.refresh import Refresh
 
 _VECTORS = 4
@@ -92,81 +91,51 @@ class TaskLearner:
     ) -> None:
         """Learners of the same task, model and static hyperparameters may share a `trainer`. `needs_products` if inner
         products of gradients will be requested."""
-        self._task = task
-        self._recipe = recipe
+        self.task = task
+        self.layout = task.model.layout
+        self.gradient_size = task.model.trained_size
+        self.model_bytes = task.model.bytes
+        self.target = task.target
+        self.learning_rate = recipe.learning_rate
+        self.samples = np.array([len(rows) for rows in task.owned], dtype=np.int64)
+        self.samples.flags.writeable = False
+        self._coefficients = recipe.coefficients
         self._options = options
         self._by_device: PerDeviceEvaluation | None = None
         self._trainer = trainer or engine_for(task, recipe, options)
-        self._ops = DeviceOps(jax.local_devices()[0]) if options.vectors == "device" else None
+        self.prefetch = self._trainer.prefetch
+        self.on_accelerator = options.vectors == "device"
+        self._ops = DeviceOps(jax.local_devices()[0]) if self.on_accelerator else None
         self._evaluator = Evaluator(task.model, task.objective, task.test, options.precision)
         self._refresh = Refresh(
             task.owned, task.train.targets, classes=task.classes, share=task.refresh, seed=task.seed
         )
-        self._samples = np.array([len(rows) for rows in task.owned], dtype=np.int64)
-        self._samples.flags.writeable = False
-        self._max_samples = int(self._samples.max())
+        self._max_samples = int(self.samples.max())
         self._live = LiveGradients(recipe.learning_rate) if needs_products else None
 
-    @property
-    def task(self) -> Task:
-        return self._task
-
-    @property
-    def layout(self) -> Layout:
-        return self._task.model.layout
-
-    @property
-    def gradient_size(self) -> int:
-        return self._task.model.trained_size
-
-    @property
-    def model_bytes(self) -> int:
-        return self._task.model.bytes
-
-    @property
-    def target(self) -> Target:
-        return self._task.target
-
-    @property
-    def learning_rate(self) -> float:
-        return self._recipe.learning_rate
-
-    @property
-    def samples(self) -> npt.NDArray[np.int64]:
-        return self._samples
-
     def initial_weights(self, seed: int) -> Weights:
-        return self._task.model.init(stream(seed, "initial"))
+        return self.task.model.init(stream(seed, "initial"))
 
     def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
         return self._trainer.begin(self.requests(jobs))() if jobs else []
 
-    @property
-    def on_accelerator(self) -> bool:
-        return self._ops is not None
-
     def to_device(self, vector: HostVector) -> Vector:
         return vector if self._ops is None else self._ops.place(vector)
-
-    @property
-    def prefetch(self) -> PrefetchPolicy | None:
-        return self._trainer.prefetch
 
     def begin(self, jobs: Sequence[TrainingJob]) -> Results:
         return self._trainer.begin(self.requests(jobs))
 
     def requests(self, jobs: Sequence[TrainingJob]) -> list[Request]:
         """Return the jobs as the engine takes them, with the rows that their devices hold."""
-        coefficients = self._recipe.coefficients
         devices = np.array([job.device for job in jobs], dtype=np.int64)
         held = self._refresh.rows(devices, np.array([job.generation for job in jobs], dtype=np.int64))
         return [
-            Request(job.weights, rows[:size], job.seed, coefficients, self._max_samples, self._live)
-            for job, rows, size in zip(jobs, held, self._samples[devices].tolist(), strict=True)
+            Request(job.weights, rows[:size], job.seed, self._coefficients, self._max_samples, self._live)
+            for job, rows, size in zip(jobs, held, self.samples[devices].tolist(), strict=True)
         ]
 
     def evaluate(self, weights: Weights) -> Evaluation:
-        return self._evaluator.evaluate(weights)
+        return self._evaluator.begin(weights)()
 
     def begin_evaluation(self, weights: Weights) -> Callable[[], Evaluation]:
         return self._evaluator.begin(weights)
@@ -174,12 +143,12 @@ class TaskLearner:
     def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
         """Evaluate each device on its owner's part of the test set, else on its training samples."""
         if self._by_device is None:
-            task = self._task
+            task = self.task
             samples, owned = (task.test, task.test_owned) if task.test_owned else (task.train, task.owned)
             self._by_device = PerDeviceEvaluation(task.model, task.objective, samples, owned, self._options.precision)
         return self._by_device.evaluate(weights)
 
     def compile(self) -> None:
         """Compile every program now; otherwise its first call does."""
-        self._trainer.compile(self._max_samples, len(self._samples))
+        self._trainer.compile(self._max_samples, len(self.samples))
         self._evaluator.compile()

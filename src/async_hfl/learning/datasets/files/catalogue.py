@@ -1,6 +1,6 @@
 """The published data sets: files, digests, addresses and licences. Credits are in CREDITS.md.
 
-md5 digests are those of the publishers; sha256 digests are of the content of files whose published digests were right.
+md5 digests are the publishers'; sha256 digests are of the content of files that had the published digest.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from async_hfl.core.errors import DataError
 from async_hfl.learning.datasets import hpwren_files
 from async_hfl.learning.datasets.files.published import Download, PublishedSet, SourceFile
-from async_hfl.learning.datasets.files.unpacking import members
+from async_hfl.learning.datasets.files.unpacking import extractor
 
 
 def _idx_downloads(folders: tuple[str, ...], md5s: dict[str, str]) -> tuple[Download, ...]:
@@ -31,10 +31,7 @@ MNIST = PublishedSet(
         SourceFile("t10k-labels-idx1-ubyte", "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
     ),
     downloads=_idx_downloads(
-        (
-            "https://ossci-datasets.s3.amazonaws.com/mnist/",
-            "https://storage.googleapis.com/cvdf-datasets/mnist/",
-        ),
+        ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
         {
             "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
             "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
@@ -90,7 +87,7 @@ CIFAR10 = PublishedSet(
             name="cifar-10-binary.tar.gz",
             addresses=("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
             md5="c32a1d4ab5d03f1284b67883e8d87530",
-            unpack=members({file.name: file.name for file in _CIFAR_BATCHES}),
+            unpack=extractor({file.name: file.name for file in _CIFAR_BATCHES}),
         ),
     ),
 )
@@ -119,7 +116,7 @@ HAR = PublishedSet(
                 "https://archive.ics.uci.edu/static/public/240/human+activity+recognition+using+smartphones.zip",
                 "https://archive.ics.uci.edu/ml/machine-learning-databases/00240/UCI%20HAR%20Dataset.zip",
             ),
-            unpack=members({file.name: file.name for file in _HAR_FILES}),
+            unpack=extractor({file.name: file.name for file in _HAR_FILES}),
         ),
     ),
 )
@@ -133,16 +130,14 @@ SHAKESPEARE = PublishedSet(
     download_bytes=2_008_978,
     files=(
         SourceFile(
-            "shakespeare-pg100-1994.txt",
-            "c5601d266987ac885ca96522b1b4e439feb7eca39f0fe1111f7342b63b6468f3",
-            text=True,
+            "shakespeare-pg100-1994.txt", "c5601d266987ac885ca96522b1b4e439feb7eca39f0fe1111f7342b63b6468f3", text=True
         ),
     ),
     downloads=(
         Download(
             name="1994-01-100.zip",
             addresses=("https://www.gutenberg.org/files/100/old/1994-01-100.zip",),
-            unpack=members({"100.txt": "shakespeare-pg100-1994.txt"}),
+            unpack=extractor({"100.txt": "shakespeare-pg100-1994.txt"}),
         ),
     ),
 )

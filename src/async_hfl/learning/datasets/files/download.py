@@ -1,4 +1,4 @@
-"""Download of one file over HTTP, with resumption and retries. A file is complete and correct, or it is not there.
+"""Download of one file over HTTP, with resumption and retries. A file is complete and correct, or absent.
 
 The bytes received so far are in `NAME.part`. `NAME.part.tag` records the version of the file (ETag or date), so that
 the server sends the rest only if the file has not changed. Only a file with the right digest gets its final name.
@@ -15,6 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from email.message import Message
 from pathlib import Path
 from typing import IO
 
@@ -25,18 +26,18 @@ Progress = Callable[[str, int, int | None], None]
 """(file, bytes so far, total bytes if known)."""
 
 TIMEOUT_S = 30.0
-"""Seconds without a byte. A slow line is not an error."""
+"""Timeout without a byte; a slow connection is not an error."""
 ATTEMPTS = 5
-"""Consecutive attempts that brought nothing."""
+"""The most consecutive attempts without progress."""
 FIRST_PAUSE_S = 0.5
-"""Doubled after each such attempt."""
+"""Pause after the first such attempt, doubled after each further one."""
 _CHUNK = 1 << 18
-_LATER = {408, 425, 429}
-"""Answers of the 400s that may differ at the next attempt."""
+_RETRY_CODES = {408, 425, 429}
+"""Client errors (4xx) that may disappear at the next attempt."""
 
 
 class _TryAgain(Exception):
-    """The line or the server failed; the bytes received so far are kept."""
+    """The connection or the server failed; the bytes received so far are kept."""
 
 
 class _Refused(Exception):
@@ -61,10 +62,10 @@ def download(wanted: Download, folder: Path, progress: Progress) -> Path:
                 os.replace(part, target)
                 _tag(part).unlink(missing_ok=True)
                 return target
-            _forget(part)
+            _discard(part)
             damaged += 1
             problems.append(f"{addresses[0]}: the checksum is wrong")
-            # Once more from the beginning: the part may have been of another version.
+            # Try once more from the beginning: the part may have been of another version.
             if damaged > 1:
                 addresses.pop(0)
                 damaged = 0
@@ -76,7 +77,7 @@ def download(wanted: Download, folder: Path, progress: Progress) -> Path:
             if failures < ATTEMPTS:
                 time.sleep(FIRST_PAUSE_S * 2 ** (failures - 1))
                 addresses.append(addresses.pop(0))
-        except OSError as problem:  # of the disk: errors of the line are caught below
+        except OSError as problem:  # from the disk: `_transfer` catches those of the network
             raise disk_error(part, problem) from problem
     raise DataError(f"{wanted.name} could not be downloaded: {problems[-1]}")
 
@@ -95,24 +96,25 @@ def _transfer(address: str, part: Path, name: str, progress: Progress) -> None:
         problem.close()
         if problem.code == 416:
             # Nothing left to send: the part is complete, or longer than the file is now.
-            if _whole_size(problem.headers.get("Content-Range", "")) == have:
+            if _range_number(problem.headers, r"/(\d+)$") == have:
                 return
-            _forget(part)
+            _discard(part)
             raise _TryAgain("the file on the server has changed") from problem
         what = f"HTTP {problem.code} {problem.reason}"
-        raise (_TryAgain(what) if problem.code >= 500 or problem.code in _LATER else _Refused(what)) from problem
+        raise (_TryAgain(what) if problem.code >= 500 or problem.code in _RETRY_CODES else _Refused(what)) from problem
     except (OSError, http.client.HTTPException, ValueError) as problem:
         raise _TryAgain(str(getattr(problem, "reason", problem))) from problem
     with response:
-        goes_on = response.status == 206 and _first_byte(response.headers.get("Content-Range", "")) == have
-        if response.status == 206 and not goes_on:
-            _forget(part)
+        resumes = response.status == 206 and _range_number(response.headers, r"^bytes (\d+)-") == have
+        if response.status == 206 and not resumes:
+            _discard(part)
             raise _TryAgain("the server sent another part than asked for")
-        start = have if goes_on else 0
+        start = have if resumes else 0
         length = response.headers.get("Content-Length")
         total = start + int(length) if length and length.isdigit() else None
-        _write_tag(part, response.headers.get("ETag") or response.headers.get("Last-Modified") or "")
-        with part.open("ab" if goes_on else "wb") as file:
+        tag = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
+        _tag(part).write_text(tag, encoding="ascii", errors="ignore")
+        with part.open("ab" if resumes else "wb") as file:
             arrived = _copy(response, file, lambda done: progress(name, start + done, total))
         if total is not None and start + arrived < total:
             raise _TryAgain(f"the connection ended after {start + arrived:,} of {total:,} bytes")
@@ -136,18 +138,14 @@ def _copy(response: http.client.HTTPResponse, file: IO[bytes], report: Callable[
 def disk_error(part: Path, problem: OSError) -> DataError:
     if problem.errno in (errno.ENOSPC, errno.EDQUOT):
         return DataError(
-            f"{part.parent}: no space left on the disk; free some and run the command again: it goes on where it was"
+            f"{part.parent}: no space left on the disk; free some and run the command again: the download resumes"
         )
     return DataError(f"{part}: cannot be written ({problem.strerror or problem})")
 
 
-def _first_byte(content_range: str) -> int | None:
-    match = re.match(r"bytes (\d+)-", content_range)
-    return int(match[1]) if match else None
-
-
-def _whole_size(content_range: str) -> int | None:
-    match = re.search(r"/(\d+)$", content_range)
+def _range_number(headers: Message, pattern: str) -> int | None:
+    """Return a number in the Content-Range header, e.g. "bytes 100-199/200"; None if it is absent."""
+    match = re.search(pattern, headers.get("Content-Range", ""))
     return int(match[1]) if match else None
 
 
@@ -172,10 +170,6 @@ def _read_tag(part: Path) -> str:
     return "" if tag.startswith("W/") else tag  # a weak tag does not promise the same bytes
 
 
-def _write_tag(part: Path, tag: str) -> None:
-    _tag(part).write_text(tag, encoding="ascii", errors="ignore")
-
-
-def _forget(part: Path) -> None:
+def _discard(part: Path) -> None:
     part.unlink(missing_ok=True)
     _tag(part).unlink(missing_ok=True)

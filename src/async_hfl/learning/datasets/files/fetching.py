@@ -1,4 +1,4 @@
-"""`async-hfl data`: listing the data sets on this machine, fetching missing ones and checking the others."""
+"""Listing, fetching and verification of the published data sets, for the command `async-hfl data`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from async_hfl.learning.datasets.files.download import Progress, disk_error, dow
 from async_hfl.learning.datasets.files.published import Download, PublishedSet
 from async_hfl.learning.datasets.files.sources import (
     Sources,
+    decompressed,
     download_folder,
     find,
     folders,
     in_folder,
     mismatch,
-    packings,
-    unpacked,
+    possible_names,
 )
 
 Place = Literal["embedded", "data directory", "downloads"]
 Origin = Literal["there", "copied", "downloaded"]
-_UNPACKING = "unpacking-"
+_TEMPORARY_PREFIX = "unpacking-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +96,10 @@ def verify(published: PublishedSet) -> list[Verified]:
 
 def _verified(published: PublishedSet, name: str, sources: Sources | None) -> Verified:
     if sources is None:
-        return Verified(published.name, name, None, "not there")
+        return Verified(published.name, name, None, "missing")
     path = sources.paths[name]
     try:
-        problem = mismatch(published.file(name), unpacked(path))
+        problem = mismatch(published.file(name), decompressed(path))
     except DataError as error:
         problem = str(error).removeprefix(f"{path}: ")
     return Verified(published.name, name, str(path), problem)
@@ -112,7 +112,7 @@ def fetch(published: PublishedSet, progress: Progress) -> Fetched:
         raise DataError(f"there is no place for downloads; set {CACHE_VARIABLE} to a folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder, published.name):
+        with _locked(folder, published.name):
             origin = _fetch(published, folder, progress)
     except OSError as problem:
         raise disk_error(folder, problem) from problem
@@ -121,13 +121,13 @@ def fetch(published: PublishedSet, progress: Progress) -> Fetched:
 
 
 def _fetch(published: PublishedSet, folder: Path, progress: Progress) -> Origin:
-    for leftover in folder.glob(f"{_UNPACKING}*"):  # left behind by a process that was killed
+    for leftover in folder.glob(f"{_TEMPORARY_PREFIX}*"):  # of a process that was killed
         shutil.rmtree(leftover)
-    if _is_right(in_folder(published, folder)):
+    if _is_intact(in_folder(published, folder)):
         return "there"
     for other in folders(published):
         sources = in_folder(published, other) if other != folder else None
-        if sources is not None and _is_right(sources):
+        if sources is not None and _is_intact(sources):
             for path in sources.paths.values():
                 _copy(path, folder, progress)
             _keep_only(published, folder, [path.name for path in sources.paths.values()])
@@ -143,16 +143,16 @@ def _download(published: PublishedSet, wanted: Download, folder: Path, progress:
     if wanted.unpack is None:
         return [arrived.name]
     # Into a separate folder first: only files with the right content enter the folder of the set.
-    with tempfile.TemporaryDirectory(dir=folder, prefix=_UNPACKING) as temporary:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=_TEMPORARY_PREFIX) as temporary:
         new = Path(temporary)
         try:
             wanted.unpack(arrived, new)
             for file in published.files:
-                problem = mismatch(file, unpacked(new / file.name))
+                problem = mismatch(file, decompressed(new / file.name))
                 if problem:
                     raise DataError(f"{wanted.name}: {file.name}: {problem}; the publisher may have changed it")
         except DataError:
-            arrived.unlink(missing_ok=True)  # the next attempt must not start with it
+            arrived.unlink(missing_ok=True)  # the next attempt must download it again
             raise
         for file in published.files:
             os.replace(new / file.name, folder / file.name)
@@ -163,13 +163,13 @@ def _download(published: PublishedSet, wanted: Download, folder: Path, progress:
 def _keep_only(published: PublishedSet, folder: Path, kept: list[str]) -> None:
     """Remove an older copy of the file in another compression format, which would be read instead."""
     for file in published.files:
-        names = packings(file.name)
+        names = possible_names(file.name)
         if set(names) & set(kept):
             for name in set(names) - set(kept):
                 (folder / name).unlink(missing_ok=True)
 
 
-def _is_right(sources: Sources | None) -> bool:
+def _is_intact(sources: Sources | None) -> bool:
     if sources is None:
         return False
     files = sources.published.files
@@ -177,7 +177,7 @@ def _is_right(sources: Sources | None) -> bool:
 
 
 def _copy(source: Path, folder: Path, progress: Progress) -> None:
-    """Copy instead of linking: the original may be on a removable disk, or be changed in place."""
+    """Copy a file. A link would break if the original is on a removable disk or is changed in place."""
     size = source.stat().st_size
     progress(source.name, 0, size)
     part = folder / f"{source.name}.copy"
@@ -191,8 +191,8 @@ def _bytes(sources: Sources) -> int:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path, name: str) -> Iterator[None]:
-    """Lock the folder: two processes that write one file would mix their bytes."""
+def _locked(folder: Path, name: str) -> Iterator[None]:
+    """Lock the folder, so that two processes do not write the same file."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

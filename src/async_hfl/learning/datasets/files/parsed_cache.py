@@ -21,13 +21,13 @@ import numpy.typing as npt
 
 from async_hfl.learning.cache import cache_root
 from async_hfl.learning.datasets.files.published import PublishedSet
-from async_hfl.learning.datasets.files.sources import Sources, given, locate
+from async_hfl.learning.datasets.files.sources import Sources, caller_sources, locate
 
 Arrays = dict[str, npt.NDArray[Any]]
 Parse = Callable[[Sources], Arrays]
 
 
-def arrays_of(
+def load_arrays(
     published: PublishedSet, parse: Parse, *, version: str, folder: Path | None, names: Sequence[str] = ()
 ) -> Arrays:
     """Return the set's arrays: from the cache if possible, otherwise parsed from its files (the named ones, or all) and
@@ -36,7 +36,7 @@ def arrays_of(
     Files in the caller's own `folder` are parsed whatever their digests, and not cached.
     """
     if folder is not None:
-        return parse(given(published, folder, names))
+        return parse(caller_sources(published, folder, names))
     path = _entry(published, version, names)
     kept = _read(path)
     if kept is None:

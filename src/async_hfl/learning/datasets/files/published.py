@@ -19,7 +19,7 @@ class SourceFile:
     """Name without the suffix of a compression format."""
     sha256: str
     text: bool = False
-    """True if line ends do not count: published archives have either kind."""
+    """True if line ends do not matter: published archives have either kind."""
     check: Callable[[bytes], None] | None = None
     """For a file that is built and not published: another digest is accepted if this raises no DataError."""
 

@@ -22,7 +22,7 @@ from async_hfl.learning.datasets.files.published import PublishedSet, SourceFile
 
 DATA_VARIABLE = "ASYNC_HFL_DATA"
 
-_PACKINGS: Mapping[str, Callable[[bytes], bytes]] = {
+_DECOMPRESSORS: Mapping[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.decompress,
     ".bz2": bz2.decompress,
@@ -44,7 +44,7 @@ class Sources:
     def content(self, name: str) -> bytes:
         """Return the decompressed content of a file."""
         path = self.paths[name]
-        content = unpacked(path)
+        content = decompressed(path)
         if self.checked:
             self._check(self.published.file(name), path, content)
         return content
@@ -66,9 +66,9 @@ class Sources:
         return f"replace it, or unset {DATA_VARIABLE} and run {command}"
 
 
-def unpacked(path: Path) -> bytes:
+def decompressed(path: Path) -> bytes:
     """Return the content of a file, whatever its compression."""
-    unpack = _PACKINGS.get(path.suffix, bytes)
+    unpack = _DECOMPRESSORS.get(path.suffix, bytes)
     try:
         return unpack(path.read_bytes())
     except OSError as problem:
@@ -112,12 +112,12 @@ def locate(published: PublishedSet, names: Sequence[str] = ()) -> Sources:
     for folder in folders(published):
         lacking = [name for name, path in _paths(folder, wanted).items() if path is None]
         if len(lacking) < len(wanted):
-            raise DataError(f"{published.name}: {folder} has no {lacking[0]}; {_get(published)}")
-    raise DataError(f"{published.name}: the data is not on this machine; {_get(published)}")
+            raise DataError(f"{published.name}: {folder} has no {lacking[0]}; {_instructions(published)}")
+    raise DataError(f"{published.name}: the data is not on this machine; {_instructions(published)}")
 
 
-def given(published: PublishedSet, folder: Path, names: Sequence[str] = ()) -> Sources:
-    """Return the caller's own folder, in the same formats, with any content."""
+def caller_sources(published: PublishedSet, folder: Path, names: Sequence[str] = ()) -> Sources:
+    """Return the files of a folder that the caller names; their content is not checked."""
     paths = _paths(folder, names or [file.name for file in published.files])
     for name, path in paths.items():
         if path is None:
@@ -138,7 +138,7 @@ def download_folder(published: PublishedSet) -> Path | None:
     return None if root is None else root / "data" / published.folder
 
 
-def _get(published: PublishedSet) -> str:
+def _instructions(published: PublishedSet) -> str:
     command = f"`async-hfl data fetch {published.name}` downloads it ({published.download_bytes / 1e6:.0f} MB)"
     if download_folder(published) is None:
         command = f"set {CACHE_VARIABLE} to a folder for downloads, then {command}"
@@ -149,11 +149,11 @@ def _paths(folder: Path, names: Sequence[str]) -> dict[str, Path | None]:
     return {name: _path(folder, name) for name in names}
 
 
-def packings(name: str) -> list[str]:
-    """Return the names that a file may have."""
-    return [f"{name}{packing}" for packing in _PACKINGS]
+def possible_names(name: str) -> list[str]:
+    """Return the names that a file may have: plain or compressed."""
+    return [f"{name}{packing}" for packing in _DECOMPRESSORS]
 
 
 def _path(folder: Path, name: str) -> Path | None:
-    candidates = (folder / candidate for candidate in packings(name))
+    candidates = (folder / candidate for candidate in possible_names(name))
     return next((path for path in candidates if path.is_file()), None)

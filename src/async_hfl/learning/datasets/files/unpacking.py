@@ -21,8 +21,8 @@ from async_hfl.learning.datasets.files.published import Unpack
 _UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError)
 
 
-def members(wanted: Mapping[str, str]) -> Unpack:
-    """Return an extractor of members by the last part of their name: {name in the archive: name of the file}."""
+def extractor(wanted: Mapping[str, str]) -> Unpack:
+    """Return a function that extracts these members: {last part of the name in the archive: name of the file}."""
 
     def unpack(archive: Path, folder: Path) -> None:
         missing = dict(wanted)

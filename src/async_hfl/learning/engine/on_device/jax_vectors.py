@@ -28,13 +28,13 @@ from async_hfl.learning.engine.backend import Array, jax, jnp, lax
 from async_hfl.learning.engine.trainer import LiveGradients
 
 ROWS, BLOCK = 16, 64
-"""Vectors that are multiplied with so many others at once: about as many as a call of a run trains."""
+"""Shape of a block of products: up to ROWS new vectors, about the jobs of a call, times BLOCK others."""
 _PIECE = 4096
-"""Numbers of each vector that are multiplied and added up first; then these sums are added up."""
+"""Length of the pieces in which vectors are multiplied; the products of all pieces are then added up."""
 _MOST_TERMS = 64
-"""Terms of a lazy blend; one of more is computed at once."""
+"""The most terms of a lazy blend; a longer one is computed at once."""
 _LARGE = 1 << 22
-"""Length of a vector from which computing unused rows costs more than compiling another program."""
+"""Vector length from which computing unused rows costs more than compiling another program."""
 _serials = count()
 
 

@@ -44,10 +44,7 @@ class HostTransfer:
 
     def like(self, places: int) -> tuple[npt.NDArray[np.float32], ...]:
         """Return arrays of the shapes that `to_device` returns."""
-        stops = self._stops(places)
-        return tuple(
-            np.empty((stop - start, self._size), np.float32) for start, stop in zip([0, *stops], stops, strict=False)
-        )
+        return tuple(np.empty((stop - start, self._size), np.float32) for start, stop in self._bounds(places))
 
     def to_device(self, rows: Sequence[Weights]) -> tuple[Array, ...]:
         """Return the rows on the device, in consecutive parts."""
@@ -68,8 +65,7 @@ class HostTransfer:
             sent: Array = jax.device_put(buffer[start:stop], self._device, may_alias=False)
             return sent
 
-        stops = self._stops(places)
-        bounds = list(zip([0, *stops], stops, strict=False))
+        bounds = self._bounds(places)
         parts = tuple(self._threads.map(send, bounds)) if len(bounds) > 1 else (send(bounds[0]),)
         self._sent[places][turn] = parts
         return parts
@@ -81,6 +77,6 @@ class HostTransfer:
         copied: tuple[Array, ...] = jax.device_put(output, self._pinned)
         return copied
 
-    def _stops(self, places: int) -> list[int]:
+    def _bounds(self, places: int) -> list[tuple[int, int]]:
         parts = min(_PARTS, places) if 4 * self._size * places >= _WORTH_PARTS else 1
-        return [(part + 1) * places // parts for part in range(parts)]
+        return [(part * places // parts, (part + 1) * places // parts) for part in range(parts)]

@@ -12,9 +12,9 @@ def padded_steps(steps: int) -> int:
 
 
 def padded_jobs(jobs: int, most: int, *, large: bool = False) -> int:
-    """Return the next of 1, 8, 16, 32, 48, 64, 96, 128, 192, ..., at most `most`. An accelerator with few jobs is idle
-    anyway, and compiling a program for each size takes longer than many runs. Large models, of which a few fill the
-    accelerator, are padded to the next of 1, 2, 4, ..."""
+    """Return the next of 1, 8, 16, 32, 48, 64, 96, 128, 192, ..., at most `most`. Padding costs little, since few jobs
+    leave an accelerator idle, and compiling a program for each size takes longer than many runs. Large models, of which
+    a few fill the accelerator, are padded to the next of 1, 2, 4, ..."""
     size = 1
     while size < jobs:
         size = 8 if size == 1 and not large else 2 * size

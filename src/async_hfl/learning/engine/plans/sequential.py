@@ -21,11 +21,11 @@ from async_hfl.learning.engine.plans.plan import QUEUED_GROUPS, Group, GroupInpu
 from async_hfl.learning.engine.trainer import Request
 
 _MOST_PLACES, _MOST_BYTES = 16, 1 << 18
-"""Limits of a group and of its weights: enough that a call costs little, and few enough that padding a small call does,
-too. For a large model, a call per job costs next to nothing in comparison, but unused places cost their copies."""
+"""Limits on the jobs and the bytes of weights of a group. More jobs reduce the cost of calls, fewer reduce the padding
+of a small call. For a large model the cost of a call is negligible, but each unused place costs a copy."""
 _PREFETCH_JOBS, _PREFETCH_CALLS = 2, 4
-"""Jobs per core in a call that is started early, if a group holds as many, and the most such calls at a time. Results
-do not depend on them: calls are small and early."""
+"""Jobs per core in a call that is started early (at most a group), and the most such calls at a time. Small calls start
+early; results do not depend on these numbers."""
 
 
 @final

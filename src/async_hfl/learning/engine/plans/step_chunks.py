@@ -1,7 +1,7 @@
 """Division of jobs into chunks of equally many steps, where jobs run side by side.
 
-A program is compiled for a number of steps. Were it the length of a job, each length would need its own program, and
-compiling one takes longer than many runs. So a job is several calls of one program, which pass on its state.
+A program is compiled for a fixed number of steps. With one program per job length, compilation would take longer than
+many runs. So a job is several calls of one program, which pass its state on.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy.typing as npt
 _UNDIVIDED = 32
 """Steps of the longest job that may be one chunk."""
 _LONGEST = 16
-"""Steps of the longest chunk of longer jobs. A call costs a fraction of a millisecond, which is little compared with so
-many steps, and a short job waits for few useless steps."""
+"""Steps of the longest chunk of longer jobs. A call costs a fraction of a millisecond, which is little compared with
+this many steps, and a short job has few steps of padding."""
 _CALLS_PER_STEP = 4
-"""Calls that cost as much as a step."""
+"""Number of calls that cost as much as one step."""
 _LONG = 256
 """Steps of a job so long that padding in its last chunk does not matter."""
 

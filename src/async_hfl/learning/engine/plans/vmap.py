@@ -27,12 +27,12 @@ from async_hfl.learning.engine.trainer import Request
 
 _MOST_PLACES = 1024
 _MOST_BYTES = 1 << 28
-"""Bytes of the weights of a group of more than a few jobs: while it trains, the weights of the next group are copied to
-the device and those of the last group back."""
+"""Limit on the weights of a group of more than `_FEW` jobs: while it trains, the weights of the next group are copied
+to the device and those of the previous group back."""
 _LARGE = 1 << 24
-"""Bytes of a model of which a few fill an accelerator."""
+"""Bytes from which a few models fill an accelerator."""
 _FEW = 8
-"""Jobs that do not justify a second device: a half-empty accelerator is no faster."""
+"""Jobs below which a second device is not used: a half-empty accelerator is no faster."""
 
 
 class _ChunkLengths(NamedTuple):

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from data_cases import labelled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_hfl.core.errors import DataError
 from async_hfl.learning.datasets.digits import load_digits
-from async_hfl.learning.partition import deal_by_class
+from async_hfl.learning.partition.by_class import by_class
 
-TARGETS = np.repeat(np.arange(10, dtype=np.int32), 150)[np.random.default_rng(1).permutation(1500)]
+DATA = labelled(np.random.default_rng(1).permutation(np.repeat(np.arange(10), 150)))
 
 
 @settings(max_examples=60)
@@ -26,9 +27,9 @@ def test_deals_everything_once_and_every_class_has_an_owner(
     possible = classes_per_device <= classes <= devices * classes_per_device
     if not possible:
         with pytest.raises(DataError):
-            deal_by_class(targets, devices, seed, classes=classes, classes_per_device=classes_per_device)
+            by_class(labelled(targets), devices, seed, num_classes_per_partition=classes_per_device)
         return
-    dealt = deal_by_class(targets, devices, seed, classes=classes, classes_per_device=classes_per_device)
+    dealt = by_class(labelled(targets), devices, seed, num_classes_per_partition=classes_per_device)
     assert len(dealt) == devices
     assert sorted(np.concatenate(dealt)) == list(range(len(targets)))
     assert all(len(np.unique(targets[rows])) == classes_per_device for rows in dealt)
@@ -38,8 +39,8 @@ def test_deals_everything_once_and_every_class_has_an_owner(
 
 
 def test_digits_over_sixty_devices() -> None:
-    targets = load_digits().train.targets
-    dealt = deal_by_class(targets, 60, 1, classes=10)
+    data = load_digits()
+    targets, dealt = data.train.targets, by_class(data, 60, 1)
     sizes = [len(rows) for rows in dealt]
     assert sum(sizes) == 1437
     assert 22 <= min(sizes) <= max(sizes) <= 26
@@ -48,7 +49,7 @@ def test_digits_over_sixty_devices() -> None:
 
 
 def test_same_seed_same_partition() -> None:
-    one, again, other = (deal_by_class(TARGETS, 30, seed, classes=10) for seed in (1, 1, 2))
+    one, again, other = (by_class(DATA, 30, seed) for seed in (1, 1, 2))
     assert all((a == b).all() for a, b in zip(one, again, strict=True))
     assert any(len(a) != len(b) or (a != b).any() for a, b in zip(one, other, strict=True))
 
@@ -56,14 +57,14 @@ def test_same_seed_same_partition() -> None:
 @pytest.mark.parametrize(("devices", "remedy"), [(4, "at least 5 devices"), (0, "at least 1"), (3001, "fewer devices")])
 def test_errors_of_impossible_partitions_name_a_remedy(devices: int, remedy: str) -> None:
     with pytest.raises(DataError, match=remedy):
-        deal_by_class(TARGETS, devices, 1, classes=10)
+        by_class(DATA, devices, 1)
 
 
 def test_more_classes_than_there_are() -> None:
     with pytest.raises(DataError, match="11 of 10 classes"):
-        deal_by_class(TARGETS, 20, 1, classes=10, classes_per_device=11)
+        by_class(DATA, 20, 1, num_classes_per_partition=11)
 
 
 def test_fewest_devices() -> None:
-    dealt = deal_by_class(TARGETS, 5, 1, classes=10)
+    dealt = by_class(DATA, 5, 1)
     assert [len(rows) for rows in dealt] == [300] * 5
