@@ -231,12 +231,7 @@ class TestStability:
         moves, objectives = [], []
         for cost in (0.0, 0.02):
             problem = association_problem(
-                drifted,
-                np.ones(5),
-                list(self.LINKS),
-                self.RATE,
-                switching_cost=cost,
-                current=first.gateway_of.tolist(),
+                drifted, np.ones(5), list(self.LINKS), self.RATE, switching_cost=cost, current=first.gateway_of.tolist()
             )
             again = BalancedUtility().solve(problem)
             moves.append(int((again.gateway_of != first.gateway_of).sum()))

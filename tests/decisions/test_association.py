@@ -116,10 +116,7 @@ def test_balanced_utility_closes_the_gap(devices: int, gateways: int) -> None:
     rng = np.random.default_rng(devices)
     links = [(i, j) for i in range(devices) for j in range(gateways)]
     problem = association_problem(
-        rng.lognormal(0.0, 0.6, devices),
-        np.full(gateways, 3e4),
-        links,
-        1e5 / rng.lognormal(4.0, 0.6, len(links)),
+        rng.lognormal(0.0, 0.6, devices), np.full(gateways, 3e4), links, 1e5 / rng.lognormal(4.0, 0.6, len(links))
     )
     association = BalancedUtility().solve(problem)
     check(problem, association)
@@ -446,8 +443,7 @@ class TestFixed:
         assert what in str(raised.value)
 
     @pytest.mark.parametrize(
-        ("table", "what"),
-        [({3: 0}, "device 3 is not one of 0..2"), ({0: 2}, "device 0: gateway 2 is not one of 0..1")],
+        ("table", "what"), [({3: 0}, "device 3 is not one of 0..2"), ({0: 2}, "device 0: gateway 2 is not one of 0..1")]
     )
     def test_a_table_for_another_network(self, table: dict[int, int], what: str) -> None:
         with pytest.raises(DataError, match=what):

@@ -13,15 +13,7 @@ from async_hfl.core.identifiers import Address, JobId, UploadId
 from async_hfl.core.serialization import plain
 
 JobEnd = Literal[
-    "aggregated",
-    "stale",
-    "superseded",
-    "device_lost",
-    "gateway_lost",
-    "round_closed",
-    "warmup",
-    "run_ended",
-    "refused",
+    "aggregated", "stale", "superseded", "device_lost", "gateway_lost", "round_closed", "warmup", "run_ended", "refused"
 ]
 UploadEnd = Literal["mixed", "dropped", "lost", "run_ended"]
 NO_FIELDS: frozenset[str] = frozenset()
