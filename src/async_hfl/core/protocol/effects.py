@@ -1,7 +1,8 @@
-"""Effects: requests of a node to its shell.
+"""Effects: what a node asks its shell to do.
 
-A node returns them from `handle` and does no I/O itself. A shell may repeat effects after a crash; receivers are
-idempotent.
+`handle(event)` returns a list of effects, and the shell carries them out in order; the node itself does no I/O. A
+simulator, a deployed process and the fault simulation are three shells for the same nodes. After a crash a shell may
+carry out an effect a second time, so every receiver is idempotent.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from async_hfl.core.weights import Weights
 @plain
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Deliver a message, at least once and in any order."""
+    """Send a message to another node. Messages may overtake each other on the way."""
 
     to: Address
     message: Message
@@ -28,7 +29,7 @@ class Send:
 @plain
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Fire a timer once at the given time. Replaces the node's timer of the same key."""
+    """Fire a `TimerFired` at the given time. A node has one timer per key; setting it again replaces it."""
 
     key: str
     at: float
@@ -37,18 +38,18 @@ class SetTimer:
 @plain
 @dataclass(frozen=True, slots=True)
 class StartTraining:
-    """Train in the background; answered by Trained or TrainingBroke."""
+    """Train from these weights in the background. The shell answers with `Trained` or `TrainingBroke`."""
 
     job: JobId
     weights: Weights
     generation: int = 0
-    """Number of jobs that the device began before."""
+    """Number of jobs that the device began before this one."""
 
 
 @plain
 @dataclass(frozen=True, slots=True)
 class StopTraining:
-    """Stop a training whose result is no longer needed."""
+    """Cancel a training whose result is no longer needed."""
 
     job: JobId
 
@@ -56,7 +57,7 @@ class StopTraining:
 @plain
 @dataclass(frozen=True, slots=True)
 class Solve:
-    """Solve an association problem; answered by Solved."""
+    """Solve an association problem. The shell answers with `Solved` and the same number."""
 
     number: int
     problem: AssociationProblem
@@ -65,7 +66,7 @@ class Solve:
 @plain
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """Evaluate the global model; answered by Evaluated."""
+    """Evaluate the global model of a cloud epoch. The shell answers with `Evaluated` and the same epoch."""
 
     epoch: int
     weights: Weights
@@ -82,7 +83,7 @@ class Write:
 @plain
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop this node: the run is over, or it cannot continue and `reason` says why."""
+    """Stop this node: the run is over, or the node cannot continue for the given reason."""
 
     reason: str = ""
 

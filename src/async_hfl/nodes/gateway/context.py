@@ -66,6 +66,12 @@ class Gateway:
 
     # For the parts of a gateway ----------------------------------------------------------------------------------
 
+    def device_patience(self, slot: int) -> float:
+        """Return the seconds without a message after which a job of this device times out."""
+        table, config = self.state.device_table, self.config
+        patience = max(config.patience_floor, config.patience_factor * float(table.round_latency[slot]))
+        return patience * 2.0 ** int(table.timeouts[slot])
+
     def end_job(
         self,
         number: int,

@@ -6,7 +6,6 @@ import numpy as np
 
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import DEVICE_TIER, Address, JobId
-from async_hfl.core.maths.latency import patience
 from async_hfl.core.maths.projection import PcaProjection
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Send, SetTimer
@@ -24,8 +23,7 @@ def trigger(gateway: Gateway, slot: int, rate: float, at: float, warm_up: m.Warm
         raise InvariantViolation(f"gateway {config.number} triggers a device before it has a model")
     number = state.next_job
     state.next_job += 1
-    wait = patience(float(device_table.round_latency[slot]), config.patience_floor, config.patience_factor)
-    deadline = at + wait * 2.0 ** int(device_table.timeouts[slot])
+    deadline = at + gateway.device_patience(slot)
     state.in_flight_jobs[number] = InFlightJob(
         slot, at, state.gateway_epoch, base, rate, weights, deadline, False, warm_up is not None
     )

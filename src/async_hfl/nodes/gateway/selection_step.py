@@ -20,7 +20,6 @@ import numpy as np
 from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.errors import PolicyError
 from async_hfl.core.gradient_table import Gradients
-from async_hfl.core.maths.latency import data_rate
 from async_hfl.core.maths.utility import scaled
 from async_hfl.core.policies import Need, Peers, SelectionPolicy, SelectionProblem, needs_gradients
 from async_hfl.core.protocol.effects import Write
@@ -57,7 +56,7 @@ def select(gateway: Gateway, policy: SelectionPolicy, slots: Ints, at: float) ->
         slot = device_table.slot_of.get(device, -1)
         if slot < 0 or not device_table.candidate[slot]:
             raise PolicyError(f"selection at gateway {config.number}: chose device {device}, which is no candidate")
-        jobs.trigger(gateway, slot, data_rate(config.model_bytes, float(device_table.round_latency[slot])), at)
+        jobs.trigger(gateway, slot, config.model_bytes / float(device_table.round_latency[slot]), at)
     if chosen and not lone and state.load > state.bandwidth * (1 + _ROUNDING):
         raise PolicyError(
             f"selection at gateway {config.number}: the devices chosen raise the load to {state.load:.6g} bytes/s, "
@@ -76,7 +75,7 @@ def _limited(gateway: Gateway, slots: Ints) -> bool:
         return False
     latency = device_table.round_latency[left]
     quickest = float(latency[latency.argmin()])  # min() takes seven times as long for so few
-    return data_rate(gateway.config.model_bytes, quickest) > state.bandwidth - state.load
+    return gateway.config.model_bytes / quickest > state.bandwidth - state.load
 
 
 def _due(gateway: Gateway, slots: Ints, at: float) -> tuple[Ints, Ints, int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from async_hfl.core.protocol.effects import SetTimer, Write
 from async_hfl.core.protocol.records import LifecycleRecord
 from async_hfl.nodes.gateway.context import Gateway
+from async_hfl.nodes.gateway.device_timeouts import restore_link
 from async_hfl.nodes.gateway.state import NEVER
 
 RECONNECT_TIMER = "reconnect"
@@ -18,16 +19,9 @@ CLOUD_TIMER = "cloud"
 
 
 def device_joined(gateway: Gateway, device: int, at: float) -> None:
-    state, device_table = gateway.state, gateway.state.device_table
-    state.connected.add(device)
-    state.reconnecting.discard(device)
-    slot = device_table.slot_of.get(device)
-    if slot is not None:
-        device_table.feasible[slot] = True
-        device_table.probe_at[slot] = NEVER
-        device_table.refresh(slot)
-    gateway.report(heard=(device,))
-    gateway.emit(Write(LifecycleRecord(at, "device_heard", f"d{device}", f"by g{gateway.config.number}")))
+    gateway.state.connected.add(device)
+    gateway.state.reconnecting.discard(device)
+    restore_link(gateway, device, at)
 
 
 def device_lost(gateway: Gateway, device: int, at: float) -> None:
