@@ -22,8 +22,8 @@ an outage of the device interrupted the job. gateway_lost: the gateway was decla
 too late for its round or cycle. warmup: a warm-up job is complete. run_ended: the run was over first. refused: the
 update contained NaN or infinite weights."""
 UploadEnd = Literal["mixed", "dropped", "lost", "run_ended"]
-"""mixed: the cloud aggregated it. dropped: it was too stale. lost: its gateway was declared lost. run_ended: the run was
-over first."""
+"""mixed: the cloud aggregated it. dropped: it was too stale. lost: its gateway was declared lost. run_ended: the run
+was over first."""
 
 
 class _Record:
@@ -133,8 +133,7 @@ class AssociationRecord(_Record):
 class LifecycleRecord(_Record):
     """A node joined, was lost or came back, or the run entered a new phase.
 
-    went_down, came_back, died and slowed are written by a simulation, which causes the outages; nodes only observe their
-    effects."""
+    A simulation, which causes the outages, writes went_down, came_back, died and slowed."""
 
     KIND: ClassVar[str] = "lifecycle"
 

@@ -16,22 +16,9 @@ from typing import Any
 from async_hfl.core.arrays import Ints
 from async_hfl.core.identifiers import GATEWAY_TIER
 from async_hfl.core.learner import Evaluation
+from async_hfl.core.protocol import events
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Effect, Evaluate, SetTimer, Stop, Write
-from async_hfl.core.protocol.events import (
-    DeviceJoined,
-    DrainAsked,
-    Evaluated,
-    Event,
-    PeerJoined,
-    PeerLost,
-    Progressed,
-    Received,
-    Returned,
-    Solved,
-    Started,
-    TimerFired,
-)
 from async_hfl.core.protocol.records import EpochRecord, LifecycleRecord
 from async_hfl.core.serialization import Plain, from_plain, to_plain
 from async_hfl.core.topology import FeasibleLinks
@@ -62,17 +49,17 @@ class CloudNode:
         self.aggregation = aggregation
         self.revisits = revisits
         self._events: dict[type, Callable[[Any], None]] = {
-            Received: self._received,
-            Started: self._started,
-            TimerFired: self._timer,
-            Solved: self._solved,
-            Evaluated: lambda event: self._evaluated(event.epoch, event.evaluation, event.at),
-            PeerLost: self._peer_lost,
-            PeerJoined: lambda event: membership.session_restored(self.cloud, event.peer.number),
-            Progressed: lambda event: None,
-            DeviceJoined: self._device_joined,
-            DrainAsked: self._drain,
-            Returned: self._returned,
+            events.Received: self._received,
+            events.Started: self._started,
+            events.TimerFired: self._timer,
+            events.Solved: self._solved,
+            events.Evaluated: lambda event: self._evaluated(event.epoch, event.evaluation, event.at),
+            events.PeerLost: self._peer_lost,
+            events.PeerJoined: lambda event: membership.session_restored(self.cloud, event.peer.number),
+            events.Progressed: lambda event: None,
+            events.DeviceJoined: self._device_joined,
+            events.DrainAsked: self._drain,
+            events.Returned: self._returned,
         }
         self._messages: dict[type, Callable[[Any, Any], None]] = {
             m.Upload: self._upload,
@@ -91,7 +78,7 @@ class CloudNode:
     def links(self) -> FeasibleLinks:
         return self.cloud.links
 
-    def handle(self, event: Event) -> list[Effect]:
+    def handle(self, event: events.Event) -> list[Effect]:
         self.cloud.effects = []
         self._events[type(event)](event)
         return self.cloud.effects
@@ -103,7 +90,7 @@ class CloudNode:
         self.cloud.state = from_plain(data["state"])
         self.aggregation.restore(data["aggregation"])
 
-    def _received(self, event: Received) -> None:
+    def _received(self, event: events.Received) -> None:
         message = event.message
         if self.state.phase != "over":
             self._messages[type(message)](event, message)
@@ -114,7 +101,7 @@ class CloudNode:
             if membership.accept_after_end(self.cloud, gateway, incarnation, event.at):
                 self._send_finish(gateway, incarnation)
 
-    def _timer(self, event: TimerFired) -> None:
+    def _timer(self, event: events.TimerFired) -> None:
         key, at, cloud = event.key, event.at, self.cloud
         if key == membership.START_TIMER:
             self.state.start_due = True
@@ -132,7 +119,7 @@ class CloudNode:
 
     # Start and warm-up -------------------------------------------------------------------------------------------
 
-    def _started(self, event: Started) -> None:
+    def _started(self, event: events.Started) -> None:
         if self.state.phase != "new":
             return
         if self.config.membership.start_devices == 0:
@@ -168,7 +155,7 @@ class CloudNode:
 
     # Uploads -----------------------------------------------------------------------------------------------------
 
-    def _upload(self, event: Received, upload: m.Upload) -> None:
+    def _upload(self, event: events.Received, upload: m.Upload) -> None:
         member, at = self.state.members[upload.upload.gateway], event.at
         if member.suspended and upload.upload.incarnation == member.incarnation:
             self._reinstate(upload.upload.gateway, at)
@@ -215,7 +202,7 @@ class CloudNode:
 
     # Evaluation and the end --------------------------------------------------------------------------------------
 
-    def _evaluate_result(self, event: Received, answer: m.EvaluateResult) -> None:
+    def _evaluate_result(self, event: events.Received, answer: m.EvaluateResult) -> None:
         evaluation = device_evaluation.note_answer(self.cloud, answer)
         if evaluation is not None:
             self._evaluated(answer.epoch, evaluation, event.at)
@@ -248,7 +235,7 @@ class CloudNode:
             cloud.is_last_epoch() and not state.awaiting
         )
 
-    def _drain(self, event: DrainAsked) -> None:
+    def _drain(self, event: events.DrainAsked) -> None:
         if self.state.phase != "over":
             self._finish(event.at)
 
@@ -269,7 +256,7 @@ class CloudNode:
 
     # Association, reports and leases -----------------------------------------------------------------------------
 
-    def _solved(self, event: Solved) -> None:
+    def _solved(self, event: events.Solved) -> None:
         state, cloud = self.state, self.cloud
         if not state.solving or event.number != state.solves or state.phase == "over":
             return
@@ -279,7 +266,7 @@ class CloudNode:
             state.solve_again = False
             association_step.solve(cloud)
 
-    def _lease_released(self, event: Received, released: m.LeaseReleased) -> None:
+    def _lease_released(self, event: events.Received, released: m.LeaseReleased) -> None:
         gateway, device = event.sender.number, released.lease.device
         absorb(self.cloud, released.knowledge, gateway)
         granted = pass_on_lease(self.cloud, released.lease, gateway)
@@ -288,7 +275,7 @@ class CloudNode:
         # Released without an answer: the device lost its warm-up job and will not be sent another.
         self._warmup_answered([device], event.at, answered=released.warmup)
 
-    def _report(self, event: Received, report: m.Report) -> None:
+    def _report(self, event: events.Received, report: m.Report) -> None:
         state, cloud, gateway, at = self.state, self.cloud, event.sender.number, event.at
         membership.make_room(cloud, gateway)
         if report.incarnation != state.members[gateway].incarnation:
@@ -311,12 +298,12 @@ class CloudNode:
         if report.heard:
             self._begin_if_ready(at)
 
-    def _unsettled(self, event: Received, unsettled: m.Unsettled) -> None:
+    def _unsettled(self, event: events.Received, unsettled: m.Unsettled) -> None:
         update_ledger.note_unsettled(self.cloud, event.sender.number, unsettled, event.at)
 
     # Gateways that come and go -----------------------------------------------------------------------------------
 
-    def _hello(self, event: Received, hello: m.Hello) -> None:
+    def _hello(self, event: events.Received, hello: m.Hello) -> None:
         cloud, gateway, at = self.cloud, event.sender.number, event.at
         membership.make_room(cloud, gateway)
         member = self.state.members[gateway]
@@ -339,18 +326,18 @@ class CloudNode:
         membership.reinstate(self.cloud, gateway, at)
         self._begin_if_ready(at)
 
-    def _device_joined(self, event: DeviceJoined) -> None:
+    def _device_joined(self, event: events.DeviceJoined) -> None:
         if self.state.phase != "over":
             membership.device_joined(self.cloud, event)
 
-    def _peer_lost(self, event: PeerLost) -> None:
+    def _peer_lost(self, event: events.PeerLost) -> None:
         if event.peer.tier == GATEWAY_TIER:
             if self.config.membership.gateway_patience == 0.0:
                 self._lose(event.peer.number, event.at)
             else:
                 membership.session_lost(self.cloud, event.peer.number, event.at)
 
-    def _returned(self, event: Returned) -> None:
+    def _returned(self, event: events.Returned) -> None:
         """After a restart no gateway has a session."""
         if self.config.membership.gateway_patience > 0.0:
             for gateway in range(len(self.state.members)):

@@ -18,18 +18,9 @@ from async_hfl.core.errors import InvariantViolation, PolicyError
 from async_hfl.core.identifiers import CLOUD, DEVICE_TIER, Address
 from async_hfl.core.maths.projection import PcaProjection
 from async_hfl.core.policies import SelectionPolicy
+from async_hfl.core.protocol import events
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Effect, Send, SetTimer, Stop, Write
-from async_hfl.core.protocol.events import (
-    Event,
-    PeerJoined,
-    PeerLost,
-    Progressed,
-    Received,
-    Returned,
-    Started,
-    TimerFired,
-)
 from async_hfl.core.protocol.records import JobEnd, LifecycleRecord
 from async_hfl.core.serialization import Plain, from_plain, to_plain
 from async_hfl.core.weights import is_finite
@@ -85,29 +76,29 @@ class GatewayNode:
     def state(self) -> GatewayState:
         return self.gateway.state
 
-    def handle(self, event: Event) -> list[Effect]:
+    def handle(self, event: events.Event) -> list[Effect]:
         self.gateway.effects.clear()
         over = self.gateway.state.phase == "over"
-        if isinstance(event, Received):
+        if isinstance(event, events.Received):
             if not over:
                 self._messages[type(event.message)](event, event.message)
             elif isinstance(event.message, m.Update):
                 closing.update_after_end(self.gateway, event, event.message)
-        elif isinstance(event, TimerFired):
+        elif isinstance(event, events.TimerFired):
             if not over:
                 self._timers[event.key](event.at)
-        elif isinstance(event, PeerLost):
+        elif isinstance(event, events.PeerLost):
             self._peer_lost(event)
-        elif isinstance(event, PeerJoined):
+        elif isinstance(event, events.PeerJoined):
             self._peer_joined(event)
-        elif isinstance(event, Progressed) and event.peer == CLOUD:
+        elif isinstance(event, events.Progressed) and event.peer == CLOUD:
             uploads.progressed(self.gateway, event.at)
-        elif isinstance(event, Progressed):
+        elif isinstance(event, events.Progressed):
             device_timeouts.progressed(self.gateway, event.peer.number, event.at)
-        elif isinstance(event, Returned):
+        elif isinstance(event, events.Returned):
             self.gateway.hello()
             sessions.restarted(self.gateway, event.at)
-        elif not isinstance(event, Started):
+        elif not isinstance(event, events.Started):
             raise InvariantViolation(f"a gateway got {type(event).__name__}")
         return self.gateway.effects.copy()
 
@@ -193,7 +184,7 @@ class GatewayNode:
 
     # From devices ------------------------------------------------------------------------------------------------
 
-    def _update(self, event: Received, update: m.Update) -> None:
+    def _update(self, event: events.Received, update: m.Update) -> None:
         gateway, state, at, job = self.gateway, self.gateway.state, event.at, update.job
         device_table = state.device_table
         sender = device_table.slot_of.get(event.sender.number)
@@ -229,7 +220,7 @@ class GatewayNode:
         else:
             state.pending.append(held)
 
-    def _job_dropped(self, event: Received, dropped: m.JobDropped) -> None:
+    def _job_dropped(self, event: events.Received, dropped: m.JobDropped) -> None:
         gateway, at, job = self.gateway, event.at, dropped.job
         device_timeouts.heard(gateway, event.sender.number, at)
         in_flight = jobs.land(gateway, job.number, at) if job.incarnation == self.state.incarnation else None
@@ -248,15 +239,15 @@ class GatewayNode:
         leases.release_if_moved(self.gateway, slot)
         self._select(at)
 
-    def _alive(self, event: Received, _: m.Alive) -> None:
+    def _alive(self, event: events.Received, _: m.Alive) -> None:
         device_timeouts.heard(self.gateway, event.sender.number, event.at)
         self._select(event.at)
 
-    def _to_cloud(self, event: Received, message: m.Unsettled | m.EvaluateResult) -> None:
+    def _to_cloud(self, event: events.Received, message: m.Unsettled | m.EvaluateResult) -> None:
         """Pass a device's message on, with the number of the device."""
         self.gateway.emit(Send(CLOUD, replace(message, device=event.sender.number)))
 
-    def _evaluate_request(self, _: Received, request: m.EvaluateRequest) -> None:
+    def _evaluate_request(self, _: events.Received, request: m.EvaluateRequest) -> None:
         """Ask the devices that are connected; the cloud has a timeout for the others."""
         for device in request.devices:
             if device in self.state.connected:
@@ -264,7 +255,7 @@ class GatewayNode:
 
     # From the cloud ----------------------------------------------------------------------------------------------
 
-    def _global_model(self, event: Received, model: m.GlobalModel) -> None:
+    def _global_model(self, event: events.Received, model: m.GlobalModel) -> None:
         state = self.state
         if model.bandwidth > 0:
             state.bandwidth = model.bandwidth
@@ -277,7 +268,7 @@ class GatewayNode:
             if state.phase == "open" and not state.updates and self.aggregation.may_adopt(self.gateway):
                 self._begin_cycle(model, event.at)
 
-    def _answer(self, event: Received, answer: m.Answer) -> None:
+    def _answer(self, event: events.Received, answer: m.Answer) -> None:
         gateway, state, at = self.gateway, self.gateway.state, event.at
         upload = uploads.answered(gateway, answer, at)
         if upload is None:
@@ -294,12 +285,12 @@ class GatewayNode:
             state.newest = None
         self._select(at)
 
-    def _warm_up(self, event: Received, warm_up: m.WarmUp) -> None:
+    def _warm_up(self, event: events.Received, warm_up: m.WarmUp) -> None:
         if warm_up.incarnation == self.state.incarnation:
             for slot in leases.take(self.gateway, warm_up.leases, warm_up.knowledge):
                 jobs.trigger(self.gateway, slot, 0.0, event.at, warm_up)
 
-    def _assignment(self, event: Received, assignment: m.Assignment) -> None:
+    def _assignment(self, event: events.Received, assignment: m.Assignment) -> None:
         state = self.state
         if assignment.incarnation != state.incarnation:
             return  # the leases of a former incarnation were revoked when it was declared lost
@@ -311,13 +302,13 @@ class GatewayNode:
         leases.release_all_moved(self.gateway)
         self._select(event.at)
 
-    def _lease_granted(self, event: Received, granted: m.LeaseGranted) -> None:
+    def _lease_granted(self, event: events.Received, granted: m.LeaseGranted) -> None:
         if granted.incarnation == self.state.incarnation:
             leases.take(self.gateway, (granted.lease,), (granted.knowledge,))
             leases.release_if_moved(self.gateway, self.state.device_table.slot_of[granted.lease.device])
             self._select(event.at)
 
-    def _leases_revoked(self, event: Received, revoked: m.LeasesRevoked) -> None:
+    def _leases_revoked(self, event: events.Received, revoked: m.LeasesRevoked) -> None:
         """Upload at once what is here: this gateway was away for too long, and other gateways have its devices."""
         state = self.state
         if revoked.incarnation == state.incarnation:
@@ -326,17 +317,17 @@ class GatewayNode:
             if state.phase == "open" and not state.active and self.aggregation.may_upload_early(self.gateway):
                 self._upload(event.at, early=True)
 
-    def _finish(self, event: Received, finish: m.Finish) -> None:
+    def _finish(self, event: events.Received, finish: m.Finish) -> None:
         self._close("run_ended", event.at, finish.outcomes)
         self.state.final_model = finish.model
         self.gateway.emit(Stop())
 
-    def _refused(self, event: Received, refused: m.Refused) -> None:
+    def _refused(self, event: events.Received, refused: m.Refused) -> None:
         self._close("run_ended", event.at)
         self.gateway.emit(Write(LifecycleRecord(event.at, "refused", f"g{self.config.number}", refused.reason)))
         self.gateway.emit(Stop(refused.reason))
 
-    def _fenced(self, event: Received, fenced: m.Fenced) -> None:
+    def _fenced(self, event: events.Received, fenced: m.Fenced) -> None:
         """Begin again as a new incarnation: the cloud has declared this one lost and granted its devices to others."""
         incarnation, connected = self.state.incarnation, self.state.connected
         if fenced.incarnation == incarnation:
@@ -382,7 +373,7 @@ class GatewayNode:
             sessions.device_lost(self.gateway, device, at)
             self._select(at)
 
-    def _peer_lost(self, event: PeerLost) -> None:
+    def _peer_lost(self, event: events.PeerLost) -> None:
         if event.peer == CLOUD:
             self.gateway.hello()
             sessions.cloud_lost(self.gateway, event.at)
@@ -390,7 +381,7 @@ class GatewayNode:
             sessions.device_lost(self.gateway, event.peer.number, event.at)
             self._select(event.at)
 
-    def _peer_joined(self, event: PeerJoined) -> None:
+    def _peer_joined(self, event: events.PeerJoined) -> None:
         if event.peer == CLOUD:
             if sessions.cloud_joined(self.gateway):
                 self._select(event.at)
