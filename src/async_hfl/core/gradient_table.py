@@ -82,16 +82,10 @@ class GradientTable:
 
     @staticmethod
     def empty(slots: int, size: int, *, compressed: bool = False, keep_sum: bool = True) -> GradientTable:
-        return GradientTable(
-            size,
-            compressed,
-            _no_rows(size),
-            np.full(slots, -1, np.int64),
-            np.zeros(slots),
-            np.zeros(slots, bool),
-            _no_sum(size),
-            keep_sum,
-        )
+        rows: Gradients | list[Gradient] = np.zeros((0, size), np.float32) if size < _SHORT else []
+        total = np.zeros(size) if size < _SHORT else np.zeros(size, np.float32)
+        row_of, squared, counted = np.full(slots, -1, np.int64), np.zeros(slots), np.zeros(slots, bool)
+        return GradientTable(size, compressed, rows, row_of, squared, counted, total, keep_sum)
 
     @property
     def known(self) -> Bools:
@@ -207,11 +201,10 @@ class GradientTable:
             return
         slots = np.flatnonzero(self.row_of >= 0) if projection is not None else np.zeros(0, np.int64)
         whole = self.gradients(slots)
-        self.row_of[:] = -1
-        self.squared[:] = 0.0
-        self.size, self.compressed = size, True
-        self.rows, self.sum, self.stale = _no_rows(size), _no_sum(size), False
-        self.count, self.free, self.changes, self.on_device, self.gram = 0, [], 0, False, np.zeros((0, 0))
+        fresh = GradientTable.empty(len(self.row_of), size, compressed=True, keep_sum=self.keeps_sum)
+        fresh.counted = self.counted
+        for name in self.__slots__:
+            setattr(self, name, getattr(fresh, name))
         for slot, gradient in zip(slots, whole, strict=True):
             assert projection is not None
             self.put(int(slot), projection.project(gradient))
@@ -325,14 +318,6 @@ class GradientTable:
         self.rows = rows[self.row_of[used]].copy()
         self.row_of[used] = np.arange(len(used))
         self.free = []
-
-
-def _no_rows(size: int) -> Gradients | list[Gradient]:
-    return np.zeros((0, size), np.float32) if size < _SHORT else []
-
-
-def _no_sum(size: int) -> Floats | HostVector:
-    return np.zeros(size) if size < _SHORT else np.zeros(size, np.float32)
 
 
 def _sum(rows: list[HostVector], total: _Sum) -> _Sum:

@@ -6,6 +6,7 @@ remember. `seed` is new for every problem, so a random policy needs no state.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -141,8 +142,8 @@ class Association:
     gateway_of: Ints
     """Gateway of each device, -1 for none."""
     objective: float
-    bound: float
-    """A proven upper bound; infinite if the policy proves none."""
+    bound: float = math.inf
+    """A proven upper bound of the objective; infinite if the policy proves none."""
     memory: Mapping[str, Any] = field(default_factory=dict)
 
     @property

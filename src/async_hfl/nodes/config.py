@@ -151,6 +151,5 @@ class CloudConfig:
 
 
 def _table(slots: int, size: int, sketch: CountSketch | None, *, kept: bool) -> GradientTable:
-    if sketch is None:
-        return GradientTable.empty(slots, size, keep_sum=kept)
-    return GradientTable.empty(slots, sketch.size, compressed=True, keep_sum=kept)
+    size = size if sketch is None else sketch.size
+    return GradientTable.empty(slots, size, compressed=sketch is not None, keep_sum=kept)

@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from async_hfl.core.arrays import Floats, Ints
+from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.policies import Need, Selection, SelectionProblem
 from async_hfl.decisions.selection.capacity_fill import Room, devices, fill, ranked
 
@@ -57,7 +56,7 @@ class DivFl:
         return Selection(devices(problem, [*first, *taken, *rest]), covered)
 
 
-def _known(problem: SelectionProblem) -> npt.NDArray[np.bool_]:
+def _known(problem: SelectionProblem) -> Bools:
     if problem.gradients is None:
         return np.zeros(len(problem.candidates), bool)
     if problem.gradient_known is None:

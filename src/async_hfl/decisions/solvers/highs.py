@@ -100,20 +100,16 @@ def solve_linear(programme: LinearProgramme) -> LinearSolution:
 
 
 def solve_integer(
-    programme: LinearProgramme,
-    integer: Bools,
-    *,
-    node_limit: int,
-    relative_gap: float = 0.0,
-    start: Floats | None = None,
+    programme: LinearProgramme, integer: Bools, *, node_limit: int, start: Floats | None = None
 ) -> IntegerSolution | None:
-    """Return the best solution with these columns integral within the node limit; None if none was found. `start` is
-    feasible."""
+    """Return the best solution found within the node limit in which these columns are integral; None if there is none.
+
+    `start` is a feasible solution to begin with."""
     import highspy
 
     solver = _loaded(programme, integer)
     for name, setting in {
-        "mip_rel_gap": relative_gap,
+        "mip_rel_gap": 0.0,
         "mip_abs_gap": 0.0,
         "mip_max_nodes": node_limit,
         "mip_feasibility_tolerance": 1e-9,

@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from math import isnan
 
 import numpy as np
-import numpy.typing as npt
 
-from async_hfl.core.arrays import Floats
+from async_hfl.core.arrays import Bools, Floats
 from async_hfl.core.policies import Association, AssociationProblem
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.randomness import scramble
@@ -88,13 +87,7 @@ def association_problem(cloud: Cloud) -> AssociationProblem:
     usable = _prefer_connected(cloud, cloud.usable_links())
     kept = near_best(links.link_device, usable, table.latency, config.max_latency_ratio)
     latency = table.latency[kept]
-    gateways = len(state.members)
-    if table.bandwidth > 0:
-        bandwidth = np.full(gateways, table.bandwidth)
-    elif len(config.bandwidth) == 1:
-        bandwidth = np.full(gateways, config.bandwidth[0])
-    else:
-        bandwidth = np.array(config.bandwidth)
+    bandwidth = np.full(len(state.members), table.bandwidth if table.bandwidth > 0 else config.bandwidth, np.float64)
     return AssociationProblem(
         device_utility(cloud),
         bandwidth,
@@ -113,7 +106,7 @@ def association_problem(cloud: Cloud) -> AssociationProblem:
     )
 
 
-def _prefer_connected(cloud: Cloud, usable: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _prefer_connected(cloud: Cloud, usable: Bools) -> Bools:
     """Leave out the links to gateways that are away, where a device has another link."""
     away, links = np.array([member.away for member in cloud.state.members], bool), cloud.links
     if not away.any():
@@ -121,7 +114,7 @@ def _prefer_connected(cloud: Cloud, usable: npt.NDArray[np.bool_]) -> npt.NDArra
     connected = usable & ~away[links.link_gateway]
     has_other = np.zeros(links.devices, bool)
     has_other[links.link_device[connected]] = True
-    found: npt.NDArray[np.bool_] = usable & (connected | ~has_other[links.link_device])
+    found: Bools = usable & (connected | ~has_other[links.link_device])
     return found
 
 

@@ -7,9 +7,8 @@ imports nothing else of the cloud; only `CloudNode` imports the parts.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from async_hfl.core.arrays import Ints
+from async_hfl.core.arrays import Bools, Ints
 from async_hfl.core.identifiers import GATEWAY_TIER, Address
 from async_hfl.core.maths.projection import PcaProjection
 from async_hfl.core.protocol import messages as m
@@ -38,10 +37,10 @@ class Cloud:
         """The feasible links; they grow only where devices join at run time."""
         return self.initial_links if self.state.links is None else self.state.links
 
-    def usable_links(self) -> npt.NDArray[np.bool_]:
+    def usable_links(self) -> Bools:
         """A mask of the links that work and lead to a live gateway."""
         live = np.array([member.live for member in self.state.members], bool)
-        usable: npt.NDArray[np.bool_] = self.state.association.usable & live[self.links.link_gateway]
+        usable: Bools = self.state.association.usable & live[self.links.link_gateway]
         return usable
 
     def is_last_epoch(self) -> bool:

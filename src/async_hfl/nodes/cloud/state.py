@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from async_hfl.core.arrays import Floats, Ints
+from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.maths.projection import CountSketch, PcaProjection
@@ -57,8 +56,8 @@ class AssociationState:
 
     latency: Floats
     """Round latency tau_ij by link."""
-    measured: npt.NDArray[np.bool_]
-    usable: npt.NDArray[np.bool_]
+    measured: Bools
+    usable: Bools
     """J_t by link: False once the link was reported lost."""
     samples: Ints
     loss: Floats
@@ -69,7 +68,7 @@ class AssociationState:
     """The gateway that holds the lease of a device, -1 for none."""
     lease: Ints
     """Number of the last lease granted, by device."""
-    has_basis: npt.NDArray[np.bool_]
+    has_basis: Bools
     """True for devices that were sent the basis that they project their gradients on."""
     gradients: GradientTable | None = None
     projection: PcaProjection | CountSketch | None = None
