@@ -15,13 +15,12 @@ import numpy.typing as npt
 
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.maths.targets import Target
-from async_hfl.core.serialization import plain
+from async_hfl.core.serialization import value
 from async_hfl.core.vectors import HostVector, Vector
 from async_hfl.core.weights import Layout, Weights
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class TrainingJob:
     """One local training: `device.epochs` passes over the device's data, starting from `weights`."""
 
@@ -34,8 +33,7 @@ class TrainingJob:
     """Number of jobs given to the device before. Determines its samples if its data changes over time."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class TrainingResult:
     weights: Weights
     samples: int
@@ -49,8 +47,7 @@ class TrainingResult:
     """Gradient of the regularised local loss at the final weights, if the method needs it."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Evaluation:
     metric: float
     loss: float

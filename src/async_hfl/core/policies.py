@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from async_hfl.core.arrays import Bools, Float32s, Floats, Ints
-from async_hfl.core.serialization import plain, quick
+from async_hfl.core.serialization import quick, value
 
 Need = Literal["utility", "gradients", "peers"]
 """Data that a policy needs beyond the cheap columns. Without utility or gradients the nodes keep no gradients at all;
@@ -104,8 +104,7 @@ class SelectionPolicy(Protocol):
     def choose(self, problem: SelectionProblem) -> Selection: ...
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class AssociationProblem:
     """The association problem: the gateway of each device (Eq. 11). Links are sparse, sorted by device, then gateway.
 
@@ -136,8 +135,7 @@ class AssociationProblem:
     """The cloud epoch, by which a periodic policy detects the end of a period."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Association:
     gateway_of: Ints
     """Gateway of each device, -1 for none."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from types import MemberDescriptorType
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast, dataclass_transform
 
 import numpy as np
 
@@ -40,6 +40,12 @@ def plain(cls: C) -> C:
     if dataclasses.is_dataclass(cls):
         quick(cls)
     return cls
+
+
+@dataclass_transform(frozen_default=True)
+def value(cls: C) -> C:
+    """Class decorator: make a frozen dataclass with slots and register it for conversion to plain data."""
+    return plain(cast(C, dataclasses.dataclass(frozen=True, slots=True)(cls)))
 
 
 def quick(cls: C) -> C:

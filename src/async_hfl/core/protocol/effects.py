@@ -7,18 +7,15 @@ carry out an effect a second time, so every receiver is idempotent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from async_hfl.core.identifiers import Address, JobId
 from async_hfl.core.policies import AssociationProblem
 from async_hfl.core.protocol.messages import Message
 from async_hfl.core.protocol.records import Record
-from async_hfl.core.serialization import plain
+from async_hfl.core.serialization import value
 from async_hfl.core.weights import Weights
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Send:
     """Send a message to another node. Messages may overtake each other on the way."""
 
@@ -26,8 +23,7 @@ class Send:
     message: Message
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class SetTimer:
     """Fire a `TimerFired` at the given time. A node has one timer per key; setting it again replaces it."""
 
@@ -35,8 +31,7 @@ class SetTimer:
     at: float
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class StartTraining:
     """Train from these weights in the background. The shell answers with `Trained` or `TrainingBroke`."""
 
@@ -46,16 +41,14 @@ class StartTraining:
     """Number of jobs that the device began before this one."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class StopTraining:
     """Cancel a training whose result is no longer needed."""
 
     job: JobId
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Solve:
     """Solve an association problem. The shell answers with `Solved` and the same number."""
 
@@ -63,8 +56,7 @@ class Solve:
     problem: AssociationProblem
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Evaluate:
     """Evaluate the global model of a cloud epoch. The shell answers with `Evaluated` and the same epoch."""
 
@@ -72,16 +64,14 @@ class Evaluate:
     weights: Weights
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Write:
     """Append a record to the journal."""
 
     record: Record
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Stop:
     """Stop this node: the run is over, or the node cannot continue for the given reason."""
 

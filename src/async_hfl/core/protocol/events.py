@@ -7,25 +7,21 @@ seconds in a simulation, seconds since the start of the run in a deployment.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from async_hfl.core.identifiers import Address, JobId
 from async_hfl.core.learner import Evaluation, TrainingResult
 from async_hfl.core.policies import Association
 from async_hfl.core.protocol.messages import Message
-from async_hfl.core.serialization import plain
+from async_hfl.core.serialization import value
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Started:
     """The first event of every node."""
 
     at: float
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Received:
     """A message from another node has arrived."""
 
@@ -36,8 +32,7 @@ class Received:
     """Seconds that the transfer of the message took."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class TimerFired:
     """The timer of this key has expired (effect `SetTimer`)."""
 
@@ -45,8 +40,7 @@ class TimerFired:
     key: str
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Trained:
     """A training is complete (effect `StartTraining`)."""
 
@@ -57,8 +51,7 @@ class Trained:
     """Seconds of training as measured by the shell, without compilation and queueing."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class TrainingBroke:
     """A training ended without a result: it failed, or its process was killed."""
 
@@ -66,8 +59,7 @@ class TrainingBroke:
     job: JobId
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Solved:
     """An association problem is solved (effect `Solve`)."""
 
@@ -76,8 +68,7 @@ class Solved:
     association: Association
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Evaluated:
     """A model is evaluated (effect `Evaluate`)."""
 
@@ -86,8 +77,7 @@ class Evaluated:
     evaluation: Evaluation
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class PeerLost:
     """The session with a peer is lost: the connection broke, heartbeats were missed, or an outage began."""
 
@@ -95,8 +85,7 @@ class PeerLost:
     peer: Address
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class PeerJoined:
     """A session with a peer is established: messages can be sent to it."""
 
@@ -104,8 +93,7 @@ class PeerJoined:
     peer: Address
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Progressed:
     """A long transfer from or to a peer has made progress: the peer is slow, but alive."""
 
@@ -113,8 +101,7 @@ class Progressed:
     peer: Address
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class DeviceJoined:
     """For the cloud: a device can be reached through a gateway, for the first time or with new properties."""
 
@@ -126,16 +113,14 @@ class DeviceJoined:
     """Estimated round latency of this link before any measurement: seconds for download, training and upload."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class DrainAsked:
     """For the cloud: an operator has asked for the run to end now."""
 
     at: float
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Acknowledged:
     """A peer has received one of this node's messages and stored it durably. Only devices are told this."""
 
@@ -144,8 +129,7 @@ class Acknowledged:
     message: Message
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Returned:
     """This node is back after an outage. Its state is intact; any computation in progress is lost."""
 

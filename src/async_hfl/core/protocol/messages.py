@@ -17,14 +17,13 @@ The unions at the end list the messages that each tier may send to the next; a d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.identifiers import JobId, UploadId
-from async_hfl.core.serialization import plain
+from async_hfl.core.serialization import value
 from async_hfl.core.vectors import Vector
 from async_hfl.core.weights import Weights
 
@@ -36,8 +35,7 @@ DropReason = Literal["device_lost", "superseded"]
 # Parts of messages --------------------------------------------------------------------------------------------------
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Lease:
     """The right to trigger a device. Only one gateway holds it at a time."""
 
@@ -48,8 +46,7 @@ class Lease:
     """Version of the association under which the lease was granted."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class DeviceKnowledge:
     """Everything that a gateway or the cloud knows about a device and its link to one gateway."""
 
@@ -68,8 +65,7 @@ class DeviceKnowledge:
     """True if the device has the basis on which it projects its gradients."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Outcome:
     """The cloud's decision on an upload."""
 
@@ -83,8 +79,7 @@ class Outcome:
 # From the cloud to a gateway ----------------------------------------------------------------------------------------
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class WarmUp:
     """Train each of these devices once from the initial model, regardless of the bandwidth limit."""
 
@@ -95,8 +90,7 @@ class WarmUp:
     knowledge: tuple[DeviceKnowledge, ...]
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class GlobalModel:
     """The newest global model. The first one starts a gateway's first cycle; later ones are broadcasts, which the
     gateway keeps for its next cycle."""
@@ -109,8 +103,7 @@ class GlobalModel:
     """B_j if it was derived from the warm-up, otherwise 0; only in the first model."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
     """The answer to an upload: the cloud's decision and the newest global model."""
 
@@ -121,16 +114,14 @@ class Answer:
     outcome: Outcome
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class UploadHeld:
     """Receipt for an upload that the cloud will answer later, when other gateways have uploaded too."""
 
     upload: UploadId
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Assignment:
     """The devices of a gateway in a new version of the association, and leases for those that are available now."""
 
@@ -142,8 +133,7 @@ class Assignment:
     """Parallel to `leases`."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class LeaseGranted:
     """A lease that the device's former gateway has released."""
 
@@ -152,8 +142,7 @@ class LeaseGranted:
     knowledge: DeviceKnowledge
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Finish:
     """The run is over."""
 
@@ -164,8 +153,7 @@ class Finish:
     """Digest of the final model."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Fenced:
     """This incarnation of the gateway was declared lost and its devices were reassigned: restart as a new one."""
 
@@ -173,8 +161,7 @@ class Fenced:
     outcomes: tuple[tuple[int, Outcome], ...] = ()
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class LeasesRevoked:
     """The gateway was away for so long that these leases were revoked. Its model and its updates are still valid."""
 
@@ -182,8 +169,7 @@ class LeasesRevoked:
     leases: tuple[Lease, ...]
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Refused:
     """The cloud cannot work with this gateway, for example because the cloud has lost its state: stop."""
 
@@ -193,16 +179,14 @@ class Refused:
 # From a gateway to the cloud ----------------------------------------------------------------------------------------
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Hello:
     """A gateway joins, or is back after an outage."""
 
     incarnation: int
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Upload:
     """A gateway's model (with the relay rule, a device's), and the gateway's new knowledge about its devices."""
 
@@ -224,8 +208,7 @@ class Upload:
     tracked."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class LeaseReleased:
     """A gateway releases the lease of a device that is now associated with another gateway."""
 
@@ -235,8 +218,7 @@ class LeaseReleased:
     """True if the device has just completed its warm-up job."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Report:
     """News between uploads: completed warm-up jobs, and changes of the feasible links J_t."""
 
@@ -253,8 +235,7 @@ class Report:
 # From a gateway to a device -----------------------------------------------------------------------------------------
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Train:
     """Train from this model and send an `Update`."""
 
@@ -274,8 +255,7 @@ class Train:
     """Numbers of earlier jobs of this device whose updates the cloud has decided on, if losses are tracked."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Probe:
     """Answer with `Alive`: the device has timed out."""
 
@@ -283,8 +263,7 @@ class Probe:
 # From a device to a gateway -----------------------------------------------------------------------------------------
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Update:
     """A device's trained model and the figures of its training (see `core.learner.TrainingResult`)."""
 
@@ -302,8 +281,7 @@ class Update:
     warmup: bool = False
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class JobDropped:
     """A job ends without a result: a newer job has replaced it, or an outage has interrupted it."""
 
@@ -314,8 +292,7 @@ class JobDropped:
     device may have moved."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Alive:
     """The answer to a probe. A device that is back after an outage sends it unasked."""
 
@@ -323,8 +300,7 @@ class Alive:
 # Between cloud and device, forwarded by a gateway -------------------------------------------------------------------
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Unsettled:
     """From a device: its acknowledged updates that, as far as it knows, the cloud has not decided on."""
 
@@ -333,8 +309,7 @@ class Unsettled:
     jobs: tuple[JobId, ...]
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class SettledAck:
     """To a device: the cloud's ledger contains these updates, so the device may forget them."""
 
@@ -342,8 +317,7 @@ class SettledAck:
     jobs: tuple[JobId, ...]
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class EvaluateRequest:
     """To devices: evaluate this model on your own test samples."""
 
@@ -353,8 +327,7 @@ class EvaluateRequest:
     """The devices to forward the request to; empty in the copy that a device receives."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class EvaluateResult:
     """From a device: its evaluation of a model."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from async_hfl.core.identifiers import Address, JobId, UploadId
-from async_hfl.core.serialization import plain
+from async_hfl.core.serialization import value
 
 JobEnd = Literal[
     "aggregated", "stale", "superseded", "device_lost", "gateway_lost", "round_closed", "warmup", "run_ended", "refused"
@@ -33,8 +33,7 @@ class _Record:
     LEARNT: ClassVar[frozenset[str]] = frozenset()
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class JobRecord(_Record):
     """A job has ended, for the reason given. Every job has exactly one such record."""
 
@@ -56,8 +55,7 @@ class JobRecord(_Record):
     loss: float | None
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class SelectionRecord(_Record):
     """A gateway has selected among its idle devices. A selection without candidates is not recorded."""
 
@@ -77,8 +75,7 @@ class SelectionRecord(_Record):
     """Relative gap between the objective and the upper bound that the policy proved; None if it proves none."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class UploadRecord(_Record):
     """An upload has ended, for the reason given."""
 
@@ -94,8 +91,7 @@ class UploadRecord(_Record):
     early: bool
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class EpochRecord(_Record):
     """The global model was evaluated."""
 
@@ -112,8 +108,7 @@ class EpochRecord(_Record):
     target_reached: bool
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class AssociationRecord(_Record):
     """A new association was computed and put into force."""
 
@@ -128,8 +123,7 @@ class AssociationRecord(_Record):
     """(device, new gateway) of each device that moved; -1 for no gateway."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class LifecycleRecord(_Record):
     """A node joined, was lost or came back, or the run entered a new phase.
 
@@ -156,8 +150,7 @@ class LifecycleRecord(_Record):
     detail: str = ""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class SentRecord(_Record):
     """A message was sent, with its bytes by kind. Written by the shell, which knows the sizes and transfer times."""
 
@@ -185,24 +178,21 @@ class _UpdateRecord(_Record):
     device: int
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class LostRecord(_UpdateRecord):
     """An acknowledged update is lost with its gateway: it is in no global model. A later `FoundRecord` revokes this."""
 
     KIND: ClassVar[str] = "lost"
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class FoundRecord(_UpdateRecord):
     """An update that was recorded as lost is not lost: its gateway is back with its state intact."""
 
     KIND: ClassVar[str] = "found"
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class LateRecord(_UpdateRecord):
     """An acknowledged update was too late: the run ended before the cloud decided on it."""
 

@@ -19,7 +19,7 @@ from async_hfl.core.identifiers import Address
 from async_hfl.core.protocol.effects import Effect, Send, SetTimer
 from async_hfl.core.protocol.events import Acknowledged, Event, PeerJoined, PeerLost, Received, Returned, TimerFired
 from async_hfl.core.protocol.messages import Message
-from async_hfl.core.serialization import Plain, from_plain, plain, to_plain
+from async_hfl.core.serialization import Plain, from_plain, plain, to_plain, value
 from async_hfl.nodes.reliability.number_set import NumberSet
 
 RESEND = "delivery.resend"
@@ -28,8 +28,7 @@ RESEND_MOST_S = 300.0
 _NEVER = float("inf")
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Packet:
     """A message with its number among all messages from this incarnation of the sender to the receiver."""
 
@@ -39,8 +38,7 @@ class Packet:
     message: Message
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Receipt:
     """The acknowledgement of a packet."""
 
@@ -49,8 +47,7 @@ class Receipt:
     number: int
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Arrived:
     """A packet or receipt has arrived over the network."""
 
@@ -60,8 +57,7 @@ class Arrived:
     transfer_s: float = 0.0
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Transmit:
     """Send a packet or receipt over the network, which may lose, repeat or reorder it."""
 
@@ -69,8 +65,7 @@ class Transmit:
     content: Packet | Receipt
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class TransferOver:
     """The transfer of a packet is complete or has failed: the resend timeout starts now."""
 
