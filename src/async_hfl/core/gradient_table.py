@@ -162,12 +162,12 @@ class GradientTable:
         before = float(self.squared[slot])
         self.squared[slot] = squared
         if counts:
-            self._exchange(old, before, gradient)
+            self._update_sum(old, before, gradient)
         self.rows[row] = gradient
         if self.on_device:
             self._reset_products(row, squared)
 
-    def count_in(self, slot: int, counts: bool) -> None:
+    def set_counted(self, slot: int, counts: bool) -> None:
         """Add a slot to the mean or remove it (its device was associated or moved away)."""
         if bool(self.counted[slot]) == counts:
             return
@@ -176,14 +176,14 @@ class GradientTable:
         if row >= 0:
             self.count += 1 if counts else -1
             if counts:
-                self._exchange(None, 0.0, self.rows[row])
+                self._update_sum(None, 0.0, self.rows[row])
             else:
-                self._exchange(self.rows[row], float(self.squared[slot]), None)
+                self._update_sum(self.rows[row], float(self.squared[slot]), None)
 
     def forget(self, slot: int) -> None:
         """Remove the gradient of a slot whose device has left."""
         counts = bool(self.counted[slot])
-        self.count_in(slot, False)
+        self.set_counted(slot, False)
         self.counted[slot] = counts
         row = int(self.row_of[slot])
         if row >= 0:
@@ -219,10 +219,10 @@ class GradientTable:
         if not isinstance(self.rows, list):
             along_mean: Floats = self.gradients(slots).astype(np.float64) @ (self.total() / self.count)
         else:
-            along_mean = self._along_sum(self.rows, self.row_of[slots]) / self.count
+            along_mean = self._products_with_sum(self.rows, self.row_of[slots]) / self.count
         return (squared - along_mean) / (self.count - 1)
 
-    def _along_sum(self, rows: list[Gradient], wanted: Ints) -> Floats:
+    def _products_with_sum(self, rows: list[Gradient], wanted: Ints) -> Floats:
         """Return the product of each of these rows with the sum; 0 for row -1."""
         if self.on_device:
             self._check_on_device()
@@ -268,7 +268,7 @@ class GradientTable:
             or _SMALLEST < sqrt(self.count * float(self.squared[self.counted].sum())) < _LARGEST
         )
 
-    def _exchange(self, removed: Gradient | None, removed_squared: float, added: Gradient | None) -> None:
+    def _update_sum(self, removed: Gradient | None, removed_squared: float, added: Gradient | None) -> None:
         """Update the sum. `counted`, `count` and `squared` have been updated already."""
         if self.stale or self.on_device:
             self.stale = True

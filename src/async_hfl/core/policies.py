@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from async_hfl.core.arrays import Bools, Float32s, Floats, Ints
-from async_hfl.core.serialization import quick, value
+from async_hfl.core.serialization import fast_init, value
 
 Need = Literal["utility", "gradients", "peers"]
 """Data that a policy needs beyond the cheap columns. Without utility or gradients the nodes keep no gradients at all;
@@ -27,7 +27,7 @@ def needs_gradients(needs: frozenset[Need]) -> bool:
     return not needs.isdisjoint({"utility", "gradients"})
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class SelectionProblem:
     """The selection problem: the idle devices that gateway j should trigger now (Eq. 10).
@@ -83,7 +83,7 @@ class Peers:
     """The known gradients, for a policy that needs them; not parallel to the columns above."""
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Selection:
     devices: tuple[int, ...]

@@ -38,7 +38,7 @@ def plain(cls: C) -> C:
     _registry[cls.__name__] = cls
     _field_names[cls] = names
     if dataclasses.is_dataclass(cls):
-        quick(cls)
+        fast_init(cls)
     return cls
 
 
@@ -48,7 +48,7 @@ def value(cls: C) -> C:
     return plain(cast(C, dataclasses.dataclass(frozen=True, slots=True)(cls)))
 
 
-def quick(cls: C) -> C:
+def fast_init(cls: C) -> C:
     """Class decorator: let a frozen dataclass fill its slots directly.
 
     A run creates some ten such values per device update, and the generated `object.__setattr__` takes twice as long."""

@@ -35,14 +35,14 @@ _SCATTERED = 5
 """Devices reassigned at random at a restart."""
 
 
-def improve(balance: AssignmentProblem, used: Ints, *, enough: float, effort: int, seed: int) -> Ints:
+def improve(problem: AssignmentProblem, used: Ints, *, enough: float, effort: int, seed: int) -> Ints:
     """Return the best links found, one per device, starting from `used`. Stops early once the objective reaches
     `enough`."""
-    search = _Search(balance, used, enough, effort)
+    search = _Search(problem, used, enough, effort)
     for sharpness in _SHARPNESS:
         search.descend(sharpness)
     number = 0
-    while search.effort > 0 and search.best_aim < enough:
+    while search.effort > 0 and search.best_objective < enough:
         search.scatter(scramble(seed ^ number))
         search.descend(_SHARPNESS[-1])
         number += 1
@@ -52,28 +52,28 @@ def improve(balance: AssignmentProblem, used: Ints, *, enough: float, effort: in
 class _Search:
     """The state of the search (mutable, local to one call) and the best association so far."""
 
-    def __init__(self, balance: AssignmentProblem, used: Ints, enough: float, effort: int) -> None:
-        self.balance, self.enough, self.effort = balance, enough, effort
-        self.row_start = balance.row_start()
-        self.by_gateway = np.argsort(balance.gateway, kind="stable")
-        self.column_start = np.searchsorted(balance.gateway[self.by_gateway], np.arange(balance.gateways + 2))
-        self.utility_unit, self.load_unit = balance.utility_unit(), balance.load_unit()
-        self.best, self.best_aim = used.copy(), balance.aim(used)
+    def __init__(self, problem: AssignmentProblem, used: Ints, enough: float, effort: int) -> None:
+        self.problem, self.enough, self.effort = problem, enough, effort
+        self.row_start = problem.row_start()
+        self.by_gateway = np.argsort(problem.gateway, kind="stable")
+        self.column_start = np.searchsorted(problem.gateway[self.by_gateway], np.arange(problem.gateways + 2))
+        self.utility_unit, self.load_unit = problem.utility_unit(), problem.load_unit()
+        self.best, self.best_objective = used.copy(), problem.objective(used)
         self._start_from(used)
 
     def _start_from(self, used: Ints) -> None:
-        balance = self.balance
-        self.used, self.place = used.copy(), balance.gateway[used]
-        self.utility = balance.at_gateways(balance.utility, used)
-        self.load = balance.at_gateways(balance.load, used)
-        self.bonus = float(balance.bonus[used].sum())
+        problem = self.problem
+        self.used, self.place = used.copy(), problem.gateway[used]
+        self.utility = problem.at_gateways(problem.utility, used)
+        self.load = problem.at_gateways(problem.load, used)
+        self.bonus = float(problem.bonus[used].sum())
 
     def descend(self, sharpness: float) -> None:
         """Apply the best exchange of the most critical gateway that has an improving one, until there is none."""
         t, s = sharpness / self.utility_unit, sharpness / self.load_unit
         least = 1e-9 * self.utility_unit
-        while self.effort > 0 and self.best_aim < self.enough:
-            soft = _SoftObjective(self.utility, self.load, t, s, self.balance.load_penalty)
+        while self.effort > 0 and self.best_objective < self.enough:
+            soft = _SoftObjective(self.utility, self.load, t, s, self.problem.load_penalty)
             for gateway in soft.most_critical(_WORST):
                 links = self._best_exchange(gateway, soft, least)
                 if len(links):
@@ -83,53 +83,53 @@ class _Search:
             self._take(links)
 
     def _take(self, links: Ints) -> None:
-        balance = self.balance
+        problem = self.problem
         for link in links.tolist():
-            device, old = balance.device[link], self.used[balance.device[link]]
-            self.bonus += balance.bonus[link] - balance.bonus[old]
+            device, old = problem.device[link], self.used[problem.device[link]]
+            self.bonus += problem.bonus[link] - problem.bonus[old]
             for sign, one in ((-1.0, old), (1.0, link)):
-                self.utility[balance.gateway[one]] += sign * balance.utility[one]
-                self.load[balance.gateway[one]] += sign * balance.load[one]
-            self.used[device], self.place[device] = link, balance.gateway[link]
-        aim = float(self.utility[:-1].min() - balance.load_penalty * self.load[:-1].max() + self.bonus)
-        if aim > self.best_aim:
-            self.best, self.best_aim = self.used.copy(), aim
+                self.utility[problem.gateway[one]] += sign * problem.utility[one]
+                self.load[problem.gateway[one]] += sign * problem.load[one]
+            self.used[device], self.place[device] = link, problem.gateway[link]
+        aim = float(self.utility[:-1].min() - problem.load_penalty * self.load[:-1].max() + self.bonus)
+        if aim > self.best_objective:
+            self.best, self.best_objective = self.used.copy(), aim
 
     def scatter(self, seed: int) -> None:
         """Restart from the best association with a few devices reassigned."""
         self._start_from(self.best)
         for _ in range(_SCATTERED):
             seed = scramble(seed)
-            device = seed % self.balance.devices
+            device = seed % self.problem.devices
             first, end = int(self.row_start[device]), int(self.row_start[device + 1])
             self._take(np.array([first + (seed >> 32) % (end - first)]))
 
     def _best_exchange(self, worst: int, soft: _SoftObjective, least: float) -> Ints:
         """Return the links to switch to: one for a move, two for a swap, none if no exchange with `worst` gains at
         least `least`."""
-        balance, used = self.balance, self.used
+        problem, used = self.problem, self.used
         column = self.by_gateway[self.column_start[worst] : self.column_start[worst + 1]]
-        here = self.place[balance.device[column]] == worst
-        members, arriving = balance.device[column[here]], column[~here]
+        here = self.place[problem.device[column]] == worst
+        members, arriving = problem.device[column[here]], column[~here]
         leaving = _ranges(self.row_start[members], self.row_start[members + 1])
-        leaving = leaving[balance.gateway[leaving] != worst]
-        left, given = used[balance.device[leaving]], used[balance.device[arriving]]
-        target, source = balance.gateway[leaving], balance.gateway[given]
+        leaving = leaving[problem.gateway[leaving] != worst]
+        left, given = used[problem.device[leaving]], used[problem.device[arriving]]
+        target, source = problem.gateway[leaving], problem.gateway[given]
         out = _Change(
             target,
-            -balance.utility[left],
-            balance.utility[leaving],
-            -balance.load[left],
-            balance.load[leaving],
-            balance.bonus[leaving] - balance.bonus[left],
+            -problem.utility[left],
+            problem.utility[leaving],
+            -problem.load[left],
+            problem.load[leaving],
+            problem.bonus[leaving] - problem.bonus[left],
         )
         in_ = _Change(
             source,
-            balance.utility[arriving],
-            -balance.utility[given],
-            balance.load[arriving],
-            -balance.load[given],
-            balance.bonus[arriving] - balance.bonus[given],
+            problem.utility[arriving],
+            -problem.utility[given],
+            problem.load[arriving],
+            -problem.load[given],
+            problem.bonus[arriving] - problem.bonus[given],
         )
         self.effort -= len(leaving) + len(arriving) + _OVERHEAD
         best, gains = self._weigh(worst, out.followed_by(in_), soft, least)
@@ -151,7 +151,7 @@ class _Search:
     def _pairs(self, target: Ints, source: Ints, soft: _SoftObjective) -> tuple[Ints, Ints]:
         """Return all pairs (device leaving for b, device arriving from b) over all partner gateways b, or the least
         critical ones if there are too many."""
-        size = self.balance.gateways + 1
+        size = self.problem.gateways + 1
         leaving, arriving = np.bincount(target, minlength=size), np.bincount(source, minlength=size)
         source_start = np.cumsum(arriving) - arriving
         pairs = leaving * arriving

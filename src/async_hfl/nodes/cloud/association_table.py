@@ -23,7 +23,7 @@ from async_hfl.nodes.cloud.context import Cloud
 # Knowledge ----------------------------------------------------------------------------------------------------------
 
 
-def absorb(cloud: Cloud, known: m.DeviceKnowledge, gateway: int) -> None:
+def store_knowledge(cloud: Cloud, known: m.DeviceKnowledge, gateway: int) -> None:
     """Note what a gateway learnt about a device."""
     table, device = cloud.state.association, known.device
     if known.measured:

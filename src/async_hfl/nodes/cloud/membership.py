@@ -96,12 +96,12 @@ def session_lost(cloud: Cloud, gateway: int, at: float) -> None:
     state = cloud.state
     if gateway < len(state.members) and state.members[gateway].live:
         state.members[gateway].away = True
-        state.gone[gateway] = at + cloud.config.membership.gateway_patience
+        state.suspend_at[gateway] = at + cloud.config.membership.gateway_patience
         arm(cloud)
 
 
 def session_restored(cloud: Cloud, gateway: int) -> None:
-    cloud.state.gone.pop(gateway, None)
+    cloud.state.suspend_at.pop(gateway, None)
     if gateway < len(cloud.state.members):
         cloud.state.members[gateway].away = False
 
@@ -111,22 +111,22 @@ def suspend_next(cloud: Cloud, at: float) -> int | None:
 
     Its devices are needed elsewhere; it may come back later with what it holds."""
     state = cloud.state
-    gateway = next((gateway for gateway, due in sorted(state.gone.items()) if due <= at), None)
+    gateway = next((gateway for gateway, due in sorted(state.suspend_at.items()) if due <= at), None)
     if gateway is None:
         return None
-    del state.gone[gateway]
+    del state.suspend_at[gateway]
     member = state.members[gateway]
     if member.live and state.phase != "over":
         member.suspended = True
         member.revoked = leases_of(cloud, gateway)
         member.pending.clear()  # undecided uploads are void: the gateway will send them again
-        state.suspended[gateway] = at + cloud.config.membership.lost_patience
+        state.declare_lost_at[gateway] = at + cloud.config.membership.lost_patience
     return gateway
 
 
 def record_overdue_losses(cloud: Cloud, at: float) -> None:
     """Record the updates of gateways that have been suspended for too long as lost."""
-    for gateway, due in sorted(cloud.state.suspended.items()):
+    for gateway, due in sorted(cloud.state.declare_lost_at.items()):
         if due <= at:
             record_loss(cloud, gateway, at)
 
@@ -135,14 +135,14 @@ def record_loss(cloud: Cloud, gateway: int, at: float) -> None:
     """Record what a suspended gateway acknowledged and did not bring as lost.
 
     If it returns with its state it is still welcome: its uploads are numbered, so none counts twice."""
-    cloud.state.suspended.pop(gateway, None)
+    cloud.state.declare_lost_at.pop(gateway, None)
     update_ledger.declare_lost(cloud, gateway, cloud.state.members[gateway].incarnation, at)
 
 
 def reinstate(cloud: Cloud, gateway: int, at: float) -> None:
     """Take a suspended gateway back with its state; it has lost nothing but its leases."""
     state, member = cloud.state, cloud.state.members[gateway]
-    state.suspended.pop(gateway, None)
+    state.declare_lost_at.pop(gateway, None)
     update_ledger.withdraw_loss(cloud, gateway, member.incarnation, at)
     member.suspended, member.live = False, True
     cloud.emit(Write(LifecycleRecord(at, "gateway_joined", f"g{gateway}", "with what it had")))
@@ -182,6 +182,6 @@ def accept_after_end(cloud: Cloud, gateway: int, incarnation: int, at: float) ->
 
 
 def arm(cloud: Cloud) -> None:
-    due = [*cloud.state.gone.values(), *cloud.state.suspended.values()]
+    due = [*cloud.state.suspend_at.values(), *cloud.state.declare_lost_at.values()]
     if due:
         cloud.emit(SetTimer(ABSENCE_TIMER, min(due)))

@@ -25,7 +25,7 @@ from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights, digest
 from async_hfl.nodes.cloud import association_step, device_evaluation, membership, update_ledger, uploads, warmup
 from async_hfl.nodes.cloud.aggregation.rule import CloudAggregation, Next
-from async_hfl.nodes.cloud.association_table import absorb, observe_links, pass_on_lease, revoke_leases
+from async_hfl.nodes.cloud.association_table import observe_links, pass_on_lease, revoke_leases, store_knowledge
 from async_hfl.nodes.cloud.context import Cloud
 from async_hfl.nodes.cloud.state import CloudState
 from async_hfl.nodes.config import CloudConfig
@@ -241,7 +241,7 @@ class CloudNode:
 
     def _finish(self, at: float) -> None:
         state, cloud = self.state, self.cloud
-        for gateway in sorted(state.suspended):
+        for gateway in sorted(state.declare_lost_at):
             membership.record_loss(cloud, gateway, at)
         state.phase = "over"
         cloud.emit(Write(LifecycleRecord(at, "finished", "cloud", f"epoch {state.epoch}")))
@@ -268,7 +268,7 @@ class CloudNode:
 
     def _lease_released(self, event: events.Received, released: m.LeaseReleased) -> None:
         gateway, device = event.sender.number, released.lease.device
-        absorb(self.cloud, released.knowledge, gateway)
+        store_knowledge(self.cloud, released.knowledge, gateway)
         granted = pass_on_lease(self.cloud, released.lease, gateway)
         if granted is not None:
             self.cloud.send(int(self.state.association.holder[device]), granted)
@@ -285,7 +285,7 @@ class CloudNode:
         elif state.members[gateway].suspended:
             self._reinstate(gateway, at)
         for known in report.answered_warmup:
-            absorb(cloud, known, gateway)
+            store_knowledge(cloud, known, gateway)
         if report.answered_warmup:
             self._warmup_answered([known.device for known in report.answered_warmup], at, answered=True)
         observe_links(cloud, gateway, report)

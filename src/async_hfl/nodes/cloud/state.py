@@ -188,7 +188,7 @@ class CloudState:
     """The time to wait for more devices is over."""
     device_evaluations: dict[int, DeviceEvaluation] = field(default_factory=dict)
     """By cloud epoch."""
-    gone: dict[int, float] = field(default_factory=dict)
+    suspend_at: dict[int, float] = field(default_factory=dict)
     """Gateways without a session, and when each is suspended."""
-    suspended: dict[int, float] = field(default_factory=dict)
+    declare_lost_at: dict[int, float] = field(default_factory=dict)
     """Suspended gateways, and when the updates that each holds are recorded as lost."""

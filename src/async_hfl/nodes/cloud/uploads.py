@@ -7,7 +7,7 @@ from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Write
 from async_hfl.core.protocol.records import LifecycleRecord, UploadRecord
 from async_hfl.nodes.cloud import update_ledger
-from async_hfl.nodes.cloud.association_table import absorb
+from async_hfl.nodes.cloud.association_table import store_knowledge
 from async_hfl.nodes.cloud.context import Cloud
 
 
@@ -39,7 +39,7 @@ def admit(cloud: Cloud, upload: m.Upload, at: float) -> bool:
     for old in [old for old in member.outcomes if old < member.answered_below]:
         del member.outcomes[old]
     for known_device in upload.knowledge:
-        absorb(cloud, known_device, gateway)
+        store_knowledge(cloud, known_device, gateway)
     if cloud.is_last_epoch():
         return False  # the last evaluation is under way; the finish that follows is the answer
     member.pending.add(number)

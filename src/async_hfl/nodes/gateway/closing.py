@@ -14,7 +14,7 @@ from async_hfl.core.protocol.effects import Write
 from async_hfl.core.protocol.events import Received
 from async_hfl.core.protocol.records import JobEnd, LateRecord, UploadEnd, UploadRecord
 from async_hfl.nodes.gateway.context import Gateway
-from async_hfl.nodes.gateway.jobs import land
+from async_hfl.nodes.gateway.jobs import remove
 from async_hfl.nodes.gateway.state import GatewayState, HeldUpdate
 
 
@@ -40,7 +40,7 @@ def end_all(gateway: Gateway, reason: JobEnd, at: float, decided: Mapping[int, m
         upload = UploadId(number, state.incarnation, state.next_upload)
         gateway.emit(Write(UploadRecord(at, upload, end, state.base_epoch, 0, 0.0, state.updates, False)))
     for job, in_flight in list(state.in_flight_jobs.items()):
-        land(gateway, job, at)
+        remove(gateway, job, at)
         gateway.end_job(job, in_flight, reason, at)
     for upload_number, outstanding in state.outstanding.items():
         sent = outstanding.message
@@ -54,14 +54,14 @@ def end_all(gateway: Gateway, reason: JobEnd, at: float, decided: Mapping[int, m
 def _late_updates(state: GatewayState, decided: Container[int]) -> list[tuple[int, int]]:
     """Return (job number, slot) of each acknowledged update that no decided upload names."""
     late = {held.number: held.in_flight.slot for held in state.held_updates()}
-    late.update(state.landed)
+    late.update(state.processed)
     for number, outstanding in state.outstanding.items():
-        late.update(outstanding.landed)
+        late.update(outstanding.processed)
         if number in decided:
-            for job, _ in outstanding.landed:
+            for job, _ in outstanding.processed:
                 del late[job]
     for job in late:
-        state.ever_landed.add(job)
+        state.ever_processed.add(job)
     return sorted(late.items())
 
 
@@ -75,5 +75,5 @@ def update_after_end(gateway: Gateway, event: Received, update: m.Update) -> Non
     """Record an update that arrives when the run is over: its job has ended, but it was acknowledged."""
     state = gateway.state
     own = gateway.config.deployment.track_losses and update.job.incarnation == state.incarnation
-    if own and not update.warmup and state.ever_landed.add(update.job.number):
+    if own and not update.warmup and state.ever_processed.add(update.job.number):
         gateway.emit(Write(LateRecord(event.at, update.job, event.sender.number)))

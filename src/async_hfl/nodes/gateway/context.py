@@ -88,7 +88,7 @@ class Gateway:
         if update is not None:
             download_s, training_s, loss = update.download_s, update.training_s, update.loss
             if self.config.deployment.track_losses and reason != "warmup":
-                self.landed(number, slot)
+                self.note_processed(number, slot)
         self.emit(
             Write(
                 JobRecord(
@@ -107,12 +107,12 @@ class Gateway:
             )
         )
 
-    def landed(self, number: int, slot: int) -> None:
+    def note_processed(self, number: int, slot: int) -> None:
         """Let the next upload name this job, if losses are tracked: the gateway is finished with its update, which was
         aggregated, relayed, or dropped with a reason on record. A device that lost its disk may do a job again; that is
         not counted twice."""
-        if self.config.deployment.track_losses and self.state.ever_landed.add(number):
-            self.state.landed.append((number, slot))
+        if self.config.deployment.track_losses and self.state.ever_processed.add(number):
+            self.state.processed.append((number, slot))
 
     def hello(self) -> None:
         """Tell the cloud which incarnation this is: it may have declared it lost during an outage."""

@@ -99,7 +99,7 @@ class DeviceTable:
         self.associated_count = len(devices)
         for slot in changed:
             if self.gradients is not None:
-                self.gradients.count_in(int(slot), bool(now[slot]))
+                self.gradients.set_counted(int(slot), bool(now[slot]))
             self.refresh(int(slot))
 
     def take(self, lease: Lease, knowledge: DeviceKnowledge) -> int:

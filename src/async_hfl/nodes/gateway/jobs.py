@@ -55,7 +55,7 @@ def trigger(gateway: Gateway, slot: int, rate: float, at: float, warm_up: m.Warm
         gateway.emit(SetTimer("patience", deadline))
 
 
-def land(gateway: Gateway, number: int, at: float) -> InFlightJob | None:
+def remove(gateway: Gateway, number: int, at: float) -> InFlightJob | None:
     """Remove a job from those in flight, so that its bandwidth and its device are free; None if it is not there."""
     state, device_table = gateway.state, gateway.state.device_table
     in_flight = state.in_flight_jobs.pop(number, None)
@@ -76,7 +76,7 @@ def discard_all(gateway: Gateway, at: float) -> None:
     """End every job in flight, except warm-up jobs, although its device may still be training."""
     for number, in_flight in list(gateway.state.in_flight_jobs.items()):
         if not in_flight.warmup:
-            land(gateway, number, at)
+            remove(gateway, number, at)
             gateway.end_job(number, in_flight, "round_closed", at)
             leases.release_if_moved(gateway, in_flight.slot)
 

@@ -118,7 +118,7 @@ class GatewayNode:
         elif step is Next.UPLOAD:
             self._upload(at)
         elif step is Next.RELAY and held is not None:
-            self.gateway.landed(held.number, held.in_flight.slot)
+            self.gateway.note_processed(held.number, held.in_flight.slot)
             update, base_epoch = held.update, held.in_flight.base_epoch
             uploads.upload(self.gateway, update.weights, base_epoch, 1, update.samples, at, relayed=held)
         elif step is not Next.NOTHING:
@@ -190,10 +190,10 @@ class GatewayNode:
         sender = device_table.slot_of.get(event.sender.number)
         if sender is not None and not device_table.feasible[sender]:
             device_timeouts.heard(gateway, event.sender.number, at)
-        in_flight = jobs.land(gateway, job.number, at) if job.incarnation == state.incarnation else None
+        in_flight = jobs.remove(gateway, job.number, at) if job.incarnation == state.incarnation else None
         if in_flight is None:  # the job has an end (it was discarded, say), but the device may be idle again
             if sender is not None and job.incarnation == state.incarnation:
-                gateway.landed(job.number, sender)
+                gateway.note_processed(job.number, sender)
             self._select(at)
             return
         slot = in_flight.slot
@@ -223,7 +223,7 @@ class GatewayNode:
     def _job_dropped(self, event: events.Received, dropped: m.JobDropped) -> None:
         gateway, at, job = self.gateway, event.at, dropped.job
         device_timeouts.heard(gateway, event.sender.number, at)
-        in_flight = jobs.land(gateway, job.number, at) if job.incarnation == self.state.incarnation else None
+        in_flight = jobs.remove(gateway, job.number, at) if job.incarnation == self.state.incarnation else None
         if in_flight is None:
             self._select(at)
             return

@@ -62,7 +62,7 @@ class OutstandingUpload:
     attempts: int
     held: bool = False
     """The cloud has received it and waits for other gateways: there is no need to send it again."""
-    landed: tuple[tuple[int, int], ...] = ()
+    processed: tuple[tuple[int, int], ...] = ()
     """(job number, slot) of the updates that this upload reports as finished."""
     relayed: HeldUpdate | None = None
     """The device update that was passed on unchanged; None for an upload of the gateway's own model."""
@@ -114,9 +114,9 @@ class GatewayState:
     idle_upload_at: float = NEVER
     bandwidth: float = 0.0
     """B_j in force."""
-    landed: list[tuple[int, int]] = field(default_factory=list)
+    processed: list[tuple[int, int]] = field(default_factory=list)
     """(job number, slot) of updates that were finished with since the last upload, if losses are tracked."""
-    ever_landed: NumberSet = field(default_factory=NumberSet)
+    ever_processed: NumberSet = field(default_factory=NumberSet)
     """All jobs that were ever in `landed`."""
     settled: dict[int, list[int]] = field(default_factory=dict)
     """By slot: jobs whose upload the cloud has decided on, and whose device has not been told yet."""

@@ -27,8 +27,8 @@ def upload(
     state = gateway.state
     number = state.next_upload
     state.next_upload += 1
-    landed = tuple(state.landed)
-    state.landed.clear()
+    processed = tuple(state.processed)
+    state.processed.clear()
     message = m.Upload(
         UploadId(gateway.config.number, state.incarnation, number),
         weights,
@@ -38,10 +38,10 @@ def upload(
         early,
         next(iter(state.outstanding), number),  # numbers are in rising order, so the first is the lowest
         state.device_table.take_unreported(),
-        tuple(job for job, _ in landed),
+        tuple(job for job, _ in processed),
     )
     resend_at = at + _patience(gateway, 1)
-    state.outstanding[number] = OutstandingUpload(message, at, resend_at, 1, landed=landed, relayed=relayed)
+    state.outstanding[number] = OutstandingUpload(message, at, resend_at, 1, processed=processed, relayed=relayed)
     gateway.emit(Send(CLOUD, message))
     if resend_at < state.resend_at:
         state.resend_at = resend_at
@@ -102,7 +102,7 @@ def answered(gateway: Gateway, answer: m.Answer, at: float) -> OutstandingUpload
     answered = state.outstanding.pop(answer.upload.number, None)
     if answered is None:
         return None
-    for number, slot in answered.landed:
+    for number, slot in answered.processed:
         state.settled.setdefault(slot, []).append(number)
     if not answered.held:  # the time that the cloud waited for others says nothing about the link
         state.reply_s = max(state.reply_s, at - answered.sent_at)
