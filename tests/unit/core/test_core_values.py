@@ -17,7 +17,7 @@ from async_hfl.core.maths.targets import Target, TargetProgress
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.traffic import HEADER_BYTES, PER_DEVICE_BYTES, Traffic, traffic
 from async_hfl.core.randomness import keyed_uniform, scramble, scramble_many, stream, stream_seed
-from async_hfl.core.serialization import from_plain, plain, quick, to_plain
+from async_hfl.core.serialization import fast_init, from_plain, plain, to_plain
 from async_hfl.core.weights import Layout, frozen
 
 # Targets ---------------------------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def test_numpy_scalars_become_plain_numbers_and_huge_ones_are_refused() -> None:
 
 
 def test_a_quick_value_is_made_as_any_other_and_stays_frozen() -> None:
-    @quick
+    @fast_init
     @dataclasses.dataclass(frozen=True, slots=True)
     class Value:
         first: int

@@ -1,8 +1,8 @@
-"""The context that the parts of a gateway and its aggregation rule share: config, state, and the effects of an event.
+"""The context shared by the parts of a gateway and its aggregation rule: configuration, state and effects.
 
-`GatewayNode` handles an event by calling parts (leases, timeouts, sessions, uploads, selection) and the rule with this
-object. They read and change the state and emit effects; they never call the node or each other's entry points. The
-decision about what happens next is the node's.
+`GatewayNode` handles an event by calling parts (leases, timeouts, sessions, uploads, selection) and the rule with a
+`Gateway`. They read and change its state and emit effects, but never call the node, which alone decides what happens
+next.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Gateway:
         self.restart(incarnation)
 
     def restart(self, incarnation: int) -> None:
-        """Forget everything and begin as another incarnation."""
+        """Discard the state and begin as another incarnation."""
         config = self.config
         device_table = DeviceTable(share_gradients=config.share_gradients, projection=config.sketch)
         if config.gradient != "none":
@@ -82,12 +82,12 @@ class Gateway:
         staleness: int = 0,
         weight: float = 0.0,
     ) -> None:
-        """Write the one end of a job that is no longer in flight; if it brought an update, that has landed."""
+        """Write the end of a job that is no longer in flight. If it has an update, the update is processed."""
         state, slot = self.state, in_flight.slot
         download_s, training_s, loss = 0.0, 0.0, None
         if update is not None:
             download_s, training_s, loss = update.download_s, update.training_s, update.loss
-            if self.config.deployment.track_losses and reason != "warmup":
+            if reason != "warmup":
                 self.note_processed(number, slot)
         self.emit(
             Write(
@@ -108,14 +108,13 @@ class Gateway:
         )
 
     def note_processed(self, number: int, slot: int) -> None:
-        """Let the next upload name this job, if losses are tracked: the gateway is finished with its update, which was
-        aggregated, relayed, or dropped with a reason on record. A device that lost its disk may do a job again; that is
-        not counted twice."""
+        """Let the next upload name this job, if losses are tracked: its update was aggregated, relayed or dropped. A
+        device that has lost its disk may repeat a job; it is named only once."""
         if self.config.deployment.track_losses and self.state.ever_processed.add(number):
             self.state.processed.append((number, slot))
 
     def hello(self) -> None:
-        """Tell the cloud which incarnation this is: it may have declared it lost during an outage."""
+        """Tell the cloud which incarnation this is; the cloud may have declared it lost during an outage."""
         self.emit(Send(CLOUD, m.Hello(self.state.incarnation)))
 
     def report(
@@ -124,7 +123,7 @@ class Gateway:
         lost: tuple[int, ...] = (),
         heard: tuple[int, ...] = (),
     ) -> None:
-        """Tell the cloud about warm-up results, and about links that broke or work again."""
+        """Report completed warm-up jobs, and links that failed or were restored, to the cloud."""
         state = self.state
         self.emit(Send(CLOUD, m.Report(state.incarnation, state.next_report, answered_warmup, lost, heard)))
         state.next_report += 1

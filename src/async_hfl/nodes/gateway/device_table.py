@@ -1,7 +1,7 @@
-"""A gateway's table of devices, with one column per fact and one slot (row) per device.
+"""A gateway's table of devices, with one column per property and one slot (row) per device.
 
-Columns are arrays, so that one selection over a hundred candidates is a handful of numpy calls. A device keeps its slot
-for the whole run. It is a candidate for selection if it is associated, leased, idle, and its link is feasible.
+Columns are arrays, so that a selection among a hundred candidates takes a handful of numpy calls. A device keeps its
+slot for the whole run. It is a candidate for selection if it is associated, leased and idle, and its link is feasible.
 """
 
 # ruff: noqa: RUF009 (`_column` returns a dataclass field)
@@ -41,10 +41,10 @@ class DeviceTable:
     idle_since: Floats = _column(np.float64, 0.0)
     last_selected: Ints = _column(np.int64, -1)
     job: Ints = _column(np.int64, -1)
-    """Number of the job that the device is busy with here, -1 if it is idle (an overdue job does not count)."""
+    """Number of the device's job in flight, -1 if it is idle; an overdue job does not count."""
     associated: Bools = _column(np.bool_, False)
     lease: Ints = _column(np.int64, 0)
-    """Number of the lease held, 0 for none: another gateway may have it."""
+    """Number of the lease held, 0 for none."""
     lease_version: Ints = _column(np.int64, 0)
     feasible: Bools = _column(np.bool_, True)
     candidate: Bools = _column(np.bool_, False)
@@ -52,19 +52,19 @@ class DeviceTable:
     """Time of the next probe of a device that timed out; infinite for the others."""
     probe_wait: Floats = _column(np.float64, 0.0)
     timeouts: npt.NDArray[np.int8] = _column(np.int8, 0)
-    """Consecutive timeouts of the device. Each doubles the patience; otherwise a device that is slower than expected
-    would time out, get a new job and drop the old one for ever."""
+    """Consecutive timeouts of the device. Each doubles its patience; otherwise a device that is slower than expected
+    would be sent a new job after every timeout, drop the old one, and never finish any."""
     last_seen: Ints = _column(np.int64, -1)
-    """Round (the gateway epoch being made then, from 1) in which the newest update arrived, -1 if there is none."""
+    """`SelectionProblem.round` in which the newest update arrived, -1 if there is none."""
     has_basis: Bools = _column(np.bool_, False)
-    """The device was sent the basis for projecting its gradients."""
+    """True if the device was sent the basis on which it projects its gradients."""
     unreported: dict[int, None] = field(default_factory=dict)
-    """Slots with knowledge that the cloud has not been told yet, in the order of the updates."""
+    """Slots with knowledge that has not been sent to the cloud, in the order of the updates."""
     gradients: GradientTable | None = None
     projection: PcaProjection | CountSketch | None = None
     """The projection that compresses gradients, once it is known."""
     share_gradients: bool = True
-    """True if the cloud is told gradients, too."""
+    """True if gradients are sent to the cloud."""
     associated_count: int = 0
 
     def add(self, devices: list[int]) -> None:
@@ -84,7 +84,7 @@ class DeviceTable:
             self.gradients.grow(len(self.devices))
 
     def refresh(self, slot: int) -> None:
-        """Compute `candidate` again after one of the four facts has changed."""
+        """Recompute `candidate` after one of the four conditions has changed."""
         self.candidate[slot] = (
             self.associated[slot] and self.lease[slot] > 0 and self.job[slot] < 0 and self.feasible[slot]
         )
@@ -103,7 +103,7 @@ class DeviceTable:
             self.refresh(int(slot))
 
     def take(self, lease: Lease, knowledge: DeviceKnowledge) -> int:
-        """Store a lease and the knowledge that came with it. A latency measured here is newer than the cloud's."""
+        """Store a lease and the cloud's knowledge about the device. A latency measured by this gateway is kept."""
         self.add([lease.device])
         slot = self.slot_of[lease.device]
         self.lease[slot] = lease.number
@@ -121,7 +121,7 @@ class DeviceTable:
         return slot
 
     def project_with(self, projection: PcaProjection) -> None:
-        """Compress gradients from now on: the basis is known."""
+        """Compress the gradients, from now on, with this projection."""
         if self.projection is None and self.gradients is not None:
             self.projection = projection
             self.gradients.compress(projection.size, projection)
@@ -150,7 +150,7 @@ class DeviceTable:
         )
 
     def take_unreported(self) -> tuple[DeviceKnowledge, ...]:
-        """Return the knowledge that the cloud has not been told yet, and count it as told."""
+        """Return the knowledge that has not been sent to the cloud, and mark it as sent."""
         found = tuple(self.knowledge(slot) for slot in self.unreported)
         self.unreported.clear()
         return found

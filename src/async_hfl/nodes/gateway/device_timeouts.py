@@ -1,8 +1,8 @@
-"""Timeouts of silent devices.
+"""Timeouts of devices that do not answer.
 
-A device that sends nothing until its job's deadline has timed out: its bandwidth is free again, its link counts as
-infeasible, its job is overdue but has no end. The device is probed after 60 s, then at intervals that double up to an
-hour. Any message from it makes the link feasible again, and a late update is used if it is not too stale.
+A device that has sent nothing by its job's deadline times out: its bandwidth is released, its link counts as
+infeasible, and its job is overdue, but does not end. The device is probed after 60 s, then at intervals that double up
+to an hour. Any message from it makes the link feasible again, and a late update is used unless it is too stale.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_DOUBLINGS = 12
 def expire(gateway: Gateway, at: float) -> tuple[int, ...]:
     """Time out every job whose deadline has passed, and return their numbers.
 
-    One timer serves all jobs. It is set to the next deadline, so each job costs O(1) scans in the long run.
+    One timer serves all jobs; it is set to the earliest deadline.
     """
     state, device_table = gateway.state, gateway.state.device_table
     lost: list[int] = []
@@ -62,7 +62,7 @@ def expire(gateway: Gateway, at: float) -> tuple[int, ...]:
 
 
 def progressed(gateway: Gateway, device: int, at: float) -> None:
-    """Extend the deadline of the device's job: bytes have just been transferred. The timer finds the new deadline."""
+    """Extend the deadlines of a device's jobs: its transfer is making progress."""
     slot = gateway.state.device_table.slot_of.get(device)
     for in_flight in gateway.state.in_flight_jobs.values():
         if in_flight.slot == slot and not in_flight.overdue:

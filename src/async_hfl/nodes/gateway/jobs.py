@@ -1,4 +1,4 @@
-"""Jobs of a gateway: sent to a device, taken off the table when they end, and what an update tells about its device."""
+"""Jobs of a gateway: sending them to devices, removing them from those in flight, and learning from their updates."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def trigger(gateway: Gateway, slot: int, rate: float, at: float, warm_up: m.Warm
     device_table.job[slot] = number
     device_table.last_selected[slot] = state.gateway_epoch
     device_table.candidate[slot] = False
-    basis = None  # for a device that projects its gradient and has not been sent the basis yet
+    basis = None
     if config.gradient == "last" and not device_table.has_basis[slot]:
         projection = device_table.projection
         if isinstance(projection, PcaProjection):
@@ -56,7 +56,7 @@ def trigger(gateway: Gateway, slot: int, rate: float, at: float, warm_up: m.Warm
 
 
 def remove(gateway: Gateway, number: int, at: float) -> InFlightJob | None:
-    """Remove a job from those in flight, so that its bandwidth and its device are free; None if it is not there."""
+    """Remove a job from those in flight and free its bandwidth and its device; return None if it is not in flight."""
     state, device_table = gateway.state, gateway.state.device_table
     in_flight = state.in_flight_jobs.pop(number, None)
     if in_flight is None:
@@ -73,7 +73,7 @@ def remove(gateway: Gateway, number: int, at: float) -> InFlightJob | None:
 
 
 def discard_all(gateway: Gateway, at: float) -> None:
-    """End every job in flight, except warm-up jobs, although its device may still be training."""
+    """End every job in flight except warm-up jobs, although devices may still be training."""
     for number, in_flight in list(gateway.state.in_flight_jobs.items()):
         if not in_flight.warmup:
             remove(gateway, number, at)
@@ -82,7 +82,7 @@ def discard_all(gateway: Gateway, at: float) -> None:
 
 
 def learn(gateway: Gateway, slot: int, in_flight: InFlightJob, update: m.Update) -> None:
-    """Store what an update says about its device."""
+    """Store the loss, the gradient and the other properties of a device that its update contains."""
     device_table = gateway.state.device_table
     device_table.timeouts[slot] = 0
     device_table.samples[slot] = update.samples
@@ -93,10 +93,10 @@ def learn(gateway: Gateway, slot: int, in_flight: InFlightJob, update: m.Update)
         return
     gradient = update.gradient
     if gradient is None:
-        # gradient = "update": the mean step, computed from the weights, takes no bytes on the device link
+        # gradient = "update": the mean step, computed from the weights, need not be sent by the device.
         config = gateway.config
         divisor = np.float32(config.learning_rate * update.steps)
         gradient = mean_step(in_flight.sent, update.weights, config.gradient_size, divisor)
-    # The table rejects gradients with NaN itself, except before it has changed over to compressed ones.
+    # The table ignores gradients that are not finite, but a compressed one would first convert the table.
     if not update.compressed or is_finite(gradient):
         device_table.gradients.offer(slot, gradient, update.compressed, device_table.projection)

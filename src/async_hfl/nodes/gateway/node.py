@@ -2,10 +2,10 @@
 
     waiting --GlobalModel--> open --upload--> uploading --Answer--> open --> ...        any --Finish--> over
 
-Calls go in one direction: event, node, rule, next step, node. `handle` passes an event to a method below. The method
-changes the state through the parts (`jobs`, `leases`, `device_timeouts`, `sessions`, `uploads`, ...), asks the
-aggregation rule (see `aggregation.rule`), and carries out the step that the rule returns. Parts and rule never call the
-node; the node alone assigns the phase, selects devices and uploads.
+Calls go in one direction. `handle` passes an event to one of the methods below. The method changes the state through
+the parts (`jobs`, `leases`, `device_timeouts`, `sessions`, `uploads`, ...), calls the aggregation rule (see
+`aggregation.rule`), and carries out the `Next` step that the rule returns. Parts and rule never call the node; only the
+node assigns the phase, selects devices and uploads.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class GatewayNode:
             self._arm_aggregation_timer()
 
     def _select(self, at: float, *, asked: bool = False) -> None:
-        """Select and trigger idle devices, if that is allowed now. `asked`: the rule has asked for it."""
+        """Select and trigger idle devices if the phase and the rule allow it. `asked`: the rule returned `SELECT`."""
         gateway, state, rule = self.gateway, self.gateway.state, self.aggregation
         triggered: tuple[int, ...] = ()
         if state.phase == "open" and not state.cut_off and rule.may_select(gateway):
@@ -169,12 +169,12 @@ class GatewayNode:
             step = rule.received(gateway, held, at)
             if step is not Next.UPLOAD and step is not Next.SELECT:
                 self._follow("received", step, at, held)
-        self._select(at, asked=True)  # also if an upload follows: devices that are idle need not wait for its answer
+        self._select(at, asked=True)  # even if an upload follows: idle devices need not wait for its answer
         if step is Next.UPLOAD:
             self._follow("received", step, at)
 
     def _upload(self, at: float, *, early: bool = False) -> None:
-        """Upload the gateway's model. Until the answer is adopted no device is triggered."""
+        """Upload the gateway's model. No device is triggered until the answer arrives."""
         gateway, state = self.gateway, self.gateway.state
         uploads.upload(gateway, gateway.weights, state.base_epoch, state.updates, state.samples, at, early=early)
         state.phase = "uploading"
@@ -191,7 +191,7 @@ class GatewayNode:
         if sender is not None and not device_table.feasible[sender]:
             device_timeouts.heard(gateway, event.sender.number, at)
         in_flight = jobs.remove(gateway, job.number, at) if job.incarnation == state.incarnation else None
-        if in_flight is None:  # the job has an end (it was discarded, say), but the device may be idle again
+        if in_flight is None:  # the job has ended already (it was discarded, say), but the device may be idle now
             if sender is not None and job.incarnation == state.incarnation:
                 gateway.note_processed(job.number, sender)
             self._select(at)
@@ -229,7 +229,7 @@ class GatewayNode:
             return
         gateway.end_job(job.number, in_flight, dropped.reason, at)
         if dropped.version > self.state.version:
-            # The device already follows a newer association, by which it may belong to another gateway.
+            # The device has seen a newer association, in which it may belong to another gateway.
             leases.release(gateway, in_flight.slot)
         self._job_failed(job.number, in_flight.slot, at)
 
@@ -244,11 +244,11 @@ class GatewayNode:
         self._select(event.at)
 
     def _to_cloud(self, event: events.Received, message: m.Unsettled | m.EvaluateResult) -> None:
-        """Pass a device's message on, with the number of the device."""
+        """Forward a device's message, with the number of the device."""
         self.gateway.emit(Send(CLOUD, replace(message, device=event.sender.number)))
 
     def _evaluate_request(self, _: events.Received, request: m.EvaluateRequest) -> None:
-        """Ask the devices that are connected; the cloud has a timeout for the others."""
+        """Forward the request to the devices that are connected; the cloud has a timeout for the others."""
         for device in request.devices:
             if device in self.state.connected:
                 self.gateway.emit(Send(Address(DEVICE_TIER, device), m.EvaluateRequest(request.epoch, request.weights)))
@@ -278,7 +278,7 @@ class GatewayNode:
             return
         closing.end_relayed(gateway, upload.relayed, answer.outcome, at)
         if state.phase == "open" and not state.updates:
-            # Answers may overtake each other, and other gateways' uploads make newer models, which are broadcast.
+            # Answers may overtake each other, and a broadcast model may be newer than either.
             for model in (answer, state.newest):
                 if model is not None and model.epoch > state.base_epoch:
                     state.weights, state.base_epoch = model.weights, model.epoch
@@ -293,11 +293,11 @@ class GatewayNode:
     def _assignment(self, event: events.Received, assignment: m.Assignment) -> None:
         state = self.state
         if assignment.incarnation != state.incarnation:
-            return  # the leases of a former incarnation were revoked when it was declared lost
+            return  # leases of a former incarnation were revoked when it was declared lost
         if assignment.version > state.version:
             state.version = assignment.version
             state.device_table.associate(assignment.devices)
-        # Leases are taken even if a newer assignment has overtaken this one: they have to be released.
+        # Leases are taken even if a newer assignment has overtaken this one, because they must be released.
         leases.take(self.gateway, assignment.leases, assignment.knowledge)
         leases.release_all_moved(self.gateway)
         self._select(event.at)
@@ -309,7 +309,7 @@ class GatewayNode:
             self._select(event.at)
 
     def _leases_revoked(self, event: events.Received, revoked: m.LeasesRevoked) -> None:
-        """Upload at once what is here: this gateway was away for too long, and other gateways have its devices."""
+        """Upload the model at once: this gateway was away for too long, and its devices were reassigned."""
         state = self.state
         if revoked.incarnation == state.incarnation:
             leases.revoke(self.gateway, revoked.leases)
@@ -328,7 +328,7 @@ class GatewayNode:
         self.gateway.emit(Stop(refused.reason))
 
     def _fenced(self, event: events.Received, fenced: m.Fenced) -> None:
-        """Begin again as a new incarnation: the cloud has declared this one lost and granted its devices to others."""
+        """Restart as a new incarnation: the cloud has declared this one lost and reassigned its devices."""
         incarnation, connected = self.state.incarnation, self.state.connected
         if fenced.incarnation == incarnation:
             self._close("gateway_lost", event.at, fenced.outcomes)
