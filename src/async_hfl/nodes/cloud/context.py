@@ -1,7 +1,7 @@
-"""The cloud as its parts see it: configuration, durable state, and the effects of the event at hand.
+"""The context shared by the parts of the cloud and its aggregation rule: configuration, state and effects.
 
-Every part of the cloud (warm-up, membership, association, device evaluation, the aggregation rule) takes a `Cloud` and
-imports nothing else of the cloud; only `CloudNode` imports the parts.
+`CloudNode` handles an event by calling parts (warm-up, membership, association, device evaluation) and the rule with a
+`Cloud`. They read and change its state and emit effects, but never call the node.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Cloud:
 
     @property
     def links(self) -> FeasibleLinks:
-        """The feasible links; they grow only where devices join at run time."""
+        """The feasible links. They change only if devices join at run time."""
         return self.initial_links if self.state.links is None else self.state.links
 
     def usable_links(self) -> Bools:
-        """A mask of the links that work and lead to a live gateway."""
+        """Return a mask of the links that work and lead to a live gateway."""
         live = np.array([member.live for member in self.state.members], bool)
         usable: Bools = self.state.association.usable & live[self.links.link_gateway]
         return usable
@@ -54,8 +54,7 @@ class Cloud:
         self.effects.append(Send(Address(GATEWAY_TIER, gateway), message))
 
     def send_model(self, gateway: int, *, first: bool = False) -> None:
-        """Send the newest global model unasked. A gateway's first one starts its first cycle and carries what it needs
-        to know once: the projection basis and the bandwidth."""
+        """Send the newest global model. The first one also contains the projection basis and the bandwidth."""
         state = self.state
         projection = state.association.projection if first else None
         basis = projection.components if isinstance(projection, PcaProjection) else None

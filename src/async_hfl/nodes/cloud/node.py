@@ -1,10 +1,10 @@
-"""The cloud: warms up, associates devices with gateways, aggregates the gateways' models, decides when to stop.
+"""The cloud: it runs the warm-up, associates devices with gateways, aggregates their uploads and ends the run.
 
-    new --Started--> warmup --quorum--> (first association solved) --> running --target or H--> over
+    new --nodes have joined--> warmup --quorum has answered--> running --target reached, or H epochs--> over
 
-One direction of calls: an event reaches the node, the node asks a part or the aggregation rule, and acts on what it
-returns. Only the node changes the phase. An upload is answered before the model is evaluated, and nothing that may take
-long happens here: solving and evaluating are effects whose answers come back as events.
+Calls go in one direction: an event reaches the node, the node calls a part or the aggregation rule, and acts on what it
+returns. Only the node changes the phase. Slow computations are effects (`Solve`, `Evaluate`) whose results arrive as
+events, so that an upload is answered before its model is evaluated.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class CloudNode:
             self._proceed(self.aggregation.received(self.cloud, upload, staleness, at), at)
 
     def _proceed(self, step: Next, at: float) -> None:
-        """Act on what the aggregation rule decided."""
+        """Carry out what the aggregation rule has decided."""
         state, cloud = self.state, self.cloud
         for gateway in step.wake:
             cloud.send_model(gateway)
@@ -180,7 +180,8 @@ class CloudNode:
             cloud.send(upload.upload.gateway, m.UploadHeld(upload.upload))
 
     def _epoch_made(self, answered: set[int], at: float) -> None:
-        """Broadcast the new global model to gateways not answered with it; evaluate and re-associate when due."""
+        """Broadcast a new global model to the gateways that were not answered with it; evaluate and re-associate if
+        due."""
         state, config, cloud = self.state, self.config, self.cloud
         if config.delivery == "broadcast":
             for gateway, member in enumerate(state.members):
@@ -196,7 +197,7 @@ class CloudNode:
             else:
                 cloud.emit(Evaluate(state.epoch, state.weights))
         if self.revisits and state.epoch - state.revisited_epoch >= config.association_period:
-            # Counted apart from solutions that a lost gateway causes: those do not postpone the next one.
+            # Solutions requested for other reasons do not postpone the next periodic one.
             state.revisited_epoch = state.epoch
             association_step.solve(cloud)
 
@@ -208,7 +209,7 @@ class CloudNode:
             self._evaluated(answer.epoch, evaluation, event.at)
 
     def _evaluated(self, number: int, evaluation: Evaluation, at: float) -> None:
-        """Count evaluations in the order of their epochs, at the time the model was made, however long they took."""
+        """Count evaluations in the order of their epochs, whatever the order in which they arrive."""
         state = self.state
         if state.phase == "over" or number not in state.awaiting:
             return
@@ -220,7 +221,7 @@ class CloudNode:
                 return
 
     def _count_evaluation(self, epoch: int, updates: int, made_at: float, evaluation: Evaluation) -> bool:
-        """Record one evaluation; return True if the run is over with it."""
+        """Record one evaluation; return True if it ends the run."""
         state, config, cloud = self.state, self.config, self.cloud
         before = state.progress.reached_at
         state.progress = state.progress.after(config.target, evaluation.metric, made_at)
@@ -272,7 +273,7 @@ class CloudNode:
         granted = pass_on_lease(self.cloud, released.lease, gateway)
         if granted is not None:
             self.cloud.send(int(self.state.association.holder[device]), granted)
-        # Released without an answer: the device lost its warm-up job and will not be sent another.
+        # A device that is released without having completed its warm-up job will not be sent another.
         self._warmup_answered([device], event.at, answered=released.warmup)
 
     def _report(self, event: events.Received, report: m.Report) -> None:
@@ -281,7 +282,7 @@ class CloudNode:
         if report.incarnation != state.members[gateway].incarnation:
             if report.incarnation in state.members[gateway].fenced:
                 return
-            self._hello(event, m.Hello(report.incarnation))  # the report overtook it
+            self._hello(event, m.Hello(report.incarnation))  # the report has overtaken the hello
         elif state.members[gateway].suspended:
             self._reinstate(gateway, at)
         for known in report.answered_warmup:
@@ -311,14 +312,14 @@ class CloudNode:
             uploads.send_fenced(cloud, gateway, hello.incarnation)
             return
         if hello.incarnation == member.incarnation and member.live:
-            return  # it restarted with its disk: nothing was lost
+            return  # it restarted with its state: nothing was lost
         if member.suspended:
             if hello.incarnation == member.incarnation:
                 self._reinstate(gateway, at)
                 return
             membership.replace(cloud, gateway, at)
         if member.live:
-            self._lose(gateway, at)  # another incarnation: the old one ended without being noticed
+            self._lose(gateway, at)  # its former incarnation was lost without the cloud noticing
         membership.gateway_joined(cloud, gateway, hello.incarnation, at)
         self._begin_if_ready(at)
 
@@ -338,14 +339,14 @@ class CloudNode:
                 membership.session_lost(self.cloud, event.peer.number, event.at)
 
     def _returned(self, event: events.Returned) -> None:
-        """After a restart no gateway has a session."""
+        """Treat all sessions as lost after a restart of the cloud."""
         if self.config.membership.gateway_patience > 0.0:
             for gateway in range(len(self.state.members)):
                 membership.session_lost(self.cloud, gateway, event.at)
 
     def _absence_timer(self, at: float) -> None:
-        """Suspend one gateway at a time, the timer being due again at once for the next: the loss of one may be what
-        others waited for."""
+        """Suspend one gateway; for the next one the timer fires again at once. Suspending a gateway may close a round
+        that others wait for, so each suspension is an event of its own."""
         gateway = membership.suspend_next(self.cloud, at)
         if gateway is None:
             membership.record_overdue_losses(self.cloud, at)
@@ -354,7 +355,7 @@ class CloudNode:
         membership.arm(self.cloud)
 
     def _lose(self, gateway: int, at: float) -> None:
-        """Declare a gateway lost for good: this incarnation is fenced."""
+        """Declare a gateway lost and fence its incarnation."""
         member = self.state.members[gateway]
         if member.live and self.state.phase != "over":
             member.fenced.add(member.incarnation)
@@ -363,7 +364,7 @@ class CloudNode:
             self._take_devices(gateway, at)
 
     def _take_devices(self, gateway: int, at: float) -> None:
-        """Give a gateway's devices to the others."""
+        """Revoke a gateway's leases and reassign its devices."""
         state, cloud = self.state, self.cloud
         state.members[gateway].live = False
         cloud.emit(Write(LifecycleRecord(at, "gateway_lost", f"g{gateway}")))

@@ -87,7 +87,7 @@ class Gateway:
         download_s, training_s, loss = 0.0, 0.0, None
         if update is not None:
             download_s, training_s, loss = update.download_s, update.training_s, update.loss
-            if reason != "warmup":
+            if self.config.deployment.track_losses and reason != "warmup":
                 self.note_processed(number, slot)
         self.emit(
             Write(
