@@ -235,7 +235,11 @@ class GradientTable:
         for row in asked[np.argsort(-unknown, kind="stable")[: np.count_nonzero(unknown)]].tolist():
             missing = members[np.isnan(self.gram[row, members])]
             if len(missing):
-                products = _products(rows[row], [rows[other] for other in missing.tolist()])
+                one, others = rows[row], [rows[other] for other in missing.tolist()]
+                if isinstance(one, DeviceVector):
+                    products = one.products(others)
+                else:
+                    products = [_product(one, to_host(other)) for other in others]
                 self.gram[row, missing] = self.gram[missing, row] = products
         found = np.zeros(len(wanted))
         found[wanted >= 0] = self.gram[np.ix_(asked, members)].sum(axis=1)
@@ -324,12 +328,6 @@ def _sum(rows: list[HostVector], total: _Sum) -> _Sum:
     for row in rows:
         total += row
     return total
-
-
-def _products(one: Gradient, others: list[Gradient]) -> list[float]:
-    if isinstance(one, DeviceVector):
-        return one.products(others)
-    return [_product(one, to_host(other)) for other in others]
 
 
 def _product(one: HostVector, other: Floats | HostVector) -> float:

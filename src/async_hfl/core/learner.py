@@ -63,12 +63,10 @@ class Learner(Protocol):
     @property
     def gradient_size(self) -> int:
         """Length of a gradient: the number of trained weights, which come first in the weight vector."""
-        ...
 
     @property
     def model_bytes(self) -> int:
         """M: bytes of one model on a link."""
-        ...
 
     @property
     def target(self) -> Target: ...
@@ -79,23 +77,19 @@ class Learner(Protocol):
     @property
     def samples(self) -> npt.NDArray[np.int64]:
         """Number of training samples of each device."""
-        ...
 
     def initial_weights(self, seed: int) -> Weights: ...
 
     def compile(self) -> None:
         """Prepare everything that is not training, so that a clock started afterwards measures training alone."""
-        ...
 
     def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
         """Return the results in the order of the jobs, each as if it had been trained alone."""
-        ...
 
     def evaluate(self, weights: Weights) -> Evaluation: ...
 
     def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
         """Evaluate on each device's own samples; None for a device without any. An empty list: there is no data."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +120,12 @@ class AsyncLearner(Protocol):
     @property
     def prefetch(self) -> PrefetchPolicy | None:
         """None: training early gains nothing."""
-        ...
 
     def begin(self, jobs: Sequence[TrainingJob]) -> Results:
         """Begin `train_many` and return at once."""
-        ...
 
     def begin_evaluation(self, weights: Weights) -> Callable[[], Evaluation]:
         """Begin `evaluate` and return at once; the function returned waits for the answer and is called once."""
-        ...
 
 
 @runtime_checkable
@@ -144,8 +135,6 @@ class Accelerated(Protocol):
     @property
     def on_accelerator(self) -> bool:
         """True if vectors stay on the accelerator, too."""
-        ...
 
     def to_device(self, vector: HostVector) -> Vector:
         """Return a stored vector where this learner keeps its vectors."""
-        ...

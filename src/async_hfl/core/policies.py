@@ -156,7 +156,6 @@ class AssociationPolicy(Protocol):
     @property
     def revisits(self) -> bool:
         """True if the answer can change while the links stay the same. If not, it is not called every period."""
-        ...
 
     def solve(self, problem: AssociationProblem) -> Association: ...
 

@@ -29,7 +29,6 @@ class GradientProjection(Protocol):
     @property
     def size(self) -> int:
         """Length of a projected gradient."""
-        ...
 
     def project(self, gradient: Gradient) -> HostVector: ...
 

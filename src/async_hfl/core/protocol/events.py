@@ -136,19 +136,6 @@ class Returned:
     at: float
 
 
-Event = (
-    Started
-    | Received
-    | TimerFired
-    | Trained
-    | TrainingBroke
-    | Solved
-    | Evaluated
-    | PeerLost
-    | PeerJoined
-    | Progressed
-    | DeviceJoined
-    | DrainAsked
-    | Acknowledged
-    | Returned
-)
+EffectResult = TimerFired | Trained | TrainingBroke | Solved | Evaluated
+PeerEvent = Received | Acknowledged | PeerJoined | PeerLost | Progressed | DeviceJoined
+Event = Started | EffectResult | PeerEvent | DrainAsked | Returned

@@ -100,8 +100,7 @@ class Tifl:
             equal = np.full(self.tiers, 1.0 / self.tiers)
             dealt = np.full(self.tiers, self._dealt() * (window + 1))
             return {"window": window, "p": equal, "credits": dealt, "tier": -1, "losses": self.losses(problem)}
-        memory = {"window": old["window"], "p": old["p"], "credits": np.array(old["credits"], np.int64)}
-        memory |= {"tier": old["tier"], "losses": old["losses"]}
+        memory = {**old, "credits": np.array(old["credits"], np.int64)}
         if window > old["window"]:
             losses = self.losses(problem)
             memory["credits"] += self._dealt() * (window - old["window"])

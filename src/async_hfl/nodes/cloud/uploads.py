@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Write
-from async_hfl.core.protocol.records import LifecycleRecord, UploadRecord
+from async_hfl.core.protocol.records import LifecycleRecord, UploadEnd, UploadRecord
 from async_hfl.nodes.cloud import update_ledger
 from async_hfl.nodes.cloud.association_table import store_knowledge
 from async_hfl.nodes.cloud.context import Cloud
@@ -51,16 +51,9 @@ def close(cloud: Cloud, upload: m.Upload, outcome: m.Outcome, at: float) -> None
     member.pending.discard(upload.upload.number)
     member.outcomes[upload.upload.number] = outcome
     update_ledger.note_decided(cloud, upload)
-    record = UploadRecord(
-        at,
-        upload.upload,
-        "mixed" if outcome.accepted else "dropped",
-        upload.base_epoch,
-        outcome.staleness,
-        outcome.weight,
-        upload.updates,
-        upload.early,
-    )
+    reason: UploadEnd = "mixed" if outcome.accepted else "dropped"
+    staleness, weight = outcome.staleness, outcome.weight
+    record = UploadRecord(at, upload.upload, reason, upload.base_epoch, staleness, weight, upload.updates, upload.early)
     cloud.emit(Write(record))
     _answer(cloud, upload, outcome)
 

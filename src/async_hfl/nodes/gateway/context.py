@@ -89,23 +89,9 @@ class Gateway:
             download_s, training_s, loss = update.download_s, update.training_s, update.loss
             if self.config.deployment.track_losses and reason != "warmup":
                 self.note_processed(number, slot)
-        self.emit(
-            Write(
-                JobRecord(
-                    at,
-                    JobId(self.config.number, state.incarnation, number),
-                    int(state.device_table.devices[slot]),
-                    reason,
-                    in_flight.sent_at,
-                    download_s,
-                    training_s,
-                    staleness,
-                    weight,
-                    state.gateway_epoch,
-                    loss,
-                )
-            )
-        )
+        job, device = JobId(self.config.number, state.incarnation, number), int(state.device_table.devices[slot])
+        times = (in_flight.sent_at, download_s, training_s)
+        self.emit(Write(JobRecord(at, job, device, reason, *times, staleness, weight, state.gateway_epoch, loss)))
 
     def note_processed(self, number: int, slot: int) -> None:
         """Let the next upload name this job, if losses are tracked: its update was aggregated, relayed or dropped. A

@@ -39,16 +39,8 @@ def trigger(gateway: Gateway, slot: int, rate: float, at: float, warm_up: m.Warm
         if isinstance(projection, PcaProjection):
             basis = projection.components
             device_table.has_basis[slot] = True
-    train = m.Train(
-        JobId(config.number, state.incarnation, number),
-        weights,
-        state.gateway_epoch,
-        base,
-        state.version,
-        basis,
-        warm_up is not None,
-        tuple(state.settled.pop(slot, ())),
-    )
+    job, settled = JobId(config.number, state.incarnation, number), tuple(state.settled.pop(slot, ()))
+    train = m.Train(job, weights, state.gateway_epoch, base, state.version, basis, warm_up is not None, settled)
     gateway.emit(Send(Address(DEVICE_TIER, int(device_table.devices[slot])), train))
     if deadline < state.deadline:
         state.deadline = deadline

@@ -48,7 +48,7 @@ def select(gateway: Gateway, policy: SelectionPolicy, slots: Ints, at: float) ->
         if selection.memory is not None:
             state.memory = dict(selection.memory)
         chosen += selection.devices
-        gap = None if selection.bound is None else selection.gap
+        gap = selection.gap
     lone = not chosen and state.active == 0
     if lone:
         chosen = (int(device_table.devices[blocking if blocking >= 0 else _best(gateway, policy.needs, slots)]),)

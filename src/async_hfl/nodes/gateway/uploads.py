@@ -29,17 +29,10 @@ def upload(
     state.next_upload += 1
     processed = tuple(state.processed)
     state.processed.clear()
-    message = m.Upload(
-        UploadId(gateway.config.number, state.incarnation, number),
-        weights,
-        base_epoch,
-        updates,
-        samples,
-        early,
-        next(iter(state.outstanding), number),  # the lowest number: they are in rising order
-        state.device_table.take_unreported(),
-        tuple(job for job, _ in processed),
-    )
+    sent = UploadId(gateway.config.number, state.incarnation, number)
+    answered_below = next(iter(state.outstanding), number)  # the lowest number: they are in rising order
+    knowledge, jobs = state.device_table.take_unreported(), tuple(job for job, _ in processed)
+    message = m.Upload(sent, weights, base_epoch, updates, samples, early, answered_below, knowledge, jobs)
     resend_at = at + _patience(gateway, 1)
     state.outstanding[number] = OutstandingUpload(message, at, resend_at, 1, processed=processed, relayed=relayed)
     gateway.emit(Send(CLOUD, message))

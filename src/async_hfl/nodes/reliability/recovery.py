@@ -25,19 +25,15 @@ class Disk(Protocol):
 
     def wrote(self, records: int) -> None:
         """Store that this many records since the last snapshot are in the journal."""
-        ...
 
     def commit(self) -> None:
         """Make everything durable before returning."""
-        ...
 
     def replace(self, snapshot: Plain) -> None:
         """Replace the snapshot durably, and clear the log and the count of records."""
-        ...
 
     def read(self) -> tuple[Plain, list[Plain], int]:
         """Return the snapshot (or None), the events since, and how many of their records are in the journal."""
-        ...
 
 
 class DurableNode:
