@@ -40,10 +40,10 @@ def highs_selection(values: Any, rates: Any, capacity: float, limit: float) -> A
 
 
 def highs_association(problem: AssociationProblem, limit: float) -> Answer:
-    from async_hfl.decisions.association.balanced_utility import utility_balance
+    from async_hfl.decisions.association.balanced_utility import assignment_problem
     from async_hfl.decisions.solvers.relaxation import programme
 
-    balance = utility_balance(problem)[0]
+    balance = assignment_problem(problem)[0]
     model = programme(balance)
     integer = np.append(np.ones(len(balance.device)), [0.0, 0.0])
     answer = _highs(

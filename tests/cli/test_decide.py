@@ -14,7 +14,7 @@ from command_line import Call, command
 
 import async_hfl
 from async_hfl.core.errors import DataError, UserError
-from async_hfl.decisions.solvers.exact import best_balance
+from async_hfl.decisions.solvers.exact import best_assignment
 
 SELECTION: dict[str, Any] = {
     "candidates": [
@@ -294,7 +294,7 @@ def test_python_says_the_same() -> None:
 
 def test_no_proof_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the limit of steps is reached, no answer is passed off as exact."""
-    monkeypatch.setattr("async_hfl.assembly.runs.decide.best_balance", partial(best_balance, node_limit=1))
+    monkeypatch.setattr("async_hfl.assembly.runs.decide.best_assignment", partial(best_assignment, node_limit=1))
     random = np.random.default_rng(1)
     names = [f"d{number}" for number in range(30)]
     problem = {

@@ -14,19 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_hfl.core.policies import AssociationProblem, association_objective
-from async_hfl.decisions.association.balanced_utility import BalancedUtility, utility_balance
+from async_hfl.decisions.association.balanced_utility import BalancedUtility, assignment_problem
 from async_hfl.decisions.solvers import assignment_solver, highs, transport
 from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem, Prices, clipped, price_bound
 from async_hfl.decisions.solvers.assignment_solver import solve_assignment, tightened
-from async_hfl.decisions.solvers.exact import best_balance, best_packing
+from async_hfl.decisions.solvers.exact import best_assignment, best_packing
 from async_hfl.decisions.solvers.highs import solve_integer, solve_linear
 from async_hfl.decisions.solvers.knapsack import knapsack
-from async_hfl.decisions.solvers.prices import _Smoothed, priced
+from async_hfl.decisions.solvers.prices import _Smoothed, optimise_prices
 from async_hfl.decisions.solvers.relaxation import Relaxation, prices_of, programme
 
 
-def best_aim(balance: AssignmentProblem) -> float:
-    """Yield every possible choice of links."""
+def best_objective(balance: AssignmentProblem) -> float:
+    """Return the best objective of all possible choices of links."""
     rows = balance.row_start().tolist()
     choices = np.array(list(itertools.product(*(range(start, end) for start, end in itertools.pairwise(rows)))))
     each = np.arange(len(choices))
@@ -50,7 +50,7 @@ def random_balance(
     )
     if lumps:
         problem = replace(problem, learning_utility=rng.pareto(0.7, len(problem.learning_utility)))
-    return (problem, utility_balance(problem)[0]) if len(problem.link_device) else None
+    return (problem, assignment_problem(problem)[0]) if len(problem.link_device) else None
 
 
 @pytest.mark.parametrize("lumps", [False, True])
@@ -62,16 +62,16 @@ def test_any_prices_bound_every_association_and_clipping_keeps_the_optimum(lumps
         if found is None:
             continue
         _, balance = found
-        best = best_aim(balance)
-        prices = Prices.cleaned(rng.random(balance.gateways), rng.random(balance.gateways) * (rng.random() < 0.8))
+        best = best_objective(balance)
+        prices = Prices.normalised(rng.random(balance.gateways), rng.random(balance.gateways) * (rng.random() < 0.8))
         assert price_bound(balance, prices) >= best - 1e-9
         tight = clipped(balance, prices)
         cut += tight is not balance
-        assert best_aim(tight) == pytest.approx(best, abs=1e-5 * balance.utility_unit())
+        assert best_objective(tight) == pytest.approx(best, abs=1e-5 * balance.utility_unit())
         again, bound = tightened(balance)
         assert bound >= best - 1e-9
-        assert bound <= priced(balance).bound + 1e-9 * abs(bound) + 1e-12
-        assert best_aim(again) == pytest.approx(best, abs=1e-5 * balance.utility_unit())
+        assert bound <= optimise_prices(balance).bound + 1e-9 * abs(bound) + 1e-12
+        assert best_objective(again) == pytest.approx(best, abs=1e-5 * balance.utility_unit())
     assert cut > 10
 
 
@@ -79,7 +79,7 @@ def test_clipping_by_hand() -> None:
     """Utilities 10, 1, 1, 1 over two gateways: the ten counts as three, since the other gateway has no more."""
     links = [(i, j) for i in range(4) for j in range(2)]
     problem = association_problem([10.0, 1.0, 1.0, 1.0], [1.0, 1.0], links, [0.0] * 8, phi=0.0)
-    tight, bound = tightened(utility_balance(problem)[0])
+    tight, bound = tightened(assignment_problem(problem)[0])
     assert tight.utility[0] == pytest.approx(3.0)
     assert bound == pytest.approx(3.0)
     association = BalancedUtility().solve(problem)
@@ -98,9 +98,9 @@ def test_prices_come_near_the_linear_programme() -> None:
             rng.lognormal(0.0, 0.5, len(links)) / 20,
             phi=phi,
         )
-        balance = utility_balance(problem)[0]
+        balance = assignment_problem(problem)[0]
         linear = price_bound(balance, prices_of(balance, solve_linear(programme(balance))))
-        found = priced(balance)
+        found = optimise_prices(balance)
         assert linear * (1.0 - 1e-9) <= found.bound <= linear + 2e-3 * max(abs(linear), 1.0)
         assert np.add.reduceat(found.share, balance.row_start()[:-1]) == pytest.approx(np.ones(120))
 
@@ -133,13 +133,13 @@ def test_both_routes_against_brute_force(lumps: bool, route: str, monkeypatch: p
         if found is None:
             continue
         _, balance = found
-        best = best_aim(balance)
+        best = best_objective(balance)
         answer = solve_assignment(balance, target_gap=5e-4, effort=3_000_000, seed=1)
         assert sorted(balance.device[answer.used].tolist()) == list(range(balance.devices))
-        assert balance.aim(answer.used) <= best + 1e-9
+        assert balance.objective(answer.used) <= best + 1e-9
         assert answer.bound >= best - 1e-9 * max(1.0, abs(best))
         solved += 1
-        missed += balance.aim(answer.used) < best - 1e-3 * abs(best) - 1e-9
+        missed += balance.objective(answer.used) < best - 1e-3 * abs(best) - 1e-9
     assert solved > 80
     assert missed <= 0.04 * solved
 
@@ -151,17 +151,17 @@ def test_the_exact_solver_against_brute_force() -> None:
         if found is None:
             continue
         _, balance = found
-        best = best_balance(balance, seed=1)
+        best = best_assignment(balance, seed=1)
         assert best is not None
-        assert balance.aim(best.used) == pytest.approx(best_aim(balance), abs=1e-7 * balance.utility_unit())
-        assert best.bound == balance.aim(best.used)
+        assert balance.objective(best.used) == pytest.approx(best_objective(balance), abs=1e-7 * balance.utility_unit())
+        assert best.bound == balance.objective(best.used)
 
 
 def test_the_exact_solver_reports_a_missing_proof() -> None:
     rng = np.random.default_rng(2)
     links = [(i, j) for i in range(40) for j in range(4)]
     problem = association_problem(rng.lognormal(0.0, 0.6, 40), np.ones(4), links, rng.uniform(0.01, 0.1, 160))
-    assert best_balance(utility_balance(problem)[0], seed=1, node_limit=1) is None
+    assert best_assignment(assignment_problem(problem)[0], seed=1, node_limit=1) is None
 
 
 def test_branching_on_large_devices_tightens_the_bound() -> None:
@@ -169,7 +169,7 @@ def test_branching_on_large_devices_tightens_the_bound() -> None:
     nine; no association has more than the 7 (and a bit) of the others."""
     links = sorted([(0, 0), (0, 1), (8, 0), (8, 1), *((i, 0) for i in range(1, 8))])
     problem = association_problem([9.0] + [1.0] * 8, [1.0, 1.0], links, [0.0] * len(links), phi=0.0)
-    balance = utility_balance(problem)[0]
+    balance = assignment_problem(problem)[0]
     relaxation = Relaxation(balance)
     assert relaxation.settle(1)[1] == pytest.approx(8.5)
     share, bound = relaxation.settle(60)
@@ -178,14 +178,15 @@ def test_branching_on_large_devices_tightens_the_bound() -> None:
     assert BalancedUtility().solve(problem).gap == pytest.approx(0.0, abs=1e-9)
 
 
-def test_an_integer_programme_reports_what_it_proved() -> None:
+def test_a_proven_integer_solution_is_optimal() -> None:
     found = random_balance(np.random.default_rng(8))
     assert found is not None
     whole = np.append(np.ones(len(found[1].device), bool), [False, False])
     solution = solve_integer(programme(found[1]), whole, node_limit=1000)
     assert solution is not None
     assert solution.proven
-    assert solution.bound == pytest.approx(solution.objective)
+    used = np.lexsort((-solution.columns[:-2], found[1].device))[found[1].row_start()[:-1]]
+    assert found[1].objective(used) == pytest.approx(best_objective(found[1]))
 
 
 @settings(max_examples=60, derandomize=True)
@@ -231,12 +232,7 @@ class TestStability:
         moves, objectives = [], []
         for cost in (0.0, 0.02):
             problem = association_problem(
-                drifted,
-                np.ones(5),
-                list(self.LINKS),
-                self.RATE,
-                switching_cost=cost,
-                current=first.gateway_of.tolist(),
+                drifted, np.ones(5), list(self.LINKS), self.RATE, switching_cost=cost, current=first.gateway_of.tolist()
             )
             again = BalancedUtility().solve(problem)
             moves.append(int((again.gateway_of != first.gateway_of).sum()))
@@ -260,7 +256,7 @@ class TestTransport:
         for _ in range(20):
             devices, gateways = int(rng.integers(1, 50)), int(rng.integers(1, 6))
             device, gateway = np.divmod(np.arange(devices * gateways), gateways)
-            used = transport.transported(device, gateway, rng.random(len(device)), devices, gateways)
+            used = transport.solve_transport(device, gateway, rng.random(len(device)), devices, gateways)
             assert device[used].tolist() == list(range(devices))
             sizes = np.bincount(gateway[used], minlength=gateways)
             assert sizes.max() <= -(-devices // gateways)
@@ -271,7 +267,7 @@ class TestTransport:
             devices, gateways = int(rng.integers(1, 6)), int(rng.integers(1, 4))
             device, gateway = np.divmod(np.arange(devices * gateways), gateways)
             cost = rng.random(len(device))
-            used = transport.transported(device, gateway, cost, devices, gateways)
+            used = transport.solve_transport(device, gateway, cost, devices, gateways)
             best = min(
                 sum(cost[i * gateways + j] for i, j in enumerate(one))
                 for one in itertools.product(range(gateways), repeat=devices)
@@ -287,7 +283,7 @@ class TestTransport:
         device = np.repeat(np.arange(24), np.where(self.CHAIN == 11, 1, 2))
         gateway = np.concatenate([np.arange(own, min(own + 2, 12)) for own in self.CHAIN])
         cost = (gateway != self.CHAIN[device]).astype(float)
-        used = transport.transported(device, gateway, cost, 24, 12)
+        used = transport.solve_transport(device, gateway, cost, 24, 12)
         assert device[used].tolist() == list(range(24))
         sizes: list[int] = np.bincount(gateway[used], minlength=12).tolist()
         return sizes

@@ -14,7 +14,7 @@ from decision_problems import selection_problem
 
 from async_hfl.core.arrays import Floats
 from async_hfl.core.policies import Peers, SelectionProblem
-from async_hfl.decisions.selection.capacity_fill import Room, weighted_order
+from async_hfl.decisions.selection.capacity_fill import FreeBandwidth, weighted_order
 from async_hfl.decisions.selection.divfl import DivFl, distances, greedy
 from async_hfl.decisions.selection.high_loss import HighLoss
 from async_hfl.decisions.selection.longest_idle import LongestIdle
@@ -80,7 +80,7 @@ class TestOrders:
 def test_capacity_is_exact_to_the_last_digit() -> None:
     rates = [0.1, 0.2, 0.3, 0.4, 0.7, 0.6]
     for order in itertools.permutations(rates):
-        room = Room(math.fsum(rates))
+        room = FreeBandwidth(math.fsum(rates))
         assert all(room.take(rate) for rate in order)
         assert not room.take(1e-12)
 

@@ -27,8 +27,7 @@ def placing(answer: object) -> OwnAssociation:
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [[10, 14], (10, 14), np.array([10, 14]), np.array([10, 14], np.int32), [np.int64(10), np.uint8(14)]],
+    "answer", [[10, 14], (10, 14), np.array([10, 14]), np.array([10, 14], np.int32), [np.int64(10), np.uint8(14)]]
 )
 def test_device_numbers_in_any_container(answer: object) -> None:
     assert choosing(answer).choose(PROBLEM) == Selection((10, 14))

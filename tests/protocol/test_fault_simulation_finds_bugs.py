@@ -130,15 +130,15 @@ BREAKAGES = {
     "forget that a transfer broke off": (  # resumed transfers
         "mix",
         "nodes/reliability/delivery.py",
-        "        parcel.resend_at = event.at + _patience(parcel)\n"
-        "        if parcel.resend_at >= self.state.resend_at:\n",
-        "        if parcel.resend_at >= self.state.resend_at:\n",
+        "        packet.resend_at = event.at + _patience(packet)\n"
+        "        if packet.resend_at >= self.state.resend_at:\n",
+        "        if packet.resend_at >= self.state.resend_at:\n",
     ),
     "send something else under the same number": (
         "mix",
         "nodes/reliability/delivery.py",
-        "self.state.incarnation, number, parcel.message))\n",
-        "self.state.incarnation, number - (parcel.attempts > 1), parcel.message))\n",
+        "self.state.incarnation, number, packet.message))\n",
+        "self.state.incarnation, number - (packet.attempts > 1), packet.message))\n",
     ),
     "come back without a disk under the old incarnation": (
         "mix",
@@ -188,7 +188,7 @@ BREAKAGES = {
     "send nothing when a link is back": (  # a link outage with a live device
         "mix",
         "nodes/reliability/delivery.py",
-        "            return self._all_to({event.peer})\n",
+        "                resent = self._transmit_all(event.peer)\n",
         "",
     ),
     "forget devices that were connected before a restart": (

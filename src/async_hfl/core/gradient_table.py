@@ -82,16 +82,10 @@ class GradientTable:
 
     @staticmethod
     def empty(slots: int, size: int, *, compressed: bool = False, keep_sum: bool = True) -> GradientTable:
-        return GradientTable(
-            size,
-            compressed,
-            _no_rows(size),
-            np.full(slots, -1, np.int64),
-            np.zeros(slots),
-            np.zeros(slots, bool),
-            _no_sum(size),
-            keep_sum,
-        )
+        rows: Gradients | list[Gradient] = np.zeros((0, size), np.float32) if size < _SHORT else []
+        total = np.zeros(size) if size < _SHORT else np.zeros(size, np.float32)
+        row_of, squared, counted = np.full(slots, -1, np.int64), np.zeros(slots), np.zeros(slots, bool)
+        return GradientTable(size, compressed, rows, row_of, squared, counted, total, keep_sum)
 
     @property
     def known(self) -> Bools:
@@ -168,12 +162,12 @@ class GradientTable:
         before = float(self.squared[slot])
         self.squared[slot] = squared
         if counts:
-            self._exchange(old, before, gradient)
+            self._update_sum(old, before, gradient)
         self.rows[row] = gradient
         if self.on_device:
             self._reset_products(row, squared)
 
-    def count_in(self, slot: int, counts: bool) -> None:
+    def set_counted(self, slot: int, counts: bool) -> None:
         """Add a slot to the mean or remove it (its device was associated or moved away)."""
         if bool(self.counted[slot]) == counts:
             return
@@ -182,14 +176,14 @@ class GradientTable:
         if row >= 0:
             self.count += 1 if counts else -1
             if counts:
-                self._exchange(None, 0.0, self.rows[row])
+                self._update_sum(None, 0.0, self.rows[row])
             else:
-                self._exchange(self.rows[row], float(self.squared[slot]), None)
+                self._update_sum(self.rows[row], float(self.squared[slot]), None)
 
     def forget(self, slot: int) -> None:
         """Remove the gradient of a slot whose device has left."""
         counts = bool(self.counted[slot])
-        self.count_in(slot, False)
+        self.set_counted(slot, False)
         self.counted[slot] = counts
         row = int(self.row_of[slot])
         if row >= 0:
@@ -207,11 +201,10 @@ class GradientTable:
             return
         slots = np.flatnonzero(self.row_of >= 0) if projection is not None else np.zeros(0, np.int64)
         whole = self.gradients(slots)
-        self.row_of[:] = -1
-        self.squared[:] = 0.0
-        self.size, self.compressed = size, True
-        self.rows, self.sum, self.stale = _no_rows(size), _no_sum(size), False
-        self.count, self.free, self.changes, self.on_device, self.gram = 0, [], 0, False, np.zeros((0, 0))
+        fresh = GradientTable.empty(len(self.row_of), size, compressed=True, keep_sum=self.keeps_sum)
+        fresh.counted = self.counted
+        for name in self.__slots__:
+            setattr(self, name, getattr(fresh, name))
         for slot, gradient in zip(slots, whole, strict=True):
             assert projection is not None
             self.put(int(slot), projection.project(gradient))
@@ -226,10 +219,10 @@ class GradientTable:
         if not isinstance(self.rows, list):
             along_mean: Floats = self.gradients(slots).astype(np.float64) @ (self.total() / self.count)
         else:
-            along_mean = self._along_sum(self.rows, self.row_of[slots]) / self.count
+            along_mean = self._products_with_sum(self.rows, self.row_of[slots]) / self.count
         return (squared - along_mean) / (self.count - 1)
 
-    def _along_sum(self, rows: list[Gradient], wanted: Ints) -> Floats:
+    def _products_with_sum(self, rows: list[Gradient], wanted: Ints) -> Floats:
         """Return the product of each of these rows with the sum; 0 for row -1."""
         if self.on_device:
             self._check_on_device()
@@ -242,7 +235,11 @@ class GradientTable:
         for row in asked[np.argsort(-unknown, kind="stable")[: np.count_nonzero(unknown)]].tolist():
             missing = members[np.isnan(self.gram[row, members])]
             if len(missing):
-                products = _products(rows[row], [rows[other] for other in missing.tolist()])
+                one, others = rows[row], [rows[other] for other in missing.tolist()]
+                if isinstance(one, DeviceVector):
+                    products = one.products(others)
+                else:
+                    products = [_product(one, to_host(other)) for other in others]
                 self.gram[row, missing] = self.gram[missing, row] = products
         found = np.zeros(len(wanted))
         found[wanted >= 0] = self.gram[np.ix_(asked, members)].sum(axis=1)
@@ -275,7 +272,7 @@ class GradientTable:
             or _SMALLEST < sqrt(self.count * float(self.squared[self.counted].sum())) < _LARGEST
         )
 
-    def _exchange(self, removed: Gradient | None, removed_squared: float, added: Gradient | None) -> None:
+    def _update_sum(self, removed: Gradient | None, removed_squared: float, added: Gradient | None) -> None:
         """Update the sum. `counted`, `count` and `squared` have been updated already."""
         if self.stale or self.on_device:
             self.stale = True
@@ -327,24 +324,10 @@ class GradientTable:
         self.free = []
 
 
-def _no_rows(size: int) -> Gradients | list[Gradient]:
-    return np.zeros((0, size), np.float32) if size < _SHORT else []
-
-
-def _no_sum(size: int) -> Floats | HostVector:
-    return np.zeros(size) if size < _SHORT else np.zeros(size, np.float32)
-
-
 def _sum(rows: list[HostVector], total: _Sum) -> _Sum:
     for row in rows:
         total += row
     return total
-
-
-def _products(one: Gradient, others: list[Gradient]) -> list[float]:
-    if isinstance(one, DeviceVector):
-        return one.products(others)
-    return [_product(one, to_host(other)) for other in others]
 
 
 def _product(one: HostVector, other: Floats | HostVector) -> float:

@@ -15,13 +15,12 @@ import numpy.typing as npt
 
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.maths.targets import Target
-from async_hfl.core.serialization import plain
+from async_hfl.core.serialization import value
 from async_hfl.core.vectors import HostVector, Vector
 from async_hfl.core.weights import Layout, Weights
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class TrainingJob:
     """One local training: `device.epochs` passes over the device's data, starting from `weights`."""
 
@@ -34,8 +33,7 @@ class TrainingJob:
     """Number of jobs given to the device before. Determines its samples if its data changes over time."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class TrainingResult:
     weights: Weights
     samples: int
@@ -49,8 +47,7 @@ class TrainingResult:
     """Gradient of the regularised local loss at the final weights, if the method needs it."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Evaluation:
     metric: float
     loss: float
@@ -66,12 +63,10 @@ class Learner(Protocol):
     @property
     def gradient_size(self) -> int:
         """Length of a gradient: the number of trained weights, which come first in the weight vector."""
-        ...
 
     @property
     def model_bytes(self) -> int:
         """M: bytes of one model on a link."""
-        ...
 
     @property
     def target(self) -> Target: ...
@@ -82,23 +77,19 @@ class Learner(Protocol):
     @property
     def samples(self) -> npt.NDArray[np.int64]:
         """Number of training samples of each device."""
-        ...
 
     def initial_weights(self, seed: int) -> Weights: ...
 
     def compile(self) -> None:
         """Prepare everything that is not training, so that a clock started afterwards measures training alone."""
-        ...
 
     def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
         """Return the results in the order of the jobs, each as if it had been trained alone."""
-        ...
 
     def evaluate(self, weights: Weights) -> Evaluation: ...
 
     def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
         """Evaluate on each device's own samples; None for a device without any. An empty list: there is no data."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +120,12 @@ class AsyncLearner(Protocol):
     @property
     def prefetch(self) -> PrefetchPolicy | None:
         """None: training early gains nothing."""
-        ...
 
     def begin(self, jobs: Sequence[TrainingJob]) -> Results:
         """Begin `train_many` and return at once."""
-        ...
 
     def begin_evaluation(self, weights: Weights) -> Callable[[], Evaluation]:
         """Begin `evaluate` and return at once; the function returned waits for the answer and is called once."""
-        ...
 
 
 @runtime_checkable
@@ -147,8 +135,6 @@ class Accelerated(Protocol):
     @property
     def on_accelerator(self) -> bool:
         """True if vectors stay on the accelerator, too."""
-        ...
 
     def to_device(self, vector: HostVector) -> Vector:
         """Return a stored vector where this learner keeps its vectors."""
-        ...

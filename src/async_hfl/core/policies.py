@@ -6,6 +6,7 @@ remember. `seed` is new for every problem, so a random policy needs no state.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -13,7 +14,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from async_hfl.core.arrays import Bools, Float32s, Floats, Ints
-from async_hfl.core.serialization import plain, quick
+from async_hfl.core.serialization import fast_init, value
 
 Need = Literal["utility", "gradients", "peers"]
 """Data that a policy needs beyond the cheap columns. Without utility or gradients the nodes keep no gradients at all;
@@ -26,7 +27,7 @@ def needs_gradients(needs: frozenset[Need]) -> bool:
     return not needs.isdisjoint({"utility", "gradients"})
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class SelectionProblem:
     """The selection problem: the idle devices that gateway j should trigger now (Eq. 10).
@@ -82,7 +83,7 @@ class Peers:
     """The known gradients, for a policy that needs them; not parallel to the columns above."""
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Selection:
     devices: tuple[int, ...]
@@ -103,8 +104,7 @@ class SelectionPolicy(Protocol):
     def choose(self, problem: SelectionProblem) -> Selection: ...
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class AssociationProblem:
     """The association problem: the gateway of each device (Eq. 11). Links are sparse, sorted by device, then gateway.
 
@@ -135,14 +135,13 @@ class AssociationProblem:
     """The cloud epoch, by which a periodic policy detects the end of a period."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Association:
     gateway_of: Ints
     """Gateway of each device, -1 for none."""
     objective: float
-    bound: float
-    """A proven upper bound; infinite if the policy proves none."""
+    bound: float = math.inf
+    """A proven upper bound of the objective; infinite if the policy proves none."""
     memory: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -157,7 +156,6 @@ class AssociationPolicy(Protocol):
     @property
     def revisits(self) -> bool:
         """True if the answer can change while the links stay the same. If not, it is not called every period."""
-        ...
 
     def solve(self, problem: AssociationProblem) -> Association: ...
 

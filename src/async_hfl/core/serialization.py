@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from types import MemberDescriptorType
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast, dataclass_transform
 
 import numpy as np
 
@@ -38,11 +38,17 @@ def plain(cls: C) -> C:
     _registry[cls.__name__] = cls
     _field_names[cls] = names
     if dataclasses.is_dataclass(cls):
-        quick(cls)
+        fast_init(cls)
     return cls
 
 
-def quick(cls: C) -> C:
+@dataclass_transform(frozen_default=True)
+def value(cls: C) -> C:
+    """Class decorator: make a frozen dataclass with slots and register it for conversion to plain data."""
+    return plain(cast(C, dataclasses.dataclass(frozen=True, slots=True)(cls)))
+
+
+def fast_init(cls: C) -> C:
     """Class decorator: let a frozen dataclass fill its slots directly.
 
     A run creates some ten such values per device update, and the generated `object.__setattr__` takes twice as long."""

@@ -6,17 +6,14 @@ rows): 100,000 devices with 10 links each take 30 MB instead of a 100,000 x 1,00
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.errors import DataError
-from async_hfl.core.serialization import plain
+from async_hfl.core.serialization import value
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class FeasibleLinks:
     """J, with the expected round latency of each link before any measurement."""
 

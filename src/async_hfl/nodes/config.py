@@ -1,4 +1,4 @@
-"""Configuration of cloud and gateways, as plain numbers: every "auto", share and unit is resolved before."""
+"""Configuration of the cloud and the gateways, with every "auto", share and unit already resolved to a number."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ computes the mean step from the weights."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayDeployment:
-    """The part of a gateway's configuration that matters where nodes are processes: sessions break, disks are lost."""
+    """The part of a gateway's configuration that applies if nodes are processes with sessions and disks."""
 
     cloud_patience: float = float("inf")
     """Seconds without a session to the cloud after which no device is triggered."""
     reconnect_patience: float = 15.0
     """Seconds that devices have to reconnect after a restart of the gateway."""
     track_losses: bool = False
-    """Tell cloud and devices which updates have landed, so that lost ones are known by name (see update_ledger)."""
+    """Keep track of every acknowledged update, so that lost ones are known (see `cloud.update_ledger`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class GatewayConfig:
     max_staleness: int | None = None
     """None: max(200, 100 x associated devices)."""
     in_flight: Literal["carry", "discard"] = "carry"
-    """Jobs in flight at an upload are carried over into the next cycle, or discarded."""
+    """carry: jobs in flight at an upload continue in the next cycle. discard: they end."""
     period: float = 100.0
     """P, the length of a semi-asynchronous period, in seconds."""
     round_patience: float = 3.0
@@ -68,15 +68,15 @@ class GatewayConfig:
     utility_scale: UtilityScale = "minmax"
     utility_floor: float = 0.1
     min_participation: float = 0.0
-    """The least share of its time that a device is to take part; 0: left to the policy."""
+    """The least share of its time for which each device takes part; 0: no guarantee."""
     gradient: GradientKind = "none"
     gradient_size: int = 0
     learning_rate: float = 0.01
     """gamma of the devices, for gradients computed from the weights."""
     share_gradients: bool = True
-    """Send gradients to the cloud, whose association policy uses them."""
+    """True if gradients are sent to the cloud, because its association policy uses them."""
     sketch: CountSketch | None = None
-    """The projection of the gradients, if they are compressed by one that need not be fitted."""
+    """The projection of the gradients with compression = sketch."""
 
     deployment: GatewayDeployment = GatewayDeployment()
 
@@ -86,20 +86,20 @@ class GatewayConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipRules:
-    """When a run starts and how long the cloud waits for gateways, where nodes join at run time (a deployment)."""
+    """Conditions for the start of a run and timeouts of gateways, if nodes join at run time (in a deployment)."""
 
     start_devices: int = 0
-    """The run starts once so many devices have joined; 0: all nodes are there from the beginning."""
+    """Number of devices that must have joined before the run starts; 0: all nodes exist from the beginning."""
     start_gateways: int = 0
-    """The run starts once so many gateways have joined."""
+    """Number of gateways that must have joined before the run starts."""
     start_patience: float = 0.0
     """Seconds after which the run starts with the nodes that have joined so far."""
     gateway_patience: float = 0.0
-    """Seconds that a gateway without a session may stay away before its devices are given to others; 0: none."""
+    """Seconds that a gateway may be without a session before its devices are reassigned; 0: it is lost at once."""
     lost_patience: float = 0.0
-    """Seconds after that until the updates that it holds are recorded as lost, unless it brings them later."""
+    """Seconds after that until its updates are recorded as lost."""
     bandwidth_share: float = 0.0
-    """B_j as a share of the demand that the warm-up showed; 0: `CloudConfig.bandwidth` gives it."""
+    """B_j as a share of the demand measured in the warm-up; 0: `CloudConfig.bandwidth` applies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class CloudConfig:
     """H: the number of cloud epochs in a run."""
     target: Target
     bandwidth: tuple[float, ...]
-    """B_j of every gateway; a single number holds for all of them."""
+    """B_j of every gateway, or a single number for all of them."""
     model_bytes: int
     gradient: GradientKind
     gradient_size: int
@@ -151,6 +151,5 @@ class CloudConfig:
 
 
 def _table(slots: int, size: int, sketch: CountSketch | None, *, kept: bool) -> GradientTable:
-    if sketch is None:
-        return GradientTable.empty(slots, size, keep_sum=kept)
-    return GradientTable.empty(slots, sketch.size, compressed=True, keep_sum=kept)
+    size = size if sketch is None else sketch.size
+    return GradientTable.empty(slots, size, compressed=sketch is not None, keep_sum=kept)

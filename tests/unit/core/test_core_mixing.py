@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pytest
 
 from async_hfl.core.maths.aggregation import add_changes, average, mix, mix_with_drag, shares
-from async_hfl.core.maths.latency import averaged, data_rate, patience, prior
 from async_hfl.core.maths.staleness import StalenessDiscount
 from async_hfl.core.weights import frozen
 
@@ -60,21 +59,6 @@ def test_mixing_makes_a_new_read_only_float32_vector(drag: float) -> None:
     for given, before in ((current, (1, 2)), (received, (3, 4)), (sent, (5, 6))):
         np.testing.assert_array_equal(given, vector(*before))
         assert not np.shares_memory(mixed, given)
-
-
-def test_the_first_measurement_replaces_the_prior_and_later_ones_weigh_three_tenths() -> None:
-    # prior 50; measured 100, 200, 100: 100, then 0.7 x 100 + 0.3 x 200, then 0.7 x 130 + 0.3 x 100.
-    first = averaged(50.0, 100.0, heard_before=False)
-    second = averaged(first, 200.0, heard_before=True)
-    third = averaged(second, 100.0, heard_before=True)
-    assert (first, second, third) == pytest.approx((100.0, 130.0, 121.0))
-
-
-def test_prior_rate_and_patience() -> None:
-    assert prior(30.0, 1000.0, 5000) == pytest.approx(30.0 + 2 * 5.0)
-    assert data_rate(5000, 40.0) == 125.0
-    assert patience(10.0, floor=60.0, factor=5.0) == 60.0
-    assert patience(30.0, floor=60.0, factor=5.0) == 150.0
 
 
 # Averages --------------------------------------------------------------------------------------------------------

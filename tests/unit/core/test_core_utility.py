@@ -35,7 +35,7 @@ def literal_utility(gradients: npt.NDArray[np.float64]) -> list[float]:
 def table_of(gradients: Matrix) -> GradientTable:
     table = GradientTable.empty(*gradients.shape)
     for slot, gradient in enumerate(gradients):
-        table.count_in(slot, True)
+        table.set_counted(slot, True)
         table.put(slot, gradient)
     return table
 
@@ -54,14 +54,14 @@ def test_utility_by_hand() -> None:
     # With one device: |g|^2. With none: no division by zero.
     alone = table_of(gradients[:1])
     np.testing.assert_array_equal(alone.utility(np.arange(1)), [4.0])
-    alone.count_in(0, False)
+    alone.set_counted(0, False)
     np.testing.assert_array_equal(alone.utility(np.arange(1)), [4.0])
 
 
 operations = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.integers(0, 4), hnp.arrays(np.float32, 3, elements=numbers)),
-        st.tuples(st.just("count_in"), st.integers(0, 4), st.booleans()),
+        st.tuples(st.just("set_counted"), st.integers(0, 4), st.booleans()),
         st.tuples(st.just("grow"), st.integers(1, 8), st.none()),
         st.tuples(st.just("forget"), st.integers(0, 4), st.none()),
         st.tuples(st.just("reload"), st.just(0), st.none()),
@@ -87,8 +87,8 @@ def test_running_sums_agree_with_recomputed_sums(
             value = np.tile(value, repeats)
             table.put(slot, value)
             gradients[slot] = value.astype(np.float64)
-        elif name == "count_in":
-            table.count_in(slot, bool(value))
+        elif name == "set_counted":
+            table.set_counted(slot, bool(value))
             (counted.add if value else counted.discard)(slot)
         elif name == "grow":
             table.grow(slot)
@@ -114,10 +114,10 @@ def test_running_sums_agree_with_recomputed_sums(
 
 def test_a_table_that_grows_keeps_its_rows() -> None:
     table = GradientTable.empty(1, 2)
-    table.count_in(0, True)
+    table.set_counted(0, True)
     table.put(0, np.array([1, 2], np.float32))
     table.grow(3)
-    table.count_in(2, True)
+    table.set_counted(2, True)
     table.put(2, np.array([3, 4], np.float32))
     np.testing.assert_array_equal(table.gradients(np.arange(3)), [[1, 2], [0, 0], [3, 4]])
     np.testing.assert_array_equal(table.total(), [4, 6])
@@ -129,7 +129,7 @@ def test_long_gradients_in_single_precision_agree_with_the_literal_formula(lengt
     gradients = rng.standard_normal((7, length)).astype(np.float32)
     table = GradientTable.empty(7, length)
     for slot, gradient in enumerate(gradients):
-        table.count_in(slot, True)
+        table.set_counted(slot, True)
         table.put(slot, gradient)
     found = table.utility(np.arange(7))
     # |g|^2 is about `length`: single precision is good to some 1e-6 of that, divided by N - 1.
@@ -141,7 +141,7 @@ def test_huge_gradients_neither_overflow_nor_leave_an_error_behind() -> None:
     ordinary = np.random.default_rng(5).standard_normal((4, 300)).astype(np.float32)
     table = GradientTable.empty(4, 300)
     for slot in range(4):
-        table.count_in(slot, True)
+        table.set_counted(slot, True)
         table.put(slot, ordinary[slot])
     table.put(2, np.full(300, 1e30, np.float32))
     assert np.isfinite(table.utility(np.arange(4))).all()
@@ -149,7 +149,7 @@ def test_huge_gradients_neither_overflow_nor_leave_an_error_behind() -> None:
     np.testing.assert_allclose(table.total(), ordinary.astype(np.float64).sum(axis=0), atol=1e-6)
     # ... and the same where it leaves the mean, or the table.
     table.put(1, np.full(300, 1e30, np.float32))
-    table.count_in(1, False)
+    table.set_counted(1, False)
     np.testing.assert_allclose(table.total(), ordinary[[0, 2, 3]].astype(np.float64).sum(axis=0), atol=1e-6)
 
 
@@ -181,7 +181,7 @@ def test_many_long_gradients_are_summed_to_single_precision() -> None:
 def test_the_sum_is_recomputed_before_rounding_errors_build_up() -> None:
     table = GradientTable.empty(2, 1)
     for slot in range(2):
-        table.count_in(slot, True)
+        table.set_counted(slot, True)
         table.put(slot, np.array([0.1], np.float32))
     table.sum += 1.0  # what rounding would have done in some 10^16 changes
     for _ in range(256):
@@ -329,7 +329,7 @@ def test_the_first_compressed_gradient_converts_the_table() -> None:
     projection = fit_pca(gradients[:3], 3)
     table = GradientTable.empty(5, 40)
     for slot in range(3):
-        table.count_in(slot, True)
+        table.set_counted(slot, True)
         table.offer(slot, gradients[slot], False, None)
     whole = table.utility(np.arange(3))
     table.compress(projection.size, projection)

@@ -17,7 +17,7 @@ from async_hfl.core.maths.targets import Target, TargetProgress
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.traffic import HEADER_BYTES, PER_DEVICE_BYTES, Traffic, traffic
 from async_hfl.core.randomness import keyed_uniform, scramble, scramble_many, stream, stream_seed
-from async_hfl.core.serialization import from_plain, plain, quick, to_plain
+from async_hfl.core.serialization import fast_init, from_plain, plain, to_plain
 from async_hfl.core.weights import Layout, frozen
 
 # Targets ---------------------------------------------------------------------------------------------------------
@@ -180,19 +180,19 @@ def test_what_is_not_registered_cannot_travel() -> None:
 
 WEIGHTS = frozen(np.array([1.5, -2.0, 0.25], np.float32))
 GRADIENT = np.array([1, 2], np.float32)
-GRANT = m.Lease(4, 2, 7)
+LEASE = m.Lease(4, 2, 7)
 KNOWN = m.DeviceKnowledge(4, 12.5, True, 60, 0.5, 0.3, GRADIENT)
 HEARD_NOTHING = m.DeviceKnowledge(5, 12.5, False, 60, float("nan"), float("nan"))
 UPLOAD_ID, JOB_ID = UploadId(1, 2, 3), JobId(1, 2, 9)
 MODEL, HEADER, EACH = 1_000_000, HEADER_BYTES, PER_DEVICE_BYTES
 
 MESSAGES: list[tuple[m.Message, Traffic]] = [
-    (m.WarmUp(1, WEIGHTS, (GRANT,), (KNOWN,)), Traffic(MODEL, 8, 0, HEADER + EACH)),
+    (m.WarmUp(1, WEIGHTS, (LEASE,), (KNOWN,)), Traffic(MODEL, 8, 0, HEADER + EACH)),
     (m.GlobalModel(3, WEIGHTS), Traffic(MODEL, 0, 0, HEADER)),
     (m.Answer(UPLOAD_ID, 3, WEIGHTS, m.Outcome(True, 1, 0.3)), Traffic(MODEL, 0, 0, HEADER)),
     (m.UploadHeld(UPLOAD_ID), Traffic(0, 0, 0, HEADER)),
-    (m.Assignment(1, 7, (4, 5, 6), (GRANT,), (KNOWN, HEARD_NOTHING)), Traffic(0, 8, 0, HEADER + 2 * EACH + 12)),
-    (m.LeaseGranted(1, GRANT, KNOWN), Traffic(0, 8, 0, HEADER + EACH)),
+    (m.Assignment(1, 7, (4, 5, 6), (LEASE,), (KNOWN, HEARD_NOTHING)), Traffic(0, 8, 0, HEADER + 2 * EACH + 12)),
+    (m.LeaseGranted(1, LEASE, KNOWN), Traffic(0, 8, 0, HEADER + EACH)),
     (m.Finish(3), Traffic(0, 0, 0, HEADER)),
     (m.Fenced(2), Traffic(0, 0, 0, HEADER)),
     (m.LeasesRevoked(1, (m.Lease(4, 2, 1),)), Traffic(0, 0, 0, HEADER + 12)),
@@ -201,15 +201,15 @@ MESSAGES: list[tuple[m.Message, Traffic]] = [
     (m.EvaluateRequest(3, WEIGHTS, (4, 5)), Traffic(MODEL, 0, 0, HEADER + 8)),
     (m.Hello(2), Traffic(0, 0, 0, HEADER)),
     (m.Upload(UPLOAD_ID, WEIGHTS, 3, 20, 600, False, 1, (KNOWN,), (7, 9)), Traffic(MODEL, 8, 0, HEADER + EACH + 16)),
-    (m.LeaseReleased(GRANT, HEARD_NOTHING, False), Traffic(0, 0, 0, HEADER + EACH)),
+    (m.LeaseReleased(LEASE, HEARD_NOTHING, False), Traffic(0, 0, 0, HEADER + EACH)),
     (m.Report(2, 1, (KNOWN,), (4,), (5, 6)), Traffic(0, 8, 0, HEADER + EACH + 12)),
+    (m.Unsettled(4, (JOB_ID,)), Traffic(0, 0, 0, HEADER + 24)),
+    (m.EvaluateResult(3, 0.9, 0.3, 4), Traffic(0, 0, 0, HEADER)),
     (m.Train(JOB_ID, WEIGHTS, 5, 3, 7), Traffic(MODEL, 0, 0, HEADER)),
     (m.Probe(), Traffic(0, 0, 0, HEADER)),
     (m.Update(JOB_ID, WEIGHTS, 60, 5, 0.5, 0.3, GRADIENT, 1.0, 2.0), Traffic(MODEL, 8, 0, HEADER)),
     (m.JobDropped(JOB_ID, "superseded", 7), Traffic(0, 0, 0, HEADER)),
     (m.Alive(), Traffic(0, 0, 0, HEADER)),
-    (m.Unsettled(4, (JOB_ID,)), Traffic(0, 0, 0, HEADER + 24)),
-    (m.EvaluateResult(3, 0.9, 0.3, 4), Traffic(0, 0, 0, HEADER)),
 ]
 
 
@@ -296,7 +296,7 @@ def test_numpy_scalars_become_plain_numbers_and_huge_ones_are_refused() -> None:
 
 
 def test_a_quick_value_is_made_as_any_other_and_stays_frozen() -> None:
-    @quick
+    @fast_init
     @dataclasses.dataclass(frozen=True, slots=True)
     class Value:
         first: int

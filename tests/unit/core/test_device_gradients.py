@@ -51,7 +51,7 @@ def literal_utility(gradients: npt.NDArray[np.float64]) -> list[float]:
 def table_of(gradients: Sequence[Vector], *, kept: bool = True) -> GradientTable:
     table = GradientTable.empty(len(gradients), len(gradients[0]), keep_sum=kept)
     for slot, gradient in enumerate(gradients):
-        table.count_in(slot, True)
+        table.set_counted(slot, True)
         table.put(slot, gradient)
     return table
 
@@ -71,7 +71,7 @@ class Both:
         self.gradients: dict[int, npt.NDArray[np.float64]] = {}
         self.counted: set[int] = set()
         for slot in range(counted):
-            self.do("count_in", slot, True)
+            self.do("set_counted", slot, True)
 
     def do(self, name: str, slot: int, value: object) -> None:
         if name in ("put", "put host"):
@@ -84,9 +84,9 @@ class Both:
             self.device.put(slot, self.ops.place(gradient) if name == "put" else gradient)
             if np.isfinite(gradient).all():
                 self.gradients[slot] = gradient.astype(np.float64)
-        elif name == "count_in":
+        elif name == "set_counted":
             for table in (self.device, self.host):
-                table.count_in(slot, bool(value))
+                table.set_counted(slot, bool(value))
             (self.counted.add if value else self.counted.discard)(slot)
         elif name == "grow":
             for table in (self.device, self.host):
@@ -121,7 +121,7 @@ def steps(*kinds: str) -> st.SearchStrategy[list[tuple[str, int, object]]]:
         "put": st.tuples(st.just("put"), slots, gradients),
         "put host": st.tuples(st.just("put host"), slots, gradients),
         "put nan": st.tuples(st.just("put"), slots, st.just(np.array([1, np.nan, 2], np.float32))),
-        "count_in": st.tuples(st.just("count_in"), slots, st.booleans()),
+        "set_counted": st.tuples(st.just("set_counted"), slots, st.booleans()),
         "forget": st.tuples(st.just("forget"), slots, st.none()),
         "grow": st.tuples(st.just("grow"), st.integers(1, 8), st.none()),
         "reload": st.tuples(st.just("reload"), st.just(0), st.none()),
@@ -130,7 +130,7 @@ def steps(*kinds: str) -> st.SearchStrategy[list[tuple[str, int, object]]]:
     return st.lists(st.one_of(*(known[kind] for kind in kinds)), min_size=8, max_size=30)
 
 
-ALL_STEPS = ("put", "put nan", "count_in", "forget", "grow", "reload", "ask")
+ALL_STEPS = ("put", "put nan", "set_counted", "forget", "grow", "reload", "ask")
 
 
 @given(steps(*ALL_STEPS), st.booleans(), st.integers(0, SLOTS))
@@ -163,10 +163,10 @@ def test_utility_by_hand(ops: DeviceOps) -> None:
         table = table_of(on_device(ops, list(gradients)), kept=kept)
         np.testing.assert_allclose(table.utility(np.arange(3)), [4 / 3, 0, 4], atol=1e-6)
         # The third leaves the mean, which becomes (1, 1); its utility is still computed.
-        table.count_in(2, False)
+        table.set_counted(2, False)
         np.testing.assert_allclose(table.utility(np.arange(3)), [2, 2, 12], atol=1e-6)
         # With one device: |g|^2.
-        table.count_in(1, False)
+        table.set_counted(1, False)
         np.testing.assert_array_equal(table.utility(np.arange(3)), [4, 4, 16])
 
 
@@ -226,9 +226,9 @@ def test_known_products_are_not_requested_again(ops: DeviceOps, computed: list[i
     computed.clear()
     np.testing.assert_array_equal(table.utility(np.arange(4)), first)
     # A slot that leaves the mean or returns to it is known; a replaced gradient is multiplied with all others.
-    table.count_in(1, False)
+    table.set_counted(1, False)
     table.utility(np.arange(4))
-    table.count_in(1, True)
+    table.set_counted(1, True)
     np.testing.assert_array_equal(table.utility(np.arange(4)), first)
     assert computed == []
     table.put(0, *on_device(ops, normal(1, seed=4)))
@@ -247,7 +247,7 @@ def test_a_table_that_grows_keeps_its_products(ops: DeviceOps, computed: list[in
     computed.clear()
     table.grow(9)
     for slot, gradient in enumerate(on_device(ops, gradients[4:]), 4):
-        table.count_in(slot, True)
+        table.set_counted(slot, True)
         table.put(slot, gradient)
     np.testing.assert_array_equal(table.gram[:4, :4], known)
     whole = table_of(on_device(ops, gradients)).utility(np.arange(9))
@@ -275,7 +275,7 @@ def test_a_gradient_that_is_not_finite_is_ignored(ops: DeviceOps, bad: float, ke
     table = table_of(on_device(ops, gradients[:3]), kept=kept)
     table.grow(4)
     expected = table.utility(np.arange(3))
-    table.count_in(3, True)
+    table.set_counted(3, True)
     for slot in (3, 0):
         table.put(slot, ops.place(broken))
     assert table.known.tolist() == [True, True, True, False]
@@ -315,7 +315,7 @@ def test_a_stored_table_continues_with_the_same_bits(
     assert all(isinstance(stored.gradient(slot), DeviceVector) for slot in range(5))
     for one in (table, stored):
         one.forget(1)
-        one.count_in(3, False)
+        one.set_counted(3, False)
         one.put(0, *on_device(ops, gradients[5:]))
     np.testing.assert_array_equal(stored.utility(np.arange(5)), table.utility(np.arange(5)))
     np.testing.assert_array_equal(stored.gradients(np.arange(5)), table.gradients(np.arange(5)))

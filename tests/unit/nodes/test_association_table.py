@@ -12,7 +12,6 @@ from async_hfl.core.protocol.messages import DeviceKnowledge, Report
 from async_hfl.core.topology import feasible_links
 from async_hfl.core.weights import frozen
 from async_hfl.nodes.cloud.association_table import (
-    absorb,
     apply_association,
     association_problem,
     grant_leases,
@@ -20,6 +19,7 @@ from async_hfl.nodes.cloud.association_table import (
     pass_on_lease,
     reset_links,
     revoke_leases,
+    store_knowledge,
 )
 from async_hfl.nodes.cloud.context import Cloud
 from async_hfl.nodes.config import CloudConfig
@@ -57,8 +57,8 @@ def learnt(device: int, gradient: list[float] | None, latency: float = 0.0) -> D
 def test_utility_with_one_device_unknown(scale: str, expected: list[float]) -> None:
     """g = (3, 0), (0, 1), mean (1.5, 0.5): u = 9 - 4.5, 1 - 0.5; device 2 gets their mean; mean |u| is 2.5."""
     cloud = new_cloud(utility_scale=scale)
-    absorb(cloud, learnt(0, [3, 0]), 0)
-    absorb(cloud, learnt(1, [0, 1]), 0)
+    store_knowledge(cloud, learnt(0, [3, 0]), 0)
+    store_knowledge(cloud, learnt(1, [0, 1]), 0)
     np.testing.assert_allclose(association_problem(cloud).learning_utility, expected)
 
 
@@ -73,13 +73,13 @@ def test_all_gradients_equal_have_no_scale_to_divide_by() -> None:
     """u_i = |g|^2 - g . g = 0 for all: no division by zero."""
     cloud = new_cloud()
     for device in range(3):
-        absorb(cloud, learnt(device, [1, 1]), 1)
+        store_knowledge(cloud, learnt(device, [1, 1]), 1)
     np.testing.assert_array_equal(association_problem(cloud).learning_utility, np.zeros(3))
 
 
 def test_the_problem_is_what_is_known() -> None:
     cloud = new_cloud()
-    absorb(cloud, learnt(1, None, latency=30.0), 0)
+    store_knowledge(cloud, learnt(1, None, latency=30.0), 0)
     cloud.state.memory, cloud.state.epoch = {"mark": 1}, 6
     problem = association_problem(cloud)
     np.testing.assert_array_equal(problem.link_device, DEVICE)

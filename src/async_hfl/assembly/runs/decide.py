@@ -17,8 +17,8 @@ import numpy as np
 from async_hfl.assembly.runs.problem_files import association_task, selection_task
 from async_hfl.core.errors import UserError
 from async_hfl.core.policies import Association, AssociationProblem, association_objective, relative_gap
-from async_hfl.decisions.association.balanced_utility import BalancedUtility, utility_balance
-from async_hfl.decisions.solvers.exact import best_balance, best_packing
+from async_hfl.decisions.association.balanced_utility import BalancedUtility, assignment_problem
+from async_hfl.decisions.solvers.exact import best_assignment, best_packing
 from async_hfl.decisions.solvers.highs import load_solver
 from async_hfl.decisions.solvers.knapsack import Packing, knapsack
 
@@ -68,8 +68,8 @@ def _best(problem: AssociationProblem) -> Association:
     gap = relative_gap(near.objective, near.bound)
     if gap <= 0.0:
         return near
-    balance, devices, gateways = utility_balance(problem)
-    best = best_balance(balance, seed=problem.seed)
+    balance, devices, gateways = assignment_problem(problem)
+    best = best_assignment(balance, seed=problem.seed)
     if best is None:
         raise UserError(_unproven(gap))
     gateway_of = np.full(len(problem.learning_utility), -1, np.int64)

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol, TypeAlias
 
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.randomness import scramble_many
-from async_hfl.core.serialization import plain
+from async_hfl.core.serialization import value
 from async_hfl.core.vectors import HostVector, Vector
 
 Gradient: TypeAlias = Vector
@@ -30,13 +29,11 @@ class GradientProjection(Protocol):
     @property
     def size(self) -> int:
         """Length of a projected gradient."""
-        ...
 
     def project(self, gradient: Gradient) -> HostVector: ...
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class PcaProjection:
     """The projection on the principal components of the warm-up gradients."""
 
@@ -51,8 +48,7 @@ class PcaProjection:
         return np.asarray(self.components @ np.asarray(gradient), dtype=np.float32)
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class CountSketch:
     """(S g)_b = sum over the j with h(j) = b of sign(j) g_j, where the seed determines h and sign."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from async_hfl.core.serialization import plain
+from async_hfl.core.serialization import value
 
 Direction = Literal["at_least", "at_most"]
 
@@ -25,8 +25,7 @@ class Target:
         return value >= self.threshold if self.direction == "at_least" else value <= self.threshold
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class TargetProgress:
     """Progress after the evaluations so far; `after` returns the progress after one more."""
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from async_hfl.core.arrays import Floats
+from async_hfl.core.arrays import Bools, Floats
 
 UtilityScale = Literal["minmax", "rank"]
 
 
-def scaled(utility: Floats, known: npt.NDArray[np.bool_], scale: UtilityScale, floor: float) -> Floats:
+def scaled(utility: Floats, known: Bools, scale: UtilityScale, floor: float) -> Floats:
     """Scale the utilities of candidates to [floor, 1]. A single, equal or unknown utility becomes 1; none is NaN."""
     result = np.ones(len(utility))
     rows = np.flatnonzero(known)

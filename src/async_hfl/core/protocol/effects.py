@@ -1,88 +1,79 @@
-"""Effects: requests of a node to its shell.
+"""Effects: what a node asks its shell to do.
 
-A node returns them from `handle` and does no I/O itself. A shell may repeat effects after a crash; receivers are
-idempotent.
+`handle(event)` returns a list of effects, and the shell carries them out in order; the node itself does no I/O. A
+simulator, a deployed process and the fault simulation are three shells for the same nodes. After a crash a shell may
+carry out an effect a second time, so every receiver is idempotent.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from async_hfl.core.identifiers import Address, JobId
 from async_hfl.core.policies import AssociationProblem
 from async_hfl.core.protocol.messages import Message
 from async_hfl.core.protocol.records import Record
-from async_hfl.core.serialization import plain
+from async_hfl.core.serialization import value
 from async_hfl.core.weights import Weights
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Send:
-    """Deliver a message, at least once and in any order."""
+    """Send a message to another node. Messages may overtake each other on the way."""
 
     to: Address
     message: Message
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class SetTimer:
-    """Fire a timer once at the given time. Replaces the node's timer of the same key."""
+    """Fire a `TimerFired` at the given time. A node has one timer per key; setting it again replaces it."""
 
     key: str
     at: float
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class StartTraining:
-    """Train in the background; answered by Trained or TrainingBroke."""
+    """Train from these weights in the background. The shell answers with `Trained` or `TrainingBroke`."""
 
     job: JobId
     weights: Weights
     generation: int = 0
-    """Number of jobs that the device began before."""
+    """Number of jobs that the device began before this one."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class StopTraining:
-    """Stop a training whose result is no longer needed."""
+    """Cancel a training whose result is no longer needed."""
 
     job: JobId
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Solve:
-    """Solve an association problem; answered by Solved."""
+    """Solve an association problem. The shell answers with `Solved` and the same number."""
 
     number: int
     problem: AssociationProblem
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Evaluate:
-    """Evaluate the global model; answered by Evaluated."""
+    """Evaluate the global model of a cloud epoch. The shell answers with `Evaluated` and the same epoch."""
 
     epoch: int
     weights: Weights
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Write:
     """Append a record to the journal."""
 
     record: Record
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Stop:
-    """Stop this node: the run is over, or it cannot continue and `reason` says why."""
+    """Stop this node: the run is over, or the node cannot continue for the given reason."""
 
     reason: str = ""
 

@@ -1,158 +1,141 @@
-"""Events: the inputs of a node.
+"""Events: everything that happens to a node, passed by its shell to `handle(event)`.
 
-`at` is the only clock that a node has: virtual seconds in a simulation, seconds since the start in a deployment.
+A node is a deterministic function of its events: the same events in the same order give the same state and the same
+effects, which is how a run is replayed and a crashed node recovers. `at` is the only clock that a node has: virtual
+seconds in a simulation, seconds since the start of the run in a deployment.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from async_hfl.core.identifiers import Address, JobId
 from async_hfl.core.learner import Evaluation, TrainingResult
 from async_hfl.core.policies import Association
 from async_hfl.core.protocol.messages import Message
-from async_hfl.core.serialization import plain
+from async_hfl.core.serialization import value
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Started:
-    """The node's first event."""
+    """The first event of every node."""
 
     at: float
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Received:
+    """A message from another node has arrived."""
+
     at: float
     sender: Address
     message: Message
     transfer_s: float = 0.0
-    """Seconds that the message was in transit."""
+    """Seconds that the transfer of the message took."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class TimerFired:
+    """The timer of this key has expired (effect `SetTimer`)."""
+
     at: float
     key: str
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Trained:
+    """A training is complete (effect `StartTraining`)."""
+
     at: float
     job: JobId
     result: TrainingResult
     training_s: float = 0.0
-    """Duration as measured by the shell, without compilation and waiting."""
+    """Seconds of training as measured by the shell, without compilation and queueing."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class TrainingBroke:
-    """A training ended without a result: it failed, or the process that trained was ended."""
+    """A training ended without a result: it failed, or its process was killed."""
 
     at: float
     job: JobId
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Solved:
+    """An association problem is solved (effect `Solve`)."""
+
     at: float
     number: int
     association: Association
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Evaluated:
+    """A model is evaluated (effect `Evaluate`)."""
+
     at: float
     epoch: int
     evaluation: Evaluation
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class PeerLost:
-    """The shell declares a peer lost: its stream broke for good, heartbeats were missed, or it has an outage."""
+    """The session with a peer is lost: the connection broke, heartbeats were missed, or an outage began."""
 
     at: float
     peer: Address
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class PeerJoined:
-    """A session with a peer is established; messages can be sent to it."""
+    """A session with a peer is established: messages can be sent to it."""
 
     at: float
     peer: Address
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Progressed:
-    """A large transfer with a peer makes progress, so the peer is alive although slow."""
+    """A long transfer from or to a peer has made progress: the peer is slow, but alive."""
 
     at: float
     peer: Address
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class DeviceJoined:
-    """For the cloud: a device can be reached through a gateway, for the first time or with facts that have changed."""
+    """For the cloud: a device can be reached through a gateway, for the first time or with new properties."""
 
     at: float
     device: int
     gateway: int
     samples: int
     expected_latency: float
-    """Prior estimate for this link: seconds for download, computation and upload."""
+    """Estimated round latency of this link before any measurement: seconds for download, training and upload."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class DrainAsked:
-    """For the cloud: an operator wants the run to end now."""
+    """For the cloud: an operator has asked for the run to end now."""
 
     at: float
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Acknowledged:
-    """A peer has durably received a message of this node. Only nodes that ask for it get this event."""
+    """A peer has received one of this node's messages and stored it durably. Only devices are told this."""
 
     at: float
     peer: Address
     message: Message
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Returned:
-    """This node is back after an outage. It has kept its state but lost any computation in progress."""
+    """This node is back after an outage. Its state is intact; any computation in progress is lost."""
 
     at: float
 
 
-Event = (
-    Started
-    | Received
-    | TimerFired
-    | Trained
-    | TrainingBroke
-    | Solved
-    | Evaluated
-    | PeerLost
-    | PeerJoined
-    | Progressed
-    | DeviceJoined
-    | DrainAsked
-    | Acknowledged
-    | Returned
-)
+EffectResult = TimerFired | Trained | TrainingBroke | Solved | Evaluated
+PeerEvent = Received | Acknowledged | PeerJoined | PeerLost | Progressed | DeviceJoined
+Event = Started | EffectResult | PeerEvent | DrainAsked | Returned

@@ -1,18 +1,29 @@
-"""The messages between nodes. All are frozen plain data; nothing is pickled.
+"""Messages between the nodes: cloud, gateways and devices.
 
-The four unions at the end list which messages each tier sends to which; a deployment refuses any other.
+The messages of one cycle of a gateway, in order:
+
+    cloud --Assignment--> gateway    its devices, and the leases that allow it to trigger them
+    cloud --GlobalModel-> gateway    the model to start from
+    gateway --Train-----> device     a model to train; gateway <--Update-- device, the trained model
+    gateway --Upload----> cloud      the gateway's aggregated model
+    cloud --Answer------> gateway    the newest global model, from which the next cycle starts
+
+Messages may overtake each other. Each one therefore says what it belongs to: a job, an upload, a version of the
+association, or an incarnation of the gateway. A gateway that loses its state comes back as a new incarnation, and
+messages of or for the old one are recognised.
+
+The unions at the end list the messages that each tier may send to the next; a deployment rejects all others.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.identifiers import JobId, UploadId
-from async_hfl.core.serialization import plain
+from async_hfl.core.serialization import value
 from async_hfl.core.vectors import Vector
 from async_hfl.core.weights import Weights
 
@@ -21,237 +32,240 @@ Basis: TypeAlias = npt.NDArray[np.float32]
 """One row per component, as long as a model."""
 DropReason = Literal["device_lost", "superseded"]
 
+# Parts of messages --------------------------------------------------------------------------------------------------
 
-@plain
-@dataclass(frozen=True, slots=True)
+
+@value
 class Lease:
-    """The right to trigger a device. One gateway holds it at a time. `number` grows per device, so an old lease that
-    arrives late is recognised; `version` is the association that the lease belongs to."""
+    """The right to trigger a device. Only one gateway holds it at a time."""
 
     device: int
     number: int
+    """Increases with every lease of the device, so that an outdated lease is recognised."""
     version: int
+    """Version of the association under which the lease was granted."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class DeviceKnowledge:
-    """The knowledge of a gateway or the cloud about a device on one link."""
+    """Everything that a gateway or the cloud knows about a device and its link to one gateway."""
 
     device: int
     round_latency: float
     measured: bool
-    """False if the latency is a prior."""
+    """True if the latency was measured, False if it is an estimate."""
     samples: int
     loss: float
-    """NaN if the device has never reported it, like squared_loss."""
+    """Like `squared_loss`, NaN until the device has reported one."""
     squared_loss: float
     gradient: Gradient | None = None
     compressed: bool = False
-    """The gradient is projected."""
+    """True if the gradient is a projection."""
     has_basis: bool = False
-    """The device has the basis for projecting its gradient."""
+    """True if the device has the basis on which it projects its gradients."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Outcome:
-    """The outcome of an upload."""
+    """The cloud's decision on an upload."""
 
     accepted: bool
-    """False if it was dropped for its staleness; it is answered all the same."""
+    """True if it was aggregated, False if it was too stale. It is answered in either case."""
     staleness: int
     weight: float
+    """Mixing weight; 0 unless accepted."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+# From the cloud to a gateway ----------------------------------------------------------------------------------------
+
+
+@value
 class WarmUp:
-    """Asks a gateway to let each of these devices train once from the initial model, outside the bandwidth limit."""
+    """Train each of these devices once from the initial model, regardless of the bandwidth limit."""
 
     incarnation: int
-    """Incarnation of the gateway that it is meant for, as in all messages that grant leases."""
+    """The incarnation of the gateway that the message is meant for, as in all messages about leases."""
     weights: Weights
     leases: tuple[Lease, ...]
     knowledge: tuple[DeviceKnowledge, ...]
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class GlobalModel:
-    """The newest global model. The first one starts a gateway's first cycle; later ones (broadcast) are only stored."""
+    """The newest global model. The first one starts a gateway's first cycle; later ones are broadcasts, which the
+    gateway keeps for its next cycle."""
 
     epoch: int
     weights: Weights
     basis: Basis | None = None
-    """The basis for projecting gradients (compression = pca); only in the first one."""
+    """The basis on which gradients are projected (compression = pca); only in the first model."""
     bandwidth: float = 0.0
-    """B_j, if it was derived from the warm-up; only in the first one. 0 leaves the gateway's value."""
+    """B_j if it was derived from the warm-up, otherwise 0; only in the first model."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
-    """The answer to an upload: the newest global model. `epoch` is at least the epoch that the upload created."""
+    """The answer to an upload: the cloud's decision and the newest global model."""
 
     upload: UploadId
     epoch: int
+    """The cloud epoch of the model: the epoch that the upload created, or a later one."""
     weights: Weights
     outcome: Outcome
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class UploadHeld:
-    """The receipt of an upload that will be answered together with those of the other gateways."""
+    """Receipt for an upload that the cloud will answer later, when other gateways have uploaded too."""
 
     upload: UploadId
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Assignment:
-    """All devices of a gateway from this version on, and the leases that it is granted."""
+    """The devices of a gateway in a new version of the association, and leases for those that are available now."""
 
     incarnation: int
     version: int
     devices: tuple[int, ...]
     leases: tuple[Lease, ...]
     knowledge: tuple[DeviceKnowledge, ...]
-    """Knowledge about the devices whose leases are granted here."""
+    """Parallel to `leases`."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class LeaseGranted:
-    """Grants the lease of a device that its former gateway released, with the knowledge about the device."""
+    """A lease that the device's former gateway has released."""
 
     incarnation: int
     lease: Lease
     knowledge: DeviceKnowledge
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Finish:
-    """Ends the run."""
+    """The run is over."""
 
     epoch: int
     outcomes: tuple[tuple[int, Outcome], ...] = ()
-    """Outcomes of the gateway's uploads by number: their answers may not have arrived."""
+    """(upload number, outcome) of the gateway's uploads whose answers may not have arrived."""
     model: str = ""
-    """Digest of the final model; nodes that return later are told it."""
+    """Digest of the final model."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Fenced:
-    """Tells a gateway that this incarnation was declared lost and its devices reassigned: restart as a new one."""
+    """This incarnation of the gateway was declared lost and its devices were reassigned: restart as a new one."""
 
     incarnation: int
     outcomes: tuple[tuple[int, Outcome], ...] = ()
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class LeasesRevoked:
-    """Tells a gateway that was away that these leases were granted to others meanwhile. Its model and the updates that
-    it holds stay valid."""
+    """The gateway was away for so long that these leases were revoked. Its model and its updates are still valid."""
 
     incarnation: int
     leases: tuple[Lease, ...]
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Refused:
-    """The cloud cannot work with this gateway, for example after losing its own state: stop and inform the operator."""
+    """The cloud cannot work with this gateway, for example because the cloud has lost its state: stop."""
 
     reason: str
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+# From a gateway to the cloud ----------------------------------------------------------------------------------------
+
+
+@value
 class Hello:
-    """Sent by a gateway that joins or returns."""
+    """A gateway joins, or is back after an outage."""
 
     incarnation: int
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Upload:
-    """A gateway's model, and what it learnt about its devices since the last upload."""
+    """A gateway's model (with the relay rule, a device's), and the gateway's new knowledge about its devices."""
 
     upload: UploadId
     weights: Weights
     base_epoch: int
-    """tau: the cloud epoch of the model that the cycle (with relay, the device's training) started from."""
+    """tau: the cloud epoch of the model that the cycle (with the relay rule, the device) started from."""
     updates: int
+    """Number of device updates in the model."""
     samples: int
+    """Number of samples that they were trained on."""
     early: bool
+    """True if the cycle was not complete because no device could be triggered."""
     answered_below: int
-    """All uploads of this incarnation with a lower number have been answered: the cloud may forget them."""
+    """All uploads of this incarnation with a lower number have been answered: the cloud may forget their outcomes."""
     knowledge: tuple[DeviceKnowledge, ...]
     jobs: tuple[int, ...] = ()
-    """Jobs of this incarnation whose updates are settled by this upload, if a ledger of updates is kept."""
+    """Numbers of the jobs whose updates are in this model or were dropped since the last upload, if losses are
+    tracked."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class LeaseReleased:
-    """Returns the lease of a device that is no longer assigned to this gateway."""
+    """A gateway releases the lease of a device that is now associated with another gateway."""
 
     lease: Lease
     knowledge: DeviceKnowledge
     warmup: bool
-    """The device has answered its warm-up job."""
+    """True if the device has just completed its warm-up job."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Report:
-    """News between uploads: warm-up answers, and links lost and recovered (this is how J_t is observed).
-
-    Messages may overtake each other: `number` grows within an incarnation, so outdated news of a link is recognised."""
+    """News between uploads: completed warm-up jobs, and changes of the feasible links J_t."""
 
     incarnation: int
     number: int
+    """Increases within an incarnation, so that an outdated report about a link is recognised."""
     answered_warmup: tuple[DeviceKnowledge, ...] = ()
     lost: tuple[int, ...] = ()
+    """Devices that timed out or lost their session."""
     heard: tuple[int, ...] = ()
+    """Devices that can be reached, again or for the first time."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+# From a gateway to a device -----------------------------------------------------------------------------------------
+
+
+@value
 class Train:
-    """Asks a device to train from this model."""
+    """Train from this model and send an `Update`."""
 
     job: JobId
     weights: Weights
     gateway_epoch: int
-    """zeta."""
+    """zeta: the gateway epoch of the model."""
     base_epoch: int
+    """The cloud epoch that the model is based on."""
     version: int
-    """Version of the gateway's association; a device obeys the highest version it has seen."""
+    """The gateway's version of the association. A device rejects jobs of a lower version than it has seen."""
     basis: Basis | None = None
-    """Sent to a device that reports its gradient and does not have the basis yet."""
+    """The basis on which to project gradients, if the device needs it and does not have it yet."""
     warmup: bool = False
-    """The result is not aggregated."""
+    """True for a warm-up job, whose result is not aggregated."""
     settled: tuple[int, ...] = ()
-    """Earlier jobs of this device at this gateway whose updates the cloud has settled."""
+    """Numbers of earlier jobs of this device whose updates the cloud has decided on, if losses are tracked."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Probe:
-    """Asks a device whether it is there."""
+    """Answer with `Alive`: the device has timed out."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+# From a device to a gateway -----------------------------------------------------------------------------------------
+
+
+@value
 class Update:
-    """A device's trained model."""
+    """A device's trained model and the figures of its training (see `core.learner.TrainingResult`)."""
 
     job: JobId
     weights: Weights
@@ -263,69 +277,66 @@ class Update:
     download_s: float
     training_s: float
     compressed: bool = False
-    """The gradient is projected."""
+    """True if the gradient is a projection."""
     warmup: bool = False
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class JobDropped:
-    """Reports that a job will have no result."""
+    """A job ends without a result: a newer job has replaced it, or an outage has interrupted it."""
 
     job: JobId
     reason: DropReason
     version: int
-    """The highest association version that the device has seen; if it is higher than the gateway's own, the device has
-    moved."""
+    """The highest version of the association that the device has seen. If it is higher than the gateway's own, the
+    device may have moved."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class Alive:
-    """The answer to a probe, also sent by a device that returns."""
+    """The answer to a probe. A device that is back after an outage sends it unasked."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+# Between cloud and device, forwarded by a gateway -------------------------------------------------------------------
+
+
+@value
 class Unsettled:
-    """Updates of a device that were acknowledged, and of which it does not know that the cloud has settled them."""
+    """From a device: its acknowledged updates that, as far as it knows, the cloud has not decided on."""
 
     device: int | None
-    """Filled in by the gateway that forwards it."""
+    """Filled in by the gateway."""
     jobs: tuple[JobId, ...]
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class SettledAck:
-    """Tells a device that the cloud keeps track of these updates."""
+    """To a device: the cloud's ledger contains these updates, so the device may forget them."""
 
     device: int
     jobs: tuple[JobId, ...]
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class EvaluateRequest:
-    """Asks devices to evaluate a model on samples of their own; gateways forward it to each of their devices."""
+    """To devices: evaluate this model on your own test samples."""
 
     epoch: int
     weights: Weights
     devices: tuple[int, ...] = ()
-    """The devices to ask; empty on the way to a device."""
+    """The devices to forward the request to; empty in the copy that a device receives."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
+@value
 class EvaluateResult:
-    """A device's evaluation, forwarded by its gateway."""
+    """From a device: its evaluation of a model."""
 
     epoch: int
     metric: float
-    """NaN if the device has no samples for evaluation, like loss."""
+    """Like `loss`, NaN if the device has no test samples."""
     loss: float
     device: int | None = None
-    """Filled in by the gateway that forwards it."""
+    """Filled in by the gateway."""
 
 
 CloudToGateway = (

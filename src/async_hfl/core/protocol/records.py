@@ -1,36 +1,41 @@
-"""Records: the entries that nodes and shells write to the journal, and all that reports read.
+"""Records: the entries of a run's journal, from which all reports are made.
 
-`LEARNT` names the fields whose values come from training (losses, metrics, objectives of the solver). They are part of
-the digest of a run but not of its order digest, which is the same on two machines with different floating point.
+Nodes write them with the effect `Write`; `SentRecord` and the outages among the `LifecycleRecord`s come from the shell.
+`KIND` is the record's name in the journal. `LEARNT` names the fields whose values are results of training or solving
+(losses, metrics, objectives). They are part of a run's digest but not of its order digest, which must be equal even on
+machines whose floating-point arithmetic differs in the last digits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from async_hfl.core.identifiers import Address, JobId, UploadId
-from async_hfl.core.serialization import plain
+from async_hfl.core.serialization import value
 
 JobEnd = Literal[
-    "aggregated",
-    "stale",
-    "superseded",
-    "device_lost",
-    "gateway_lost",
-    "round_closed",
-    "warmup",
-    "run_ended",
-    "refused",
+    "aggregated", "stale", "superseded", "device_lost", "gateway_lost", "round_closed", "warmup", "run_ended", "refused"
 ]
+"""aggregated: the update is in a model. stale: it was too stale. superseded: the device began a newer job. device_lost:
+an outage of the device interrupted the job. gateway_lost: the gateway was declared lost. round_closed: the update came
+too late for its round or cycle. warmup: a warm-up job is complete. run_ended: the run was over first. refused: the
+update contained NaN or infinite weights."""
 UploadEnd = Literal["mixed", "dropped", "lost", "run_ended"]
-NO_FIELDS: frozenset[str] = frozenset()
+"""mixed: the cloud aggregated it. dropped: it was too stale. lost: its gateway was declared lost. run_ended: the run
+was over first."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
-class JobRecord:
-    """A job ended. Every job has exactly one such record, with the reason."""
+class _Record:
+    """Defaults of all records."""
+
+    __slots__ = ()
+    LEARNT: ClassVar[frozenset[str]] = frozenset()
+
+
+@value
+class JobRecord(_Record):
+    """A job has ended, for the reason given. Every job has exactly one such record."""
 
     KIND: ClassVar[str] = "job"
     LEARNT: ClassVar[frozenset[str]] = frozenset({"loss"})
@@ -44,38 +49,37 @@ class JobRecord:
     training_s: float
     staleness: int
     weight: float
-    """Mixing weight; 0 unless aggregated."""
+    """Weight of the update in the gateway's model (with the relay rule, in the cloud's); 0 unless aggregated."""
     gateway_epoch: int
+    """The gateway epoch at the end of the job."""
     loss: float | None
 
 
-@plain
-@dataclass(frozen=True, slots=True)
-class SelectionRecord:
-    """One selection that had candidates."""
+@value
+class SelectionRecord(_Record):
+    """A gateway has selected among its idle devices. A selection without candidates is not recorded."""
 
     KIND: ClassVar[str] = "selection"
-    LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
 
     at: float
     gateway: int
     candidates: int
+    """Number of candidates."""
     devices: tuple[int, ...]
+    """The devices selected."""
     bound: bool
-    """The bandwidth limit excluded a candidate: what was left of it was not enough for all of them."""
+    """True if a candidate was left out that does not fit the remaining bandwidth."""
     lone: bool
-    """No candidate fitted and nothing was in flight: the best one was selected alone, beyond the limit."""
+    """True if no candidate fitted the bandwidth and nothing was in flight, so that the best one was selected alone."""
     gap: float | None = None
-    """Relative gap between the selection and the bound that the policy proved; None if it proves none."""
+    """Relative gap between the objective and the upper bound that the policy proved; None if it proves none."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
-class UploadRecord:
-    """The cloud settled an upload: it was mixed into the global model, or not."""
+@value
+class UploadRecord(_Record):
+    """An upload has ended, for the reason given."""
 
     KIND: ClassVar[str] = "upload"
-    LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
 
     at: float
     upload: UploadId
@@ -87,9 +91,8 @@ class UploadRecord:
     early: bool
 
 
-@plain
-@dataclass(frozen=True, slots=True)
-class EpochRecord:
+@value
+class EpochRecord(_Record):
     """The global model was evaluated."""
 
     KIND: ClassVar[str] = "epoch"
@@ -105,10 +108,9 @@ class EpochRecord:
     target_reached: bool
 
 
-@plain
-@dataclass(frozen=True, slots=True)
-class AssociationRecord:
-    """The association was solved and applied."""
+@value
+class AssociationRecord(_Record):
+    """A new association was computed and put into force."""
 
     KIND: ClassVar[str] = "association"
     LEARNT: ClassVar[frozenset[str]] = frozenset({"objective", "bound"})
@@ -118,18 +120,16 @@ class AssociationRecord:
     objective: float
     bound: float | None
     moved: tuple[tuple[int, int], ...]
-    """(device, new gateway) of each device that moved; gateway -1 for none."""
+    """(device, new gateway) of each device that moved; -1 for no gateway."""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
-class LifecycleRecord:
-    """A node joined, was lost or came back, or the run changed phase.
+@value
+class LifecycleRecord(_Record):
+    """A node joined, was lost or came back, or the run entered a new phase.
 
-    The last four values of `what` are written by a simulation, which knows of outages; nodes only see their effects."""
+    A simulation, which causes the outages, writes went_down, came_back, died and slowed."""
 
     KIND: ClassVar[str] = "lifecycle"
-    LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
 
     at: float
     what: Literal[
@@ -150,13 +150,11 @@ class LifecycleRecord:
     detail: str = ""
 
 
-@plain
-@dataclass(frozen=True, slots=True)
-class SentRecord:
-    """A message was sent, with its bytes by kind. Written by the shell, which knows sizes and delays."""
+@value
+class SentRecord(_Record):
+    """A message was sent, with its bytes by kind. Written by the shell, which knows the sizes and transfer times."""
 
     KIND: ClassVar[str] = "sent"
-    LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
 
     at: float
     sender: Address
@@ -171,58 +169,36 @@ class SentRecord:
     control: int
 
 
-@plain
 @dataclass(frozen=True, slots=True)
-class LostRecord:
-    """An update that a gateway had acknowledged is in no model, and the gateway was declared lost. A `FoundRecord`
-    revokes this."""
+class _UpdateRecord(_Record):
+    """A device update that its gateway had acknowledged."""
+
+    at: float
+    job: JobId
+    device: int
+
+
+@value
+class LostRecord(_UpdateRecord):
+    """An acknowledged update is lost with its gateway: it is in no global model. A later `FoundRecord` revokes this."""
 
     KIND: ClassVar[str] = "lost"
-    LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
-
-    at: float
-    job: JobId
-    device: int
 
 
-@plain
-@dataclass(frozen=True, slots=True)
-class FoundRecord:
-    """An update that was recorded as lost is not: its gateway came back with its state intact."""
+@value
+class FoundRecord(_UpdateRecord):
+    """An update that was recorded as lost is not lost: its gateway is back with its state intact."""
 
     KIND: ClassVar[str] = "found"
-    LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
-
-    at: float
-    job: JobId
-    device: int
 
 
-@plain
-@dataclass(frozen=True, slots=True)
-class LateRecord:
-    """An update that a gateway had acknowledged was too late: the run ended before the cloud settled it."""
+@value
+class LateRecord(_UpdateRecord):
+    """An acknowledged update was too late: the run ended before the cloud decided on it."""
 
     KIND: ClassVar[str] = "late"
-    LEARNT: ClassVar[frozenset[str]] = NO_FIELDS
-
-    at: float
-    job: JobId
-    device: int
 
 
-RECORD_TYPES: tuple[type, ...] = (
-    JobRecord,
-    SelectionRecord,
-    UploadRecord,
-    EpochRecord,
-    AssociationRecord,
-    LifecycleRecord,
-    SentRecord,
-    LostRecord,
-    FoundRecord,
-    LateRecord,
-)
 Record = (
     JobRecord
     | SelectionRecord
@@ -235,3 +211,4 @@ Record = (
     | FoundRecord
     | LateRecord
 )
+RECORD_TYPES: tuple[type, ...] = get_args(Record)

@@ -44,14 +44,14 @@ class BalancedUtility:
         gateway_of = np.full(len(problem.learning_utility), -1, np.int64)
         if len(problem.link_device) == 0:
             return Association(gateway_of, 0.0, 0.0)
-        balance, devices, gateways = utility_balance(problem)
-        answer = solve_assignment(balance, target_gap=self.target_gap, effort=self.effort, seed=problem.seed)
-        gateway_of[devices] = np.append(gateways, -1)[balance.gateway[answer.used]]
+        assignment, devices, gateways = assignment_problem(problem)
+        answer = solve_assignment(assignment, target_gap=self.target_gap, effort=self.effort, seed=problem.seed)
+        gateway_of[devices] = np.append(gateways, -1)[assignment.gateway[answer.used]]
         objective = association_objective(problem, gateway_of)
         return Association(gateway_of, objective, max(answer.bound, objective))
 
 
-def utility_balance(problem: AssociationProblem) -> tuple[AssignmentProblem, Ints, Ints]:
+def assignment_problem(problem: AssociationProblem) -> tuple[AssignmentProblem, Ints, Ints]:
     """Return the problem restricted to the devices and gateways that have a link, with their numbers."""
     devices, device = np.unique(problem.link_device, return_inverse=True)
     gateways, gateway = np.unique(problem.link_gateway, return_inverse=True)
@@ -66,7 +66,7 @@ def utility_balance(problem: AssociationProblem) -> tuple[AssignmentProblem, Int
         device = device[order]
         gateway = np.concatenate((gateway, np.full(count, len(gateways))))[order]
         utility, load, bonus = (np.concatenate((column, none))[order] for column in (utility, load, bonus))
-    balance = AssignmentProblem(
+    assignment = AssignmentProblem(
         len(devices), len(gateways), device, gateway, utility, load, bonus, problem.load_penalty
     )
-    return balance, devices, gateways
+    return assignment, devices, gateways

@@ -1,6 +1,6 @@
 """Association that evens out the gateways' demand only, without gradients or utility.
 
-This is Async-HFL's association (Yu et al., IoTDI 2023, Eq. 11) reduced to its load balance. With q_l = R_l / B_j the
+This is Async-HFL's association (Yu et al., IoTDI 2023, Eq. 11) reduced to its load assignment. With q_l = R_l / B_j the
 demand that link l makes on its gateway:
 
     maximise  min_j Q_j - max_j Q_j / 2,      Q_j = sum_{l at j} x_l q_l,      each device with a link at one gateway.
@@ -17,10 +17,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from async_hfl.core.arrays import Bools
 from async_hfl.core.policies import Association, AssociationProblem, Need, association_objective
 from async_hfl.core.topology import near_best
-from async_hfl.decisions.association.balanced_utility import utility_balance
+from async_hfl.decisions.association.balanced_utility import assignment_problem
 from async_hfl.decisions.solvers.assignment_solver import solve_assignment
 
 
@@ -41,20 +40,9 @@ class Even:
             return Association(gateway_of, 0.0, 0.0)
         usable = np.ones(len(problem.link_device), bool)
         kept = near_best(problem.link_device, usable, problem.link_round_latency, self.max_latency_ratio)
-        balance, devices, gateways = utility_balance(replace(_on(problem, kept), every_device=True))
-        balance = replace(balance, utility=balance.load, load_penalty=0.5)
-        answer = solve_assignment(balance, target_gap=self.target_gap, effort=self.effort, seed=problem.seed)
-        gateway_of[devices] = gateways[balance.gateway[answer.used]]
-        return Association(gateway_of, association_objective(problem, gateway_of), np.inf)
-
-
-def _on(problem: AssociationProblem, kept: Bools) -> AssociationProblem:
-    """Return the problem on the given links."""
-    return replace(
-        problem,
-        link_device=problem.link_device[kept],
-        link_gateway=problem.link_gateway[kept],
-        link_data_rate=problem.link_data_rate[kept],
-        link_round_latency=problem.link_round_latency[kept],
-        link_measured=None if problem.link_measured is None else problem.link_measured[kept],
-    )
+        links = {name: getattr(problem, name)[kept] for name in ("link_device", "link_gateway", "link_data_rate")}
+        assignment, devices, gateways = assignment_problem(replace(problem, every_device=True, **links))
+        assignment = replace(assignment, utility=assignment.load, load_penalty=0.5)
+        answer = solve_assignment(assignment, target_gap=self.target_gap, effort=self.effort, seed=problem.seed)
+        gateway_of[devices] = gateways[assignment.gateway[answer.used]]
+        return Association(gateway_of, association_objective(problem, gateway_of))

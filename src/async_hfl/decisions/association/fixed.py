@@ -13,7 +13,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -53,7 +52,7 @@ class FixedAssociation:
         if problem.every_device:
             elsewhere = NearestGateway().solve(problem).gateway_of
             gateway_of = np.where(works, gateway_of, elsewhere)
-        return Association(gateway_of, association_objective(problem, gateway_of), math.inf)
+        return Association(gateway_of, association_objective(problem, gateway_of))
 
 
 def read_table(text: str, name: str) -> dict[int, int]:

@@ -5,7 +5,6 @@ gateway of i = argmin_j tau_ij over the feasible links (ties: the lower number).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,4 +24,4 @@ class NearestGateway:
         order = np.lexsort((problem.link_gateway, problem.link_round_latency, problem.link_device))
         devices, first = np.unique(problem.link_device[order], return_index=True)
         gateway_of[devices] = problem.link_gateway[order[first]]
-        return Association(gateway_of, association_objective(problem, gateway_of), math.inf)
+        return Association(gateway_of, association_objective(problem, gateway_of))

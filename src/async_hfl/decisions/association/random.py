@@ -6,7 +6,6 @@ draw again. The draw is a hash of (seed, device), so it does not depend on other
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -42,4 +41,4 @@ class RandomAssociation:
         if not self.redraw:
             kept = np.flatnonzero(problem.link_gateway == problem.current[problem.link_device])
             gateway_of[problem.link_device[kept]] = problem.link_gateway[kept]
-        return Association(gateway_of, association_objective(problem, gateway_of), math.inf)
+        return Association(gateway_of, association_objective(problem, gateway_of))

@@ -27,7 +27,7 @@ import numpy as np
 from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.policies import Association, AssociationProblem, Need, association_objective
 from async_hfl.core.randomness import stream
-from async_hfl.decisions.solvers.transport import transported
+from async_hfl.decisions.solvers.transport import solve_transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Reclustering:
         """Iterate members and centres from these centres; return the total distance to the centres, and the links."""
         used = np.empty(0, np.int64)
         for _ in range(self.turns):
-            again = transported(device, gateway, np.abs(speed - centres[gateway]), devices, len(centres))
+            again = solve_transport(device, gateway, np.abs(speed - centres[gateway]), devices, len(centres))
             if len(used) and (again == used).all():
                 break
             used = again

@@ -1,7 +1,7 @@
-"""Filling of a gateway's bandwidth in a given order, skipping devices that do not fit.
+"""Selection in a given order until the gateway's bandwidth is full, skipping devices that do not fit.
 
-Policies that only rank devices share it. Borderline cases are decided by an exact sum, so that rates which fill the
-capacity exactly are all taken, whatever the order of addition.
+Policies that rank devices share it. A *place* is a device's index among the candidates. Borderline cases are decided by
+an exact sum, so that the result does not depend on the order of addition.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterable
 import numpy as np
 
 from async_hfl.core.arrays import Floats
-from async_hfl.core.policies import SelectionProblem
+from async_hfl.core.policies import Selection, SelectionProblem
 from async_hfl.core.randomness import keyed_uniform
 
 _ROUNDING = 1e-9
 
 
-class Room:
-    """The remaining bandwidth (mutable, local to one call)."""
+class FreeBandwidth:
+    """The bandwidth that is left (mutable, local to one call)."""
 
     __slots__ = ("_surely_fits", "_surely_not", "capacity", "taken", "used")
 
@@ -41,12 +41,12 @@ class Room:
         return True
 
     def full_for(self, lightest: float) -> bool:
-        """Return True if even the smallest rate certainly does not fit any more."""
+        """Return True if not even the smallest rate fits."""
         return not self.capacity > 0.0 or self.used + lightest > self._surely_not
 
 
-def fill(rates: Floats, order: Iterable[int], room: Room) -> list[int]:
-    """Return the places that are taken, in order, until no device fits."""
+def fill(rates: Floats, order: Iterable[int], room: FreeBandwidth) -> list[int]:
+    """Take devices in this order until none fits; return their places."""
     if len(rates) == 0:
         return []
     lightest, rate_of = float(rates.min()), rates.tolist()
@@ -65,6 +65,11 @@ def devices(problem: SelectionProblem, places: Iterable[int]) -> tuple[int, ...]
     return tuple(int(candidates[place]) for place in places)
 
 
+def select_in_order(problem: SelectionProblem, order: Iterable[int]) -> Selection:
+    """Select devices in this order, as many as the bandwidth allows."""
+    return Selection(devices(problem, fill(problem.data_rate, order, FreeBandwidth(problem.capacity))))
+
+
 def uniform_draws(problem: SelectionProblem, purpose: int) -> Floats:
     """Return a number in (0, 1] for each candidate by (seed, purpose, device), independent of the other candidates."""
     key = np.array([(problem.seed ^ (purpose * 0x9E3779B97F4A7C15)) & 0xFFFFFFFFFFFFFFFF], np.uint64)
@@ -72,17 +77,15 @@ def uniform_draws(problem: SelectionProblem, purpose: int) -> Floats:
 
 
 def ranked(problem: SelectionProblem, score: Floats) -> list[int]:
-    """Return the places by decreasing score; ties in random order, since low numbers would always win otherwise."""
+    """Return the places by decreasing score, ties in random order."""
     order: list[int] = np.lexsort((uniform_draws(problem, 0), -score)).tolist()
     return order
 
 
 def weighted_order(weights: Floats, draws: Floats) -> list[int]:
-    """Return an order drawn without replacement in proportion to the weights.
+    """Return a random order, drawn without replacement in proportion to the weights; zero weights come last.
 
-    Efraimidis & Spirakis 2006: an exponential race in which weight w finishes at -log(draw) / w. Zero weights come
-    last, in random order.
-    """
+    Efraimidis & Spirakis 2006: sort by -log(draw) / weight."""
     with np.errstate(divide="ignore"):
         finish = -np.log(draws) / np.maximum(weights, 0.0)
     order: list[int] = np.lexsort((draws, finish)).tolist()

@@ -24,11 +24,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from async_hfl.core.arrays import Floats, Ints
+from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.policies import Need, Selection, SelectionProblem
-from async_hfl.decisions.selection.capacity_fill import Room, devices, fill, ranked
+from async_hfl.decisions.selection.capacity_fill import FreeBandwidth, devices, fill, ranked
 
 _BLOCK = 65_536
 """Components of the gradients processed at a time: whole gradients in double precision would take gigabytes."""
@@ -41,7 +40,7 @@ class DivFl:
     def choose(self, problem: SelectionProblem) -> Selection:
         known = _known(problem)
         shuffled = ranked(problem, np.zeros(len(known)))
-        room = Room(problem.capacity)
+        room = FreeBandwidth(problem.capacity)
         first = fill(problem.data_rate, [place for place in shuffled if not known[place]], room)
         places = np.flatnonzero(known)
         distance = distances(problem, places)
@@ -57,7 +56,7 @@ class DivFl:
         return Selection(devices(problem, [*first, *taken, *rest]), covered)
 
 
-def _known(problem: SelectionProblem) -> npt.NDArray[np.bool_]:
+def _known(problem: SelectionProblem) -> Bools:
     if problem.gradients is None:
         return np.zeros(len(problem.candidates), bool)
     if problem.gradient_known is None:
@@ -87,7 +86,7 @@ def distances(problem: SelectionProblem, places: Ints) -> Floats:
 def greedy(distance: Floats, rates: Floats, capacity: float, *, per_rate: bool) -> tuple[float, list[int]]:
     """The distances covered so far and the devices chosen, in order of choice."""
     error = distance.max(axis=1, initial=0.0)
-    room, chosen, covered = Room(capacity), list[int](), 0.0
+    room, chosen, covered = FreeBandwidth(capacity), list[int](), 0.0
     cost = np.maximum(rates, 1e-300) if per_rate else np.ones(len(rates))
     gains = np.maximum(error[:, None] - distance, 0.0).sum(axis=0)
     queue = [(-float(gain / cost[place]), place, 0) for place, gain in enumerate(gains.tolist())]

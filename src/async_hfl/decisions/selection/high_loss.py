@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from async_hfl.core.policies import Need, Selection, SelectionProblem
-from async_hfl.decisions.selection.capacity_fill import Room, devices, fill, ranked
+from async_hfl.decisions.selection.capacity_fill import ranked, select_in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,5 +25,4 @@ class HighLoss:
     needs: ClassVar[frozenset[Need]] = frozenset()
 
     def choose(self, problem: SelectionProblem) -> Selection:
-        loss = np.where(np.isnan(problem.loss), np.inf, problem.loss)
-        return Selection(devices(problem, fill(problem.data_rate, ranked(problem, loss), Room(problem.capacity))))
+        return select_in_order(problem, ranked(problem, np.where(np.isnan(problem.loss), np.inf, problem.loss)))

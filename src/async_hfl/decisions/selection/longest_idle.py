@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from async_hfl.core.policies import Need, Selection, SelectionProblem
-from async_hfl.decisions.selection.capacity_fill import Room, devices, fill, ranked
+from async_hfl.decisions.selection.capacity_fill import ranked, select_in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,5 +20,4 @@ class LongestIdle:
     needs: ClassVar[frozenset[Need]] = frozenset()
 
     def choose(self, problem: SelectionProblem) -> Selection:
-        order = ranked(problem, -problem.idle_since)
-        return Selection(devices(problem, fill(problem.data_rate, order, Room(problem.capacity))))
+        return select_in_order(problem, ranked(problem, -problem.idle_since))

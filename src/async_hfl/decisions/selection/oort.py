@@ -34,7 +34,14 @@ import numpy as np
 
 from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.policies import Need, Selection, SelectionProblem
-from async_hfl.decisions.selection.capacity_fill import Room, devices, fill, ranked, uniform_draws, weighted_order
+from async_hfl.decisions.selection.capacity_fill import (
+    FreeBandwidth,
+    devices,
+    fill,
+    ranked,
+    uniform_draws,
+    weighted_order,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +71,11 @@ class Oort:
         explore = _Draw(
             problem, np.flatnonzero(~seen), problem.samples * self._penalty(problem.round_latency, preferred)
         )
-        room = Room(problem.capacity)
+        room = FreeBandwidth(problem.capacity)
         share = self.exploration_at(problem.round) if len(explore.places) else 0.0
         exploitable = (1.0 - share) * problem.capacity * (1.0 + 1e-9)  # 1 - 0.9 is slightly less than a tenth
         known = exploit.above(self.cut_off_utility(exploit, exploitable))
-        exploited = known.drawn(2, Room(exploitable))
+        exploited = known.drawn(2, FreeBandwidth(exploitable))
         chosen = [place for place in exploited if room.take(float(problem.data_rate[place]))]
         chosen += explore.drawn(1, room)
         chosen += known.rest(chosen, room)
@@ -112,7 +119,7 @@ class Oort:
         order = exploit.best_first()
         if not order:
             return 0.0
-        room, last = Room(capacity), order[0]
+        room, last = FreeBandwidth(capacity), order[0]
         for place in order:
             if not room.take(float(exploit.problem.data_rate[place])):
                 break
@@ -158,7 +165,7 @@ class _Draw:
     def above(self, least: float) -> _Draw:
         return _Draw(self.problem, self.places[self.weight[self.places] >= least], self.weight)
 
-    def drawn(self, purpose: int, room: Room) -> list[int]:
+    def drawn(self, purpose: int, room: FreeBandwidth) -> list[int]:
         draws = uniform_draws(self.problem, purpose)[self.places]
         order = self.places[weighted_order(self.weight[self.places], draws)]
         return fill(self.problem.data_rate, order.tolist(), room)
@@ -167,7 +174,7 @@ class _Draw:
         own = set(self.places.tolist())
         return [place for place in ranked(self.problem, self.weight) if place in own]
 
-    def rest(self, chosen: list[int], room: Room) -> list[int]:
+    def rest(self, chosen: list[int], room: FreeBandwidth) -> list[int]:
         """Return the devices not chosen yet that fit, best first."""
         taken = set(chosen)
         return fill(self.problem.data_rate, [place for place in self.best_first() if place not in taken], room)

@@ -13,7 +13,7 @@ from typing import ClassVar
 from async_hfl.core.policies import Need, Selection, SelectionProblem
 from async_hfl.core.randomness import scramble
 
-_NOBODY = Selection(())
+_NO_DEVICE = Selection(())
 _ROUNDING = 1e-9
 
 
@@ -27,7 +27,7 @@ class RandomSelection:
         capacity = problem.capacity
         able = (problem.data_rate <= capacity).nonzero()[0]
         if len(able) == 0 or not capacity > 0.0:
-            return _NOBODY
+            return _NO_DEVICE
         return Selection(
             _fill(problem.candidates[able].tolist(), problem.data_rate[able].tolist(), capacity, problem.seed)
         )

@@ -31,7 +31,14 @@ import numpy as np
 from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.policies import Need, Selection, SelectionProblem
 from async_hfl.core.randomness import keyed_uniform
-from async_hfl.decisions.selection.capacity_fill import Room, devices, fill, ranked, uniform_draws, weighted_order
+from async_hfl.decisions.selection.capacity_fill import (
+    FreeBandwidth,
+    devices,
+    fill,
+    ranked,
+    uniform_draws,
+    weighted_order,
+)
 
 Inside = Literal["high-loss", "random"]
 _TIER_DRAW = 3
@@ -60,7 +67,7 @@ class Tifl:
         members = np.flatnonzero(tier == drawn)
         order = [place for place in self._order(problem) if tier[place] == drawn]
         rates = np.where(tier == drawn, problem.data_rate, problem.data_rate[members].max())
-        return Selection(devices(problem, fill(rates, order, Room(problem.capacity))), memory=memory)
+        return Selection(devices(problem, fill(rates, order, FreeBandwidth(problem.capacity))), memory=memory)
 
     def tier_of(self, problem: SelectionProblem, latency: Floats) -> Ints:
         """Return the tier of each device; tier 0 is the fastest fifth of all devices, candidates or not."""
@@ -93,8 +100,7 @@ class Tifl:
             equal = np.full(self.tiers, 1.0 / self.tiers)
             dealt = np.full(self.tiers, self._dealt() * (window + 1))
             return {"window": window, "p": equal, "credits": dealt, "tier": -1, "losses": self.losses(problem)}
-        memory = {"window": old["window"], "p": old["p"], "credits": np.array(old["credits"], np.int64)}
-        memory |= {"tier": old["tier"], "losses": old["losses"]}
+        memory = {**old, "credits": np.array(old["credits"], np.int64)}
         if window > old["window"]:
             losses = self.losses(problem)
             memory["credits"] += self._dealt() * (window - old["window"])

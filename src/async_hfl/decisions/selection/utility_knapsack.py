@@ -13,11 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from async_hfl.core.arrays import Floats
 from async_hfl.core.policies import Need, Selection, SelectionProblem
 from async_hfl.decisions.solvers.knapsack import knapsack
 
-_NOBODY = Selection((), 0.0, 0.0)
+_NO_DEVICE = Selection((), 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,27 +26,16 @@ class UtilityKnapsack:
     needs: ClassVar[frozenset[Need]] = frozenset({"utility"})
 
     def choose(self, problem: SelectionProblem) -> Selection:
-        values = discounted_utility(problem)
+        if problem.latency_exponent == 1.0:
+            values = problem.learning_utility / problem.round_latency
+        else:
+            values = problem.learning_utility * problem.round_latency**-problem.latency_exponent
         packing = knapsack(values, problem.data_rate, problem.capacity)
-        if len(packing.chosen) == 0:
-            return _worthless(problem, values)
-        devices = tuple(problem.candidates[packing.chosen].tolist())
-        return Selection(devices, packing.objective, packing.bound)
-
-
-def discounted_utility(problem: SelectionProblem) -> Floats:
-    """Return u_i (1 / tau_ij)^kappa."""
-    if problem.latency_exponent == 1.0:
-        value: Floats = problem.learning_utility / problem.round_latency
-    else:
-        value = problem.learning_utility * problem.round_latency**-problem.latency_exponent
-    return value
-
-
-def _worthless(problem: SelectionProblem, values: Floats) -> Selection:
-    """Return one device if all that fit are worth exactly zero (a utility floor of 0): a gateway with free bandwidth
-    and a device to trigger must not stay idle."""
-    able = ((values == 0.0) & (problem.data_rate <= problem.capacity)).nonzero()[0]
-    if len(able) == 0:
-        return _NOBODY
-    return Selection((int(problem.candidates[able[problem.round_latency[able].argmin()]]),), 0.0, 0.0)
+        if len(packing.chosen):
+            return Selection(tuple(problem.candidates[packing.chosen].tolist()), packing.objective, packing.bound)
+        # A device of value zero (a utility floor of 0) is never packed. If it is all there is, the fastest is chosen:
+        # a gateway with free bandwidth and a device to trigger must not stay idle.
+        able = ((values == 0.0) & (problem.data_rate <= problem.capacity)).nonzero()[0]
+        if len(able) == 0:
+            return _NO_DEVICE
+        return Selection((int(problem.candidates[able[problem.round_latency[able].argmin()]]),), 0.0, 0.0)

@@ -58,7 +58,7 @@ class AssignmentProblem:
     def row_start(self) -> Ints:
         return np.searchsorted(self.device, np.arange(self.devices + 1)).astype(np.int64)
 
-    def aim(self, used: Ints) -> float:
+    def objective(self, used: Ints) -> float:
         """Return the objective with bonuses for these links, one per device."""
         utility, load = self.at_gateways(self.utility, used), self.at_gateways(self.load, used)
         return float(utility[:-1].min() - self.load_penalty * load[:-1].max() + self.bonus[used].sum())
@@ -83,7 +83,7 @@ class Prices:
     load: Floats
 
     @staticmethod
-    def cleaned(utility: Floats, load: Floats) -> Prices:
+    def normalised(utility: Floats, load: Floats) -> Prices:
         return Prices(_shares(utility), _shares(load))
 
 
@@ -93,40 +93,40 @@ def _shares(prices: Floats) -> Floats:
     return prices / total if 0.0 < total < np.inf else np.full(len(prices), 1.0 / len(prices))
 
 
-def price_bound(balance: AssignmentProblem, prices: Prices, allowed: Bools | None = None) -> float:
+def price_bound(problem: AssignmentProblem, prices: Prices, allowed: Bools | None = None) -> float:
     """Return D at these prices over the allowed links, rounded up."""
-    worth = np.append(prices.utility, 0.0)[balance.gateway] * balance.utility
-    worth -= balance.load_penalty * np.append(prices.load, 0.0)[balance.gateway] * balance.load
-    worth += balance.bonus
+    worth = np.append(prices.utility, 0.0)[problem.gateway] * problem.utility
+    worth -= problem.load_penalty * np.append(prices.load, 0.0)[problem.gateway] * problem.load
+    worth += problem.bonus
     if allowed is not None:
         worth[~allowed] = -np.inf
-    best = np.maximum.reduceat(worth, balance.row_start()[:-1])
+    best = np.maximum.reduceat(worth, problem.row_start()[:-1])
     return float(best.sum() + 1e-12 * np.abs(best).sum())
 
 
-def clipped(balance: AssignmentProblem, prices: Prices) -> AssignmentProblem:
+def clipped(problem: AssignmentProblem, prices: Prices) -> AssignmentProblem:
     """Return the problem with utilities clipped to the largest value that can count, as these prices prove."""
-    negative = balance.at_gateways(np.minimum(balance.utility, 0.0), np.arange(len(balance.gateway)))
-    price = np.append(prices.utility, 0.0)[balance.gateway]
-    rows = balance.row_start()
-    most = _most_utility(balance, price, negative, rows)
+    negative = problem.at_gateways(np.minimum(problem.utility, 0.0), np.arange(len(problem.gateway)))
+    price = np.append(prices.utility, 0.0)[problem.gateway]
+    rows = problem.row_start()
+    most = _most_utility(problem, price, negative, rows)
     # Fewer devices than gateways leave no utility at all, but a problem needs a scale.
-    cut = np.maximum(most - negative, _LEAST_CUT * balance.utility_unit())[balance.gateway]
-    if not (balance.utility > cut * (1.0 + _WORTH_CUTTING)).any():
-        return balance
-    return replace(balance, utility=np.minimum(balance.utility, cut))
+    cut = np.maximum(most - negative, _LEAST_CUT * problem.utility_unit())[problem.gateway]
+    if not (problem.utility > cut * (1.0 + _WORTH_CUTTING)).any():
+        return problem
+    return replace(problem, utility=np.minimum(problem.utility, cut))
 
 
-def _most_utility(balance: AssignmentProblem, price: Floats, negative: Floats, rows: Ints) -> float:
+def _most_utility(problem: AssignmentProblem, price: Floats, negative: Floats, rows: Ints) -> float:
     """Return the least V that these prices prove."""
-    utility, first = balance.utility, rows[:-1]
+    utility, first = problem.utility, rows[:-1]
     lengths = np.diff(rows)
     of_device = utility[first]
     # A dummy link is worth zero, and a link worth less is never the best.
     concave = not negative.any() and bool(((utility == np.repeat(of_device, lengths)) | (price == 0.0)).all())
     most = _sum(np.maximum.reduceat(price * utility, first))
     for _ in range(_STEPS):
-        cut = np.maximum(most - negative, 0.0)[balance.gateway]
+        cut = np.maximum(most - negative, 0.0)[problem.gateway]
         worth = price * np.minimum(utility, cut)
         best = np.maximum.reduceat(worth, first)
         proven = _sum(best)

@@ -17,12 +17,12 @@ from async_hfl.core.arrays import Ints
 from async_hfl.core.errors import SolverError
 from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem, clipped
 from async_hfl.decisions.solvers.exchanges import improve
-from async_hfl.decisions.solvers.prices import Priced, priced
+from async_hfl.decisions.solvers.prices import PriceSolution, optimise_prices
 from async_hfl.decisions.solvers.relaxation import WHOLE, Relaxation, rounded
 
 _PROGRAMMES = 25_000
 """Number of links up to which the linear relaxation is solved (a fifth of a second)."""
-_SECOND_THOUGHTS, _POOR = 120_000, 0.01
+_RETRY_LINKS, _RETRY_GAP = 120_000, 0.01
 """Number of links up to which it is solved if prices leave a larger gap than this (some seconds)."""
 _BRANCHING_LINKS = 5_000
 """Number of links up to which clipping uses the relaxation's multipliers and large devices are fixed by branch and
@@ -49,10 +49,10 @@ class AssignmentSolution:
     """Bound of the objective without bonuses."""
 
 
-def solve_assignment(balance: AssignmentProblem, *, target_gap: float, effort: int, seed: int) -> AssignmentSolution:
+def solve_assignment(problem: AssignmentProblem, *, target_gap: float, effort: int, seed: int) -> AssignmentSolution:
     """Return a good choice of links and a proven bound. Stops early once within `target_gap` of the bound."""
-    tight, bound, by_price, relaxation = _bounded(balance)
-    links = len(balance.device)
+    tight, bound, by_price, relaxation = _bounded(problem)
+    links = len(problem.device)
     effort = max(min(effort, max(_LEAST_EFFORT, _EFFORT_PER_LINK * links)), _EFFORT_BY_SIZE * links)
     if relaxation is None:
         assert by_price is not None
@@ -61,41 +61,41 @@ def solve_assignment(balance: AssignmentProblem, *, target_gap: float, effort: i
         share, relaxed = relaxation.settle(1)
         bound = min(bound, relaxed)
         start = rounded(tight, share, 1.0 - WHOLE)
-    start = max([start, *_as_it_is(tight)], key=tight.aim)
+    start = max([start, *_current_association(tight)], key=tight.objective)
     splits_large = relaxation is not None and links <= _BRANCHING_LINKS and relaxation.splits_large_device()
     first_effort = _LEAST_EFFORT // 2 if splits_large else effort
     used = improve(tight, start, enough=_near(bound, target_gap), effort=first_effort, seed=seed)
-    poor = relaxation is None and links <= _SECOND_THOUGHTS and tight.aim(used) < _near(bound, _POOR)
-    if poor or (splits_large and tight.aim(used) < _near(bound, _BRANCHING_GAP)):
+    poor = relaxation is None and links <= _RETRY_LINKS and tight.objective(used) < _near(bound, _RETRY_GAP)
+    if poor or (splits_large and tight.objective(used) < _near(bound, _BRANCHING_GAP)):
         relaxation = _relaxation(tight) if relaxation is None else relaxation
         if relaxation is not None:
             share, relaxed = relaxation.settle(_RELAXATIONS if splits_large else 1)
             bound = min(bound, relaxed)
             start, enough = rounded(tight, share, 1.0 - WHOLE), _near(bound, target_gap)
             again = improve(tight, start, enough=enough, effort=effort, seed=seed)
-            used = max(used, again, key=tight.aim)
-    if balance.bonus.any():
-        _, bound = tightened(replace(balance, bonus=np.zeros(links)))
+            used = max(used, again, key=tight.objective)
+    if problem.bonus.any():
+        _, bound = tightened(replace(problem, bonus=np.zeros(links)))
     return AssignmentSolution(used, bound)
 
 
-def _bounded(balance: AssignmentProblem) -> tuple[AssignmentProblem, float, Priced | None, Relaxation | None]:
+def _bounded(problem: AssignmentProblem) -> tuple[AssignmentProblem, float, PriceSolution | None, Relaxation | None]:
     """Return the tightened problem and a bound, by prices, by the relaxation, or by both."""
-    links = len(balance.device)
+    links = len(problem.device)
     if links <= _BRANCHING_LINKS:
         try:
-            tight, relaxation, bound = _tightened_by_programme(balance)
+            tight, relaxation, bound = _tightened_by_programme(problem)
         except SolverError:  # numerical trouble in the solver: fall back to prices
             pass
         else:
             return tight, bound, None, relaxation
-    tight, by_price = _tightened_by_prices(balance)
+    tight, by_price = _tightened_by_prices(problem)
     return tight, by_price.bound, by_price, _relaxation(tight) if links <= _PROGRAMMES else None
 
 
-def _relaxation(balance: AssignmentProblem) -> Relaxation | None:
+def _relaxation(problem: AssignmentProblem) -> Relaxation | None:
     try:
-        return Relaxation(balance)
+        return Relaxation(problem)
     except SolverError:  # numerical trouble in the solver: fall back to prices
         return None
 
@@ -104,47 +104,47 @@ def _near(bound: float, gap: float) -> float:
     return bound - gap * abs(bound)
 
 
-def tightened(balance: AssignmentProblem) -> tuple[AssignmentProblem, float]:
+def tightened(problem: AssignmentProblem) -> tuple[AssignmentProblem, float]:
     """Return the problem with utilities clipped as far as prices prove it valid, and the bound that they prove."""
-    tight, bound, _, _ = _bounded(balance)
+    tight, bound, _, _ = _bounded(problem)
     return tight, bound
 
 
-def _tightened_by_programme(balance: AssignmentProblem) -> tuple[AssignmentProblem, Relaxation, float]:
+def _tightened_by_programme(problem: AssignmentProblem) -> tuple[AssignmentProblem, Relaxation, float]:
     """Return prices to clip by.
 
     The multipliers of the relaxation are the best prices, and for a small problem the linear programme takes a tenth of
     the time of an iterative search for prices.
     """
-    relaxation = Relaxation(balance)
+    relaxation = Relaxation(problem)
     bound = relaxation.bound()
     for _ in range(_CLIPPINGS):
-        tighter = clipped(balance, relaxation.prices)
-        if tighter is balance:
+        tighter = clipped(problem, relaxation.prices)
+        if tighter is problem:
             break
-        balance, relaxation = tighter, Relaxation(tighter)
+        problem, relaxation = tighter, Relaxation(tighter)
         bound = min(bound, relaxation.bound())
-    return balance, relaxation, bound
+    return problem, relaxation, bound
 
 
-def _tightened_by_prices(balance: AssignmentProblem) -> tuple[AssignmentProblem, Priced]:
-    alone = len(balance.device) > _PROGRAMMES
-    by_price = priced(balance, alone=alone)
+def _tightened_by_prices(problem: AssignmentProblem) -> tuple[AssignmentProblem, PriceSolution]:
+    alone = len(problem.device) > _PROGRAMMES
+    by_price = optimise_prices(problem, alone=alone)
     for _ in range(_CLIPPINGS):
-        tighter = clipped(balance, by_price.prices)
-        if tighter is balance:
+        tighter = clipped(problem, by_price.prices)
+        if tighter is problem:
             break
-        again = priced(tighter, alone=alone)
-        balance, by_price = tighter, replace(again, bound=min(again.bound, by_price.bound))
-    return balance, by_price
+        again = optimise_prices(tighter, alone=alone)
+        problem, by_price = tighter, replace(again, bound=min(again.bound, by_price.bound))
+    return problem, by_price
 
 
-def _as_it_is(balance: AssignmentProblem) -> list[Ints]:
+def _current_association(problem: AssignmentProblem) -> list[Ints]:
     """Return a start for problems with a switching cost: the current association, and the lightest link for other
     devices."""
-    staying = np.flatnonzero(balance.bonus > 0.0)
+    staying = np.flatnonzero(problem.bonus > 0.0)
     if len(staying) == 0:
         return []
-    stay = np.lexsort((balance.load, balance.device))[balance.row_start()[:-1]]
-    stay[balance.device[staying]] = staying
+    stay = np.lexsort((problem.load, problem.device))[problem.row_start()[:-1]]
+    stay[problem.device[staying]] = staying
     return [stay]

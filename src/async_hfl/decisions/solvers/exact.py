@@ -1,7 +1,7 @@
-"""Proven optima: the reference for the fast solvers, and the answer of `decide --exact`.
+"""Proven optima of both decisions: the reference for the fast solvers, and the answer of `decide --exact`.
 
-Both searches start from the fast answer, which is often optimal already, and continue until no better one is possible.
-The limits are counts; if they are reached before a proof, the answer is None and the caller must report it.
+Both searches start from the fast answer, which is often optimal, and continue until optimality is proven. Their limits
+count nodes and states. A search that reaches its limit first returns None.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from async_hfl.decisions.solvers.knapsack import Packing, knapsack
 from async_hfl.decisions.solvers.relaxation import programme
 
 _NODES = 20_000_000
-"""Divided by the number of links: a node with 1,000 links takes a hundred times as long as one with 100."""
+"""Node limit, to be divided by the number of links: nodes of larger problems take longer."""
 _STATES = 5_000_000
 _HALVES = (10, 12, 16, 21)
 """Sorting 2^21 subsets takes half a second and 200 MB: exact up to 42 undecided items."""
@@ -36,17 +36,17 @@ def best_packing(values: Floats, weights: Floats, capacity: float) -> Packing | 
     return replace(packing, bound=packing.objective)
 
 
-def best_balance(balance: AssignmentProblem, *, seed: int, node_limit: int | None = None) -> AssignmentSolution | None:
-    """Solve Eq. 11 as an integer programme.
+def best_assignment(
+    problem: AssignmentProblem, *, seed: int, node_limit: int | None = None
+) -> AssignmentSolution | None:
+    """Solve Eq. 11 as an integer programme that starts from the fast solver's answer.
 
-    The problem is clipped first (`assignment_problem`), which removes no optimal association, and the fast solver's
-    objective is a lower limit.
-    """
-    found = solve_assignment(balance, target_gap=0.0, effort=3_000_000, seed=seed)
-    aim = balance.aim(found.used)
-    if not balance.bonus.any() and found.bound <= aim + _PROOF * max(abs(aim), balance.utility_unit()):
-        return replace(found, bound=aim)
-    tight, _ = tightened(balance)
+    The problem is clipped first (`assignment_problem`), which does not change the value of an optimal association."""
+    found = solve_assignment(problem, target_gap=0.0, effort=3_000_000, seed=seed)
+    objective = problem.objective(found.used)
+    if not problem.bonus.any() and found.bound <= objective + _PROOF * max(abs(objective), problem.utility_unit()):
+        return replace(found, bound=objective)
+    tight, _ = tightened(problem)
     links = len(tight.device)
     node_limit = max(2_000, _NODES // links) if node_limit is None else node_limit
     integer = np.append(np.ones(links, bool), [False, False])
@@ -58,5 +58,5 @@ def best_balance(balance: AssignmentProblem, *, seed: int, node_limit: int | Non
     if solution is None or not solution.proven:
         return None
     used = np.lexsort((-solution.columns[:links], tight.device))[tight.row_start()[:-1]]
-    best = max((used, found.used), key=balance.aim)
-    return AssignmentSolution(best, balance.aim(best))
+    best = max((used, found.used), key=problem.objective)
+    return AssignmentSolution(best, problem.objective(best))

@@ -28,20 +28,21 @@ _SHARPNESS = (3.0, 30.0, 300.0)
 _WORST = 3
 """Gateways tried per step, the most critical first."""
 _PAIRS = 100_000
-"""Largest number of swaps evaluated for one gateway; the partners with the most to give come first."""
+"""Largest number of swaps evaluated for one gateway; the least critical partners come first."""
 _OVERHEAD = 3_000
 """Fixed effort of evaluating one gateway, in addition to the number of its exchanges."""
 _SCATTERED = 5
+"""Devices reassigned at random at a restart."""
 
 
-def improve(balance: AssignmentProblem, used: Ints, *, enough: float, effort: int, seed: int) -> Ints:
+def improve(problem: AssignmentProblem, used: Ints, *, enough: float, effort: int, seed: int) -> Ints:
     """Return the best links found, one per device, starting from `used`. Stops early once the objective reaches
     `enough`."""
-    search = _Search(balance, used, enough, effort)
+    search = _Search(problem, used, enough, effort)
     for sharpness in _SHARPNESS:
         search.descend(sharpness)
     number = 0
-    while search.effort > 0 and search.best_aim < enough:
+    while search.effort > 0 and search.best_objective < enough:
         search.scatter(scramble(seed ^ number))
         search.descend(_SHARPNESS[-1])
         number += 1
@@ -51,30 +52,30 @@ def improve(balance: AssignmentProblem, used: Ints, *, enough: float, effort: in
 class _Search:
     """The state of the search (mutable, local to one call) and the best association so far."""
 
-    def __init__(self, balance: AssignmentProblem, used: Ints, enough: float, effort: int) -> None:
-        self.balance, self.enough, self.effort = balance, enough, effort
-        self.row_start = balance.row_start()
-        self.by_gateway = np.argsort(balance.gateway, kind="stable")
-        self.column_start = np.searchsorted(balance.gateway[self.by_gateway], np.arange(balance.gateways + 2))
-        self.utility_unit, self.load_unit = balance.utility_unit(), balance.load_unit()
-        self.best, self.best_aim = used.copy(), balance.aim(used)
-        self._stand(used)
+    def __init__(self, problem: AssignmentProblem, used: Ints, enough: float, effort: int) -> None:
+        self.problem, self.enough, self.effort = problem, enough, effort
+        self.row_start = problem.row_start()
+        self.by_gateway = np.argsort(problem.gateway, kind="stable")
+        self.column_start = np.searchsorted(problem.gateway[self.by_gateway], np.arange(problem.gateways + 2))
+        self.utility_unit, self.load_unit = problem.utility_unit(), problem.load_unit()
+        self.best, self.best_objective = used.copy(), problem.objective(used)
+        self._start_from(used)
 
-    def _stand(self, used: Ints) -> None:
-        balance = self.balance
-        self.used, self.place = used.copy(), balance.gateway[used]
-        self.utility = balance.at_gateways(balance.utility, used)
-        self.load = balance.at_gateways(balance.load, used)
-        self.bonus = float(balance.bonus[used].sum())
+    def _start_from(self, used: Ints) -> None:
+        problem = self.problem
+        self.used, self.place = used.copy(), problem.gateway[used]
+        self.utility = problem.at_gateways(problem.utility, used)
+        self.load = problem.at_gateways(problem.load, used)
+        self.bonus = float(problem.bonus[used].sum())
 
     def descend(self, sharpness: float) -> None:
         """Apply the best exchange of the most critical gateway that has an improving one, until there is none."""
-        softness = _Soft(self.balance, sharpness / self.utility_unit, sharpness / self.load_unit)
+        t, s = sharpness / self.utility_unit, sharpness / self.load_unit
         least = 1e-9 * self.utility_unit
-        while self.effort > 0 and self.best_aim < self.enough:
-            view = softness.seen(self.utility, self.load)
-            for gateway in view.most_critical(_WORST):
-                links = self._best_exchange(gateway, view, least)
+        while self.effort > 0 and self.best_objective < self.enough:
+            soft = _SoftObjective(self.utility, self.load, t, s, self.problem.load_penalty)
+            for gateway in soft.most_critical(_WORST):
+                links = self._best_exchange(gateway, soft, least)
                 if len(links):
                     break
             else:
@@ -82,80 +83,80 @@ class _Search:
             self._take(links)
 
     def _take(self, links: Ints) -> None:
-        balance = self.balance
+        problem = self.problem
         for link in links.tolist():
-            device, old = balance.device[link], self.used[balance.device[link]]
-            self.bonus += balance.bonus[link] - balance.bonus[old]
+            device, old = problem.device[link], self.used[problem.device[link]]
+            self.bonus += problem.bonus[link] - problem.bonus[old]
             for sign, one in ((-1.0, old), (1.0, link)):
-                self.utility[balance.gateway[one]] += sign * balance.utility[one]
-                self.load[balance.gateway[one]] += sign * balance.load[one]
-            self.used[device], self.place[device] = link, balance.gateway[link]
-        aim = float(self.utility[:-1].min() - balance.load_penalty * self.load[:-1].max() + self.bonus)
-        if aim > self.best_aim:
-            self.best, self.best_aim = self.used.copy(), aim
+                self.utility[problem.gateway[one]] += sign * problem.utility[one]
+                self.load[problem.gateway[one]] += sign * problem.load[one]
+            self.used[device], self.place[device] = link, problem.gateway[link]
+        aim = float(self.utility[:-1].min() - problem.load_penalty * self.load[:-1].max() + self.bonus)
+        if aim > self.best_objective:
+            self.best, self.best_objective = self.used.copy(), aim
 
     def scatter(self, seed: int) -> None:
         """Restart from the best association with a few devices reassigned."""
-        self._stand(self.best)
+        self._start_from(self.best)
         for _ in range(_SCATTERED):
             seed = scramble(seed)
-            device = seed % self.balance.devices
+            device = seed % self.problem.devices
             first, end = int(self.row_start[device]), int(self.row_start[device + 1])
             self._take(np.array([first + (seed >> 32) % (end - first)]))
 
-    def _best_exchange(self, worst: int, view: _View, least: float) -> Ints:
+    def _best_exchange(self, worst: int, soft: _SoftObjective, least: float) -> Ints:
         """Return the links to switch to: one for a move, two for a swap, none if no exchange with `worst` gains at
         least `least`."""
-        balance, used = self.balance, self.used
+        problem, used = self.problem, self.used
         column = self.by_gateway[self.column_start[worst] : self.column_start[worst + 1]]
-        here = self.place[balance.device[column]] == worst
-        members, arriving = balance.device[column[here]], column[~here]
+        here = self.place[problem.device[column]] == worst
+        members, arriving = problem.device[column[here]], column[~here]
         leaving = _ranges(self.row_start[members], self.row_start[members + 1])
-        leaving = leaving[balance.gateway[leaving] != worst]
-        left, given = used[balance.device[leaving]], used[balance.device[arriving]]
-        target, source = balance.gateway[leaving], balance.gateway[given]
+        leaving = leaving[problem.gateway[leaving] != worst]
+        left, given = used[problem.device[leaving]], used[problem.device[arriving]]
+        target, source = problem.gateway[leaving], problem.gateway[given]
         out = _Change(
             target,
-            -balance.utility[left],
-            balance.utility[leaving],
-            -balance.load[left],
-            balance.load[leaving],
-            balance.bonus[leaving] - balance.bonus[left],
+            -problem.utility[left],
+            problem.utility[leaving],
+            -problem.load[left],
+            problem.load[leaving],
+            problem.bonus[leaving] - problem.bonus[left],
         )
         in_ = _Change(
             source,
-            balance.utility[arriving],
-            -balance.utility[given],
-            balance.load[arriving],
-            -balance.load[given],
-            balance.bonus[arriving] - balance.bonus[given],
+            problem.utility[arriving],
+            -problem.utility[given],
+            problem.load[arriving],
+            -problem.load[given],
+            problem.bonus[arriving] - problem.bonus[given],
         )
         self.effort -= len(leaving) + len(arriving) + _OVERHEAD
-        best, gains = self._weigh(worst, out.followed_by(in_), view, least)
+        best, gains = self._weigh(worst, out.followed_by(in_), soft, least)
         if gains:
             return np.array([leaving[best] if best < len(leaving) else arriving[best - len(leaving)]])
-        first, second = self._pairs(target, source, view)
+        first, second = self._pairs(target, source, soft)
         self.effort -= len(first)
-        best, gains = self._weigh(worst, out.at(first).with_(in_.at(second)), view, least)
+        best, gains = self._weigh(worst, out.at(first).with_(in_.at(second)), soft, least)
         return np.array([leaving[first[best]], arriving[second[best]]]) if gains else np.empty(0, np.int64)
 
-    def _weigh(self, worst: int, change: _Change, view: _View, least: float) -> tuple[int, bool]:
+    def _weigh(self, worst: int, change: _Change, soft: _SoftObjective, least: float) -> tuple[int, bool]:
         """Return the best of these exchanges, and True if it is an improvement."""
         if len(change.partner) == 0:
             return -1, False
-        scores = view.scores(worst, change)
+        scores = soft.scores(worst, change)
         best = int(scores.argmax())
-        return best, bool(scores[best] > view.score + least)
+        return best, bool(scores[best] > soft.score + least)
 
-    def _pairs(self, target: Ints, source: Ints, view: _View) -> tuple[Ints, Ints]:
+    def _pairs(self, target: Ints, source: Ints, soft: _SoftObjective) -> tuple[Ints, Ints]:
         """Return all pairs (device leaving for b, device arriving from b) over all partner gateways b, or the least
         critical ones if there are too many."""
-        size = self.balance.gateways + 1
+        size = self.problem.gateways + 1
         leaving, arriving = np.bincount(target, minlength=size), np.bincount(source, minlength=size)
         source_start = np.cumsum(arriving) - arriving
         pairs = leaving * arriving
         if pairs.sum() > _PAIRS:
-            order = np.argsort(view.critical, kind="stable")
+            order = np.argsort(soft.critical, kind="stable")
             arriving[order[np.cumsum(pairs[order]) > _PAIRS]] = 0
         by_source = np.argsort(source, kind="stable")
         repeats = arriving[target]
@@ -187,34 +188,20 @@ class _Change:
         return _Change(self.partner, *added)
 
 
-@dataclass(frozen=True, slots=True)
-class _Soft:
-    """The soft objective at one sharpness."""
+class _SoftObjective:
+    """The soft objective at the current utilities and loads of the gateways; the dummy gateway does not count."""
 
-    balance: AssignmentProblem
-    t: float
-    s: float
-
-    def seen(self, utility: Floats, load: Floats) -> _View:
-        gateways = self.balance.gateways
-        least, most = float(utility[:gateways].min()), float(load[:gateways].max())
-        poor, full = np.zeros(gateways + 1), np.zeros(gateways + 1)
-        np.exp(-self.t * (utility[:gateways] - least), out=poor[:gateways])
-        np.exp(self.s * (load[:gateways] - most), out=full[:gateways])
-        return _View(self, utility - least, load - most, poor, full)
-
-
-class _View:
-    """The gateways in one step of the search: their utility, load and criticality."""
-
-    def __init__(self, soft: _Soft, utility: Floats, load: Floats, poor: Floats, full: Floats) -> None:
-        self.soft, self.utility, self.load, self.poor, self.full = soft, utility, load, poor, full
-        penalty = soft.balance.load_penalty
-        total_poor, total_full = poor.sum(), full.sum()
-        self.score = float(-np.log(total_poor) / soft.t - penalty * np.log(total_full) / soft.s)
-        self.critical = np.maximum(poor / total_poor, full / total_full if penalty > 0.0 else 0.0)
-        self.counts = np.ones(len(poor))
+    def __init__(self, utility: Floats, load: Floats, t: float, s: float, penalty: float) -> None:
+        self.t, self.s, self.penalty = t, s, penalty
+        self.utility, self.load = utility - utility[:-1].min(), load - load[:-1].max()
+        self.counts = np.ones(len(utility))
         self.counts[-1] = 0.0
+        self.poor, self.full = np.zeros(len(utility)), np.zeros(len(load))
+        np.exp(-t * self.utility[:-1], out=self.poor[:-1])
+        np.exp(s * self.load[:-1], out=self.full[:-1])
+        total_poor, total_full = self.poor.sum(), self.full.sum()
+        self.score = float(-np.log(total_poor) / t - penalty * np.log(total_full) / s)
+        self.critical = np.maximum(self.poor / total_poor, self.full / total_full if penalty > 0.0 else 0.0)
 
     def most_critical(self, count: int) -> list[int]:
         order: list[int] = np.argsort(-self.critical[:-1], kind="stable")[:count].tolist()
@@ -222,16 +209,16 @@ class _View:
 
     def scores(self, worst: int, change: _Change) -> Floats:
         """Return the soft objective after each exchange between `worst` and its partner."""
-        soft, partner = self.soft, change.partner
+        partner = change.partner
         counts = self.counts[partner]
         poor = _others(self.poor, worst)[partner]
-        poor += _exp(-soft.t * (self.utility[worst] + change.utility_here))
-        poor += counts * _exp(-soft.t * (self.utility[partner] + change.utility_there))
+        poor += _exp(-self.t * (self.utility[worst] + change.utility_here))
+        poor += counts * _exp(-self.t * (self.utility[partner] + change.utility_there))
         full = _others(self.full, worst)[partner]
-        full += _exp(soft.s * (self.load[worst] + change.load_here))
-        full += counts * _exp(soft.s * (self.load[partner] + change.load_there))
-        score: Floats = change.bonus - np.log(np.maximum(poor, 1e-300)) / soft.t
-        score -= soft.balance.load_penalty / soft.s * np.log(np.maximum(full, 1e-300))
+        full += _exp(self.s * (self.load[worst] + change.load_here))
+        full += counts * _exp(self.s * (self.load[partner] + change.load_there))
+        score: Floats = change.bonus - np.log(np.maximum(poor, 1e-300)) / self.t
+        score -= self.penalty / self.s * np.log(np.maximum(full, 1e-300))
         return score
 
 

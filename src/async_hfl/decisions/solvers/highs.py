@@ -47,14 +47,11 @@ class LinearSolution:
     columns: Floats
     row_duals: Floats
     """With the solver's signs (for a maximisation)."""
-    objective: float
 
 
 @dataclass(frozen=True, slots=True)
 class IntegerSolution:
     columns: Floats
-    objective: float
-    bound: float
     proven: bool
     """True if the solver has proven optimality within its tolerances and did not stop at a limit."""
 
@@ -86,9 +83,7 @@ class LinearSolver:
         if status != highspy.HighsModelStatus.kOptimal:
             raise SolverError(f"the solver ended a linear programme with {solver.modelStatusToString(status)!r}")
         solution = solver.getSolution()
-        return LinearSolution(
-            np.array(solution.col_value), np.array(solution.row_dual), float(solver.getInfo().objective_function_value)
-        )
+        return LinearSolution(np.array(solution.col_value), np.array(solution.row_dual))
 
 
 def solve_linear(programme: LinearProgramme) -> LinearSolution:
@@ -100,20 +95,16 @@ def solve_linear(programme: LinearProgramme) -> LinearSolution:
 
 
 def solve_integer(
-    programme: LinearProgramme,
-    integer: Bools,
-    *,
-    node_limit: int,
-    relative_gap: float = 0.0,
-    start: Floats | None = None,
+    programme: LinearProgramme, integer: Bools, *, node_limit: int, start: Floats | None = None
 ) -> IntegerSolution | None:
-    """Return the best solution with these columns integral within the node limit; None if none was found. `start` is
-    feasible."""
+    """Return the best solution found within the node limit in which these columns are integral; None if there is none.
+
+    `start` is a feasible solution to begin with."""
     import highspy
 
     solver = _loaded(programme, integer)
     for name, setting in {
-        "mip_rel_gap": relative_gap,
+        "mip_rel_gap": 0.0,
         "mip_abs_gap": 0.0,
         "mip_max_nodes": node_limit,
         "mip_feasibility_tolerance": 1e-9,
@@ -124,15 +115,10 @@ def solve_integer(
     if start is not None:
         solver.setSolution(len(start), np.arange(len(start), dtype=np.int32), start)
     solver.run()
-    status, info = solver.getModelStatus(), solver.getInfo()
-    if info.primal_solution_status != 2:  # 2: feasible
+    if solver.getInfo().primal_solution_status != 2:  # 2: feasible
         return None
-    return IntegerSolution(
-        np.array(solver.getSolution().col_value),
-        float(info.objective_function_value),
-        float(info.mip_dual_bound),
-        status == highspy.HighsModelStatus.kOptimal,
-    )
+    proven = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    return IntegerSolution(np.array(solver.getSolution().col_value), proven)
 
 
 def _loaded(programme: LinearProgramme, integer: Bools | None) -> Any:

@@ -27,10 +27,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from async_hfl.core.arrays import Floats, Ints
+from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.errors import InvariantViolation
+from async_hfl.core.policies import relative_gap
 
 _HALVES = (10, 12)
 """Items in each enumerated half; the second value is used only if the first leaves a gap. Sorting 2^12 subsets takes
@@ -61,7 +61,7 @@ class Packing:
 
     @property
     def gap(self) -> float:
-        return (self.bound - self.objective) / max(abs(self.bound), 1e-9)
+        return relative_gap(self.objective, self.bound)
 
 
 _NOTHING = Packing(np.empty(0, np.int64), 0.0, 0.0)
@@ -177,9 +177,9 @@ class _Search:
         core = core[np.argsort(np.abs(self.density[core] - self.multiplier), kind="stable")]
         return self._frontier(core, enough, state_limit)
 
-    def _open(self, loss: Floats) -> npt.NDArray[np.bool_]:
+    def _open(self, loss: Floats) -> Bools:
         """Return True if a solution with this loss can still beat the incumbent."""
-        undecided: npt.NDArray[np.bool_] = loss < self.upper - self.gain - self.value_blur
+        undecided: Bools = loss < self.upper - self.gain - self.value_blur
         return undecided
 
     def _chosen(self, flips: Ints) -> Ints:
@@ -333,5 +333,5 @@ def _sums(steps: Floats) -> Floats:
     return sums
 
 
-def _bits(mask: int, count: int) -> npt.NDArray[np.bool_]:
+def _bits(mask: int, count: int) -> Bools:
     return np.array([mask >> place & 1 for place in range(count)], bool)

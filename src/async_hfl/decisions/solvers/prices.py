@@ -40,7 +40,7 @@ _LEAST_PRICE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PriceSolution:
     prices: Prices
     bound: float
     share: Floats
@@ -60,14 +60,14 @@ class _Point:
 class _Smoothed:
     """D_T in units of mean |u| and mean load, as a function of (a, c)."""
 
-    def __init__(self, balance: AssignmentProblem) -> None:
-        self.gateways, self.gateway = balance.gateways, balance.gateway
-        rows = balance.row_start()
+    def __init__(self, problem: AssignmentProblem) -> None:
+        self.gateways, self.gateway = problem.gateways, problem.gateway
+        rows = problem.row_start()
         self.first, self.lengths = rows[:-1], np.diff(rows)
-        utility_unit, load_unit = balance.utility_unit(), balance.load_unit()
-        self.utility, self.load = balance.utility / utility_unit, balance.load / load_unit
-        self.bonus = balance.bonus / utility_unit if balance.bonus.any() else None
-        self.penalty = balance.load_penalty * load_unit / utility_unit
+        utility_unit, load_unit = problem.utility_unit(), problem.load_unit()
+        self.utility, self.load = problem.utility / utility_unit, problem.load / load_unit
+        self.bonus = problem.bonus / utility_unit if problem.bonus.any() else None
+        self.penalty = problem.load_penalty * load_unit / utility_unit
 
     def at(self, place: Floats, temperature: float) -> _Point:
         utility_price, load_price = self.prices(place)
@@ -100,16 +100,16 @@ class _Smoothed:
         return _softmax(place[: self.gateways]), _softmax(place[self.gateways :])
 
 
-def priced(balance: AssignmentProblem, *, alone: bool = False) -> Priced:
+def optimise_prices(problem: AssignmentProblem, *, alone: bool = False) -> PriceSolution:
     """Return near-optimal prices, the bound they prove, and the shares they suggest."""
-    smoothed = _Smoothed(balance)
-    place = np.zeros(2 * balance.gateways)
-    best = point = smoothed.at(place, _TEMPERATURES[0] / balance.gateways)
+    smoothed = _Smoothed(problem)
+    place = np.zeros(2 * problem.gateways)
+    best = point = smoothed.at(place, _TEMPERATURES[0] / problem.gateways)
     for temperature in _TEMPERATURES:
-        point, seen = _descend(smoothed, point.place, temperature / balance.gateways, alone)
+        point, seen = _descend(smoothed, point.place, temperature / problem.gateways, alone)
         best = min(best, seen, key=lambda one: one.sharp)
-    prices = Prices.cleaned(*smoothed.prices(best.place))
-    return Priced(prices, price_bound(balance, prices), point.share)
+    prices = Prices.normalised(*smoothed.prices(best.place))
+    return PriceSolution(prices, price_bound(problem, prices), point.share)
 
 
 def _descend(smoothed: _Smoothed, place: Floats, temperature: float, alone: bool) -> tuple[_Point, _Point]:

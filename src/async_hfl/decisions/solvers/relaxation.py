@@ -25,20 +25,20 @@ _LARGE = 3.0
 """Multiple of the mean utility from which a device counts as large."""
 
 
-def programme(balance: AssignmentProblem) -> LinearProgramme:
+def programme(problem: AssignmentProblem) -> LinearProgramme:
     """The relaxation in units of mean |u| and mean load, to which the solver's absolute tolerances apply.
 
     Columns: links, U, Q. Rows: devices, utility of each gateway, load of each gateway.
     """
-    devices, gateways, links = balance.devices, balance.gateways, len(balance.device)
-    utility_unit, load_unit = balance.utility_unit(), balance.load_unit()
-    load_price = balance.load_penalty * load_unit / utility_unit
-    rows = np.column_stack((balance.device, devices + balance.gateway, devices + gateways + balance.gateway))
-    entries = np.column_stack((np.ones(links), balance.utility / utility_unit, balance.load / load_unit))
+    devices, gateways, links = problem.devices, problem.gateways, len(problem.device)
+    utility_unit, load_unit = problem.utility_unit(), problem.load_unit()
+    load_price = problem.load_penalty * load_unit / utility_unit
+    rows = np.column_stack((problem.device, devices + problem.gateway, devices + gateways + problem.gateway))
+    entries = np.column_stack((np.ones(links), problem.utility / utility_unit, problem.load / load_unit))
     real = np.ones((links, 3), bool)
-    real[balance.gateway == gateways, 1:] = False
+    real[problem.gateway == gateways, 1:] = False
     lengths = np.concatenate(((0,), real.sum(axis=1), (gateways, gateways)))
-    gain = np.concatenate((balance.bonus / utility_unit, (1.0, -load_price)))
+    gain = np.concatenate((problem.bonus / utility_unit, (1.0, -load_price)))
     gain /= np.abs(gain).max()
     endless, none = np.full(gateways, np.inf), np.zeros(gateways)
     return LinearProgramme(
@@ -53,10 +53,10 @@ def programme(balance: AssignmentProblem) -> LinearProgramme:
     )
 
 
-def prices_of(balance: AssignmentProblem, solution: LinearSolution) -> Prices:
+def prices_of(problem: AssignmentProblem, solution: LinearSolution) -> Prices:
     """Return the multipliers of the gateways' rows, made non-negative."""
-    utility, load = np.split(np.abs(solution.row_duals[balance.devices :]), 2)
-    return Prices.cleaned(utility, load)
+    utility, load = np.split(np.abs(solution.row_duals[problem.devices :]), 2)
+    return Prices.normalised(utility, load)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,15 @@ class Relaxation:
     Best first; among equal bounds the deepest, so that the search dives if gateways are alike.
     """
 
-    def __init__(self, balance: AssignmentProblem) -> None:
-        self.balance = balance
-        self.programme = programme(balance)
+    def __init__(self, problem: AssignmentProblem) -> None:
+        self.problem = problem
+        self.programme = programme(problem)
         self.solver = LinearSolver(self.programme)
-        self.rows = balance.row_start()
-        self.size = np.maximum.reduceat(np.abs(balance.utility), self.rows[:-1])
-        self.unit = balance.utility_unit() * max(1.0, balance.devices / balance.gateways)
+        self.rows = problem.row_start()
+        self.size = np.maximum.reduceat(np.abs(problem.utility), self.rows[:-1])
+        self.unit = problem.utility_unit() * max(1.0, problem.devices / problem.gateways)
         self.made = 0
-        self.prices = Prices.cleaned(np.zeros(balance.gateways), np.zeros(balance.gateways))
+        self.prices = Prices.normalised(np.zeros(problem.gateways), np.zeros(problem.gateways))
         """Bound of the relaxation with nothing fixed."""
         self.open: list[tuple[float, int, int, _Node]] = []
         """Sorted by bound (to nine digits), depth, number."""
@@ -120,17 +120,17 @@ class Relaxation:
         solution = self.solver.solve(lower)
         if solution is None:
             return
-        prices = prices_of(self.balance, solution)
+        prices = prices_of(self.problem, solution)
         if not fixed:
             self.prices = prices
-        bound = min(parent, price_bound(self.balance, prices, self._allowed(fixed)))
+        bound = min(parent, price_bound(self.problem, prices, self._allowed(fixed)))
         node = _Node(fixed, solution.columns[:-2], bound)
         heapq.heappush(self.open, (-round(bound / self.unit, 9), -len(fixed), self.made, node))
 
     def _allowed(self, fixed: tuple[int, ...]) -> Bools:
-        allowed = np.ones(len(self.balance.device), bool)
+        allowed = np.ones(len(self.problem.device), bool)
         for link in fixed:
-            device = self.balance.device[link]
+            device = self.problem.device[link]
             allowed[self.rows[device] : self.rows[device + 1]] = False
             allowed[link] = True
         return allowed
@@ -144,25 +144,25 @@ class Relaxation:
         return device if self.size[device] > _LARGE * float(self.size.mean()) else -1
 
 
-def rounded(balance: AssignmentProblem, share: Floats, least_share: float) -> Ints:
+def rounded(problem: AssignmentProblem, share: Floats, least_share: float) -> Ints:
     """Round to one link per device: the largest devices first, each where the shares leave the largest deficit.
 
     Among the links with at least `least_share`, choose the one that minimises the sum of the squared deficits in
     utility and phi times those in load.
     """
-    rows = balance.row_start()
-    used = np.lexsort((-share, balance.device))[rows[:-1]]
+    rows = problem.row_start()
+    used = np.lexsort((-share, problem.device))[rows[:-1]]
     divided = np.flatnonzero(share[used] < 1.0 - least_share)
-    of_divided = np.isin(balance.device, divided)
+    of_divided = np.isin(problem.device, divided)
     promised = np.flatnonzero(of_divided)
-    utility, load = balance.utility, balance.load_penalty * balance.load
-    lacking = balance.at_gateways(utility * share, promised).tolist()
-    lacking_load = balance.at_gateways(load * share, promised).tolist()
+    utility, load = problem.utility, problem.load_penalty * problem.load
+    lacking = problem.at_gateways(utility * share, promised).tolist()
+    lacking_load = problem.at_gateways(load * share, promised).tolist()
     links = np.flatnonzero(of_divided & (share > least_share))
     order = divided[np.argsort(-np.abs(utility[used[divided]]), kind="stable")]
-    first = np.searchsorted(balance.device[links], order).tolist()
-    end = np.searchsorted(balance.device[links], order, side="right").tolist()
-    columns = (balance.gateway[links].tolist(), utility[links].tolist(), load[links].tolist(), links.tolist())
+    first = np.searchsorted(problem.device[links], order).tolist()
+    end = np.searchsorted(problem.device[links], order, side="right").tolist()
+    columns = (problem.gateway[links].tolist(), utility[links].tolist(), load[links].tolist(), links.tolist())
     for device, start, stop in zip(order.tolist(), first, end, strict=True):
         best, choice = np.inf, start
         for place in range(start, stop):

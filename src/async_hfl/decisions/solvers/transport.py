@@ -22,7 +22,7 @@ _PROGRAMMES = 25_000
 _PRICE_STEPS = 100
 
 
-def transported(device: Ints, gateway: Ints, cost: Floats, devices: int, gateways: int) -> Ints:
+def solve_transport(device: Ints, gateway: Ints, cost: Floats, devices: int, gateways: int) -> Ints:
     """Return the link of each device. Links are sorted by device, and each device has at least one."""
     if len(device) <= _PROGRAMMES:
         try:

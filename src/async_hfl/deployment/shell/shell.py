@@ -23,7 +23,7 @@ from async_hfl.core.protocol.records import Record, SentRecord
 from async_hfl.core.protocol.traffic import subject, traffic
 from async_hfl.deployment.shell.inbox import Inbox, MakeEvent
 from async_hfl.deployment.store.node_store import NodeStore
-from async_hfl.nodes.reliability.delivery import DeliveryState, Packet, Parcel, Receipt, Transmit
+from async_hfl.nodes.reliability.delivery import DeliveryState, Packet, Receipt, Transmit, UnacknowledgedPacket
 from async_hfl.nodes.reliability.recovery import DurableNode
 
 _BATCH = 64
@@ -104,7 +104,7 @@ class Shell:
         began_at: float = 0.0,
         share: float = 1.0,
         linger_s: float = 0.0,
-        waits_for: Callable[[Parcel], bool] = lambda parcel: False,
+        waits_for: Callable[[UnacknowledgedPacket], bool] = lambda parcel: False,
         stays: Callable[[], bool] = lambda: False,
         wrote: Callable[[Record], None] = lambda record: None,
         handled: Callable[[], None] = lambda: None,

@@ -1,7 +1,7 @@
-"""Re-association at the cloud: when the problem is posed, and how its solution reaches the gateways.
+"""Re-association at the cloud: posing the association problem, and putting its solution into force.
 
 The problem is posed every `association.period` cloud epochs, when a gateway is lost or joins, and soon after a device
-was left without a working gateway. Solving is an effect: its answer comes back as an event.
+loses its last link to its gateway. Solving is an effect; the solution arrives as an event.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ ASSOCIATION_TIMER = "association"
 
 
 def solve(cloud: Cloud) -> None:
-    """Pose the association problem, or pose it again after the one that is being solved."""
+    """Pose the association problem; if one is being solved, pose a new one afterwards."""
     state = cloud.state
-    state.solve_at = NEVER  # devices that wait for a solution are part of this problem
+    state.solve_at = NEVER  # this problem includes the devices for which that time was set
     if state.solving:
         state.solve_again = True
         return
@@ -32,14 +32,14 @@ def solve(cloud: Cloud) -> None:
 
 
 def solve_soon(cloud: Cloud, at: float) -> None:
-    """Solve after `association_patience`: devices are rarely lost alone, and one solution serves all of them."""
+    """Pose the problem after `association_patience`, so that one solution serves several lost devices."""
     if cloud.state.solve_at == NEVER:
         cloud.state.solve_at = at + cloud.config.association_patience
         cloud.emit(SetTimer(ASSOCIATION_TIMER, cloud.state.solve_at))
 
 
 def adopt(cloud: Cloud, event: Solved) -> None:
-    """Adopt a solution: record it, tell the gateways concerned, and send new gateways their first model."""
+    """Put a solution into force: record it, inform the gateways, and send new gateways their first model."""
     state, association = cloud.state, event.association
     state.solving = False
     state.memory = dict(association.memory)
@@ -73,9 +73,10 @@ def _is_stranded(cloud: Cloud, device: int) -> bool:
 
 
 def _has_no_devices(cloud: Cloud, gateway: int) -> bool:
-    """True if a gateway may have no devices although some can reach it, where devices join at run time.
+    """True if a gateway has no devices, or may have none after the solution in progress; only if devices join at run
+    time.
 
-    A gateway that came back without its disk had no session with any device when it joined, so no solution gave it
-    one. While a problem is being solved this cannot be known, so the answer is True."""
+    A gateway that returns without its disk has no sessions when it joins, so the solution made then gives it no
+    devices."""
     has_some = (cloud.state.association.gateway_of == gateway).any()
     return cloud.config.membership.start_devices > 0 and (cloud.state.solving or not has_some)

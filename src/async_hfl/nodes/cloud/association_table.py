@@ -1,9 +1,9 @@
-"""Devices, links and leases at the cloud: the association problem, its solution applied, and the leases that follow.
+"""Devices, links and leases at the cloud: building the association problem, applying its solution, granting leases.
 
-A device is triggered only by the gateway that holds its lease. Associating the device elsewhere does not move the
-lease: the old gateway releases it when the device is idle there (gateway -> cloud -> new gateway), so a job in flight
-finishes with the gateway that triggered it. A gateway declared lost loses its leases; leases are numbered, so that
-whatever such a gateway says about them later is void.
+A device is triggered only by the gateway that holds its lease. Associating the device with another gateway does not
+move the lease at once: the old gateway releases it to the cloud when the device is idle, and the cloud grants it to the
+new gateway. A job in flight therefore finishes at the gateway that triggered it. The leases of a lost gateway are
+revoked; leases are numbered, so that a later release of a revoked one is ignored.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from math import isnan
 
 import numpy as np
-import numpy.typing as npt
 
-from async_hfl.core.arrays import Floats
+from async_hfl.core.arrays import Bools, Floats
 from async_hfl.core.policies import Association, AssociationProblem
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.randomness import scramble
@@ -24,8 +23,8 @@ from async_hfl.nodes.cloud.context import Cloud
 # Knowledge ----------------------------------------------------------------------------------------------------------
 
 
-def absorb(cloud: Cloud, known: m.DeviceKnowledge, gateway: int) -> None:
-    """Note what a gateway learnt about a device."""
+def store_knowledge(cloud: Cloud, known: m.DeviceKnowledge, gateway: int) -> None:
+    """Store a gateway's knowledge about a device."""
     table, device = cloud.state.association, known.device
     if known.measured:
         link = cloud.links.find(device, gateway)
@@ -43,7 +42,7 @@ def absorb(cloud: Cloud, known: m.DeviceKnowledge, gateway: int) -> None:
 
 
 def knowledge(cloud: Cloud, device: int, gateway: int) -> m.DeviceKnowledge:
-    """Return what is known about a device, for the gateway that is to trigger it."""
+    """Return the knowledge about a device, for the gateway that will trigger it."""
     table, link = cloud.state.association, cloud.links.find(device, gateway)
     gradients = table.gradients
     gradient = None if gradients is None else gradients.gradient(device)
@@ -61,7 +60,7 @@ def knowledge(cloud: Cloud, device: int, gateway: int) -> m.DeviceKnowledge:
 
 
 def observe_links(cloud: Cloud, gateway: int, report: m.Report) -> None:
-    """Note which links a gateway lost or heard again, unless a newer report about the link is known."""
+    """Update the links in a gateway's report, except those with a newer report."""
     links, table = cloud.links, cloud.state.association
     for devices, works in ((report.lost, False), (report.heard, True)):
         for device in devices:
@@ -72,9 +71,9 @@ def observe_links(cloud: Cloud, gateway: int, report: m.Report) -> None:
 
 
 def reset_links(cloud: Cloud, gateway: int) -> None:
-    """Forget what was known about the links of a gateway that joined as a new incarnation.
+    """Reset the links of a gateway that has joined as a new incarnation.
 
-    Where devices join at run time they must join it again; elsewhere a link works until it is reported lost."""
+    If devices join at run time, they must join it again; otherwise all its links work until they are reported lost."""
     table, own = cloud.state.association, cloud.links.link_gateway == gateway
     table.usable[own] = cloud.config.membership.start_devices == 0
     table.reported = {link: number for link, number in table.reported.items() if not own[link]}
@@ -88,13 +87,7 @@ def association_problem(cloud: Cloud) -> AssociationProblem:
     usable = _prefer_connected(cloud, cloud.usable_links())
     kept = near_best(links.link_device, usable, table.latency, config.max_latency_ratio)
     latency = table.latency[kept]
-    gateways = len(state.members)
-    if table.bandwidth > 0:
-        bandwidth = np.full(gateways, table.bandwidth)
-    elif len(config.bandwidth) == 1:
-        bandwidth = np.full(gateways, config.bandwidth[0])
-    else:
-        bandwidth = np.array(config.bandwidth)
+    bandwidth = np.full(len(state.members), table.bandwidth if table.bandwidth > 0 else config.bandwidth, np.float64)
     return AssociationProblem(
         device_utility(cloud),
         bandwidth,
@@ -113,21 +106,21 @@ def association_problem(cloud: Cloud) -> AssociationProblem:
     )
 
 
-def _prefer_connected(cloud: Cloud, usable: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Leave out the links to gateways that are away, where a device has another link."""
+def _prefer_connected(cloud: Cloud, usable: Bools) -> Bools:
+    """Leave out a link to a gateway that is away if the device has another link."""
     away, links = np.array([member.away for member in cloud.state.members], bool), cloud.links
     if not away.any():
         return usable
     connected = usable & ~away[links.link_gateway]
     has_other = np.zeros(links.devices, bool)
     has_other[links.link_device[connected]] = True
-    found: npt.NDArray[np.bool_] = usable & (connected | ~has_other[links.link_device])
+    found: Bools = usable & (connected | ~has_other[links.link_device])
     return found
 
 
 def device_utility(cloud: Cloud) -> Floats:
-    """Return u_i of all devices, the mean for those without a gradient, divided by the mean size so that phi has a
-    scale (`association.utility_scale = "mean"`)."""
+    """Return u_i of all devices; devices without a gradient get the mean. With `association.utility_scale = "mean"`,
+    utilities are divided by their mean size, so that phi does not depend on their scale."""
     devices, gradients = cloud.links.devices, cloud.state.association.gradients
     if gradients is None or gradients.count == 0:
         return np.ones(devices)
@@ -140,19 +133,19 @@ def device_utility(cloud: Cloud) -> Floats:
 
 
 def apply_association(cloud: Cloud, association: Association) -> tuple[list[tuple[int, int]], dict[int, m.Assignment]]:
-    """Adopt a solution as a new version. Return the devices that moved, and the message to each gateway concerned."""
+    """Apply a solution as a new version. Return the devices that moved, and the messages to the gateways affected."""
     links, members, table = cloud.links, cloud.state.members, cloud.state.association
     new = association.gateway_of
-    if len(new) < links.devices:  # a device joined while the problem was being solved
+    if len(new) < links.devices:  # devices have joined while the problem was being solved
         new = np.append(new, np.full(links.devices - len(new), -1, new.dtype))
     check_association(links, np.ones(len(links.link_device), bool), new)
     old = table.gateway_of
     moved = np.flatnonzero(new != old)
-    concerned = set(new[moved].tolist()) | set(old[moved].tolist())
-    concerned.discard(-1)
+    affected = set(new[moved].tolist()) | set(old[moved].tolist())
+    affected.discard(-1)
     table.gateway_of = new.astype(np.int64)
     table.version += 1
-    leases: dict[int, list[m.Lease]] = {gateway: [] for gateway in concerned}
+    leases: dict[int, list[m.Lease]] = {gateway: [] for gateway in affected}
     for device in np.flatnonzero((table.holder < 0) & (new >= 0)):
         gateway = int(new[device])
         if members[gateway].live:
@@ -171,7 +164,7 @@ def apply_association(cloud: Cloud, association: Association) -> tuple[list[tupl
 
 
 def full_assignment(cloud: Cloud, gateway: int) -> m.Assignment:
-    """Return the assignment of a gateway that starts afresh, with a lease for each of its devices that has none."""
+    """Return the assignment of a gateway that has joined or returned, with all leases of its devices that are free."""
     table = cloud.state.association
     devices = tuple(np.flatnonzero(table.gateway_of == gateway).tolist())
     return _assignment(
@@ -183,7 +176,7 @@ def pass_on_lease(cloud: Cloud, lease: m.Lease, gateway: int) -> m.LeaseGranted 
     """Take back a released lease and grant it to the gateway that the device is associated with now, if any."""
     table, members, device = cloud.state.association, cloud.state.members, lease.device
     if table.holder[device] != gateway or table.lease[device] != lease.number:
-        return None  # void: the gateway had been declared lost meanwhile
+        return None  # the lease was revoked: the gateway had been declared lost
     table.holder[device] = -1
     owner = int(table.gateway_of[device])
     if owner < 0 or not members[owner].live:

@@ -1,15 +1,14 @@
-"""The cloud as its parts see it: configuration, durable state, and the effects of the event at hand.
+"""The context shared by the parts of the cloud and its aggregation rule: configuration, state and effects.
 
-Every part of the cloud (warm-up, membership, association, device evaluation, the aggregation rule) takes a `Cloud` and
-imports nothing else of the cloud; only `CloudNode` imports the parts.
+`CloudNode` handles an event by calling parts (warm-up, membership, association, device evaluation) and the rule with a
+`Cloud`. They read and change its state and emit effects, but never call the node.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from async_hfl.core.arrays import Ints
+from async_hfl.core.arrays import Bools, Ints
 from async_hfl.core.identifiers import GATEWAY_TIER, Address
 from async_hfl.core.maths.projection import PcaProjection
 from async_hfl.core.protocol import messages as m
@@ -35,13 +34,13 @@ class Cloud:
 
     @property
     def links(self) -> FeasibleLinks:
-        """The feasible links; they grow only where devices join at run time."""
+        """The feasible links. They change only if devices join at run time."""
         return self.initial_links if self.state.links is None else self.state.links
 
-    def usable_links(self) -> npt.NDArray[np.bool_]:
-        """A mask of the links that work and lead to a live gateway."""
+    def usable_links(self) -> Bools:
+        """Return a mask of the links that work and lead to a live gateway."""
         live = np.array([member.live for member in self.state.members], bool)
-        usable: npt.NDArray[np.bool_] = self.state.association.usable & live[self.links.link_gateway]
+        usable: Bools = self.state.association.usable & live[self.links.link_gateway]
         return usable
 
     def is_last_epoch(self) -> bool:
@@ -55,8 +54,7 @@ class Cloud:
         self.effects.append(Send(Address(GATEWAY_TIER, gateway), message))
 
     def send_model(self, gateway: int, *, first: bool = False) -> None:
-        """Send the newest global model unasked. A gateway's first one starts its first cycle and carries what it needs
-        to know once: the projection basis and the bandwidth."""
+        """Send the newest global model. The first one also contains the projection basis and the bandwidth."""
         state = self.state
         projection = state.association.projection if first else None
         basis = projection.components if isinstance(projection, PcaProjection) else None

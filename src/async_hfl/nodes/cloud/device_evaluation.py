@@ -1,7 +1,7 @@
-"""Evaluation by devices, for a cloud without a test set: some devices evaluate the model on samples of their own.
+"""Evaluation by devices, for a cloud without a test set: some devices evaluate the model on their own samples.
 
-Up to `evaluating_devices` are drawn at random from those within reach. An evaluation closes when four in five have
-answered, or at its deadline; the metric is the plain mean over the answers, reported with their number.
+Up to `evaluating_devices` are drawn at random from those that can be reached. An evaluation closes when 80 % have
+answered, or at its deadline. The metric is the unweighted mean of the answers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def begin(cloud: Cloud, at: float) -> None:
     state, config, links = cloud.state, cloud.config, cloud.links
     usable = cloud.usable_links()
     reached = np.unique(links.link_device[usable])
-    random = stream(config.seed, "assessment", state.epoch)  # the stream's name is a seed: it stays as it was
+    random = stream(config.seed, "assessment", state.epoch)  # renaming the stream would change results
     drawn = random.permutation(reached)[: config.evaluating_devices].tolist()
     state.device_evaluations[state.epoch] = DeviceEvaluation(set(drawn), at + config.device_evaluation_timeout)
     by_gateway: dict[int, list[int]] = {}

@@ -1,11 +1,11 @@
-"""Membership: devices and gateways that join at run time, gateways that stay away, and the start of a run.
+"""Membership: nodes that join at run time, gateways that stay away, and the start of a run.
 
-In a simulation all nodes are there from the beginning. In a deployment they arrive one by one: the run starts when
-enough devices and gateways have joined, or when the time to wait for them is over and at least one device can work;
-devices may join later. A link works from the moment its gateway reports that it heard the device.
+In a simulation all nodes exist from the beginning. In a deployment they join one by one. The run starts when enough
+devices and gateways have joined, or after a timeout with at least one device; more devices may join later. A link works
+from the moment its gateway reports that it has heard the device.
 
-A gateway whose session breaks is first away, then suspended (its devices are given to others), then its updates are
-recorded as lost. It may come back with its state at any time.
+A gateway whose session breaks is first away; after a timeout it is suspended and its devices are reassigned; after
+another timeout its updates are recorded as lost. It may return with its state at any time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NO_INCARNATION = 0
 
 
 def is_ready(cloud: Cloud) -> bool:
-    """True if enough devices and gateways have joined, or the time to wait for more is over and one device can work."""
+    """True if enough devices and gateways have joined, or if the timeout has passed and at least one device has."""
     state, config = cloud.state, cloud.config
     devices = len(np.unique(cloud.links.link_device[cloud.usable_links()]))
     gateways = sum(member.live for member in state.members)
@@ -43,7 +43,7 @@ def is_ready(cloud: Cloud) -> bool:
 
 
 def fix_bandwidth(cloud: Cloud) -> None:
-    """Fix B_j as a share of the demand, that of all devices in flight, as it is known now."""
+    """Set B_j to a share of the mean demand of a gateway with all its devices in flight, as measured so far."""
     config, association, links = cloud.config, cloud.state.association, cloud.links
     if config.membership.bandwidth_share == 0.0 or association.bandwidth > 0.0:
         return
@@ -58,7 +58,7 @@ def fix_bandwidth(cloud: Cloud) -> None:
 
 
 def make_room(cloud: Cloud, gateway: int) -> None:
-    """Extend the list of members up to this gateway."""
+    """Extend the list of members so that it includes this gateway."""
     members = cloud.state.members
     while len(members) <= gateway:
         members.append(Membership(_NO_INCARNATION, live=False))
@@ -96,53 +96,50 @@ def session_lost(cloud: Cloud, gateway: int, at: float) -> None:
     state = cloud.state
     if gateway < len(state.members) and state.members[gateway].live:
         state.members[gateway].away = True
-        state.gone[gateway] = at + cloud.config.membership.gateway_patience
+        state.suspend_at[gateway] = at + cloud.config.membership.gateway_patience
         arm(cloud)
 
 
 def session_restored(cloud: Cloud, gateway: int) -> None:
-    cloud.state.gone.pop(gateway, None)
+    cloud.state.suspend_at.pop(gateway, None)
     if gateway < len(cloud.state.members):
         cloud.state.members[gateway].away = False
 
 
 def suspend_next(cloud: Cloud, at: float) -> int | None:
-    """Suspend the first gateway that has been away for too long, and return its number; None if there is none.
-
-    Its devices are needed elsewhere; it may come back later with what it holds."""
+    """Suspend the first gateway that has been away for too long, and return its number; None if there is none."""
     state = cloud.state
-    gateway = next((gateway for gateway, due in sorted(state.gone.items()) if due <= at), None)
+    gateway = next((gateway for gateway, due in sorted(state.suspend_at.items()) if due <= at), None)
     if gateway is None:
         return None
-    del state.gone[gateway]
+    del state.suspend_at[gateway]
     member = state.members[gateway]
     if member.live and state.phase != "over":
         member.suspended = True
         member.revoked = leases_of(cloud, gateway)
-        member.pending.clear()  # undecided uploads are void: the gateway will send them again
-        state.suspended[gateway] = at + cloud.config.membership.lost_patience
+        member.pending.clear()  # the gateway resends its undecided uploads when it returns
+        state.declare_lost_at[gateway] = at + cloud.config.membership.lost_patience
     return gateway
 
 
 def record_overdue_losses(cloud: Cloud, at: float) -> None:
-    """Record the updates of gateways that have been suspended for too long as lost."""
-    for gateway, due in sorted(cloud.state.suspended.items()):
+    """Record as lost the updates of gateways that have been suspended for too long."""
+    for gateway, due in sorted(cloud.state.declare_lost_at.items()):
         if due <= at:
             record_loss(cloud, gateway, at)
 
 
 def record_loss(cloud: Cloud, gateway: int, at: float) -> None:
-    """Record what a suspended gateway acknowledged and did not bring as lost.
-
-    If it returns with its state it is still welcome: its uploads are numbered, so none counts twice."""
-    cloud.state.suspended.pop(gateway, None)
+    """Record as lost the updates that a suspended gateway has acknowledged and not uploaded. If it returns with its
+    state, it is still reinstated."""
+    cloud.state.declare_lost_at.pop(gateway, None)
     update_ledger.declare_lost(cloud, gateway, cloud.state.members[gateway].incarnation, at)
 
 
 def reinstate(cloud: Cloud, gateway: int, at: float) -> None:
-    """Take a suspended gateway back with its state; it has lost nothing but its leases."""
+    """Take back a suspended gateway that has returned with its state; only its leases are lost."""
     state, member = cloud.state, cloud.state.members[gateway]
-    state.suspended.pop(gateway, None)
+    state.declare_lost_at.pop(gateway, None)
     update_ledger.withdraw_loss(cloud, gateway, member.incarnation, at)
     member.suspended, member.live = False, True
     cloud.emit(Write(LifecycleRecord(at, "gateway_joined", f"g{gateway}", "with what it had")))
@@ -154,7 +151,7 @@ def reinstate(cloud: Cloud, gateway: int, at: float) -> None:
 
 
 def replace(cloud: Cloud, gateway: int, at: float) -> None:
-    """Fence a suspended incarnation for good, since another one has taken its place."""
+    """Fence a suspended incarnation that another one has replaced."""
     member = cloud.state.members[gateway]
     record_loss(cloud, gateway, at)
     member.suspended = False
@@ -162,10 +159,9 @@ def replace(cloud: Cloud, gateway: int, at: float) -> None:
 
 
 def accept_after_end(cloud: Cloud, gateway: int, incarnation: int, at: float) -> bool:
-    """Handle a gateway that speaks after the end of the run; False if the message is of a fenced incarnation.
+    """Handle a message of a gateway after the end of the run; return False if its incarnation is fenced.
 
-    The same incarnation still holds its updates, and records itself that they came too late. Another incarnation in its
-    place does not hold them: they are lost."""
+    The known incarnation still has its updates and records them as late. A new incarnation does not: they are lost."""
     member = cloud.state.members[gateway]
     if incarnation == member.incarnation:
         if member.suspended:
@@ -182,6 +178,6 @@ def accept_after_end(cloud: Cloud, gateway: int, incarnation: int, at: float) ->
 
 
 def arm(cloud: Cloud) -> None:
-    due = [*cloud.state.gone.values(), *cloud.state.suspended.values()]
+    due = [*cloud.state.suspend_at.values(), *cloud.state.declare_lost_at.values()]
     if due:
         cloud.emit(SetTimer(ABSENCE_TIMER, min(due)))

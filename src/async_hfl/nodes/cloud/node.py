@@ -1,10 +1,10 @@
-"""The cloud: warms up, associates devices with gateways, aggregates the gateways' models, decides when to stop.
+"""The cloud: it runs the warm-up, associates devices with gateways, aggregates their uploads and ends the run.
 
-    new --Started--> warmup --quorum--> (first association solved) --> running --target or H--> over
+    new --nodes have joined--> warmup --quorum has answered--> running --target reached, or H epochs--> over
 
-One direction of calls: an event reaches the node, the node asks a part or the aggregation rule, and acts on what it
-returns. Only the node changes the phase. An upload is answered before the model is evaluated, and nothing that may take
-long happens here: solving and evaluating are effects whose answers come back as events.
+Calls go in one direction: an event reaches the node, the node calls a part or the aggregation rule, and acts on what it
+returns. Only the node changes the phase. Slow computations are effects (`Solve`, `Evaluate`) whose results arrive as
+events, so that an upload is answered before its model is evaluated.
 """
 
 from __future__ import annotations
@@ -16,29 +16,16 @@ from typing import Any
 from async_hfl.core.arrays import Ints
 from async_hfl.core.identifiers import GATEWAY_TIER
 from async_hfl.core.learner import Evaluation
+from async_hfl.core.protocol import events
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Effect, Evaluate, SetTimer, Stop, Write
-from async_hfl.core.protocol.events import (
-    DeviceJoined,
-    DrainAsked,
-    Evaluated,
-    Event,
-    PeerJoined,
-    PeerLost,
-    Progressed,
-    Received,
-    Returned,
-    Solved,
-    Started,
-    TimerFired,
-)
 from async_hfl.core.protocol.records import EpochRecord, LifecycleRecord
 from async_hfl.core.serialization import Plain, from_plain, to_plain
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights, digest
 from async_hfl.nodes.cloud import association_step, device_evaluation, membership, update_ledger, uploads, warmup
 from async_hfl.nodes.cloud.aggregation.rule import CloudAggregation, Next
-from async_hfl.nodes.cloud.association_table import absorb, observe_links, pass_on_lease, revoke_leases
+from async_hfl.nodes.cloud.association_table import observe_links, pass_on_lease, revoke_leases, store_knowledge
 from async_hfl.nodes.cloud.context import Cloud
 from async_hfl.nodes.cloud.state import CloudState
 from async_hfl.nodes.config import CloudConfig
@@ -62,17 +49,17 @@ class CloudNode:
         self.aggregation = aggregation
         self.revisits = revisits
         self._events: dict[type, Callable[[Any], None]] = {
-            Received: self._received,
-            Started: self._started,
-            TimerFired: self._timer,
-            Solved: self._solved,
-            Evaluated: lambda event: self._evaluated(event.epoch, event.evaluation, event.at),
-            PeerLost: self._peer_lost,
-            PeerJoined: lambda event: membership.session_restored(self.cloud, event.peer.number),
-            Progressed: lambda event: None,
-            DeviceJoined: self._device_joined,
-            DrainAsked: self._drain,
-            Returned: self._returned,
+            events.Received: self._received,
+            events.Started: self._started,
+            events.TimerFired: self._timer,
+            events.Solved: self._solved,
+            events.Evaluated: lambda event: self._evaluated(event.epoch, event.evaluation, event.at),
+            events.PeerLost: self._peer_lost,
+            events.PeerJoined: lambda event: membership.session_restored(self.cloud, event.peer.number),
+            events.Progressed: lambda event: None,
+            events.DeviceJoined: self._device_joined,
+            events.DrainAsked: self._drain,
+            events.Returned: self._returned,
         }
         self._messages: dict[type, Callable[[Any, Any], None]] = {
             m.Upload: self._upload,
@@ -91,7 +78,7 @@ class CloudNode:
     def links(self) -> FeasibleLinks:
         return self.cloud.links
 
-    def handle(self, event: Event) -> list[Effect]:
+    def handle(self, event: events.Event) -> list[Effect]:
         self.cloud.effects = []
         self._events[type(event)](event)
         return self.cloud.effects
@@ -103,7 +90,7 @@ class CloudNode:
         self.cloud.state = from_plain(data["state"])
         self.aggregation.restore(data["aggregation"])
 
-    def _received(self, event: Received) -> None:
+    def _received(self, event: events.Received) -> None:
         message = event.message
         if self.state.phase != "over":
             self._messages[type(message)](event, message)
@@ -114,7 +101,7 @@ class CloudNode:
             if membership.accept_after_end(self.cloud, gateway, incarnation, event.at):
                 self._send_finish(gateway, incarnation)
 
-    def _timer(self, event: TimerFired) -> None:
+    def _timer(self, event: events.TimerFired) -> None:
         key, at, cloud = event.key, event.at, self.cloud
         if key == membership.START_TIMER:
             self.state.start_due = True
@@ -132,7 +119,7 @@ class CloudNode:
 
     # Start and warm-up -------------------------------------------------------------------------------------------
 
-    def _started(self, event: Started) -> None:
+    def _started(self, event: events.Started) -> None:
         if self.state.phase != "new":
             return
         if self.config.membership.start_devices == 0:
@@ -168,7 +155,7 @@ class CloudNode:
 
     # Uploads -----------------------------------------------------------------------------------------------------
 
-    def _upload(self, event: Received, upload: m.Upload) -> None:
+    def _upload(self, event: events.Received, upload: m.Upload) -> None:
         member, at = self.state.members[upload.upload.gateway], event.at
         if member.suspended and upload.upload.incarnation == member.incarnation:
             self._reinstate(upload.upload.gateway, at)
@@ -177,7 +164,7 @@ class CloudNode:
             self._proceed(self.aggregation.received(self.cloud, upload, staleness, at), at)
 
     def _proceed(self, step: Next, at: float) -> None:
-        """Act on what the aggregation rule decided."""
+        """Carry out what the aggregation rule has decided."""
         state, cloud = self.state, self.cloud
         for gateway in step.wake:
             cloud.send_model(gateway)
@@ -193,7 +180,8 @@ class CloudNode:
             cloud.send(upload.upload.gateway, m.UploadHeld(upload.upload))
 
     def _epoch_made(self, answered: set[int], at: float) -> None:
-        """Broadcast the new global model to gateways not answered with it; evaluate and re-associate when due."""
+        """Broadcast a new global model to the gateways that were not answered with it; evaluate and re-associate if
+        due."""
         state, config, cloud = self.state, self.config, self.cloud
         if config.delivery == "broadcast":
             for gateway, member in enumerate(state.members):
@@ -209,19 +197,19 @@ class CloudNode:
             else:
                 cloud.emit(Evaluate(state.epoch, state.weights))
         if self.revisits and state.epoch - state.revisited_epoch >= config.association_period:
-            # Counted apart from solutions that a lost gateway causes: those do not postpone the next one.
+            # Solutions requested for other reasons do not postpone the next periodic one.
             state.revisited_epoch = state.epoch
             association_step.solve(cloud)
 
     # Evaluation and the end --------------------------------------------------------------------------------------
 
-    def _evaluate_result(self, event: Received, answer: m.EvaluateResult) -> None:
+    def _evaluate_result(self, event: events.Received, answer: m.EvaluateResult) -> None:
         evaluation = device_evaluation.note_answer(self.cloud, answer)
         if evaluation is not None:
             self._evaluated(answer.epoch, evaluation, event.at)
 
     def _evaluated(self, number: int, evaluation: Evaluation, at: float) -> None:
-        """Count evaluations in the order of their epochs, at the time the model was made, however long they took."""
+        """Count evaluations in the order of their epochs, whatever the order in which they arrive."""
         state = self.state
         if state.phase == "over" or number not in state.awaiting:
             return
@@ -233,7 +221,7 @@ class CloudNode:
                 return
 
     def _count_evaluation(self, epoch: int, updates: int, made_at: float, evaluation: Evaluation) -> bool:
-        """Record one evaluation; return True if the run is over with it."""
+        """Record one evaluation; return True if it ends the run."""
         state, config, cloud = self.state, self.config, self.cloud
         before = state.progress.reached_at
         state.progress = state.progress.after(config.target, evaluation.metric, made_at)
@@ -248,13 +236,13 @@ class CloudNode:
             cloud.is_last_epoch() and not state.awaiting
         )
 
-    def _drain(self, event: DrainAsked) -> None:
+    def _drain(self, event: events.DrainAsked) -> None:
         if self.state.phase != "over":
             self._finish(event.at)
 
     def _finish(self, at: float) -> None:
         state, cloud = self.state, self.cloud
-        for gateway in sorted(state.suspended):
+        for gateway in sorted(state.declare_lost_at):
             membership.record_loss(cloud, gateway, at)
         state.phase = "over"
         cloud.emit(Write(LifecycleRecord(at, "finished", "cloud", f"epoch {state.epoch}")))
@@ -269,7 +257,7 @@ class CloudNode:
 
     # Association, reports and leases -----------------------------------------------------------------------------
 
-    def _solved(self, event: Solved) -> None:
+    def _solved(self, event: events.Solved) -> None:
         state, cloud = self.state, self.cloud
         if not state.solving or event.number != state.solves or state.phase == "over":
             return
@@ -279,26 +267,26 @@ class CloudNode:
             state.solve_again = False
             association_step.solve(cloud)
 
-    def _lease_released(self, event: Received, released: m.LeaseReleased) -> None:
+    def _lease_released(self, event: events.Received, released: m.LeaseReleased) -> None:
         gateway, device = event.sender.number, released.lease.device
-        absorb(self.cloud, released.knowledge, gateway)
+        store_knowledge(self.cloud, released.knowledge, gateway)
         granted = pass_on_lease(self.cloud, released.lease, gateway)
         if granted is not None:
             self.cloud.send(int(self.state.association.holder[device]), granted)
-        # Released without an answer: the device lost its warm-up job and will not be sent another.
+        # A device that is released without having completed its warm-up job will not be sent another.
         self._warmup_answered([device], event.at, answered=released.warmup)
 
-    def _report(self, event: Received, report: m.Report) -> None:
+    def _report(self, event: events.Received, report: m.Report) -> None:
         state, cloud, gateway, at = self.state, self.cloud, event.sender.number, event.at
         membership.make_room(cloud, gateway)
         if report.incarnation != state.members[gateway].incarnation:
             if report.incarnation in state.members[gateway].fenced:
                 return
-            self._hello(event, m.Hello(report.incarnation))  # the report overtook it
+            self._hello(event, m.Hello(report.incarnation))  # the report has overtaken the hello
         elif state.members[gateway].suspended:
             self._reinstate(gateway, at)
         for known in report.answered_warmup:
-            absorb(cloud, known, gateway)
+            store_knowledge(cloud, known, gateway)
         if report.answered_warmup:
             self._warmup_answered([known.device for known in report.answered_warmup], at, answered=True)
         observe_links(cloud, gateway, report)
@@ -311,12 +299,12 @@ class CloudNode:
         if report.heard:
             self._begin_if_ready(at)
 
-    def _unsettled(self, event: Received, unsettled: m.Unsettled) -> None:
+    def _unsettled(self, event: events.Received, unsettled: m.Unsettled) -> None:
         update_ledger.note_unsettled(self.cloud, event.sender.number, unsettled, event.at)
 
     # Gateways that come and go -----------------------------------------------------------------------------------
 
-    def _hello(self, event: Received, hello: m.Hello) -> None:
+    def _hello(self, event: events.Received, hello: m.Hello) -> None:
         cloud, gateway, at = self.cloud, event.sender.number, event.at
         membership.make_room(cloud, gateway)
         member = self.state.members[gateway]
@@ -324,14 +312,14 @@ class CloudNode:
             uploads.send_fenced(cloud, gateway, hello.incarnation)
             return
         if hello.incarnation == member.incarnation and member.live:
-            return  # it restarted with its disk: nothing was lost
+            return  # it restarted with its state: nothing was lost
         if member.suspended:
             if hello.incarnation == member.incarnation:
                 self._reinstate(gateway, at)
                 return
             membership.replace(cloud, gateway, at)
         if member.live:
-            self._lose(gateway, at)  # another incarnation: the old one ended without being noticed
+            self._lose(gateway, at)  # its former incarnation was lost without the cloud noticing
         membership.gateway_joined(cloud, gateway, hello.incarnation, at)
         self._begin_if_ready(at)
 
@@ -339,26 +327,26 @@ class CloudNode:
         membership.reinstate(self.cloud, gateway, at)
         self._begin_if_ready(at)
 
-    def _device_joined(self, event: DeviceJoined) -> None:
+    def _device_joined(self, event: events.DeviceJoined) -> None:
         if self.state.phase != "over":
             membership.device_joined(self.cloud, event)
 
-    def _peer_lost(self, event: PeerLost) -> None:
+    def _peer_lost(self, event: events.PeerLost) -> None:
         if event.peer.tier == GATEWAY_TIER:
             if self.config.membership.gateway_patience == 0.0:
                 self._lose(event.peer.number, event.at)
             else:
                 membership.session_lost(self.cloud, event.peer.number, event.at)
 
-    def _returned(self, event: Returned) -> None:
-        """After a restart no gateway has a session."""
+    def _returned(self, event: events.Returned) -> None:
+        """Treat all sessions as lost after a restart of the cloud."""
         if self.config.membership.gateway_patience > 0.0:
             for gateway in range(len(self.state.members)):
                 membership.session_lost(self.cloud, gateway, event.at)
 
     def _absence_timer(self, at: float) -> None:
-        """Suspend one gateway at a time, the timer being due again at once for the next: the loss of one may be what
-        others waited for."""
+        """Suspend one gateway; for the next one the timer fires again at once. Suspending a gateway may close a round
+        that others wait for, so each suspension is an event of its own."""
         gateway = membership.suspend_next(self.cloud, at)
         if gateway is None:
             membership.record_overdue_losses(self.cloud, at)
@@ -367,7 +355,7 @@ class CloudNode:
         membership.arm(self.cloud)
 
     def _lose(self, gateway: int, at: float) -> None:
-        """Declare a gateway lost for good: this incarnation is fenced."""
+        """Declare a gateway lost and fence its incarnation."""
         member = self.state.members[gateway]
         if member.live and self.state.phase != "over":
             member.fenced.add(member.incarnation)
@@ -376,7 +364,7 @@ class CloudNode:
             self._take_devices(gateway, at)
 
     def _take_devices(self, gateway: int, at: float) -> None:
-        """Give a gateway's devices to the others."""
+        """Revoke a gateway's leases and reassign its devices."""
         state, cloud = self.state, self.cloud
         state.members[gateway].live = False
         cloud.emit(Write(LifecycleRecord(at, "gateway_lost", f"g{gateway}")))

@@ -1,4 +1,4 @@
-"""Everything the cloud remembers, as plain mutable data owned by one node."""
+"""The state of the cloud: plain mutable data, owned by one node and stored in its snapshots."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from async_hfl.core.arrays import Floats, Ints
+from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.maths.projection import CountSketch, PcaProjection
@@ -21,33 +20,34 @@ from async_hfl.nodes.reliability.number_set import NumberSet
 
 NEVER = float("inf")
 CloudPhase = Literal["new", "warmup", "running", "over"]
+"""new: waiting for nodes to join. warmup: every device trains once. running: uploads are aggregated. over: finished."""
 
 
 @plain
 @dataclass(slots=True)
 class Membership:
-    """One gateway as the cloud sees it."""
+    """The cloud's view of one gateway."""
 
     incarnation: int
     live: bool = True
     suspended: bool = False
-    """Absent for so long that its devices were given to other gateways; what it brings later is still accepted."""
+    """True if it has been away for so long that its devices were reassigned. Its uploads are still accepted later."""
     revoked: tuple[Lease, ...] = ()
-    """Leases that it lost while it was absent and has not been told about."""
+    """Leases that were revoked when it was suspended. It is told when it returns."""
     away: bool = False
-    """Its session is broken; it may reconnect at any moment."""
+    """True if its session is broken; it may reconnect at any moment."""
     fenced: set[int] = field(default_factory=set)
-    """Incarnations that were declared lost. A message from one of them is answered with an order to start afresh."""
+    """Incarnations that were declared lost. A message from one of them is answered with `Fenced`."""
     begun: bool = False
-    """It was sent its first global model."""
+    """True once it was sent its first global model."""
     newest_sent: int = 0
     """Epoch of the newest global model that it was sent."""
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     """Outcomes of the uploads that may still be resent, by upload number."""
     pending: set[int] = field(default_factory=set)
-    """Numbers of uploads that the aggregation rule holds undecided: a repeat of one of them is not news."""
+    """Numbers of uploads that the aggregation rule has received and not decided on."""
     answered_below: int = 0
-    """The gateway has the answers to all lower upload numbers: a copy of one of those is a late duplicate."""
+    """The gateway has the answers to all lower upload numbers: an upload with such a number is a late duplicate."""
 
 
 @plain
@@ -57,33 +57,33 @@ class AssociationState:
 
     latency: Floats
     """Round latency tau_ij by link."""
-    measured: npt.NDArray[np.bool_]
-    usable: npt.NDArray[np.bool_]
-    """J_t by link: False once the link was reported lost."""
+    measured: Bools
+    usable: Bools
+    """J_t by link: False while the link is reported lost."""
     samples: Ints
     loss: Floats
     squared_loss: Floats
     gateway_of: Ints
-    """The association: each device's gateway, -1 for none."""
+    """The association: the gateway of each device, -1 for none."""
     holder: Ints
-    """The gateway that holds the lease of a device, -1 for none."""
+    """The gateway that holds each device's lease, -1 for none."""
     lease: Ints
-    """Number of the last lease granted, by device."""
-    has_basis: npt.NDArray[np.bool_]
-    """True for devices that were sent the basis that they project their gradients on."""
+    """Number of each device's last lease."""
+    has_basis: Bools
+    """True for devices that were sent the basis on which they project their gradients."""
     gradients: GradientTable | None = None
     projection: PcaProjection | CountSketch | None = None
     reported: dict[int, int] = field(default_factory=dict)
-    """Number of the newest report by link."""
+    """By link: number of the newest report about it."""
     version: int = 0
     bandwidth: float = 0.0
-    """B_j of all gateways, once it is fixed as a share of the demand; 0: the configuration gives it."""
+    """B_j of all gateways, once it is derived from the demand; 0: `CloudConfig.bandwidth` applies."""
 
     @classmethod
     def empty(
         cls, links: FeasibleLinks, samples: Ints, gradients: GradientTable | None, projection: CountSketch | None
     ) -> AssociationState:
-        """Return the state before anything is known but the links and the devices' sample counts."""
+        """Return the state of a new run."""
         devices, count = links.devices, len(links.link_device)
         return cls(
             latency=links.expected_latency.copy(),
@@ -101,7 +101,7 @@ class AssociationState:
         )
 
     def add_link(self, place: int, latency: float, devices: int) -> None:
-        """Insert a link at its place among the others, and make room for so many devices."""
+        """Insert a link at its place among the others, and extend the columns to this number of devices."""
         self.latency = np.insert(self.latency, place, latency)
         self.measured = np.insert(self.measured, place, False)
         self.usable = np.insert(self.usable, place, False)
@@ -131,26 +131,27 @@ class WarmUpState:
 @plain
 @dataclass(slots=True)
 class DeviceEvaluation:
-    """An evaluation by devices that is not closed yet."""
+    """An evaluation by devices that is in progress."""
 
     asked: set[int]
     due: float
     answers: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """Metric and loss by device; NaN from a device that has no samples to evaluate on."""
+    """Metric and loss by device; NaN from a device without test samples."""
 
 
 @plain
 @dataclass(slots=True)
 class UpdateLedger:
-    """The updates that one incarnation of a gateway has acknowledged, as far as the cloud knows."""
+    """The updates that one incarnation of a gateway has acknowledged, as far as the cloud knows; jobs by number."""
 
     decided: NumberSet = field(default_factory=NumberSet)
-    """Jobs that came with an upload that was mixed or dropped."""
+    """Jobs named in an upload that the cloud has decided on."""
     claims: dict[int, int] = field(default_factory=dict)
-    """Jobs that a device reported and that are not decided yet, with their device."""
+    """Undecided jobs that a device has reported (`Unsettled`), with their device."""
     lost: bool = False
+    """True if the incarnation was declared lost."""
     listed: dict[int, int] = field(default_factory=dict)
-    """Claims that were recorded as lost."""
+    """Jobs recorded as lost, with their device."""
 
 
 @plain
@@ -161,35 +162,36 @@ class CloudState:
     association: AssociationState
     phase: CloudPhase = "new"
     epoch: int = 0
-    """h: uploads mixed."""
+    """h, the number of global models made."""
     updates: int = 0
-    """Device updates inside the global model."""
+    """Number of device updates in the global model."""
     warmup: WarmUpState = field(default_factory=WarmUpState)
     progress: TargetProgress = field(default_factory=TargetProgress)
     evaluations_after_target: int = 0
     awaiting: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """Evaluations requested and not yet counted: epoch -> device updates inside that model, when it was made."""
+    """By epoch, models whose evaluation is in progress: number of device updates in the model, time it was made."""
     evaluated: dict[int, Evaluation] = field(default_factory=dict)
     """Evaluations that arrived before that of an earlier epoch."""
     solves: int = 0
+    """Number of association problems posed."""
     solving: bool = False
     solve_again: bool = False
-    """Something changed while a solution was being computed."""
+    """True if another solution was requested while one was being computed."""
     solve_at: float = NEVER
-    """When to solve the association for devices that have no working gateway."""
+    """Time at which the association is solved again for devices without a working gateway."""
     revisited_epoch: int = 0
     """Cloud epoch of the last periodic association."""
     memory: dict[str, Any] = field(default_factory=dict)
-    """What the association policy asked to remember."""
+    """The association policy's memory."""
     ledgers: dict[tuple[int, int], UpdateLedger] = field(default_factory=dict)
     """By (gateway, incarnation)."""
     links: FeasibleLinks | None = None
-    """The links so far, where devices join at run time; None: as the node was made."""
+    """The links so far, if devices have joined at run time; None: those that the node was created with."""
     start_due: bool = False
-    """The time to wait for more devices is over."""
+    """True once the time to wait for more nodes is over."""
     device_evaluations: dict[int, DeviceEvaluation] = field(default_factory=dict)
     """By cloud epoch."""
-    gone: dict[int, float] = field(default_factory=dict)
-    """Gateways without a session, and when each is suspended."""
-    suspended: dict[int, float] = field(default_factory=dict)
-    """Suspended gateways, and when the updates that each holds are recorded as lost."""
+    suspend_at: dict[int, float] = field(default_factory=dict)
+    """By gateway without a session: the time at which it is suspended."""
+    declare_lost_at: dict[int, float] = field(default_factory=dict)
+    """By suspended gateway: the time at which its updates are recorded as lost."""

@@ -1,9 +1,9 @@
-"""The cloud's ledger of acknowledged updates: a lost disk costs updates, but never the knowledge of which ones.
+"""The cloud's ledger of acknowledged updates: if a gateway loses its disk, every lost update is known.
 
-Gateways name in each upload the jobs whose updates it contains or ended. Devices keep the ids of updates that were
-acknowledged and are not known to have been decided on, and report them when they work for another gateway or another
-incarnation. What a lost incarnation acknowledged and no decided upload contained is recorded as lost, once, by name. If
-that incarnation comes back with its disk, the record is withdrawn by name.
+Each upload names the jobs whose updates it contains, or that were dropped since the last upload. A device remembers the
+updates that were acknowledged and that, as far as it knows, the cloud has not decided on. It reports them when it works
+for another gateway or another incarnation. An update that a lost incarnation acknowledged and that is in no decided
+upload is recorded as lost, once. If that incarnation returns with its disk, the record is withdrawn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from async_hfl.nodes.cloud.state import UpdateLedger
 
 
 def note_decided(cloud: Cloud, upload: m.Upload) -> None:
-    """Note that the jobs of an upload are settled: it was mixed or dropped."""
+    """Note that the cloud has decided on the updates in an upload."""
     if not upload.jobs:
         return
     ledger = _ledger(cloud, upload.upload.gateway, upload.upload.incarnation)
@@ -27,10 +27,10 @@ def note_decided(cloud: Cloud, upload: m.Upload) -> None:
 
 
 def note_unsettled(cloud: Cloud, gateway: int, unsettled: m.Unsettled, at: float) -> None:
-    """Note the updates that a device had acknowledged elsewhere, and confirm that they are noted."""
+    """Note the updates that other gateways acknowledged to a device, and confirm that to the device."""
     device = unsettled.device
     if device is None:
-        return  # a gateway always adds the device
+        return  # cannot happen: the gateway fills in the device
     for job in unsettled.jobs:
         ledger = _ledger(cloud, job.gateway, job.incarnation)
         if job.number not in ledger.decided and job.number not in ledger.listed:

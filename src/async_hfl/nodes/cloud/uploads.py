@@ -1,18 +1,17 @@
-"""Uploads at the cloud: each one is aggregated once, repeats are answered again, and every outcome is remembered until
-the gateway has the answer."""
+"""Uploads at the cloud: each is aggregated once, and its outcome is kept until the gateway has the answer."""
 
 from __future__ import annotations
 
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Write
-from async_hfl.core.protocol.records import LifecycleRecord, UploadRecord
+from async_hfl.core.protocol.records import LifecycleRecord, UploadEnd, UploadRecord
 from async_hfl.nodes.cloud import update_ledger
-from async_hfl.nodes.cloud.association_table import absorb
+from async_hfl.nodes.cloud.association_table import store_knowledge
 from async_hfl.nodes.cloud.context import Cloud
 
 
 def admit(cloud: Cloud, upload: m.Upload, at: float) -> bool:
-    """Return True if an upload is new and is to be aggregated; otherwise answer, refuse or ignore it."""
+    """Return True if an upload is to be aggregated. A repeat is answered again; others are refused or ignored."""
     state, gateway, number = cloud.state, upload.upload.gateway, upload.upload.number
     member = state.members[gateway]
     if upload.upload.incarnation != member.incarnation or not member.live:
@@ -25,13 +24,13 @@ def admit(cloud: Cloud, upload: m.Upload, at: float) -> bool:
     if upload.base_epoch > state.epoch:
         reason = (
             f"the gateway works from cloud epoch {upload.base_epoch}, the cloud is at {state.epoch}: "
-            "the cloud has lost its state; start a new run, or give the cloud its run directory back"
+            "the cloud has lost its state; start a new run, or restore the cloud's run directory"
         )
         cloud.emit(Write(LifecycleRecord(at, "refused", f"g{gateway}", reason)))
         cloud.send(gateway, m.Refused(reason))
         return False
     if number in member.pending:
-        cloud.send(gateway, m.UploadHeld(upload.upload))  # a repeat: the first notice seems to be lost
+        cloud.send(gateway, m.UploadHeld(upload.upload))  # a repeat: the first receipt may be lost
         return False
     if number < member.answered_below:
         return False
@@ -39,35 +38,28 @@ def admit(cloud: Cloud, upload: m.Upload, at: float) -> bool:
     for old in [old for old in member.outcomes if old < member.answered_below]:
         del member.outcomes[old]
     for known_device in upload.knowledge:
-        absorb(cloud, known_device, gateway)
+        store_knowledge(cloud, known_device, gateway)
     if cloud.is_last_epoch():
-        return False  # the last evaluation is under way; the finish that follows is the answer
+        return False  # the run ends with the evaluation in progress; `Finish` will be the answer
     member.pending.add(number)
     return True
 
 
 def close(cloud: Cloud, upload: m.Upload, outcome: m.Outcome, at: float) -> None:
-    """Record the upload's end, remember its outcome for repeats, and answer."""
+    """Record the outcome of an upload, keep it for repeats, and answer."""
     member = cloud.state.members[upload.upload.gateway]
     member.pending.discard(upload.upload.number)
     member.outcomes[upload.upload.number] = outcome
     update_ledger.note_decided(cloud, upload)
-    record = UploadRecord(
-        at,
-        upload.upload,
-        "mixed" if outcome.accepted else "dropped",
-        upload.base_epoch,
-        outcome.staleness,
-        outcome.weight,
-        upload.updates,
-        upload.early,
-    )
+    reason: UploadEnd = "mixed" if outcome.accepted else "dropped"
+    staleness, weight = outcome.staleness, outcome.weight
+    record = UploadRecord(at, upload.upload, reason, upload.base_epoch, staleness, weight, upload.updates, upload.early)
     cloud.emit(Write(record))
     _answer(cloud, upload, outcome)
 
 
 def send_fenced(cloud: Cloud, gateway: int, incarnation: int) -> None:
-    """Tell an incarnation that was declared lost to start afresh."""
+    """Tell an incarnation that was declared lost to restart as a new one."""
     cloud.send(gateway, m.Fenced(incarnation, unanswered_outcomes(cloud, gateway, incarnation)))
 
 

@@ -1,7 +1,8 @@
 """Warm-up: every reachable device trains once from the initial model, through its nearest gateway.
 
-It ends when a quorum of the devices that were not given up has answered and the minimum time has passed, when no answer
-is outstanding, or at the limit if at least one device answered. Later answers still count as knowledge.
+It ends when a quorum of the devices, not counting those that timed out, has answered and the minimum time has passed;
+when no answer is outstanding; or at the time limit if at least one device has answered. Knowledge from later answers is
+still used.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def begin(cloud: Cloud, at: float) -> None:
 
 
 def count(cloud: Cloud, devices: list[int], *, answered: bool) -> None:
-    """Count devices that answered, or that will not answer."""
+    """Count devices that have answered, or that are not expected to."""
     warmup = cloud.state.warmup
     for device in devices:
         if device in warmup.outstanding:
@@ -59,7 +60,7 @@ def is_over(cloud: Cloud, at: float) -> bool:
 
 
 def fit_basis(cloud: Cloud) -> None:
-    """Fit the basis that gradients are projected on (compression = pca) to the warm-up gradients, once."""
+    """Fit the basis on which gradients are projected (compression = pca) to the warm-up gradients."""
     association, gradients = cloud.state.association, cloud.state.association.gradients
     if cloud.config.components == 0 or gradients is None:
         return

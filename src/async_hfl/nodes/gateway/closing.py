@@ -1,7 +1,7 @@
-"""The ends that a gateway writes when the run is over, or when the cloud has declared its incarnation lost.
+"""The end of a gateway's jobs and uploads when the run is over, or when the cloud has declared its incarnation lost.
 
-Where losses are tracked, the gateway also lists the updates that it has acknowledged and that no upload which the cloud
-has decided on names. They came too late, but are not lost.
+If losses are tracked, the gateway also records each update that it has acknowledged but that is in no upload which the
+cloud has decided on: these updates are late, not lost.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from async_hfl.core.protocol.effects import Write
 from async_hfl.core.protocol.events import Received
 from async_hfl.core.protocol.records import JobEnd, LateRecord, UploadEnd, UploadRecord
 from async_hfl.nodes.gateway.context import Gateway
-from async_hfl.nodes.gateway.jobs import land
+from async_hfl.nodes.gateway.jobs import remove
 from async_hfl.nodes.gateway.state import GatewayState, HeldUpdate
 
 
 def end_all(gateway: Gateway, reason: JobEnd, at: float, decided: Mapping[int, m.Outcome]) -> None:
-    """End every job and upload that is open. `decided` holds the outcomes of the uploads, by number, that the cloud has
-    decided on; their answers may not have arrived."""
+    """End every open job and upload. `decided` contains, by upload number, the outcomes of uploads that the cloud has
+    decided on and whose answers may not have arrived."""
     state, number = gateway.state, gateway.config.number
     if reason == "run_ended" and gateway.config.deployment.track_losses:
         for job, slot in _late_updates(state, decided):
@@ -36,11 +36,11 @@ def end_all(gateway: Gateway, reason: JobEnd, at: float, decided: Mapping[int, m
             gateway.end_job(relayed.number, relayed.in_flight, reason, at, relayed.update)
     end: UploadEnd = "lost" if reason == "gateway_lost" else "run_ended"
     if state.updates and state.phase == "open":
-        # The jobs ended as aggregated; the model that contains their updates ends here, without an upload.
+        # The model contains updates whose jobs have ended as aggregated, but it will not be uploaded.
         upload = UploadId(number, state.incarnation, state.next_upload)
         gateway.emit(Write(UploadRecord(at, upload, end, state.base_epoch, 0, 0.0, state.updates, False)))
     for job, in_flight in list(state.in_flight_jobs.items()):
-        land(gateway, job, at)
+        remove(gateway, job, at)
         gateway.end_job(job, in_flight, reason, at)
     for upload_number, outstanding in state.outstanding.items():
         sent = outstanding.message
@@ -52,28 +52,28 @@ def end_all(gateway: Gateway, reason: JobEnd, at: float, decided: Mapping[int, m
 
 
 def _late_updates(state: GatewayState, decided: Container[int]) -> list[tuple[int, int]]:
-    """Return (job number, slot) of each acknowledged update that no decided upload names."""
+    """Return (job number, slot) of each acknowledged update that is in no decided upload."""
     late = {held.number: held.in_flight.slot for held in state.held_updates()}
-    late.update(state.landed)
+    late.update(state.processed)
     for number, outstanding in state.outstanding.items():
-        late.update(outstanding.landed)
+        late.update(outstanding.processed)
         if number in decided:
-            for job, _ in outstanding.landed:
+            for job, _ in outstanding.processed:
                 del late[job]
     for job in late:
-        state.ever_landed.add(job)
+        state.ever_processed.add(job)
     return sorted(late.items())
 
 
 def end_relayed(gateway: Gateway, held: HeldUpdate, outcome: m.Outcome, at: float) -> None:
-    """End the job of an update that was passed on to the cloud, by what the cloud has decided."""
+    """End the job of a relayed update according to the cloud's decision."""
     reason: JobEnd = "aggregated" if outcome.accepted else "stale"
     gateway.end_job(held.number, held.in_flight, reason, at, held.update, outcome.staleness, outcome.weight)
 
 
 def update_after_end(gateway: Gateway, event: Received, update: m.Update) -> None:
-    """Record an update that arrives when the run is over: its job has ended, but it was acknowledged."""
+    """Record an update that arrives, and is acknowledged, after the run is over."""
     state = gateway.state
     own = gateway.config.deployment.track_losses and update.job.incarnation == state.incarnation
-    if own and not update.warmup and state.ever_landed.add(update.job.number):
+    if own and not update.warmup and state.ever_processed.add(update.job.number):
         gateway.emit(Write(LateRecord(event.at, update.job, event.sender.number)))

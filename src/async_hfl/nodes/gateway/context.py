@@ -1,8 +1,8 @@
-"""The context that the parts of a gateway and its aggregation rule share: config, state, and the effects of an event.
+"""The context shared by the parts of a gateway and its aggregation rule: configuration, state and effects.
 
-`GatewayNode` handles an event by calling parts (leases, timeouts, sessions, uploads, selection) and the rule with this
-object. They read and change the state and emit effects; they never call the node or each other's entry points. The
-decision about what happens next is the node's.
+`GatewayNode` handles an event by calling parts (leases, timeouts, sessions, uploads, selection) and the rule with a
+`Gateway`. They read and change its state and emit effects, but never call the node, which alone decides what happens
+next.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Gateway:
         self.restart(incarnation)
 
     def restart(self, incarnation: int) -> None:
-        """Forget everything and begin as another incarnation."""
+        """Discard the state and begin as another incarnation."""
         config = self.config
         device_table = DeviceTable(share_gradients=config.share_gradients, projection=config.sketch)
         if config.gradient != "none":
@@ -66,6 +66,12 @@ class Gateway:
 
     # For the parts of a gateway ----------------------------------------------------------------------------------
 
+    def device_patience(self, slot: int) -> float:
+        """Return the seconds without a message after which a job of this device times out."""
+        table, config = self.state.device_table, self.config
+        patience = max(config.patience_floor, config.patience_factor * float(table.round_latency[slot]))
+        return patience * 2.0 ** int(table.timeouts[slot])
+
     def end_job(
         self,
         number: int,
@@ -76,40 +82,25 @@ class Gateway:
         staleness: int = 0,
         weight: float = 0.0,
     ) -> None:
-        """Write the one end of a job that is no longer in flight; if it brought an update, that has landed."""
+        """Write the end of a job that is no longer in flight. If it has an update, the update is processed."""
         state, slot = self.state, in_flight.slot
         download_s, training_s, loss = 0.0, 0.0, None
         if update is not None:
             download_s, training_s, loss = update.download_s, update.training_s, update.loss
             if self.config.deployment.track_losses and reason != "warmup":
-                self.landed(number, slot)
-        self.emit(
-            Write(
-                JobRecord(
-                    at,
-                    JobId(self.config.number, state.incarnation, number),
-                    int(state.device_table.devices[slot]),
-                    reason,
-                    in_flight.sent_at,
-                    download_s,
-                    training_s,
-                    staleness,
-                    weight,
-                    state.gateway_epoch,
-                    loss,
-                )
-            )
-        )
+                self.note_processed(number, slot)
+        job, device = JobId(self.config.number, state.incarnation, number), int(state.device_table.devices[slot])
+        times = (in_flight.sent_at, download_s, training_s)
+        self.emit(Write(JobRecord(at, job, device, reason, *times, staleness, weight, state.gateway_epoch, loss)))
 
-    def landed(self, number: int, slot: int) -> None:
-        """Let the next upload name this job, if losses are tracked: the gateway is finished with its update, which was
-        aggregated, relayed, or dropped with a reason on record. A device that lost its disk may do a job again; that is
-        not counted twice."""
-        if self.config.deployment.track_losses and self.state.ever_landed.add(number):
-            self.state.landed.append((number, slot))
+    def note_processed(self, number: int, slot: int) -> None:
+        """Let the next upload name this job, if losses are tracked: its update was aggregated, relayed or dropped. A
+        device that has lost its disk may repeat a job; it is named only once."""
+        if self.config.deployment.track_losses and self.state.ever_processed.add(number):
+            self.state.processed.append((number, slot))
 
     def hello(self) -> None:
-        """Tell the cloud which incarnation this is: it may have declared it lost during an outage."""
+        """Tell the cloud which incarnation this is; the cloud may have declared it lost during an outage."""
         self.emit(Send(CLOUD, m.Hello(self.state.incarnation)))
 
     def report(
@@ -118,7 +109,7 @@ class Gateway:
         lost: tuple[int, ...] = (),
         heard: tuple[int, ...] = (),
     ) -> None:
-        """Tell the cloud about warm-up results, and about links that broke or work again."""
+        """Report completed warm-up jobs, and links that failed or were restored, to the cloud."""
         state = self.state
         self.emit(Send(CLOUD, m.Report(state.incarnation, state.next_report, answered_warmup, lost, heard)))
         state.next_report += 1

@@ -1,84 +1,70 @@
-"""A gateway's table of devices, with one column per fact and one slot (row) per device.
+"""A gateway's table of devices, with one column per property and one slot (row) per device.
 
-Columns are arrays, so that one selection over a hundred candidates is a handful of numpy calls. A device keeps its slot
-for the whole run. It is a candidate for selection if it is associated, leased, idle, and its link is feasible.
+Columns are arrays, so that a selection among a hundred candidates takes a handful of numpy calls. A device keeps its
+slot for the whole run. It is a candidate for selection if it is associated, leased and idle, and its link is feasible.
 """
 
+# ruff: noqa: RUF009 (`_column` returns a dataclass field)
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.arrays import Floats, Ints
+from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.gradient_table import GradientTable
-from async_hfl.core.maths.latency import averaged
 from async_hfl.core.maths.projection import CountSketch, PcaProjection
-from async_hfl.core.protocol.messages import DeviceKnowledge, Gradient, Lease
+from async_hfl.core.protocol.messages import DeviceKnowledge, Lease
 from async_hfl.core.serialization import plain
 
-Bools = npt.NDArray[np.bool_]
-_COLUMNS = (
-    ("devices", np.int64, -1),
-    ("round_latency", np.float64, 0.0),
-    ("measured", np.bool_, False),
-    ("samples", np.int64, 0),
-    ("loss", np.float64, np.nan),
-    ("squared_loss", np.float64, np.nan),
-    ("idle_since", np.float64, 0.0),
-    ("last_selected", np.int64, -1),
-    ("job", np.int64, -1),
-    ("associated", np.bool_, False),
-    ("lease", np.int64, 0),
-    ("lease_version", np.int64, 0),
-    ("feasible", np.bool_, True),
-    ("candidate", np.bool_, False),
-    ("probe_at", np.float64, np.inf),
-    ("probe_wait", np.float64, 0.0),
-    ("timeouts", np.int8, 0),
-    ("last_seen", np.int64, -1),
-    ("has_basis", np.bool_, False),
-)
+_NEWEST_WEIGHT = 0.3
+"""Weight of the newest measurement in the moving average of a round latency."""
+
+
+def _column(dtype: type[np.generic], default: object) -> Any:
+    """Return a field for one column; `default` is its value for a new device."""
+    return field(default_factory=lambda: np.zeros(0, dtype), metadata={"default": default})
 
 
 @plain
 @dataclass(slots=True)
 class DeviceTable:
     slot_of: dict[int, int] = field(default_factory=dict)
-    devices: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    round_latency: Floats = field(default_factory=lambda: np.zeros(0))
-    measured: Bools = field(default_factory=lambda: np.zeros(0, bool))
-    samples: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    loss: Floats = field(default_factory=lambda: np.zeros(0))
-    squared_loss: Floats = field(default_factory=lambda: np.zeros(0))
-    idle_since: Floats = field(default_factory=lambda: np.zeros(0))
-    last_selected: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    job: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Number of the job that the device is busy with here, -1 if it is idle (an overdue job does not count)."""
-    associated: Bools = field(default_factory=lambda: np.zeros(0, bool))
-    lease: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Number of the lease held, 0 for none: another gateway may have it."""
-    lease_version: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    feasible: Bools = field(default_factory=lambda: np.zeros(0, bool))
-    candidate: Bools = field(default_factory=lambda: np.zeros(0, bool))
-    probe_at: Floats = field(default_factory=lambda: np.zeros(0))
+    devices: Ints = _column(np.int64, -1)
+    round_latency: Floats = _column(np.float64, 0.0)
+    measured: Bools = _column(np.bool_, False)
+    samples: Ints = _column(np.int64, 0)
+    loss: Floats = _column(np.float64, np.nan)
+    squared_loss: Floats = _column(np.float64, np.nan)
+    idle_since: Floats = _column(np.float64, 0.0)
+    last_selected: Ints = _column(np.int64, -1)
+    job: Ints = _column(np.int64, -1)
+    """Number of the device's job in flight, -1 if it is idle; an overdue job does not count."""
+    associated: Bools = _column(np.bool_, False)
+    lease: Ints = _column(np.int64, 0)
+    """Number of the lease held, 0 for none."""
+    lease_version: Ints = _column(np.int64, 0)
+    feasible: Bools = _column(np.bool_, True)
+    candidate: Bools = _column(np.bool_, False)
+    probe_at: Floats = _column(np.float64, np.inf)
     """Time of the next probe of a device that timed out; infinite for the others."""
-    probe_wait: Floats = field(default_factory=lambda: np.zeros(0))
-    timeouts: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
-    """Consecutive timeouts of the device. Each doubles the patience; otherwise a device that is slower than expected
-    would time out, get a new job and drop the old one for ever."""
-    last_seen: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Round (the gateway epoch being made then, from 1) in which the newest update arrived, -1 if there is none."""
-    has_basis: Bools = field(default_factory=lambda: np.zeros(0, bool))
-    """The device was sent the basis for projecting its gradients."""
+    probe_wait: Floats = _column(np.float64, 0.0)
+    timeouts: npt.NDArray[np.int8] = _column(np.int8, 0)
+    """Consecutive timeouts of the device. Each doubles its patience; otherwise a device that is slower than expected
+    would be sent a new job after every timeout, drop the old one, and never finish any."""
+    last_seen: Ints = _column(np.int64, -1)
+    """`SelectionProblem.round` in which the newest update arrived, -1 if there is none."""
+    has_basis: Bools = _column(np.bool_, False)
+    """True if the device was sent the basis on which it projects its gradients."""
     unreported: dict[int, None] = field(default_factory=dict)
-    """Slots with knowledge that the cloud has not been told yet, in the order of the updates."""
+    """Slots with knowledge that has not been sent to the cloud, in the order of the updates."""
     gradients: GradientTable | None = None
     projection: PcaProjection | CountSketch | None = None
     """The projection that compresses gradients, once it is known."""
     share_gradients: bool = True
-    """True if the cloud is told gradients, too."""
+    """True if gradients are sent to the cloud."""
     associated_count: int = 0
 
     def add(self, devices: list[int]) -> None:
@@ -87,36 +73,37 @@ class DeviceTable:
         if not new:
             return
         start = len(self.devices)
-        for name, dtype, default in _COLUMNS:
-            setattr(self, name, np.concatenate([getattr(self, name), np.full(len(new), default, dtype)]))
+        for column in fields(self):
+            if "default" in column.metadata:
+                old = getattr(self, column.name)
+                new_rows = np.full(len(new), column.metadata["default"], old.dtype)
+                setattr(self, column.name, np.concatenate([old, new_rows]))
         self.devices[start:] = new
         self.slot_of.update(zip(new, range(start, start + len(new)), strict=True))
         if self.gradients is not None:
             self.gradients.grow(len(self.devices))
 
     def refresh(self, slot: int) -> None:
-        """Compute `candidate` again after one of the four facts has changed."""
+        """Recompute `candidate` after one of the four conditions has changed."""
         self.candidate[slot] = (
             self.associated[slot] and self.lease[slot] > 0 and self.job[slot] < 0 and self.feasible[slot]
         )
 
-    def associate(self, devices: tuple[int, ...]) -> list[int]:
-        """Associate these devices and no others; return the slots of those that left."""
+    def associate(self, devices: tuple[int, ...]) -> None:
+        """Associate these devices and no others."""
         self.add(list(devices))
         now = np.zeros(len(self.devices), bool)
         now[[self.slot_of[device] for device in devices]] = True
         changed = np.flatnonzero(now != self.associated)
-        left = [int(slot) for slot in changed if self.associated[slot]]
         self.associated = now
         self.associated_count = len(devices)
         for slot in changed:
             if self.gradients is not None:
-                self.gradients.count_in(int(slot), bool(now[slot]))
+                self.gradients.set_counted(int(slot), bool(now[slot]))
             self.refresh(int(slot))
-        return left
 
     def take(self, lease: Lease, knowledge: DeviceKnowledge) -> int:
-        """Store a lease and the knowledge that came with it. A latency measured here is newer than the cloud's."""
+        """Store a lease and the cloud's knowledge about the device. A latency measured by this gateway is kept."""
         self.add([lease.device])
         slot = self.slot_of[lease.device]
         self.lease[slot] = lease.number
@@ -128,24 +115,22 @@ class DeviceTable:
         self.loss[slot] = knowledge.loss
         self.squared_loss[slot] = knowledge.squared_loss
         self.has_basis[slot] |= knowledge.has_basis
-        if knowledge.gradient is not None:
-            self.learn(slot, knowledge.gradient, knowledge.compressed)
+        if self.gradients is not None and knowledge.gradient is not None:
+            self.gradients.offer(slot, knowledge.gradient, knowledge.compressed, self.projection)
         self.refresh(slot)
         return slot
 
-    def learn(self, slot: int, gradient: Gradient, compressed: bool) -> None:
-        """Store the newest gradient of a device, if gradients are used at all."""
-        if self.gradients is not None:
-            self.gradients.offer(slot, gradient, compressed, self.projection)
-
     def project_with(self, projection: PcaProjection) -> None:
-        """Compress gradients from now on: the basis is known."""
+        """Compress the gradients, from now on, with this projection."""
         if self.projection is None and self.gradients is not None:
             self.projection = projection
             self.gradients.compress(projection.size, projection)
 
     def measure(self, slot: int, latency: float) -> None:
-        self.round_latency[slot] = averaged(float(self.round_latency[slot]), latency, bool(self.measured[slot]))
+        """Update the round latency: the first measurement replaces the estimate, later ones enter a moving average."""
+        if self.measured[slot]:
+            latency = (1.0 - _NEWEST_WEIGHT) * float(self.round_latency[slot]) + _NEWEST_WEIGHT * latency
+        self.round_latency[slot] = latency
         self.measured[slot] = True
 
     def knowledge(self, slot: int) -> DeviceKnowledge:
@@ -165,7 +150,7 @@ class DeviceTable:
         )
 
     def take_unreported(self) -> tuple[DeviceKnowledge, ...]:
-        """Return the knowledge that the cloud has not been told yet, and count it as told."""
+        """Return the knowledge that has not been sent to the cloud, and mark it as sent."""
         found = tuple(self.knowledge(slot) for slot in self.unreported)
         self.unreported.clear()
         return found

@@ -1,8 +1,8 @@
-"""Timeouts of silent devices.
+"""Timeouts of devices that do not answer.
 
-A device that sends nothing until its job's deadline has timed out: its bandwidth is free again, its link counts as
-infeasible, its job is overdue but has no end. The device is probed after 60 s, then at intervals that double up to an
-hour. Any message from it makes the link feasible again, and a late update is used if it is not too stale.
+A device that has sent nothing by its job's deadline times out: its bandwidth is released, its link counts as
+infeasible, and its job is overdue, but does not end. The device is probed after 60 s, then at intervals that double up
+to an hour. Any message from it makes the link feasible again, and a late update is used unless it is too stale.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from async_hfl.core.identifiers import DEVICE_TIER, Address
-from async_hfl.core.maths.latency import patience
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Send, SetTimer, Write
 from async_hfl.core.protocol.records import LifecycleRecord
@@ -26,7 +25,7 @@ _MOST_DOUBLINGS = 12
 def expire(gateway: Gateway, at: float) -> tuple[int, ...]:
     """Time out every job whose deadline has passed, and return their numbers.
 
-    One timer serves all jobs. It is set to the next deadline, so each job costs O(1) scans in the long run.
+    One timer serves all jobs; it is set to the earliest deadline.
     """
     state, device_table = gateway.state, gateway.state.device_table
     lost: list[int] = []
@@ -63,15 +62,11 @@ def expire(gateway: Gateway, at: float) -> tuple[int, ...]:
 
 
 def progressed(gateway: Gateway, device: int, at: float) -> None:
-    """Extend the deadline of the device's job: bytes have just been transferred. The timer finds the new deadline."""
-    state, config, device_table = gateway.state, gateway.config, gateway.state.device_table
-    slot = device_table.slot_of.get(device)
-    if slot is None:
-        return
-    wait = patience(float(device_table.round_latency[slot]), config.patience_floor, config.patience_factor)
-    for in_flight in state.in_flight_jobs.values():
+    """Extend the deadlines of a device's jobs: its transfer is making progress."""
+    slot = gateway.state.device_table.slot_of.get(device)
+    for in_flight in gateway.state.in_flight_jobs.values():
         if in_flight.slot == slot and not in_flight.overdue:
-            in_flight.deadline = max(in_flight.deadline, at + wait * 2.0 ** int(device_table.timeouts[slot]))
+            in_flight.deadline = max(in_flight.deadline, at + gateway.device_patience(in_flight.slot))
 
 
 def probe(gateway: Gateway, at: float) -> None:
@@ -86,14 +81,20 @@ def probe(gateway: Gateway, at: float) -> None:
 
 
 def heard(gateway: Gateway, device: int, at: float) -> None:
-    """Make a device's link feasible again, if it was not: the device has sent something."""
+    """Restore the link of a device that has just sent a message, if it was infeasible."""
+    slot = gateway.state.device_table.slot_of.get(device)
+    if slot is not None and not gateway.state.device_table.feasible[slot]:
+        restore_link(gateway, device, at)
+
+
+def restore_link(gateway: Gateway, device: int, at: float) -> None:
+    """Make a device's link feasible, and report and record that."""
     device_table = gateway.state.device_table
     slot = device_table.slot_of.get(device)
-    if slot is None or device_table.feasible[slot]:
-        return
-    device_table.feasible[slot] = True
-    device_table.probe_at[slot] = NEVER
-    device_table.refresh(slot)
+    if slot is not None:
+        device_table.feasible[slot] = True
+        device_table.probe_at[slot] = NEVER
+        device_table.refresh(slot)
     gateway.report(heard=(device,))
     gateway.emit(Write(LifecycleRecord(at, "device_heard", f"d{device}", f"by g{gateway.config.number}")))
 

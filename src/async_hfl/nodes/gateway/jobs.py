@@ -1,4 +1,4 @@
-"""Jobs of a gateway: sent to a device, taken off the table when they end, and what an update tells about its device."""
+"""Jobs of a gateway: sending them to devices, removing them from those in flight, and learning from their updates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import DEVICE_TIER, Address, JobId
-from async_hfl.core.maths.latency import patience
 from async_hfl.core.maths.projection import PcaProjection
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Send, SetTimer
@@ -24,8 +23,7 @@ def trigger(gateway: Gateway, slot: int, rate: float, at: float, warm_up: m.Warm
         raise InvariantViolation(f"gateway {config.number} triggers a device before it has a model")
     number = state.next_job
     state.next_job += 1
-    wait = patience(float(device_table.round_latency[slot]), config.patience_floor, config.patience_factor)
-    deadline = at + wait * 2.0 ** int(device_table.timeouts[slot])
+    deadline = at + gateway.device_patience(slot)
     state.in_flight_jobs[number] = InFlightJob(
         slot, at, state.gateway_epoch, base, rate, weights, deadline, False, warm_up is not None
     )
@@ -35,30 +33,22 @@ def trigger(gateway: Gateway, slot: int, rate: float, at: float, warm_up: m.Warm
     device_table.job[slot] = number
     device_table.last_selected[slot] = state.gateway_epoch
     device_table.candidate[slot] = False
-    basis = None  # for a device that projects its gradient and has not been sent the basis yet
+    basis = None
     if config.gradient == "last" and not device_table.has_basis[slot]:
         projection = device_table.projection
         if isinstance(projection, PcaProjection):
             basis = projection.components
             device_table.has_basis[slot] = True
-    train = m.Train(
-        JobId(config.number, state.incarnation, number),
-        weights,
-        state.gateway_epoch,
-        base,
-        state.version,
-        basis,
-        warm_up is not None,
-        tuple(state.settled.pop(slot, ())),
-    )
+    job, settled = JobId(config.number, state.incarnation, number), tuple(state.settled.pop(slot, ()))
+    train = m.Train(job, weights, state.gateway_epoch, base, state.version, basis, warm_up is not None, settled)
     gateway.emit(Send(Address(DEVICE_TIER, int(device_table.devices[slot])), train))
     if deadline < state.deadline:
         state.deadline = deadline
         gateway.emit(SetTimer("patience", deadline))
 
 
-def land(gateway: Gateway, number: int, at: float) -> InFlightJob | None:
-    """Remove a job from those in flight, so that its bandwidth and its device are free; None if it is not there."""
+def remove(gateway: Gateway, number: int, at: float) -> InFlightJob | None:
+    """Remove a job from those in flight and free its bandwidth and its device; return None if it is not in flight."""
     state, device_table = gateway.state, gateway.state.device_table
     in_flight = state.in_flight_jobs.pop(number, None)
     if in_flight is None:
@@ -75,16 +65,16 @@ def land(gateway: Gateway, number: int, at: float) -> InFlightJob | None:
 
 
 def discard_all(gateway: Gateway, at: float) -> None:
-    """End every job in flight, except warm-up jobs, although its device may still be training."""
+    """End every job in flight except warm-up jobs, although devices may still be training."""
     for number, in_flight in list(gateway.state.in_flight_jobs.items()):
         if not in_flight.warmup:
-            land(gateway, number, at)
+            remove(gateway, number, at)
             gateway.end_job(number, in_flight, "round_closed", at)
             leases.release_if_moved(gateway, in_flight.slot)
 
 
 def learn(gateway: Gateway, slot: int, in_flight: InFlightJob, update: m.Update) -> None:
-    """Store what an update says about its device."""
+    """Store the loss, the gradient and the other properties of a device that its update contains."""
     device_table = gateway.state.device_table
     device_table.timeouts[slot] = 0
     device_table.samples[slot] = update.samples
@@ -95,10 +85,10 @@ def learn(gateway: Gateway, slot: int, in_flight: InFlightJob, update: m.Update)
         return
     gradient = update.gradient
     if gradient is None:
-        # gradient = "update": the mean step, computed from the weights, takes no bytes on the device link
+        # gradient = "update": the mean step, computed from the weights, need not be sent by the device.
         config = gateway.config
         divisor = np.float32(config.learning_rate * update.steps)
         gradient = mean_step(in_flight.sent, update.weights, config.gradient_size, divisor)
-    # The table rejects gradients with NaN itself, except before it has changed over to compressed ones.
+    # The table ignores gradients that are not finite, but a compressed one would first convert the table.
     if not update.compressed or is_finite(gradient):
         device_table.gradients.offer(slot, gradient, update.compressed, device_table.projection)

@@ -1,8 +1,8 @@
-"""Leases of devices, the gateway's side: take the leases that the cloud grants, release those of devices that moved.
+"""A gateway's leases: it takes those that the cloud grants and releases those of devices that have moved.
 
-Only the gateway that holds a device's lease may trigger it. A device that is busy here when it is associated with
-another gateway finishes its job; its lease is released as soon as it is idle. A lease that arrives before the
-assignment that it belongs to is kept until that assignment is there.
+Only the gateway that holds a device's lease may trigger it. A device that is associated with another gateway while it
+is busy finishes its job first; its lease is released as soon as it is idle. A lease that overtakes the assignment that
+it belongs to is kept until that assignment arrives.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def release(gateway: Gateway, slot: int, *, warmup: bool = False) -> None:
     device_table.unreported.pop(slot, None)
     device_table.lease[slot] = 0
     if device_table.gradients is not None and not device_table.associated[slot]:
-        # If the device comes back, its gradient comes with the lease or with the next update.
+        # If the device returns to this gateway, its lease or its next update brings a gradient.
         device_table.gradients.forget(slot)
     device_table.refresh(slot)
 

@@ -2,10 +2,10 @@
 
     waiting --GlobalModel--> open --upload--> uploading --Answer--> open --> ...        any --Finish--> over
 
-Calls go in one direction: event, node, rule, next step, node. `handle` passes an event to a method below. The method
-changes the state through the parts (`jobs`, `leases`, `device_timeouts`, `sessions`, `uploads`, ...), asks the
-aggregation rule (see `aggregation.rule`), and carries out the step that the rule returns. Parts and rule never call the
-node; the node alone assigns the phase, selects devices and uploads.
+Calls go in one direction. `handle` passes an event to one of the methods below. The method changes the state through
+the parts (`jobs`, `leases`, `device_timeouts`, `sessions`, `uploads`, ...), calls the aggregation rule (see
+`aggregation.rule`), and carries out the `Next` step that the rule returns. Parts and rule never call the node; only the
+node assigns the phase, selects devices and uploads.
 """
 
 from __future__ import annotations
@@ -18,18 +18,9 @@ from async_hfl.core.errors import InvariantViolation, PolicyError
 from async_hfl.core.identifiers import CLOUD, DEVICE_TIER, Address
 from async_hfl.core.maths.projection import PcaProjection
 from async_hfl.core.policies import SelectionPolicy
+from async_hfl.core.protocol import events
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Effect, Send, SetTimer, Stop, Write
-from async_hfl.core.protocol.events import (
-    Event,
-    PeerJoined,
-    PeerLost,
-    Progressed,
-    Received,
-    Returned,
-    Started,
-    TimerFired,
-)
 from async_hfl.core.protocol.records import JobEnd, LifecycleRecord
 from async_hfl.core.serialization import Plain, from_plain, to_plain
 from async_hfl.core.weights import is_finite
@@ -85,29 +76,29 @@ class GatewayNode:
     def state(self) -> GatewayState:
         return self.gateway.state
 
-    def handle(self, event: Event) -> list[Effect]:
+    def handle(self, event: events.Event) -> list[Effect]:
         self.gateway.effects.clear()
         over = self.gateway.state.phase == "over"
-        if isinstance(event, Received):
+        if isinstance(event, events.Received):
             if not over:
                 self._messages[type(event.message)](event, event.message)
             elif isinstance(event.message, m.Update):
                 closing.update_after_end(self.gateway, event, event.message)
-        elif isinstance(event, TimerFired):
+        elif isinstance(event, events.TimerFired):
             if not over:
                 self._timers[event.key](event.at)
-        elif isinstance(event, PeerLost):
+        elif isinstance(event, events.PeerLost):
             self._peer_lost(event)
-        elif isinstance(event, PeerJoined):
+        elif isinstance(event, events.PeerJoined):
             self._peer_joined(event)
-        elif isinstance(event, Progressed) and event.peer == CLOUD:
+        elif isinstance(event, events.Progressed) and event.peer == CLOUD:
             uploads.progressed(self.gateway, event.at)
-        elif isinstance(event, Progressed):
+        elif isinstance(event, events.Progressed):
             device_timeouts.progressed(self.gateway, event.peer.number, event.at)
-        elif isinstance(event, Returned):
+        elif isinstance(event, events.Returned):
             self.gateway.hello()
             sessions.restarted(self.gateway, event.at)
-        elif not isinstance(event, Started):
+        elif not isinstance(event, events.Started):
             raise InvariantViolation(f"a gateway got {type(event).__name__}")
         return self.gateway.effects.copy()
 
@@ -127,7 +118,7 @@ class GatewayNode:
         elif step is Next.UPLOAD:
             self._upload(at)
         elif step is Next.RELAY and held is not None:
-            self.gateway.landed(held.number, held.in_flight.slot)
+            self.gateway.note_processed(held.number, held.in_flight.slot)
             update, base_epoch = held.update, held.in_flight.base_epoch
             uploads.upload(self.gateway, update.weights, base_epoch, 1, update.samples, at, relayed=held)
         elif step is not Next.NOTHING:
@@ -139,7 +130,7 @@ class GatewayNode:
             self._arm_aggregation_timer()
 
     def _select(self, at: float, *, asked: bool = False) -> None:
-        """Select and trigger idle devices, if that is allowed now. `asked`: the rule has asked for it."""
+        """Select and trigger idle devices if the phase and the rule allow it. `asked`: the rule returned `SELECT`."""
         gateway, state, rule = self.gateway, self.gateway.state, self.aggregation
         triggered: tuple[int, ...] = ()
         if state.phase == "open" and not state.cut_off and rule.may_select(gateway):
@@ -178,12 +169,12 @@ class GatewayNode:
             step = rule.received(gateway, held, at)
             if step is not Next.UPLOAD and step is not Next.SELECT:
                 self._follow("received", step, at, held)
-        self._select(at, asked=True)  # also if an upload follows: devices that are idle need not wait for its answer
+        self._select(at, asked=True)  # even if an upload follows: idle devices need not wait for its answer
         if step is Next.UPLOAD:
             self._follow("received", step, at)
 
     def _upload(self, at: float, *, early: bool = False) -> None:
-        """Upload the gateway's model. Until the answer is adopted no device is triggered."""
+        """Upload the gateway's model. No device is triggered until the answer arrives."""
         gateway, state = self.gateway, self.gateway.state
         uploads.upload(gateway, gateway.weights, state.base_epoch, state.updates, state.samples, at, early=early)
         state.phase = "uploading"
@@ -193,16 +184,16 @@ class GatewayNode:
 
     # From devices ------------------------------------------------------------------------------------------------
 
-    def _update(self, event: Received, update: m.Update) -> None:
+    def _update(self, event: events.Received, update: m.Update) -> None:
         gateway, state, at, job = self.gateway, self.gateway.state, event.at, update.job
         device_table = state.device_table
         sender = device_table.slot_of.get(event.sender.number)
         if sender is not None and not device_table.feasible[sender]:
             device_timeouts.heard(gateway, event.sender.number, at)
-        in_flight = jobs.land(gateway, job.number, at) if job.incarnation == state.incarnation else None
-        if in_flight is None:  # the job has an end (it was discarded, say), but the device may be idle again
+        in_flight = jobs.remove(gateway, job.number, at) if job.incarnation == state.incarnation else None
+        if in_flight is None:  # the job has ended already (it was discarded, say), but the device may be idle now
             if sender is not None and job.incarnation == state.incarnation:
-                gateway.landed(job.number, sender)
+                gateway.note_processed(job.number, sender)
             self._select(at)
             return
         slot = in_flight.slot
@@ -229,16 +220,16 @@ class GatewayNode:
         else:
             state.pending.append(held)
 
-    def _job_dropped(self, event: Received, dropped: m.JobDropped) -> None:
+    def _job_dropped(self, event: events.Received, dropped: m.JobDropped) -> None:
         gateway, at, job = self.gateway, event.at, dropped.job
         device_timeouts.heard(gateway, event.sender.number, at)
-        in_flight = jobs.land(gateway, job.number, at) if job.incarnation == self.state.incarnation else None
+        in_flight = jobs.remove(gateway, job.number, at) if job.incarnation == self.state.incarnation else None
         if in_flight is None:
             self._select(at)
             return
         gateway.end_job(job.number, in_flight, dropped.reason, at)
         if dropped.version > self.state.version:
-            # The device already follows a newer association, by which it may belong to another gateway.
+            # The device has seen a newer association, in which it may belong to another gateway.
             leases.release(gateway, in_flight.slot)
         self._job_failed(job.number, in_flight.slot, at)
 
@@ -248,23 +239,23 @@ class GatewayNode:
         leases.release_if_moved(self.gateway, slot)
         self._select(at)
 
-    def _alive(self, event: Received, _: m.Alive) -> None:
+    def _alive(self, event: events.Received, _: m.Alive) -> None:
         device_timeouts.heard(self.gateway, event.sender.number, event.at)
         self._select(event.at)
 
-    def _to_cloud(self, event: Received, message: m.Unsettled | m.EvaluateResult) -> None:
-        """Pass a device's message on, with the number of the device."""
+    def _to_cloud(self, event: events.Received, message: m.Unsettled | m.EvaluateResult) -> None:
+        """Forward a device's message, with the number of the device."""
         self.gateway.emit(Send(CLOUD, replace(message, device=event.sender.number)))
 
-    def _evaluate_request(self, _: Received, request: m.EvaluateRequest) -> None:
-        """Ask the devices that are connected; the cloud has a timeout for the others."""
+    def _evaluate_request(self, _: events.Received, request: m.EvaluateRequest) -> None:
+        """Forward the request to the devices that are connected; the cloud has a timeout for the others."""
         for device in request.devices:
             if device in self.state.connected:
                 self.gateway.emit(Send(Address(DEVICE_TIER, device), m.EvaluateRequest(request.epoch, request.weights)))
 
     # From the cloud ----------------------------------------------------------------------------------------------
 
-    def _global_model(self, event: Received, model: m.GlobalModel) -> None:
+    def _global_model(self, event: events.Received, model: m.GlobalModel) -> None:
         state = self.state
         if model.bandwidth > 0:
             state.bandwidth = model.bandwidth
@@ -277,7 +268,7 @@ class GatewayNode:
             if state.phase == "open" and not state.updates and self.aggregation.may_adopt(self.gateway):
                 self._begin_cycle(model, event.at)
 
-    def _answer(self, event: Received, answer: m.Answer) -> None:
+    def _answer(self, event: events.Received, answer: m.Answer) -> None:
         gateway, state, at = self.gateway, self.gateway.state, event.at
         upload = uploads.answered(gateway, answer, at)
         if upload is None:
@@ -287,38 +278,38 @@ class GatewayNode:
             return
         closing.end_relayed(gateway, upload.relayed, answer.outcome, at)
         if state.phase == "open" and not state.updates:
-            # Answers may overtake each other, and other gateways' uploads make newer models, which are broadcast.
+            # Answers may overtake each other, and a broadcast model may be newer than either.
             for model in (answer, state.newest):
                 if model is not None and model.epoch > state.base_epoch:
                     state.weights, state.base_epoch = model.weights, model.epoch
             state.newest = None
         self._select(at)
 
-    def _warm_up(self, event: Received, warm_up: m.WarmUp) -> None:
+    def _warm_up(self, event: events.Received, warm_up: m.WarmUp) -> None:
         if warm_up.incarnation == self.state.incarnation:
             for slot in leases.take(self.gateway, warm_up.leases, warm_up.knowledge):
                 jobs.trigger(self.gateway, slot, 0.0, event.at, warm_up)
 
-    def _assignment(self, event: Received, assignment: m.Assignment) -> None:
+    def _assignment(self, event: events.Received, assignment: m.Assignment) -> None:
         state = self.state
         if assignment.incarnation != state.incarnation:
-            return  # the leases of a former incarnation were revoked when it was declared lost
+            return  # leases of a former incarnation were revoked when it was declared lost
         if assignment.version > state.version:
             state.version = assignment.version
             state.device_table.associate(assignment.devices)
-        # Leases are taken even if a newer assignment has overtaken this one: they have to be released.
+        # Leases are taken even if a newer assignment has overtaken this one, because they must be released.
         leases.take(self.gateway, assignment.leases, assignment.knowledge)
         leases.release_all_moved(self.gateway)
         self._select(event.at)
 
-    def _lease_granted(self, event: Received, granted: m.LeaseGranted) -> None:
+    def _lease_granted(self, event: events.Received, granted: m.LeaseGranted) -> None:
         if granted.incarnation == self.state.incarnation:
             leases.take(self.gateway, (granted.lease,), (granted.knowledge,))
             leases.release_if_moved(self.gateway, self.state.device_table.slot_of[granted.lease.device])
             self._select(event.at)
 
-    def _leases_revoked(self, event: Received, revoked: m.LeasesRevoked) -> None:
-        """Upload at once what is here: this gateway was away for too long, and other gateways have its devices."""
+    def _leases_revoked(self, event: events.Received, revoked: m.LeasesRevoked) -> None:
+        """Upload the model at once: this gateway was away for too long, and its devices were reassigned."""
         state = self.state
         if revoked.incarnation == state.incarnation:
             leases.revoke(self.gateway, revoked.leases)
@@ -326,18 +317,18 @@ class GatewayNode:
             if state.phase == "open" and not state.active and self.aggregation.may_upload_early(self.gateway):
                 self._upload(event.at, early=True)
 
-    def _finish(self, event: Received, finish: m.Finish) -> None:
+    def _finish(self, event: events.Received, finish: m.Finish) -> None:
         self._close("run_ended", event.at, finish.outcomes)
         self.state.final_model = finish.model
         self.gateway.emit(Stop())
 
-    def _refused(self, event: Received, refused: m.Refused) -> None:
+    def _refused(self, event: events.Received, refused: m.Refused) -> None:
         self._close("run_ended", event.at)
         self.gateway.emit(Write(LifecycleRecord(event.at, "refused", f"g{self.config.number}", refused.reason)))
         self.gateway.emit(Stop(refused.reason))
 
-    def _fenced(self, event: Received, fenced: m.Fenced) -> None:
-        """Begin again as a new incarnation: the cloud has declared this one lost and granted its devices to others."""
+    def _fenced(self, event: events.Received, fenced: m.Fenced) -> None:
+        """Restart as a new incarnation: the cloud has declared this one lost and reassigned its devices."""
         incarnation, connected = self.state.incarnation, self.state.connected
         if fenced.incarnation == incarnation:
             self._close("gateway_lost", event.at, fenced.outcomes)
@@ -382,7 +373,7 @@ class GatewayNode:
             sessions.device_lost(self.gateway, device, at)
             self._select(at)
 
-    def _peer_lost(self, event: PeerLost) -> None:
+    def _peer_lost(self, event: events.PeerLost) -> None:
         if event.peer == CLOUD:
             self.gateway.hello()
             sessions.cloud_lost(self.gateway, event.at)
@@ -390,7 +381,7 @@ class GatewayNode:
             sessions.device_lost(self.gateway, event.peer.number, event.at)
             self._select(event.at)
 
-    def _peer_joined(self, event: PeerJoined) -> None:
+    def _peer_joined(self, event: events.PeerJoined) -> None:
         if event.peer == CLOUD:
             if sessions.cloud_joined(self.gateway):
                 self._select(event.at)

@@ -1,14 +1,15 @@
-"""Selection at a gateway (Eq. 10), and the triggering of the devices chosen.
+"""One selection at a gateway (Eq. 10): the policy chooses among the idle devices, and those chosen are triggered.
 
-A selection runs at the start of a cycle, after every aggregation, and when a device joins, returns or times out, unless
-the aggregation rule forbids it. If nothing is in flight and no device fits the bandwidth, the best one is triggered
-alone, which the record says: so a run never stalls.
+Devices are selected at the start of a cycle, after every aggregation, and when a device joins, returns or times out,
+unless the aggregation rule forbids it. If nothing is in flight and no device fits the bandwidth, the best one is
+triggered alone (`SelectionRecord.lone`), so that a run never stalls.
 
-`selection.min_participation` puts a floor p under participation, above the policy. A device takes part for the share p
-of its time if it waits (1 - p) / p round latencies after each round. One that has waited longer is due. Due devices are
-triggered before all others, in the order of their waits, measured in their own latencies. If the next one does not fit
-the free bandwidth, nothing else is triggered until it does; otherwise small jobs would overtake it for ever. If the
-bandwidth cannot give every device its share, they take turns. A new device counts as waiting since the run began.
+`selection.min_participation` guarantees each device a share p of participation, whatever the policy chooses. A device
+that takes part for the share p of its time waits (1 - p) / p round latencies after each round; one that has waited
+longer is *due*. Due devices are triggered before all others, longest wait first, measured in their own latencies. If
+the next one does not fit the free bandwidth, nothing else is triggered until it does; otherwise small jobs would
+overtake it for ever. If the bandwidth is too small for all due devices, they take turns. A new device counts as waiting
+since the run began.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import numpy as np
 from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.errors import PolicyError
 from async_hfl.core.gradient_table import Gradients
-from async_hfl.core.maths.latency import data_rate
 from async_hfl.core.maths.utility import scaled
 from async_hfl.core.policies import Need, Peers, SelectionPolicy, SelectionProblem, needs_gradients
 from async_hfl.core.protocol.effects import Write
@@ -33,7 +33,7 @@ _ROUNDING = 1e-9
 
 
 def select(gateway: Gateway, policy: SelectionPolicy, slots: Ints, at: float) -> tuple[int, ...]:
-    """Select among the candidates in these slots, trigger those chosen, and return the numbers of their jobs."""
+    """Select among the candidates in these slots, trigger the devices chosen, and return their job numbers."""
     state, config, device_table = gateway.state, gateway.config, gateway.state.device_table
     state.selections += 1
     chosen: tuple[int, ...] = ()
@@ -48,7 +48,7 @@ def select(gateway: Gateway, policy: SelectionPolicy, slots: Ints, at: float) ->
         if selection.memory is not None:
             state.memory = dict(selection.memory)
         chosen += selection.devices
-        gap = None if selection.bound is None else selection.gap
+        gap = selection.gap
     lone = not chosen and state.active == 0
     if lone:
         chosen = (int(device_table.devices[blocking if blocking >= 0 else _best(gateway, policy.needs, slots)]),)
@@ -56,8 +56,8 @@ def select(gateway: Gateway, policy: SelectionPolicy, slots: Ints, at: float) ->
     for device in chosen:
         slot = device_table.slot_of.get(device, -1)
         if slot < 0 or not device_table.candidate[slot]:
-            raise PolicyError(f"selection at gateway {config.number}: chose device {device}, which is no candidate")
-        jobs.trigger(gateway, slot, data_rate(config.model_bytes, float(device_table.round_latency[slot])), at)
+            raise PolicyError(f"selection at gateway {config.number}: chose device {device}, which is not a candidate")
+        jobs.trigger(gateway, slot, config.model_bytes / float(device_table.round_latency[slot]), at)
     if chosen and not lone and state.load > state.bandwidth * (1 + _ROUNDING):
         raise PolicyError(
             f"selection at gateway {config.number}: the devices chosen raise the load to {state.load:.6g} bytes/s, "
@@ -69,18 +69,18 @@ def select(gateway: Gateway, policy: SelectionPolicy, slots: Ints, at: float) ->
 
 
 def _limited(gateway: Gateway, slots: Ints) -> bool:
-    """True if a candidate that was not chosen would not fit the free bandwidth."""
+    """True if a candidate was not chosen and does not fit the free bandwidth."""
     state, device_table = gateway.state, gateway.state.device_table
     left = slots[device_table.candidate[slots]]
     if len(left) == 0:
         return False
     latency = device_table.round_latency[left]
-    quickest = float(latency[latency.argmin()])  # min() takes seven times as long for so few
-    return data_rate(gateway.config.model_bytes, quickest) > state.bandwidth - state.load
+    quickest = float(latency[latency.argmin()])  # for few candidates, min() takes seven times as long
+    return gateway.config.model_bytes / quickest > state.bandwidth - state.load
 
 
 def _due(gateway: Gateway, slots: Ints, at: float) -> tuple[Ints, Ints, int]:
-    """Return the slots that are due and fit, the other slots, and the first due one that does not fit (-1: none)."""
+    """Return the due slots that fit, the other slots, and the first due slot that does not fit (-1 for none)."""
     state, config, device_table = gateway.state, gateway.config, gateway.state.device_table
     latency = device_table.round_latency[slots]
     waited = at - device_table.idle_since[slots]
@@ -90,7 +90,7 @@ def _due(gateway: Gateway, slots: Ints, at: float) -> tuple[Ints, Ints, int]:
 
 
 def due_first(waited: Floats, latency: Floats, rate: Floats, free: float, share: float) -> tuple[Ints, int]:
-    """Return the indices of due devices that fit, in order, and that of the first one that does not (-1: none)."""
+    """Return the indices of the due devices that fit, in order, and of the first that does not (-1 for none)."""
     rounds = waited / latency
     due = np.flatnonzero(rounds * share >= 1.0 - share)
     due = due[np.argsort(-rounds[due], kind="stable")]
@@ -139,8 +139,8 @@ def _problem(gateway: Gateway, needs: frozenset[Need], slots: Ints, taken: float
 def _utility(
     gateway: Gateway, needs: frozenset[Need], slots: Ints, *, computed: bool = True
 ) -> tuple[Floats, Gradients | None, Bools | None]:
-    """Return the candidates' scaled utilities (ones unless `computed`), and for a policy that needs them their
-    gradients and which of these are known."""
+    """Return the candidates' scaled utilities (ones unless `computed`), their gradients if the policy needs them, and
+    a mask of the known gradients."""
     table, config = gateway.state.device_table.gradients, gateway.config
     if table is None or not needs_gradients(needs):
         return _ones(len(slots)), None, None
@@ -151,7 +151,7 @@ def _utility(
 
 
 def _peers(gateway: Gateway, needs: frozenset[Need]) -> Peers:
-    """Return the associated devices that are no candidates at present."""
+    """Return the associated devices that are not candidates."""
     device_table, table = gateway.state.device_table, gateway.state.device_table.gradients
     others = np.flatnonzero(device_table.associated & ~device_table.candidate)
     gradients = None
@@ -162,7 +162,7 @@ def _peers(gateway: Gateway, needs: frozenset[Need]) -> Peers:
 
 @cache
 def _ones(count: int) -> Floats:
-    """Return an array of ones; it is shared, so it is read-only."""
+    """Return a shared, read-only array of ones."""
     ones = np.ones(count)
     ones.flags.writeable = False
     return ones

@@ -1,9 +1,9 @@
-"""Sessions with devices and with the cloud, in a shell that has sessions.
+"""Sessions of a gateway with its devices and with the cloud, in a shell that has sessions.
 
-A gateway observes J_t through its sessions: when one breaks, the link is infeasible at once. The job on it stays open,
-since a link outage only delays it. After a restart of the gateway its devices have some time to reconnect before their
-links count as infeasible. A gateway without a session to the cloud goes on with the devices that it has, and triggers
-none after `cloud_patience`.
+A gateway observes J_t through its sessions: a link is infeasible from the moment its session breaks. A job in flight on
+it stays open, since a link outage only delays its update. After a restart of the gateway, its devices have some time to
+reconnect before their links count as infeasible. Without a session to the cloud the gateway continues; it stops
+triggering devices after `cloud_patience`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from async_hfl.core.protocol.effects import SetTimer, Write
 from async_hfl.core.protocol.records import LifecycleRecord
 from async_hfl.nodes.gateway.context import Gateway
+from async_hfl.nodes.gateway.device_timeouts import restore_link
 from async_hfl.nodes.gateway.state import NEVER
 
 RECONNECT_TIMER = "reconnect"
@@ -18,16 +19,9 @@ CLOUD_TIMER = "cloud"
 
 
 def device_joined(gateway: Gateway, device: int, at: float) -> None:
-    state, device_table = gateway.state, gateway.state.device_table
-    state.connected.add(device)
-    state.reconnecting.discard(device)
-    slot = device_table.slot_of.get(device)
-    if slot is not None:
-        device_table.feasible[slot] = True
-        device_table.probe_at[slot] = NEVER
-        device_table.refresh(slot)
-    gateway.report(heard=(device,))
-    gateway.emit(Write(LifecycleRecord(at, "device_heard", f"d{device}", f"by g{gateway.config.number}")))
+    gateway.state.connected.add(device)
+    gateway.state.reconnecting.discard(device)
+    restore_link(gateway, device, at)
 
 
 def device_lost(gateway: Gateway, device: int, at: float) -> None:
@@ -44,7 +38,7 @@ def device_lost(gateway: Gateway, device: int, at: float) -> None:
 
 
 def restarted(gateway: Gateway, at: float) -> None:
-    """Wait for the devices to reconnect: this gateway has restarted, and all its sessions are gone."""
+    """Wait for the devices to reconnect after a restart of this gateway, which has ended all its sessions."""
     state = gateway.state
     state.reconnecting |= state.connected
     state.connected.clear()
@@ -62,7 +56,7 @@ def cloud_lost(gateway: Gateway, at: float) -> None:
 
 
 def cloud_joined(gateway: Gateway) -> bool:
-    """Return True if devices may be triggered again that could not be without the cloud."""
+    """Note that the session with the cloud is restored; return True if that allows devices to be triggered again."""
     state = gateway.state
     state.cut_off_at, was_cut_off = NEVER, state.cut_off
     state.cut_off = False
@@ -70,7 +64,7 @@ def cloud_joined(gateway: Gateway) -> bool:
 
 
 def cloud_timed_out(gateway: Gateway, at: float) -> None:
-    """Stop triggering devices, unless the cloud's session is back."""
+    """Stop triggering devices, unless the session with the cloud was restored in time."""
     if at >= gateway.state.cut_off_at:
         gateway.state.cut_off_at = NEVER
         gateway.state.cut_off = True

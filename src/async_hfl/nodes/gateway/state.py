@@ -1,4 +1,4 @@
-"""The state of a gateway: plain mutable data that one node owns, and that snapshots are made of."""
+"""The state of a gateway: plain mutable data, owned by one node and stored in its snapshots."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ NEVER = float("inf")
 AGGREGATION_TIMER = "aggregation"
 """Key of the one timer that an aggregation rule has."""
 Phase = Literal["waiting", "open", "uploading", "over"]
-"""waiting: no model yet. open: a cycle runs, devices are triggered. uploading: the model was uploaded, and no device is
-triggered until the answer arrives. over: the run has ended."""
+"""waiting: no model yet. open: a cycle is in progress and devices are triggered. uploading: the model was uploaded, and
+no device is triggered until the answer arrives. over: the run has ended."""
 
 
 @plain
 @dataclass(slots=True)
 class InFlightJob:
-    """A job that was sent to a device and has no end yet."""
+    """A job that was sent to a device and has not ended."""
 
     slot: int
     """Row of the device in the device table."""
@@ -32,18 +32,19 @@ class InFlightJob:
     base_epoch: int
     """The cloud epoch that this model was based on."""
     rate: float
-    """R_ij, the bandwidth that the job takes until it is overdue; 0 for warm-up."""
+    """R_ij, the bandwidth that the job takes until it is overdue; 0 for a warm-up job."""
     sent: Weights
-    """w_sent: kept until the job ends. Jobs that were sent the same model share one array."""
+    """w_sent, the model sent to the device. Jobs that were sent the same model share one array."""
     deadline: float
     overdue: bool
+    """True if the deadline has passed. The update is still used if it arrives later."""
     warmup: bool
 
 
 @plain
 @dataclass(slots=True)
 class HeldUpdate:
-    """A device's update, with the job that it belongs to, for as long as the job has no end."""
+    """An update that has arrived, with the job that it belongs to, until that job ends."""
 
     number: int
     """Number of the job."""
@@ -61,11 +62,11 @@ class OutstandingUpload:
     resend_at: float
     attempts: int
     held: bool = False
-    """The cloud has received it and waits for other gateways: there is no need to send it again."""
-    landed: tuple[tuple[int, int], ...] = ()
-    """(job number, slot) of the updates that this upload reports as finished."""
+    """True if the cloud has received it and waits for other gateways: it need not be sent again."""
+    processed: tuple[tuple[int, int], ...] = ()
+    """(job number, slot) of the updates that this upload reports as processed."""
     relayed: HeldUpdate | None = None
-    """The device update that was passed on unchanged; None for an upload of the gateway's own model."""
+    """The device update that was forwarded unchanged; None for an upload of the gateway's own model."""
 
 
 @plain
@@ -75,63 +76,64 @@ class GatewayState:
     phase: Phase = "waiting"
     weights: Weights | None = None
     base_epoch: int = 0
-    """Cloud epoch of the global model that the current cycle began from."""
+    """Cloud epoch of the global model from which the current cycle started."""
     gateway_epoch: int = 0
-    """z: grows over the whole run, never restarts."""
+    """z, counted over the whole run."""
     updates: int = 0
-    """Device updates in the gateway's model since the cycle began ..."""
+    """Number of device updates aggregated since the cycle began."""
     samples: int = 0
-    """... and the samples that they were trained on."""
+    """Number of samples that they were trained on."""
     buffer: list[HeldUpdate] = field(default_factory=list)
     """Updates that the aggregation rule has received and not yet aggregated."""
     pending: list[HeldUpdate] = field(default_factory=list)
-    """Updates that arrived during an upload: the rule receives them when the next cycle begins."""
+    """Updates that arrived during an upload. The rule receives them when the next cycle begins."""
     aggregation_timer_at: float = NEVER
-    """The time that the aggregation rule's timer is set to."""
+    """Time that the aggregation rule's timer is set to."""
     version: int = 0
     """Version of the association in force."""
     device_table: DeviceTable = field(default_factory=DeviceTable)
     in_flight_jobs: dict[int, InFlightJob] = field(default_factory=dict)
     active: int = 0
-    """Jobs in flight that are not overdue."""
+    """Number of jobs in flight that are not overdue."""
     load: float = 0.0
-    """Bandwidth that they take together."""
+    """Bandwidth that they use together."""
     next_job: int = 1
     next_upload: int = 1
     next_report: int = 1
     outstanding: dict[int, OutstandingUpload] = field(default_factory=dict)
     reply_s: float = 0.0
-    """The longest time that an answer has taken so far: on a slow backhaul uploads are resent less often."""
+    """The longest time to an answer so far: on a slow backhaul uploads are resent less often."""
     selections: int = 0
     memory: dict[str, Any] = field(default_factory=dict)
-    """Data that the selection policy keeps from one selection to the next."""
+    """The selection policy's memory."""
     newest: GlobalModel | None = None
-    """A newer global model that was broadcast, stored for the next cycle."""
+    """The newest global model that was broadcast, kept for the next cycle."""
     deadline: float = NEVER
-    """The earliest deadline of a job in flight: the time that the patience timer is set to."""
+    """The earliest deadline of a job in flight, to which the timer "patience" is set. The next three fields are the
+    times of the timers "probe", "reply" and "idle"."""
     probe_at: float = NEVER
     resend_at: float = NEVER
     idle_upload_at: float = NEVER
     bandwidth: float = 0.0
     """B_j in force."""
-    landed: list[tuple[int, int]] = field(default_factory=list)
-    """(job number, slot) of updates that were finished with since the last upload, if losses are tracked."""
-    ever_landed: NumberSet = field(default_factory=NumberSet)
-    """All jobs that were ever in `landed`."""
+    processed: list[tuple[int, int]] = field(default_factory=list)
+    """(job number, slot) of updates aggregated, relayed or dropped since the last upload, if losses are tracked."""
+    ever_processed: NumberSet = field(default_factory=NumberSet)
+    """Numbers of all jobs that were ever in `processed`."""
     settled: dict[int, list[int]] = field(default_factory=dict)
-    """By slot: jobs whose upload the cloud has decided on, and whose device has not been told yet."""
+    """By slot: jobs whose upload the cloud has decided on. The device is told with its next job."""
     connected: set[int] = field(default_factory=set)
     """Devices with a session, in a shell with sessions."""
     reconnecting: set[int] = field(default_factory=set)
-    """Devices that had a session before this gateway restarted and have none yet."""
+    """Devices that had a session before this gateway restarted and have not reconnected."""
     cut_off_at: float = NEVER
-    """The time at which the gateway stops triggering devices, unless the cloud's session is back by then."""
+    """Time at which `cut_off` becomes true, unless the cloud's session is restored before."""
     final_model: str = ""
     """Digest of the model that the run ended with."""
     cut_off: bool = False
-    """The cloud's session has been gone for too long: no device is triggered."""
+    """True if the session with the cloud has been down for too long: no device is triggered."""
 
     def held_updates(self) -> list[HeldUpdate]:
-        """Return the updates that have arrived and whose jobs have no end yet."""
+        """Return the updates that have arrived and whose jobs have not ended."""
         relayed = (upload.relayed for upload in self.outstanding.values())
         return [*self.buffer, *self.pending, *(held for held in relayed if held is not None)]

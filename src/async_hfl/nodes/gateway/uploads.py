@@ -1,4 +1,4 @@
-"""Uploads from a gateway to the cloud: numbered, and resent until they are answered."""
+"""Uploads of a gateway: numbered, and resent with exponential back-off until the cloud answers."""
 
 from __future__ import annotations
 
@@ -23,25 +23,18 @@ def upload(
     early: bool = False,
     relayed: HeldUpdate | None = None,
 ) -> None:
-    """Send a model, with what was learnt about the devices since the last upload."""
+    """Upload a model, with the knowledge about devices that is new since the last upload."""
     state = gateway.state
     number = state.next_upload
     state.next_upload += 1
-    landed = tuple(state.landed)
-    state.landed.clear()
-    message = m.Upload(
-        UploadId(gateway.config.number, state.incarnation, number),
-        weights,
-        base_epoch,
-        updates,
-        samples,
-        early,
-        next(iter(state.outstanding), number),  # numbers are in rising order, so the first is the lowest
-        state.device_table.take_unreported(),
-        tuple(job for job, _ in landed),
-    )
+    processed = tuple(state.processed)
+    state.processed.clear()
+    sent = UploadId(gateway.config.number, state.incarnation, number)
+    answered_below = next(iter(state.outstanding), number)  # the lowest number: they are in rising order
+    knowledge, jobs = state.device_table.take_unreported(), tuple(job for job, _ in processed)
+    message = m.Upload(sent, weights, base_epoch, updates, samples, early, answered_below, knowledge, jobs)
     resend_at = at + _patience(gateway, 1)
-    state.outstanding[number] = OutstandingUpload(message, at, resend_at, 1, landed=landed, relayed=relayed)
+    state.outstanding[number] = OutstandingUpload(message, at, resend_at, 1, processed=processed, relayed=relayed)
     gateway.emit(Send(CLOUD, message))
     if resend_at < state.resend_at:
         state.resend_at = resend_at
@@ -49,14 +42,14 @@ def upload(
 
 
 def resend(gateway: Gateway, at: float) -> None:
-    """Send again the uploads whose answer is overdue."""
+    """Resend the uploads whose answer is overdue."""
     outstanding = gateway.state.outstanding
     for waiting in outstanding.values():
         if waiting.resend_at > at:
             continue
         waiting.attempts += 1
         if waiting.held:
-            # The cloud has the upload. This only makes sure that it has not declared this gateway lost meanwhile.
+            # The cloud has the upload. A hello makes it answer if it has declared this gateway lost meanwhile.
             waiting.resend_at = at + RESEND_MOST_S
             gateway.hello()
         else:
@@ -68,7 +61,7 @@ def resend(gateway: Gateway, at: float) -> None:
 
 
 def resend_all(gateway: Gateway, at: float) -> None:
-    """Send every outstanding upload again at once: the cloud may have dropped those that it held."""
+    """Resend every outstanding upload at once: the cloud may have discarded those that it held."""
     for waiting in gateway.state.outstanding.values():
         waiting.held = False
         waiting.resend_at = at + _patience(gateway, waiting.attempts)
@@ -79,18 +72,18 @@ def resend_all(gateway: Gateway, at: float) -> None:
 
 
 def progressed(gateway: Gateway, at: float) -> None:
-    """Postpone resending: bytes of an upload or of its answer have just been transferred."""
+    """Postpone resending: the transfer of an upload or of its answer is making progress."""
     for waiting in gateway.state.outstanding.values():
         waiting.resend_at = max(waiting.resend_at, at + _patience(gateway, waiting.attempts))
 
 
 def held(gateway: Gateway, upload: UploadId, at: float) -> None:
-    """Stop resending an upload that the cloud has and will answer when other gateways' uploads are there."""
+    """Stop resending an upload that the cloud has received and will answer later."""
     state = gateway.state
     waiting = state.outstanding.get(upload.number) if upload.incarnation == state.incarnation else None
     if waiting is not None and not waiting.held:
         waiting.held = True
-        waiting.resend_at = max(waiting.resend_at, at + RESEND_MOST_S)  # never sooner: the timer is set already
+        waiting.resend_at = max(waiting.resend_at, at + RESEND_MOST_S)
         state.reply_s = max(state.reply_s, at - waiting.sent_at)
 
 
@@ -102,14 +95,14 @@ def answered(gateway: Gateway, answer: m.Answer, at: float) -> OutstandingUpload
     answered = state.outstanding.pop(answer.upload.number, None)
     if answered is None:
         return None
-    for number, slot in answered.landed:
+    for number, slot in answered.processed:
         state.settled.setdefault(slot, []).append(number)
-    if not answered.held:  # the time that the cloud waited for others says nothing about the link
+    if not answered.held:  # otherwise the time includes the cloud's wait for other gateways
         state.reply_s = max(state.reply_s, at - answered.sent_at)
     return answered
 
 
 def _patience(gateway: Gateway, attempts: int) -> float:
-    # A transfer may be slow: a wait that is no longer than earlier ones is no sign of a loss. Resends back off.
+    # On a slow link, a wait as long as earlier ones is no sign of a loss.
     base = max(gateway.config.reply_patience, 3 * gateway.state.reply_s)
     return min(base * 2.0 ** min(attempts - 1, 30), max(base, RESEND_MOST_S))

@@ -1,8 +1,8 @@
-"""Recovery of a node after a crash: the contract of every shell, for any store.
+"""Recovery of a node after a crash: the contract of every shell with any store.
 
-An input event is durable before any of its effects is performed. A restart restores the snapshot, handles the logged
-events with effects suppressed, resends unacknowledged messages, repeats unanswered requests, re-arms the timers, and
-writes the records that had not been written. A crash loses only messages in flight.
+An event is durable before any of its effects is carried out. A restart restores the snapshot and handles the logged
+events again with their effects suppressed. Then it resends unacknowledged messages, repeats unanswered requests, sets
+the timers again, and writes the records that were not written before the crash. Only messages in flight are lost.
 """
 
 from __future__ import annotations
@@ -19,29 +19,25 @@ Request = Solve | Evaluate
 
 
 class Disk(Protocol):
-    """A store that survives a crash, up to the last `commit`. The last record after that may be torn."""
+    """A store that survives a crash up to the last `commit`."""
 
     def append(self, event: Plain) -> None: ...
 
     def wrote(self, records: int) -> None:
-        """Note that this many records since the last snapshot are in the journal."""
-        ...
+        """Store that this many records since the last snapshot are in the journal."""
 
     def commit(self) -> None:
-        """Make everything durable before returning. Effects of an event are performed only after this."""
-        ...
+        """Make everything durable before returning."""
 
     def replace(self, snapshot: Plain) -> None:
-        """Replace the snapshot, durably; the log and the count of records start again."""
-        ...
+        """Replace the snapshot durably, and clear the log and the count of records."""
 
     def read(self) -> tuple[Plain, list[Plain], int]:
-        """Return the snapshot (or None), the events since, and how many of their records were written."""
-        ...
+        """Return the snapshot (or None), the events since, and how many of their records are in the journal."""
 
 
 class DurableNode:
-    """A reliable node with a disk."""
+    """A `ReliableNode` whose state survives a crash of its process."""
 
     def __init__(self, make: Callable[[], ReliableNode], disk: Disk) -> None:
         self._make = make
@@ -65,7 +61,7 @@ class DurableNode:
             self.disk.wrote(self._records)
 
     def checkpoint(self) -> None:
-        """Store a snapshot. Only allowed between events, when the records of the last one are written."""
+        """Store a snapshot. Call this between events, when all records of the last one are written."""
         self.disk.replace(
             {
                 "node": self.node.snapshot(),
@@ -77,7 +73,7 @@ class DurableNode:
         self._records = 0
 
     def recover(self) -> list[Effect | Transmit]:
-        """Restore the state after a crash, and return the effects that must be performed, perhaps again."""
+        """Restore the state after a crash, and return the effects to carry out, some of them perhaps again."""
         snapshot, log, written = self.disk.read()
         self.node = self._make()
         self.timers, self.requests, self.stop = {}, {}, None
