@@ -74,7 +74,7 @@ def link_to(transport: Transport, port: int) -> Link:
         f"127.0.0.1:{port}",
         "gateway",
         Insecure(),
-        joining=lambda: Joining("device", "d0", 1),
+        joining=Joining("device", "d0", 1),
         admitted=lambda admission: None,
         refused=lambda refusal: None,
     )

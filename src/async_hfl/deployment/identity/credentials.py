@@ -134,11 +134,7 @@ class Certified:
         if left < WARN_AHEAD and self._warned_at != left.days:  # once a day
             self._warned_at = left.days
             log.warning("%s expires in %d days, on %s: renew it", path, left.days, f"{self._own.ends:%Y-%m-%d}")
-        self._pems = (
-            files.read(self._folder / files.KEY, "a key"),
-            files.pem(certificate),
-            files.pem(self._authority),
-        )
+        self._pems = (files.read(self._folder / files.KEY, "a key"), files.pem(certificate), files.pem(self._authority))
 
     def _warn_of_readers(self) -> None:
         path = self._folder / files.KEY

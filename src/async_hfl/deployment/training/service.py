@@ -13,7 +13,7 @@ from async_hfl.core.protocol.effects import Evaluate, StartTraining
 from async_hfl.core.protocol.events import Evaluated, Trained, TrainingBroke
 from async_hfl.core.randomness import stream_seed, training_seed
 from async_hfl.deployment.shell.inbox import Inbox
-from async_hfl.deployment.shell.shell import NoWorkers
+from async_hfl.deployment.shell.shell import Workers
 from async_hfl.deployment.training.child_process import LocalLearner, Ready, Spent, TrainingChild, TrainingFailed
 
 log = logging.getLogger("async_hfl.device")
@@ -22,10 +22,7 @@ _NOTHING = Evaluation(float("nan"), float("nan"))
 
 class TrainingService:
     def __init__(
-        self,
-        make: Callable[[], tuple[LocalLearner, Ready]],
-        inboxes: Sequence[Inbox],
-        slowdowns: Sequence[float] = (),
+        self, make: Callable[[], tuple[LocalLearner, Ready]], inboxes: Sequence[Inbox], slowdowns: Sequence[float] = ()
     ) -> None:
         """`slowdowns`: for each device, the factor by which it is slower than this machine when idle."""
         self._slowdowns = slowdowns or [1.0] * len(inboxes)
@@ -124,7 +121,7 @@ def _slowed(spent: Spent, factor: float) -> Spent:
     return spent if factor == 1.0 else Spent(spent.busy_s * factor, spent.busy_s)
 
 
-class DeviceWorkers(NoWorkers):
+class DeviceWorkers(Workers):
     """The workers of one device: its jobs go to the shared training service."""
 
     def __init__(self, place: int, seed: int, service: TrainingService) -> None:
