@@ -152,7 +152,7 @@ async def cut() -> dict[str, Any]:
 
 async def black_hole() -> dict[str, Any]:
     async with pair(Shape(), Shape()) as two:
-        two.proxy.black_hole()
+        two.proxy.stall()
         begun = time.monotonic()
         await asyncio.gather(two.server.lost.wait(), two.device.lost.wait())
         noticed = time.monotonic() - begun
