@@ -64,7 +64,6 @@ class Method:
     """True if the cloud needs gradients as well."""
     components: int
     """Number of principal components that the cloud fits; 0 for none."""
-
     sketch: CountSketch | None
 
 

@@ -141,7 +141,6 @@ def collected_run(out: Path, states: Sequence[Path], versions: dict[str, str]) -
     strangers = [state for state, identity in identities.items() if identity.run != identities[cloud].run]
     if strangers:
         raise UserError(f"{strangers[0]}: does not belong to the run of {cloud}")
-
     settings, facts = settings_of(identities[cloud]), TaskFacts.of(identities[cloud])
     named = {"method": facts.method, "task": facts.task, "network": settings.network.name, "seed": facts.seed}
     manifest = {

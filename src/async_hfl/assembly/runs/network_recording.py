@@ -17,7 +17,6 @@ def record_network(run: str | Path, out: str | Path) -> dict[str, int]:
         raise DataError(f"{file}: a trace is CSV; give it a name that ends in .csv")
     if not directory.events.is_file():
         raise RunDirectoryError(f"{directory.path}: has no events.jsonl, so there is nothing to write")
-
     rows = list(trace_rows(read_events(directory.events, *RECORDED)))
     if not rows:
         raise RunDirectoryError(f"{directory.path}: its journal has no transfers yet; resume the run first")

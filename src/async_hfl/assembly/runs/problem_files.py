@@ -135,7 +135,7 @@ class _Table:
         for key in self.values:
             if key not in known:
                 near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
-                rest = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(known)}"
+                rest = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
                 raise self.wrong(f"unknown key {key!r}; {rest}")
         for key in required:
             if key not in self.values:

@@ -51,7 +51,6 @@ class Replay:
     """Associations solved again, with `--resolve`."""
     tolerance: float = 0.0
     """0 if everything was compared bit by bit."""
-
     first_differences: list[str] = field(default_factory=list)
 
     def add(self, node: NodeReplay) -> None:
@@ -121,7 +120,6 @@ def _simulate_again(run: RunDirectory) -> Replay:
         for number, (was, new) in enumerate(zip_longest(_lines(run.events), _lines(again.events)), 1):
             if was is None and not complete:
                 break  # the run was interrupted: compare only the lines that it has written
-
             found.events += 1
             found.effects += 1
             if was != new:

@@ -230,7 +230,6 @@ class LocalCluster:
 
 def _free_ports(count: int) -> list[int]:
     """Return free ports below the ephemeral range, so that no other socket takes one before the processes listen."""
-
     ports: list[int] = []
     while len(ports) < count:
         port = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT)

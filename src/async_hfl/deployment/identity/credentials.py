@@ -192,7 +192,6 @@ class Certified:
 
     def _read_revoked(self) -> None:
         """Reload the revocation list if it has changed. If it has become unreadable, the old one stays in force."""
-
         path = self._folder / files.REVOKED
         try:
             status = path.stat()

@@ -63,7 +63,6 @@ def _replay_from(
     stored: StoredNode, start: int, make: Callable[[], ReliableNode], solve: Solver | None, found: NodeReplay
 ) -> int | None:
     """Replay the log from a snapshot on; return the number of the first event that cannot be replayed, or None."""
-
     node = make()
     try:
         if start in stored.snapshots():

@@ -34,7 +34,6 @@ def cloud_status(
         for number, member in enumerate(state.members)
     ]
     devices = []
-
     for device in range(links.devices):
         row = links.of(device)
         usable = table.usable[row]

@@ -45,7 +45,6 @@ class Telemetry:
 
 def read_digest(data: bytes) -> dict[str, Any]:
     """Decode and check a digest, which comes from a peer and is shown on an operator's terminal."""
-
     if len(data) > _MOST_BYTES:
         raise PeerError(f"a digest of {len(data)} bytes")
     try:

@@ -112,7 +112,6 @@ class DeviceProcess:
             await service.close()
 
     def _end(self, refusal: Refusal) -> None:
-
         if self._refusal is None:
             self._refusal = refusal
             self._over.set()

@@ -184,7 +184,6 @@ class GatewayProcess:
         try:
             forwarded = replace(joining, via=self._process.address)
             answer = await enlist(self.cloud, "cloud", self.credentials, forwarded, probe_s)
-
         except PeerError as error:
             known = self._admitted.get(joining.name)
             if known is not None:

@@ -34,7 +34,6 @@ class ListenAddress:
 
 def read_address(state: Path) -> str | None:
     """Return the address at which the node of a state directory listens; None if it does not listen yet."""
-
     try:
         return (state / FILE).read_text().strip() or None
     except FileNotFoundError:

@@ -21,7 +21,6 @@ def die_with_parent(parent: int | None = None) -> None:
     """Let the Linux kernel kill this process when its parent ends; elsewhere do nothing.
 
     `parent`: the expected parent. If this process has another one, the expected parent has ended already."""
-
     if not sys.platform.startswith("linux"):
         return
     libc = ctypes.CDLL(None, use_errno=True)

@@ -65,7 +65,6 @@ def validator(
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the field name and value of every number, text and array in a message."""
-
     if is_dataclass(value):
         for field in fields(value):
             yield from _leaves(field.name, getattr(value, field.name))

@@ -211,7 +211,6 @@ class Shell:
 
     def _fired(self, key: str, number: int) -> None:
         # A timer that is replaced while its event waits in the inbox does not fire.
-
         self.inbox.put(lambda at: TimerFired(at, key) if self._armed.get(key) == number else None)
 
     def _stopped(self, stop: Stop) -> None:

@@ -29,7 +29,6 @@ class EffectsSummary(msgspec.Struct, frozen=True, array_like=True):
 
     def agrees(self, other: EffectsSummary, tolerance: float) -> bool:
         """Compare to the bit if the tolerance is 0; else the order exactly, and real numbers within the tolerance."""
-
         if tolerance == 0.0:
             return self.exact == other.exact
         if self.order != other.order or len(self.reals) != len(other.reals):

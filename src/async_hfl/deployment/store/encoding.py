@@ -65,7 +65,6 @@ class Arrays:
     def __init__(self) -> None:
         self.received: ReceivedFile | None = None
         """Set while an event is encoded whose arrays may be views of this file."""
-
         self._of_array: dict[int, Reference] = {}
         self._loaded: WeakValueDictionary[tuple[Reference, str, tuple[int, ...]], Array] = WeakValueDictionary()
 

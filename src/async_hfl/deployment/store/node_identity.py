@@ -74,6 +74,5 @@ def note_clock(store: NodeStore, own_at: float, cloud_at: float) -> None:
 def reliable(identity: NodeIdentity, node: Node) -> ReliableNode:
     """Wrap a node for delivery over sessions, as its process and a replay run it."""
     # Only a device needs to know which of its messages were acknowledged.
-
     confirms = identity.role == "device"
     return ReliableNode(node, identity.run, identity.incarnation, watched=True, sessions=True, confirms=confirms)

@@ -163,7 +163,6 @@ class Payloads:
 def sync(path: Path) -> None:
     """Make a file or folder durable."""
     handle = os.open(path, os.O_RDONLY)
-
     try:
         os.fsync(handle)
     finally:

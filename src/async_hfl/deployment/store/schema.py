@@ -99,7 +99,6 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         if path.with_name(f"{path.name}-wal").exists():
             raise
         # No process is writing, and SQLite cannot create the shared-memory files in a read-only directory.
-
         return _open_read_only(path, "mode=ro&immutable=1")
 
 

@@ -49,7 +49,6 @@ class StoredNode:
 
     def snapshots(self) -> list[int]:
         """Return the number of events before each snapshot that is kept."""
-
         return [number for (number,) in self._database.execute("SELECT number FROM snapshots ORDER BY number")]
 
     def snapshot(self, number: int) -> Plain:

@@ -96,7 +96,6 @@ class TrainingService:
 
     def gone(self) -> None:
         """Restart the child. Unfinished jobs are lost, as in an outage; evaluations are repeated."""
-
         log.warning("the training process has ended; starting another")
         self._child = None
         for device, jobs in enumerate(self._open):

@@ -68,7 +68,6 @@ class Endpoint:
     """Receives telemetry."""
     crowded: Callable[[], bool] = lambda: False
     """Returns True while the inbox is so full that nothing more should be read."""
-
     decoding: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_DECODED_AT_ONCE))
     bytes: defaultdict[Address, ByteCount] = field(default_factory=lambda: defaultdict(ByteCount))
     """Byte counts by peer."""

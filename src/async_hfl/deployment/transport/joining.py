@@ -74,7 +74,6 @@ def _range(lowest: int, highest: int) -> str:
 
 def outcome(joined: Any) -> Admission | Refusal:
     """Return a server's answer to a request to join."""
-
     if joined.refusal:
         return unpack(joined.refusal, Refusal)
     if not LOWEST_VERSION <= joined.version <= HIGHEST_VERSION:

@@ -30,7 +30,6 @@ class Limits:
     """The most open transfers of one peer."""
     waiting_bytes: int = 64 * 2**20
     """A peer for which more bytes than this are queued is disconnected."""
-
     backoff_first_s: float = 0.5
     backoff_most_s: float = 30.0
     spool_bytes: int = 16 * 2**30

@@ -266,7 +266,6 @@ class Server:
     async def _operation(self, operation: Any, context: Any) -> AsyncIterator[Any]:
         if not joining.agreed_version(operation.lowest_version, operation.highest_version):
             refusal = joining.no_common_version(operation.lowest_version, operation.highest_version, "")
-
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal.reason)
         try:
             answer = await self._operate(operation.kind, operation.payload)

@@ -195,7 +195,6 @@ class Session:
                 self._put(wire.Frame(heartbeat=wire.Heartbeat(number=number)))
             await asyncio.sleep(step)
             # Time for which the loop was blocked (a slow disk, a suspended machine) does not count as silence.
-
             self._heard_at += max(0.0, self._loop.time() - now - 2 * step)
             silent = self._loop.time() - self._heard_at
             if silent > self._limits.silence_s:

@@ -61,7 +61,6 @@ class Transport:
                 TransferProgress(peer, into.number, False, into.part.arrived, into.progress_at)
                 for into in session.receiving.open.values()
             ]
-
         return found
 
     # For servers and links -------------------------------------------------------------------------------------------

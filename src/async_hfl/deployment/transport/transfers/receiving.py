@@ -129,7 +129,6 @@ class Receiving:
 
     def drop(self, into: Incoming) -> None:
         """End a transfer that broke off; the bytes that have arrived stay in the spool."""
-
         self.open.pop(into.transfer, None)
         self._endpoint.spool.release(into.part)
 

@@ -122,7 +122,6 @@ class Sending:
             self.window = out.window.size
         if self.replaced:
             return  # the newer session has sent the packet again
-
         if why:
             state = (out.number, self._peer, out.arrived, out.length)
             log.warning("transfer of packet %d to %s broke off after %d of %d bytes: %s", *state, why)

@@ -202,7 +202,6 @@ class Spool:
             raise SpoolFull(f"{promised} bytes are in flight already; at most {self._most} are accepted at once")
         total = sum(size for _, size in self._left.values())
         # Wall-clock time is compared only with time stamps of this machine; a clock set back keeps a part longer.
-
         too_old = time.time() - self._keep_s
         for name, (stamp, size) in sorted(self._left.items(), key=lambda item: item[1]):
             if stamp >= too_old and promised + length + total <= self._most:

@@ -48,7 +48,6 @@ class Window:
         if took_s > 0:
             # The link's rate between the sending of that chunk and its acknowledgement.
             self._rate = max((upto - before) / took_s, _RATE_DECAY * self._rate)
-
         self._quickest_s = min(self._quickest_s, took_s)
         queued_s = took_s - self._quickest_s
         if queued_s < _QUEUE_S:
