@@ -138,7 +138,7 @@ async def dial(
             f"127.0.0.1:{port}",
             "gateway",
             credentials,
-            joining=lambda name=name: Joining("device", name, 1),
+            joining=Joining("device", name, 1),
             admitted=lambda admission: None,
             refused=lambda refusal: pipe.send(f"refused: {refusal}"),
         )

@@ -74,7 +74,7 @@ def link_to(transport: Transport, port: int) -> Link:
         f"127.0.0.1:{port}",
         "gateway",
         Insecure(),
-        joining=lambda: Joining("device", "d0", 1),
+        joining=Joining("device", "d0", 1),
         admitted=lambda admission: None,
         refused=lambda refusal: None,
     )
@@ -152,7 +152,7 @@ async def cut() -> dict[str, Any]:
 
 async def black_hole() -> dict[str, Any]:
     async with pair(Shape(), Shape()) as two:
-        two.proxy.black_hole()
+        two.proxy.stall()
         begun = time.monotonic()
         await asyncio.gather(two.server.lost.wait(), two.device.lost.wait())
         noticed = time.monotonic() - begun

@@ -17,7 +17,7 @@ from typing import Any
 from async_hfl.assembly.build.task import EngineSharing
 from async_hfl.assembly.runs import decide
 from async_hfl.assembly.runs.provenance import check_seed, place_of, user_files, versions
-from async_hfl.assembly.runs.simulated_run import PreparedRun, begin, begin_again, called, simulate
+from async_hfl.assembly.runs.simulated_run import PreparedRun, begin, begin_again, choice_of, simulate
 from async_hfl.assembly.settings.loading import Composed, compose
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.data_distribution import DataDistribution
@@ -318,7 +318,7 @@ def cluster(
     with made.directory.locked():
         result = local.run_cluster(options, made.directory, composed, arguments, on_progress)
         made.directory.amend_manifest(metric=local.metric_of(made.path))
-        made.directory.write_summary({"run": str(made.path), **called(made.directory), **result})
+        made.directory.write_summary({"run": str(made.path), **choice_of(made.directory), **result})
     return made
 
 

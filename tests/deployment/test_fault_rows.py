@@ -45,7 +45,7 @@ def test_a_device_falls_silent(tmp_path: Path) -> None:
             gateway = await stage.mid_upload("device-1")
             cut = time.monotonic()
             for link in stage.links_of("device-1"):
-                link.black_hole()
+                link.stall()
             noticed = await stage.until_seen(cut, gateway, "lifecycle", what="device_given_up", node=f"d{device}")
             healed = time.monotonic()
             for link in stage.links_of("device-1"):

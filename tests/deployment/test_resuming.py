@@ -150,7 +150,7 @@ def test_a_packet_arrives_once_whatever_the_cuts(pieces: list[bytes], cuts: list
     async def story() -> None:
         whole = b"".join(pieces)
         digest = await digest_of(pieces, len(whole))
-        out = Outgoing(1, pieces, len(whole), digest, 0.0, 0.0)
+        out = Outgoing(1, pieces, len(whole), 0.0)
         moved = 0
         with tempfile.TemporaryDirectory() as folder:
             for carries, size in [*cuts, (len(whole), 64)]:

@@ -101,7 +101,7 @@ def test_a_black_hole_is_noticed_by_silence_and_left_when_it_heals(tmp_path: Pat
             stack.push_async_callback(proxy.close)
             device = await stack.enter_async_context(dialling(tmp_path / "d", await proxy.open()))
             await until(lambda: bool(server.inbox.joined and device.inbox.joined))
-            proxy.black_hole()
+            proxy.stall()
             await until(lambda: bool(server.inbox.lost and device.inbox.lost))
             assert "nothing heard" in server.inbox.lost[0][1]
             proxy.heal()

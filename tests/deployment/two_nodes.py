@@ -177,7 +177,7 @@ async def dialling(
         f"127.0.0.1:{port}",
         server_role,
         credentials or Insecure(),
-        joining=lambda: Joining(role, name, incarnation=5),
+        joining=Joining(role, name, incarnation=5),
         admitted=admissions.append,
         refused=refusals.append,
     )

@@ -1,1 +1,1 @@
-
+"""The composition root: settings in, nodes, networks, learners, runs and deployments out."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from async_hfl.cli.common import Commands, answer, finish
 
 if TYPE_CHECKING:  # imported when a command runs, so that `async-hfl --help` starts fast
-    from async_hfl.deployment.identity.certificate_info import Contents
+    from async_hfl.deployment.identity.certificate_info import CertificateInfo
 
 
 def add_commands(commands: Commands) -> None:
@@ -119,15 +119,15 @@ def _revoke(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from async_hfl.deployment.identity.certificate_listing import found_at
+    from async_hfl.deployment.identity.authority import certificates_at
 
-    found = [(path, one, revoked) for path in options.paths for one, revoked in found_at(path)]
+    found = [(path, one, revoked) for path in options.paths for one, revoked in certificates_at(path)]
     lines = [line for path, one, revoked in found for line in (f"{path}:", *_lines(one, revoked=revoked))]
     rows = [{"path": str(path), **_row(one, revoked=revoked)} for path, one, revoked in found]
     return answer(options, rows, lines or ["no certificate has been issued here yet"])
 
 
-def _row(certificate: Contents, *, revoked: bool = False) -> dict[str, Any]:
+def _row(certificate: CertificateInfo, *, revoked: bool = False) -> dict[str, Any]:
     from async_hfl.deployment.identity.certificate_info import now
 
     return {
@@ -140,7 +140,7 @@ def _row(certificate: Contents, *, revoked: bool = False) -> dict[str, Any]:
     }
 
 
-def _lines(certificate: Contents, *, revoked: bool = False) -> list[str]:
+def _lines(certificate: CertificateInfo, *, revoked: bool = False) -> list[str]:
     from async_hfl.deployment.identity.certificate_info import WARN_AHEAD, now
 
     left = certificate.days_left(now())

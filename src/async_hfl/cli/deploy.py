@@ -213,7 +213,7 @@ def _local(options: argparse.Namespace, names: list[str]) -> Any:
 
 
 def _check(options: argparse.Namespace, local: Any) -> int:
-    from async_hfl.assembly.deployments.device_check import check_device
+    from async_hfl.assembly.deployments.local_learning import check_device
 
     found = check_device(options.task, local)
     timed = zip(found["samples"], found["compute_s"], strict=True)

@@ -132,7 +132,7 @@ def test_a_stall_delays_and_loses_nothing() -> None:
 def test_a_black_hole_says_nothing_to_anybody() -> None:
     async def test(ends: Ends) -> None:
         await ends.echo(b"before")
-        ends.link.black_hole()
+        ends.link.stall()
         # A new connection seems to stand, and leads nowhere.
         reader, writer = await asyncio.open_connection("127.0.0.1", ends.link.port)
         writer.write(b"anybody?")

@@ -16,7 +16,7 @@ from async_hfl.core.protocol.messages import Alive, Hello
 from async_hfl.core.protocol.records import LifecycleRecord
 from async_hfl.core.serialization import Plain
 from async_hfl.deployment.shell.inbox import Inbox
-from async_hfl.deployment.shell.shell import Clock, NoWorkers, Shell
+from async_hfl.deployment.shell.shell import Clock, Shell, Workers
 from async_hfl.deployment.store.node_store import NodeStore
 from async_hfl.nodes.reliability.delivery import Packet, Receipt, ReliableNode
 from async_hfl.nodes.reliability.recovery import DurableNode
@@ -72,11 +72,11 @@ class Harness:
         self.sender = Sender(self.store)
         self.inbox = Inbox()
         durable = DurableNode(lambda: ReliableNode(self.node, RUN, watched=True, sessions=True), self.store)
-        self.shell = Shell(CLOUD, durable, self.store, self.inbox, self.sender, NoWorkers(), 1000, **options)
+        self.shell = Shell(CLOUD, durable, self.store, self.inbox, self.sender.send, Workers(), 1000, **options)
 
     async def run(self) -> str:
         try:
-            return (await asyncio.wait_for(self.shell.run(), HANG_GUARD_S)).reason
+            return await asyncio.wait_for(self.shell.run(), HANG_GUARD_S)
         finally:
             self.store.close()
 
@@ -202,4 +202,4 @@ def test_a_known_packet_is_acknowledged_again(tmp_path: Path) -> None:
 
 def test_a_computation_that_a_node_cannot_request_is_an_internal_error() -> None:
     with pytest.raises(Exception, match="does not train"):
-        NoWorkers().stop_training(None)  # type: ignore[arg-type]
+        Workers().stop_training(None)  # type: ignore[arg-type]

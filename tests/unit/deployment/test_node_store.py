@@ -270,7 +270,7 @@ def test_a_payload_that_recovery_needs_and_is_gone_is_named(tmp_path: Path) -> N
         store.append({"update": model(1)})
         store.commit()
     files(tmp_path)[0].unlink()
-    with NodeStore.open(tmp_path) as store, pytest.raises(StateDirectoryError, match="recovery needs it"):
+    with NodeStore.open(tmp_path) as store, pytest.raises(StateDirectoryError, match="cannot be restored"):
         store.read()
 
 

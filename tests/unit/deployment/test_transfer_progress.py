@@ -7,7 +7,7 @@ import asyncio
 from async_hfl.core.identifiers import CLOUD, device_address
 from async_hfl.core.protocol.events import Progressed
 from async_hfl.deployment.shell.inbox import Inbox, watch_progress
-from async_hfl.deployment.transport.endpoint import Progress
+from async_hfl.deployment.transport.endpoint import TransferProgress
 
 HANG_GUARD_S = 60.0
 
@@ -18,17 +18,17 @@ class Transfers:
     def __init__(self) -> None:
         self.looks = 0
 
-    def transfers(self) -> list[Progress]:
+    def transfers(self) -> list[TransferProgress]:
         self.looks += 1
-        moving = Progress(device_address(1), 5, True, 10, 99, 0.0, float(self.looks))
-        stuck = Progress(CLOUD, 7, False, 10, 99, 0.0, 3.0)
+        moving = TransferProgress(device_address(1), 5, True, 10, float(self.looks))
+        stuck = TransferProgress(CLOUD, 7, False, 10, 3.0)
         return [moving, stuck]
 
 
 def test_only_moving_transfers_are_reported() -> None:
     async def story() -> None:
         inbox, transfers = Inbox(), Transfers()
-        watching = asyncio.ensure_future(watch_progress(transfers, inbox, every_s=0.01))
+        watching = asyncio.ensure_future(watch_progress(transfers.transfers, inbox, every_s=0.01))
         found = []
         while len(found) < 4:
             found += await asyncio.wait_for(inbox.take(1), HANG_GUARD_S)

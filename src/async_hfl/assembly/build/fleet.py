@@ -1,4 +1,4 @@
-"""From `network.fleet` to the hardware of a run's devices: compute times and power."""
+"""Building of a run's fleet from `network.fleet`: the compute time and power of each device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MEASURED_SAMPLES = 600
 
 
 def build_fleet(settings: Settings, devices: int, seed: int) -> Fleet:
-    """Draw each device's profile by the seed: in a mixed fleet by the shares of the CPU classes, else uniformly."""
+    """Draw each device's profile: in a mixed fleet by the shares of the CPU classes, else uniformly."""
     name = settings.network.fleet
     profiles = _profiles(settings)
     draw = stream(seed, "network", "fleet")
@@ -57,7 +57,7 @@ def _profiles(settings: Settings) -> list[DeviceProfile]:
 
 
 def _board(settings: Settings, board: Board) -> DeviceProfile:
-    """The profile of a board that trains the task, or MNIST if the task was not measured."""
+    """Return the profile of a board that trains the task, or MNIST if the task was not measured."""
     task = settings.task
     measured: Measured = task.name if task.name in get_args(Measured) else "mnist"  # type: ignore[assignment]
     samples = _MEASURED_SAMPLES if task.samples_per_device == "all" else task.samples_per_device

@@ -1,4 +1,4 @@
-"""Building a network from settings: the built-in ones by the registry, a user's own by the function in their file."""
+"""Building of networks from settings: a built-in network by the registry, a user's by the function in their file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From settings to cloud, gateway and device nodes, for a simulation and for a deployed process alike."""
+"""Building of the cloud, gateway and device nodes from settings, for simulations and deployed processes alike."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from async_hfl.assembly.build.aggregation_rules import cloud_rule, gateway_rule
+from async_hfl.assembly.build.policies import association_policy, selection_policy
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.arrays import Ints
 from async_hfl.core.errors import SettingsError
@@ -26,7 +27,7 @@ _ASSOCIATION_PATIENCE_S = {"simulated": 60.0, "deployed": 0.5}
 
 
 class ModelFacts(Protocol):
-    """Facts about a task's model that the nodes need: a learner has them, and a deployed node is told them."""
+    """Facts about a task's model that nodes need. A learner provides them; a deployed node is told them."""
 
     @property
     def model_bytes(self) -> int: ...
@@ -45,13 +46,15 @@ class Method:
     gradient: GradientKind
     """none: neither policy needs gradients."""
     shared: bool
-    """The cloud needs gradients as well."""
+    """True if the cloud needs gradients as well."""
     components: int
-    """Principal components that the cloud fits; 0: none."""
+    """Number of principal components that the cloud fits; 0 for none."""
     sketch: CountSketch | None
 
 
-def method_of(settings: Settings, seed: int, selection: SelectionPolicy, association: AssociationPolicy) -> Method:
+def method_of(settings: Settings, seed: int) -> Method:
+    """Return the policies that the settings ask for, and the gradients that they need."""
+    selection, association = selection_policy(settings), association_policy(settings)
     needed = needs_gradients(selection.needs | association.needs)
     pca = needed and settings.utility.compression == "pca"
     sketch = None
@@ -68,16 +71,16 @@ def method_of(settings: Settings, seed: int, selection: SelectionPolicy, associa
 
 
 def check_sketch(method: Method, facts: ModelFacts) -> None:
-    """Raise SettingsError if a sketch would not be smaller than the gradient itself."""
+    """Raise SettingsError unless a sketch is smaller than the gradient itself."""
     if method.sketch is not None and method.sketch.size >= facts.gradient_size:
         raise SettingsError(
-            f"utility.sketch_size = {method.sketch.size}: a gradient has only {facts.gradient_size} numbers; take "
-            "fewer, or utility.compression = 'none'"
+            f"utility.sketch_size = {method.sketch.size}: a gradient has only {facts.gradient_size} numbers; give a "
+            "smaller size, or utility.compression = 'none'"
         )
 
 
 def rated_model_bytes(settings: Settings, facts: ModelFacts) -> int:
-    """M in R_ij = M / tau_ij."""
+    """Return M in R_ij = M / tau_ij."""
     rated = settings.gateway.rated_model_bytes
     return facts.model_bytes if rated == "auto" else rated
 

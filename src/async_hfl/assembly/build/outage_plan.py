@@ -1,4 +1,4 @@
-"""From the section [outages] to the plan of a simulated run's failures."""
+"""Building of the outage plan of a simulated run from the section [outages]."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from async_hfl.network.outages.schedule_file import read_outage_file, read_sched
 
 
 def build_outage_plan(outages: OutagesSection, links: FeasibleLinks, seed: int) -> OutagePlan | None:
-    """None if nothing can fail, so that such a run does not pay for the bookkeeping."""
+    """Return the plan; None if nothing can fail, so that such a run does without the bookkeeping."""
     changes = read_schedule(outages.schedule, links)
     if outages.file:
         changes += read_outage_file(Path(outages.file), links)

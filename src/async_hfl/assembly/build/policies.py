@@ -1,6 +1,6 @@
-"""The built-in selection and association policies by name, and the one that settings ask for.
+"""The registries of built-in selection and association policies, and the policy that settings ask for.
 
-A new policy is one file in `decisions` and one line here. A user's policy needs neither: FILE.py:FUNCTION.
+A new built-in policy is one file in `decisions` and one line here. A user's own is given as FILE.py:FUNCTION.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _RECLUSTERING_PERIOD = 10
 
 
 def selection_policy(settings: Settings) -> SelectionPolicy:
-    """The built-in or the user's policy that `selection.policy` names."""
+    """Return the built-in or user's policy that `selection.policy` names."""
     name = settings.selection.policy
     if is_user_code(name):
         return OwnSelection(load_function("selection.policy", name), name)
@@ -62,7 +62,7 @@ def selection_policy(settings: Settings) -> SelectionPolicy:
 
 
 def association_policy(settings: Settings) -> AssociationPolicy:
-    """The built-in or the user's policy that `association.policy` names."""
+    """Return the built-in or user's policy that `association.policy` names."""
     name = settings.association.policy
     if is_user_code(name):
         return OwnAssociation(load_function("association.policy", name), name)

@@ -1,7 +1,4 @@
-"""The composition root of a simulation: settings in, a world of nodes, network and learner out.
-
-Policies, learner and network are chosen here and nowhere else; the simulator is handed the result.
-"""
+"""The composition root of a simulation: builds the nodes, the network and the learner that the settings describe."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from async_hfl.assembly.build.nodes import (
     rated_model_bytes,
 )
 from async_hfl.assembly.build.outage_plan import build_outage_plan
-from async_hfl.assembly.build.policies import association_policy, selection_policy
 from async_hfl.assembly.build.task import EngineSharing, build_learner, vectors_of
 from async_hfl.assembly.build.wire import wire_facts
 from async_hfl.assembly.settings.loading import bandwidth_share, bytes_per_second
@@ -48,8 +44,8 @@ def build(
     start_from: Callable[[Learner], Weights] | None = None,
     sharing: EngineSharing | None = None,
 ) -> BuiltSimulation:
-    """Build a simulation. `start_from` returns the initial model, which is otherwise drawn by the seed."""
-    method = method_of(settings, seed, selection_policy(settings), association_policy(settings))
+    """Build a simulation. `start_from` returns the initial model, which is otherwise drawn at random."""
+    method = method_of(settings, seed)
     times = DecisionTimes()
     timed = replace(method, selection=TimedSelection(method.selection, times.selection))
     learner = build_learner(settings, seed, method.gradient, sharing=sharing, vectors=vectors_of(settings))

@@ -1,4 +1,4 @@
-"""From settings to a task: its learner, the options of training, and the distribution of its data."""
+"""Building of a task from settings: its learner, the options of training, and the distribution of its data."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class EngineSharing:
     """Access to training engines that several concurrent runs share."""
 
     engine: Callable[[Hashable, Callable[[], Trainer]], Trainer]
-    """Return the engine with this key; the function makes it if there is none yet."""
+    """Returns the engine with this key; the function makes it if there is none yet."""
     runs: int = 1
-    """Concurrent runs."""
+    """Number of concurrent runs."""
 
 
 def build_learner(
@@ -38,7 +38,7 @@ def build_learner(
     sharing: EngineSharing | None = None,
     vectors: VectorsChoice = "host",
 ) -> Learner:
-    """The learner of the task. Only a simulation may ask for `vectors` other than "host"."""
+    """Return the learner of the task. Only a simulation may ask for `vectors` other than "host"."""
     task, options = settings.task, replace(engine_options(settings), vectors=vectors)
     runs = 1 if sharing is None else sharing.runs
     if task.name == "null":
@@ -62,22 +62,19 @@ def build_learner(
     options = decide_vectors(built, options, runs)
     trainer = None
     if sharing is not None:
-        # The key holds what an engine compiles in or keeps on the accelerator; the rest comes with each job.
+        # The key consists of what an engine compiles in or keeps on the accelerator; the rest comes with each job.
         key = (task.name, task.layers, task.normalisation, task.interval, how.static, options)
         trainer = sharing.engine(key, lambda: engine_for(built, how, options))
     return TaskLearner(built, how, options, trainer, needs_products=gradient != "none")
 
 
 def vectors_of(settings: Settings) -> VectorsChoice:
-    """The place of models and gradients: "auto" becomes "host" if each of them is copied to the host anyway.
+    """Return where models and gradients are kept: "auto" becomes "host" if all are copied to the host anyway.
 
     Rounding for a transfer and compression of gradients both happen on the host.
     """
-    chosen = settings.engine.vectors
     copied = settings.transfer.encoding != "float32" or settings.utility.compression != "none"
-    if chosen == "auto" and copied:
-        return "host"
-    return chosen
+    return "host" if settings.engine.vectors == "auto" and copied else settings.engine.vectors
 
 
 def task_options(settings: Settings) -> TaskOptions:
@@ -112,7 +109,7 @@ def engine_options(settings: Settings) -> EngineOptions:
 
 
 def build_data_distribution(settings: Settings, seed: int) -> DataDistribution:
-    """The samples of each device by class, as a run would have them. Builds no model and does not import JAX."""
+    """Return the samples of each device by class, as in a run. Builds no model and does not import JAX."""
     task = settings.task
     if task.name == "null":
         raise SettingsError("the task null has no data to show")

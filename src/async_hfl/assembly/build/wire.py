@@ -1,4 +1,4 @@
-"""The encoding of a run's models in transfers, and their size on the wire: the same for both shells."""
+"""The encoding of a run's models in transfers, and their encoded size, for simulations and deployments alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 
 @dataclass(frozen=True, slots=True)
 class WireFacts:
-    """Facts about a task's model, with its size as it is encoded for transfers."""
+    """Facts about a task's model as it is encoded for transfers."""
 
     encoding: Encoding
     share: float
@@ -26,7 +26,7 @@ class WireFacts:
 
 
 def wire_facts(settings: Settings, facts: ModelFacts, initial: Weights) -> WireFacts:
-    """The compressed size is that of the initial model, so that it is known before the run."""
+    """Return the facts. The compressed size is that of the initial model, so that it is known before the run."""
     encoding = Encoding(half=settings.transfer.encoding == "float16", zstd=settings.transfer.zstd)
     share = share_on_wire(to_host(initial), encoding) if encoding != AS_IT_IS else 1.0
     return WireFacts(

@@ -1,4 +1,4 @@
-"""`async-hfl cluster`: a complete deployment on this machine, written to a run directory like a simulated run."""
+"""A complete deployment on this machine (`async-hfl cluster`), recorded in a run directory like a simulated run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from async_hfl.assembly.deployments.collected_run import collect
 from async_hfl.assembly.deployments.deployed_nodes import TaskFacts
 from async_hfl.assembly.deployments.device_classes import DeviceClass
-from async_hfl.assembly.deployments.merge_journals import collect
 from async_hfl.assembly.settings.loading import Composed, as_table, compose, parse_override
 from async_hfl.assembly.user_code.loading import is_user_code
 from async_hfl.core.errors import SettingsError
@@ -29,7 +31,7 @@ from async_hfl.simulation.recorded_run import Progress
 COMMAND = (sys.executable, "-m", "async_hfl.cli")
 _FEW_DEVICES = 20
 _FEW_DEVICES_EPOCHS = 5
-"""Z for small clusters, where 10 or 20 updates would need each device several times."""
+"""Z for small clusters, since 10 or 20 updates would take several from each device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +42,13 @@ class ClusterOptions:
     insecure: bool = False
     proxies: bool = False
     classes: tuple[DeviceClass, ...] = ()
-    """One per device; empty if none is slowed down or behind a shaped link."""
+    """One per device; empty if no device is slowed down or behind a shaped link."""
 
 
 def composed_for(
     options: ClusterOptions, file: Path | None, task: str | None, method: str | None, seed: int | None, sets: list[str]
 ) -> tuple[Composed, list[str], list[str]]:
-    """Return the settings, the `--set` texts that pass them to the cloud, and the defaults among these."""
+    """Return the settings, the `--set` texts that pass them to the cloud, and those among them that were adapted."""
     for path in ("task.devices", "network.gateways"):
         if any(text.partition("=")[0].strip() == path for text in sets):
             raise SettingsError(f"--set {path}: use --{path.partition('.')[2]} for a cluster")
@@ -67,7 +69,7 @@ def run_cluster(
     arguments: Sequence[str],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> dict[str, Any]:
-    """Run the cluster to its end; return the result in the form of the summary."""
+    """Run the cluster to its end; return the result as in a summary."""
     plan = ClusterPlan(
         options.gateways,
         options.devices,
@@ -98,7 +100,7 @@ def run_cluster(
 
 
 def metric_of(run: Path) -> dict[str, Any]:
-    """Return the metric by which the cloud's task measures a model."""
+    """Return the metric of the cloud's task, as in a manifest."""
     target = TaskFacts.of(NodeIdentity(**read_fact(run / "nodes" / "cloud", IDENTITY))).target
     return {"name": target.metric, "direction": target.direction, "window": target.window}
 
@@ -123,8 +125,7 @@ class _Watch:
             return
         newest = None
         for line in read_lines(self._cloud):
-            if line.kind == "epoch":
-                newest = line
+            newest = line if line.kind == "epoch" else newest
         if newest is None or newest.order[1] == self._epoch:
             return
         at, self._epoch, updates, reached = newest.order
@@ -142,13 +143,8 @@ def arguments(composed: Composed, sets: Sequence[str]) -> list[str]:
 
 
 def manifest_of(composed: Composed, options: ClusterOptions) -> dict[str, Any]:
-    choice = composed.choice
     return {
-        "task": choice.task,
-        "method": choice.method,
-        "network": choice.network,
-        "preset": choice.preset,
-        "seed": choice.seed,
+        **msgspec.structs.asdict(composed.choice),
         "settings": as_table(composed.settings),
         "devices": options.devices,
         "gateways": options.gateways,

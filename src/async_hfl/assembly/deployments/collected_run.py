@@ -1,21 +1,126 @@
-"""`async-hfl collect`: the journals of any deployment as a run directory."""
+"""Run directories of deployments: the journals of all nodes, merged, so that reports read them like a simulated run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from heapq import merge
 from pathlib import Path
+from typing import Any
 
 from async_hfl.assembly.deployments.deployed_nodes import TaskFacts, settings_of
-from async_hfl.assembly.deployments.merge_journals import collect
 from async_hfl.assembly.settings.loading import as_table
+from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.errors import UserError
-from async_hfl.deployment.operations.node_journal import is_node, read_fact
+from async_hfl.core.identifiers import Address
+from async_hfl.core.protocol.records import RECORD_TYPES, EpochRecord, LifecycleRecord, Record, SentRecord
+from async_hfl.core.protocol.traffic import Traffic, subject
+from async_hfl.core.serialization import from_plain
+from async_hfl.deployment.operations.node_journal import Line, has_log, is_node, read_fact, read_lines
 from async_hfl.deployment.store.node_identity import IDENTITY, NodeIdentity
-from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.deployment.store.stored_node import StoredNode
+from async_hfl.journal.events_file import EventsWriter, columns
+from async_hfl.journal.run_directory import EpochsWriter, RunDirectory
+from async_hfl.nodes.reliability.delivery import Arrived, Packet
+from async_hfl.simulation.accounting.byte_counts import ByteCounts
+from async_hfl.simulation.accounting.result import RunTotals, Tally, result_of
+
+_TYPES: dict[str, type] = {cls.KIND: cls for cls in RECORD_TYPES}  # type: ignore[attr-defined]
+
+
+def in_order(states: Sequence[Path]) -> Iterator[Record]:
+    """Yield the records of all nodes by time; those of one node stay in the order in which it wrote them."""
+    names = columns()
+
+    def of(place: int, state: Path) -> Iterator[tuple[float, int, int, Line]]:
+        last = float("-inf")
+        for number, line in enumerate(read_lines(state)):
+            last = max(last, line.at)
+            yield last, place, number, line
+
+    for _, _, _, line in merge(*(of(place, state) for place, state in enumerate(states))):
+        order, learnt = names[line.kind]
+        fields = dict(zip(order, line.order, strict=True))
+        if line.learnt is not None:
+            fields.update(zip(learnt, line.learnt, strict=True))
+        record: Record = _TYPES[line.kind](**fields)
+        yield record
+
+
+class Durations:
+    """Transfer times of messages, from the receivers' logs: a sender's record is written before it is known."""
+
+    def __init__(self, states: Sequence[Path]) -> None:
+        self._found: dict[tuple[Address, Address, str, Any], deque[float]] = defaultdict(deque)
+        for state in states:
+            if not has_log(state):
+                continue  # fetched over the network: records only
+            identity = NodeIdentity(**read_fact(state, IDENTITY))
+            receiver = Address(("cloud", "gateway", "device").index(identity.role), identity.number)
+            with StoredNode(state) as stored:
+                for logged in stored.events():
+                    event = from_plain(stored.decode_without_arrays(logged.body))
+                    if isinstance(event, Arrived) and isinstance(event.content, Packet):
+                        message = event.content.message
+                        key = (event.sender, receiver, type(message).__name__, subject(message))
+                        self._found[key].append(event.transfer_s)
+
+    def added(self, sent: SentRecord) -> SentRecord:
+        """Return the record with its transfer time, if known. Messages about the same job are matched in order."""
+        subject = None if sent.about is None else tuple(sent.about)
+        known = self._found.get((Address(*sent.sender), Address(*sent.receiver), sent.message, subject))
+        return replace(sent, transfer_s=known.popleft()) if known else sent
+
+
+def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settings: Settings) -> dict[str, Any]:
+    """Write events.jsonl, epochs.csv and the model, and return the result. `states` includes that of the cloud."""
+    tally, crossing, finished_at = Tally(), None, None
+    target = TaskFacts.of(NodeIdentity(**read_fact(cloud, IDENTITY))).target
+    byte_counts = ByteCounts(settings.network.gateways, settings.task.devices)
+    updates: set[tuple[int, ...]] = set()
+    for written in (directory.events, directory.epochs):
+        written.unlink(missing_ok=True)
+    events, epochs = EventsWriter(directory.events), EpochsWriter(directory.epochs)
+    durations = Durations(states)
+    for record in in_order(states):
+        if isinstance(record, SentRecord):
+            record = durations.added(record)
+        events.write(record)
+        if isinstance(record, SentRecord):
+            sender, receiver = Address(*record.sender), Address(*record.receiver)
+            byte_counts.add(sender, receiver, Traffic(record.model, record.gradient, record.basis, record.control))
+            if record.message == "Update" and record.about is not None:
+                updates.add(tuple(record.about))
+            continue
+        tally.note(record, byte_counts.spent)
+        if isinstance(record, EpochRecord):
+            tally.note_epoch(record, byte_counts.spent())
+            row = (record.at, record.epoch, record.updates, record.metric, record.loss, record.target_reached)
+            epochs.write((*row, byte_counts.total, byte_counts.models_up))
+            if crossing is None and target.passes(record.metric):
+                crossing = record.at
+        elif isinstance(record, LifecycleRecord) and record.what == "finished":
+            finished_at = record.at
+    digest, order_digest = events.digests()
+    events.sync()
+    epochs.sync()
+    events.close()
+    epochs.close()
+    if (cloud / "model.safetensors").is_file():
+        shutil.copyfile(cloud / "model.safetensors", directory.model)
+    epoch, by_class = (0, {}) if tally.last is None else (tally.last.epoch, dict(tally.last.details))
+    mixing_weights = (settings.cloud.mixing_weight, settings.gateway.mixing_weight)
+    jobs = (len(updates), len(updates), 0, 1)
+    constant = settings.staleness.kind == "constant"
+    run = RunTotals(byte_counts, crossing, epoch, len(updates), finished_at, *jobs, mixing_weights, constant)
+    details = {"by_class": by_class, "by_device": None, "digest": digest, "order_digest": order_digest}
+    return {**result_of(run, tally), **details}
 
 
 def states_under(folder: Path) -> list[Path]:
-    """Return the state directories: the folder itself, or those in it or in its `nodes` folder."""
+    """Return the state directories at a path: the folder itself, or those in it or in its `nodes` folder."""
     if is_node(folder):
         return [folder]
     found = sorted(state for place in (folder, folder / "nodes") if place.is_dir() for state in place.iterdir())
@@ -23,17 +128,19 @@ def states_under(folder: Path) -> list[Path]:
 
 
 def collected_run(out: Path, states: Sequence[Path], versions: dict[str, str]) -> RunDirectory:
-    """Merge the journals of a run; the result is complete only if the cloud's journal is."""
+    """Merge the journals of a deployment into a new run directory (`async-hfl collect`).
+
+    There is a summary only if the cloud's journal contains the end of the run."""
     identities = {state: NodeIdentity(**read_fact(state, IDENTITY)) for state in states}
     clouds = [state for state, identity in identities.items() if identity.role == "cloud"]
     if len(clouds) != 1:
         raise UserError(
-            f"{len(clouds)} of {len(states)} journals are of a cloud; a run has exactly one: name its directory, too"
+            f"{len(clouds)} of the {len(states)} journals belong to a cloud; give the directory of exactly one"
         )
     (cloud,) = clouds
     strangers = [state for state, identity in identities.items() if identity.run != identities[cloud].run]
     if strangers:
-        raise UserError(f"{strangers[0]}: belongs to another run than {cloud}")
+        raise UserError(f"{strangers[0]}: does not belong to the run of {cloud}")
     settings, facts = settings_of(identities[cloud]), TaskFacts.of(identities[cloud])
     named = {"method": facts.method, "task": facts.task, "network": settings.network.name, "seed": facts.seed}
     manifest = {

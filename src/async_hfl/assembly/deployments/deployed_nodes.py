@@ -1,17 +1,13 @@
-"""Builds the node of a process from its identity: settings, facts about the task, number. A replay builds the same."""
+"""Building of a deployed node from its identity, as its process and a replay do."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from async_hfl.assembly.build.nodes import Method, cloud_node, device_node, gateway_node, method_of
-from async_hfl.assembly.build.policies import association_policy, selection_policy
+from async_hfl.assembly.build.nodes import cloud_node, device_node, gateway_node, method_of
 from async_hfl.assembly.settings.loading import as_table, bandwidth_share, bytes_per_second, settings_from
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.maths.targets import Target
@@ -26,7 +22,7 @@ from async_hfl.nodes.gateway.node import GatewayNode
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """Facts about a task for nodes that do not have it; kept with every node's identity."""
+    """Facts about a task for nodes that have not loaded it; part of every node's identity."""
 
     model_bytes: int
     """Bytes of a model on the wire."""
@@ -42,11 +38,11 @@ class TaskFacts:
     task_digest: str
     method: str
     half: bool
-    """Models travel as float16."""
+    """True if models travel as float16."""
     zstd: bool
-    """Models travel compressed."""
+    """True if models travel compressed."""
     share: float
-    """Bytes of a model on the wire, relative to float32."""
+    """Encoded size of a model over its size as float32."""
 
     @staticmethod
     def of(identity: NodeIdentity) -> TaskFacts:
@@ -61,17 +57,8 @@ def settings_text(settings: Settings) -> str:
     return json.dumps(as_table(settings), sort_keys=True)
 
 
-def settings_digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def settings_of(identity: NodeIdentity) -> Settings:
-    table: Mapping[str, Any] = json.loads(identity.settings)
-    return settings_from(dict(table))
-
-
-def method_for(settings: Settings, seed: int) -> Method:
-    return method_of(settings, seed, selection_policy(settings), association_policy(settings))
+    return settings_from(json.loads(identity.settings))
 
 
 def deployed_cloud(identity: NodeIdentity, weights: Weights) -> CloudNode:
@@ -87,7 +74,7 @@ def deployed_cloud(identity: NodeIdentity, weights: Weights) -> CloudNode:
     )
     return cloud_node(
         settings,
-        method_for(settings, facts.seed),
+        method_of(settings, facts.seed),
         facts,
         target=facts.target,
         links=no_links(),
@@ -104,7 +91,7 @@ def deployed_gateway(identity: NodeIdentity) -> GatewayNode:
     settings, facts = settings_of(identity), TaskFacts.of(identity)
     return gateway_node(
         settings,
-        method_for(settings, facts.seed),
+        method_of(settings, facts.seed),
         facts,
         number=identity.number,
         bandwidth=_bandwidth(settings),
@@ -116,11 +103,10 @@ def deployed_gateway(identity: NodeIdentity) -> GatewayNode:
 
 
 def deployed_device(identity: NodeIdentity) -> DeviceNode:
-    settings, facts = settings_of(identity), TaskFacts.of(identity)
-    return device_node(method_for(settings, facts.seed))
+    return device_node(method_of(settings_of(identity), TaskFacts.of(identity).seed))
 
 
 def _bandwidth(settings: Settings) -> float:
-    """Return B_j; unlimited at first if it is to be derived from the demand in the warm-up."""
+    """Return B_j; unlimited at first if it is a share of the demand, which the warm-up measures."""
     value = settings.gateway.bandwidth
     return bytes_per_second("unlimited" if bandwidth_share(value) is not None else value)

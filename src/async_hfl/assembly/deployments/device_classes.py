@@ -1,4 +1,4 @@
-"""Device classes of a cluster (`--class 20:8:20000`): devices that are slowed down and behind shaped links."""
+"""Device classes of a cluster (`--class 20:8:20000`): slowed-down devices behind shaped links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The learner of a device process: its part of a task, loaded and compiled in the training process."""
+"""The learner of a device process: its devices' part of a task, loaded and compiled in the training process."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from async_hfl.assembly.build.nodes import method_of
 from async_hfl.assembly.build.task import build_learner, engine_options, recipe, task_options
-from async_hfl.assembly.deployments.deployed_nodes import method_for
-from async_hfl.assembly.settings.loading import settings_from
+from async_hfl.assembly.deployments.deployed_nodes import settings_text
+from async_hfl.assembly.settings.loading import compose, settings_from
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import file_of, fingerprint, is_user_code
 from async_hfl.assembly.user_code.user_task import own_jax_task
@@ -22,21 +24,21 @@ from async_hfl.core.errors import SettingsError
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import Evaluation, Learner, TrainingJob, TrainingResult
 from async_hfl.core.weights import Layout, Weights
-from async_hfl.deployment.training.child_process import Ready, Spent, timed
+from async_hfl.deployment.training.child_process import Ready, Spent, TrainingChild, timed
 
 if TYPE_CHECKING:
     from async_hfl.learning.datasets.samples import Samples
     from async_hfl.learning.tasks.task_learner import Task
 
 _WORTH_REPEATING_S = 1.0
-"""A first training shorter than this is timed again with warm caches."""
+"""A first training job that is shorter than this is repeated, to time it with warm caches."""
 _HELD_OUT = 5
-"""One in this many samples of a device is held out, where devices evaluate."""
+"""One in this many samples of a device is held out for evaluation, if devices evaluate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`--shard 3/8`: a device's part of a built-in data set."""
+    """A device's part of a built-in data set (`--shard 3/8`)."""
 
     place: int
     """Numbered from 0."""
@@ -45,7 +47,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """`--data PATH`: a device's own samples."""
+    """A device's own samples (`--data PATH`)."""
 
     path: Path
 
@@ -55,12 +57,12 @@ Source = Part | Files
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """Local options of a device process."""
+    """Options of a device process that the cloud does not know."""
 
     sources: tuple[Source, ...]
     """One per device of the process."""
     task: str = ""
-    """The task as FILE.py:NAME on this machine, if it is the user's own; empty if it is the cloud's."""
+    """The user's own task as FILE.py:NAME on this machine; empty for the cloud's task."""
 
 
 class ProcessLearner:
@@ -89,7 +91,7 @@ def task_digest(name: str, layout: Layout) -> str:
 
 
 def local_learner(settings_text: str, seed: int, digest: str, local: Local) -> tuple[ProcessLearner, Ready]:
-    """Load and compile the task in the training process, and time one training of each device."""
+    """Load and compile the task in the training process, and time one training job of each device."""
     settings = _installed(settings_from(json.loads(settings_text)), local.task)
     for source in local.sources:
         if isinstance(source, Part) and source.of != settings.task.devices:
@@ -114,13 +116,42 @@ def local_learner(settings_text: str, seed: int, digest: str, local: Local) -> t
     return own, Ready(tuple(own.samples(device) for device in devices), spent, learner.model_bytes)
 
 
+class _IgnoreResults:
+    def trained(self, *result: Any) -> None:
+        return
+
+    broke = evaluated = gone = trained
+
+
+def check_device(task: str | None, local: Local, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Load the task and train once in a child process, as a device does before it joins (`device --check`).
+
+    Raises UserError if that is impossible."""
+    parts = [source for source in local.sources if isinstance(source, Part)]
+    devices = [f"task.devices={parts[0].of}"] if parts else []
+    composed = compose(task=task, network="deployed", overrides=[*overrides, *devices])
+    make = partial(local_learner, settings_text(composed.settings), composed.choice.seed, "", local)
+    child = TrainingChild(make, _IgnoreResults())
+    try:
+        ready = child.start()
+    finally:
+        child.close()
+    return {
+        "task": composed.choice.task,
+        "samples": list(ready.samples),
+        "compute_s": [spent.seconds for spent in ready.spent],
+        "busy_s": [spent.busy_s for spent in ready.spent],
+        "model_bytes": ready.model_bytes,
+    }
+
+
 def _installed(settings: Settings, task: str) -> Settings:
-    """Return the settings with the task's name on this machine; no code is transferred."""
+    """Return the settings with the task's name on this machine, since no code is transferred."""
     there = settings.task.name
     if is_user_code(there):
         if not task:
             raise SettingsError(
-                f"the cloud's task is {there}, a user's own file; name the same file here: --task FILE.py:NAME"
+                f"the cloud's task is the user's own {there}; name the same file on this machine: --task FILE.py:NAME"
             )
         return msgspec.structs.replace(settings, task=msgspec.structs.replace(settings.task, name=task))
     if task and task != there:
@@ -134,8 +165,8 @@ def _timed(local: ProcessLearner, job: TrainingJob) -> Spent:
 
 
 def _own_part(settings: Settings, seed: int, sources: Sequence[Source]) -> tuple[Learner, list[int]]:
-    """Return a learner with only these devices' samples, and their indices in it; a PyTorch task is loaded whole."""
-    gradient = method_for(settings, seed).gradient
+    """Return a learner with only these devices' samples, and their indices in it. A PyTorch task is loaded whole."""
+    gradient = method_of(settings, seed).gradient
     if settings.task.name == "null":
         return build_learner(settings, seed, gradient), [_part(source).place for source in sources]
     from async_hfl.learning.engine import runtime
@@ -175,7 +206,7 @@ def _part(source: Source) -> Part:
 def _narrowed(task: Task, sources: Sequence[Source], *, evaluates: bool) -> Task:
     """Return the task with only these devices' samples.
 
-    Where devices evaluate, some samples are held out, unless the data set has test samples for each device."""
+    If devices evaluate, some samples are held out, unless the data set has test samples for each device."""
     from async_hfl.learning.datasets.local_data import read_local_samples
 
     held: list[Samples] = []

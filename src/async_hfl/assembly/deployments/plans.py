@@ -1,29 +1,25 @@
-"""The composition root of a deployment: makes the plans of the processes from settings and options."""
+"""The composition root of a deployment: the plans of its processes, made from settings and options."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 
-from async_hfl.assembly.build.nodes import check_sketch
+from async_hfl.assembly.build.nodes import check_sketch, method_of
 from async_hfl.assembly.build.task import build_learner
-from async_hfl.assembly.build.wire import WireFacts, wire_facts
+from async_hfl.assembly.build.wire import wire_facts
 from async_hfl.assembly.deployments.deployed_nodes import (
     TaskFacts,
     deployed_cloud,
     deployed_device,
     deployed_gateway,
-    method_for,
-    settings_digest,
     settings_of,
     settings_text,
 )
 from async_hfl.assembly.deployments.local_learning import Local, local_learner, task_digest
 from async_hfl.assembly.settings.schema import RunChoice, Settings
-from async_hfl.core.learner import Learner
-from async_hfl.core.weights import Weights
 from async_hfl.deployment.processes.cloud import CloudPlan
 from async_hfl.deployment.processes.device import DevicePlan
 from async_hfl.deployment.processes.gateway import GatewayPlan
@@ -34,51 +30,42 @@ from async_hfl.journal.model_file import save_model
 
 def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
     """Load the task, compile its evaluation, and return the plan of a cloud."""
-    method = method_for(settings, choice.seed)
+    method = method_of(settings, choice.seed)
     learner = build_learner(settings, choice.seed, method.gradient)
     check_sketch(method, learner)
     learner.compile()
     text = settings_text(settings)
     weights = learner.initial_weights(choice.seed)
-    wire = wire_facts(settings, learner, weights)
-    facts = _facts(learner, choice, wire)
-    learner.evaluate(weights)
-
-    def save(path: Path, final: Weights) -> None:
-        save_model(path, learner.layout, final)
-
-    return CloudPlan(
-        name,
-        text,
-        settings_digest(text),
-        asdict(facts),
-        lambda identity: deployed_cloud(identity, weights),
-        method.association,
-        learner.evaluate,
-        save,
-        wire.model_bytes,
-        settings.cloud.linger,
-        settings.journal.payload_budget,
+    wire, target = wire_facts(settings, learner, weights), learner.target
+    facts = TaskFacts(
+        model_bytes=wire.model_bytes,
+        model_size=learner.layout.size,
+        gradient_size=learner.gradient_size,
+        learning_rate=learner.learning_rate,
+        seed=choice.seed,
+        metric=target.metric,
+        threshold=target.threshold,
+        direction=target.direction,
+        task=choice.task,
+        task_digest=task_digest(choice.task, learner.layout),
+        method=choice.method,
+        half=wire.encoding.half,
+        zstd=wire.encoding.zstd,
+        share=wire.share,
     )
-
-
-def _facts(learner: Learner, choice: RunChoice, wire: WireFacts) -> TaskFacts:
-    target = learner.target
-    return TaskFacts(
-        wire.model_bytes,
-        learner.layout.size,
-        learner.gradient_size,
-        learner.learning_rate,
-        choice.seed,
-        target.metric,
-        target.threshold,
-        target.direction,
-        choice.task,
-        task_digest(choice.task, learner.layout),
-        choice.method,
-        wire.encoding.half,
-        wire.encoding.zstd,
-        wire.share,
+    learner.evaluate(weights)  # compiles it
+    return CloudPlan(
+        name=name,
+        settings=text,
+        settings_digest=hashlib.sha256(text.encode()).hexdigest(),
+        facts=asdict(facts),
+        make=lambda identity: deployed_cloud(identity, weights),
+        association=method.association,
+        evaluate=learner.evaluate,
+        save_model=lambda path, final: save_model(path, learner.layout, final),
+        model_bytes=wire.model_bytes,
+        linger_s=settings.cloud.linger,
+        payload_budget=settings.journal.payload_budget,
     )
 
 

@@ -1,4 +1,4 @@
-"""Centralised training of a task: settings in, a learning curve and a model out."""
+"""Centralised training of a task, for comparison: its learning curve and its model."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def train_task_centrally(
 
 
 def _last_reading_error(test: Samples) -> float | None:
-    """Mean squared error of forecasting each reading by the one before it; None if the task is not a forecast."""
+    """Return the mean squared error of repeating the last reading; None if the task is not a forecast."""
     if test.starts is None or test.targets.ndim != 2:
         return None
     last = test.inputs[test.starts + test.window - 1]

@@ -1,7 +1,7 @@
-"""`async-hfl decide`: solve one selection or association problem, and prove how close to the optimum the answer is.
+"""Solves one selection or association problem, with a bound on the distance from the optimum (`async-hfl decide`).
 
-The solvers are those of a run. What a run does around them is left out: utilities are not scaled, and if no device fits
-the bandwidth, none is selected.
+The solvers are those of a run. Unlike in a run, utilities are not scaled, and if no device fits the bandwidth, none is
+selected.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from async_hfl.decisions.solvers.knapsack import Packing, knapsack
 
 
 def decide_selection(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
-    """Solve Eq. 10: the devices to start jobs on. `exact` asks for a proven optimum."""
+    """Solve Eq. 10: select the devices to start jobs on. `exact` asks for a proven optimum."""
     task = selection_task(problem)
     started = time.perf_counter()
     values = task.learning_utility * task.round_latency**-task.latency_exponent
-    # Devices that take no bandwidth always fit; they are left out of the knapsack.
+    # Devices that take no bandwidth always fit, so they are left out of the knapsack.
     free = (task.data_rate == 0.0) & (values > 0.0) & (task.capacity >= 0.0)
     packing = _packed(np.where(free, 0.0, values), task.data_rate, task.capacity, exact)
     extra = float(values[free].sum())
@@ -39,7 +39,7 @@ def decide_selection(problem: str | Path | Mapping[str, Any], *, exact: bool = F
 
 
 def decide_association(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
-    """Solve Eq. 11: the gateway of each device. `exact` asks for a proven optimum."""
+    """Solve Eq. 11: choose the gateway of each device. `exact` asks for a proven optimum."""
     task = association_task(problem)
     load_solver()  # so that loading the library is not timed
     started = time.perf_counter()
@@ -59,7 +59,7 @@ def _packed(values: Any, weights: Any, capacity: float, exact: bool) -> Packing:
         return knapsack(values, weights, capacity)
     packing = best_packing(values, weights, capacity)
     if packing is None:
-        raise UserError(_unproven(knapsack(values, weights, capacity).gap))
+        raise _unproven(knapsack(values, weights, capacity).gap)
     return packing
 
 
@@ -71,15 +71,15 @@ def _best(problem: AssociationProblem) -> Association:
     balance, devices, gateways = assignment_problem(problem)
     best = best_assignment(balance, seed=problem.seed)
     if best is None:
-        raise UserError(_unproven(gap))
+        raise _unproven(gap)
     gateway_of = np.full(len(problem.learning_utility), -1, np.int64)
     gateway_of[devices] = np.append(gateways, -1)[balance.gateway[best.used]]
     objective = association_objective(problem, gateway_of)
     return replace(near, gateway_of=gateway_of, objective=objective, bound=objective)
 
 
-def _unproven(gap: float) -> str:
-    return (
+def _unproven(gap: float) -> UserError:
+    return UserError(
         "no optimum could be proven within the search limit (which counts steps, not seconds); "
         f"without --exact the answer has a proven gap of {gap:.2g}"
     )

@@ -1,13 +1,13 @@
-"""`async-hfl bench events`: the simulator's speed without training, in device updates per second, and its memory.
+"""The simulator's speed without training, in device updates per second, and its memory (`async-hfl bench events`).
 
-The runs have the null task, random policies and a journal, on the `uniform` network: 100 devices per gateway, three
-links per device, bandwidth of half the demand. The clock starts when the network has been built and stops when the
+The runs have the null task, random policies and a journal, on the `uniform` network with 100 devices per gateway, three
+links per device and bandwidth for half the demand. The clock starts when the network is built, and stops when the
 journal is on disk.
 
-Memory is measured in a separate, shorter run, since tracing is slow: the peak of the memory that Python and numpy have
-allocated, including a checkpoint with all jobs in flight, minus that of a run of 100 devices (its buffers), divided by
-the further devices. The growth of the peak resident size in the timed run is reported as well; it includes buffers and
-the allocator's overhead. Each measurement has its own process.
+Memory per device is measured in a separate, shorter run, since tracing is slow. It is the peak of the memory allocated
+by Python and numpy, including a checkpoint with all jobs in flight, minus that of a run of 100 devices (its buffers),
+divided by the number of further devices. The growth of the peak resident size in the timed run is reported as well; it
+includes buffers and the allocator's overhead. Each measurement has its own process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from async_hfl.simulation.recorded_run import Progress, RecordedRun
 
 _Z = 20
 _TRACED_UPDATES = 2
-"""Updates per device in the run whose memory is traced: enough for the most jobs in flight."""
+"""Updates per device in the run whose memory is traced: enough to have all jobs in flight."""
 
 
 class Size(NamedTuple):
@@ -70,9 +70,9 @@ def _in_a_process(measure: Callable[[Size], dict[str, float]], size: Size) -> di
 
 def _speed(size: Size) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="async-hfl-bench-") as folder:
-        _session(_SMALL, Path(folder) / "small").run()  # loads the libraries
+        _recorded_run(_SMALL, Path(folder) / "small").run()  # loads the libraries
         before = _peak_resident_size()
-        result = _session(size, Path(folder) / "run").run()
+        result = _recorded_run(size, Path(folder) / "run").run()
         assert result is not None  # nothing pauses the run
     return {
         "updates_per_s": result["device_updates"] / result["wall_s"],
@@ -84,45 +84,40 @@ def _speed(size: Size) -> dict[str, float]:
 
 def _memory(size: Size) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="async-hfl-bench-") as folder:
-        _session(_SMALL, Path(folder) / "first").run()  # loads the libraries
+        _recorded_run(_SMALL, Path(folder) / "first").run()  # loads the libraries
         small = _peak_allocation(_SMALL, Path(folder) / "small")
         whole = _peak_allocation(size, Path(folder) / "run")
     return {"bytes_per_device": (whole - small) / (size.devices - _SMALL.devices)}
 
 
 def _peak_allocation(size: Size, path: Path) -> int:
-    """Peak memory in bytes, of a run that writes a checkpoint at half-time."""
+    """Return the peak memory in bytes of a run that writes a checkpoint at half-time."""
     tracemalloc.start()
-    session = _session(size._replace(updates_per_device=_TRACED_UPDATES), path)
+    recorded = _recorded_run(size._replace(updates_per_device=_TRACED_UPDATES), path)
     halfway = size.devices * _TRACED_UPDATES // _Z // 2
 
     def at_half_time(progress: Progress) -> None:
         if progress.epoch == halfway:
-            session.request_checkpoint()
+            recorded.request_checkpoint()
 
-    session.run(at_half_time)
+    recorded.run(at_half_time)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return peak
 
 
-def _session(size: Size, path: Path) -> RecordedRun:
-    settings = compose(
-        task="null",
-        method="async-random",
-        network="uniform",
-        seed=1,
-        overrides=[
-            f"task.devices={size.devices}",
-            f"network.gateways={size.gateways}",
-            f"cloud.epochs={size.devices * size.updates_per_device // _Z}",
-            f"gateway.epochs={_Z}",
-        ],
-    ).settings
+def _recorded_run(size: Size, path: Path) -> RecordedRun:
+    overrides = [
+        f"task.devices={size.devices}",
+        f"network.gateways={size.gateways}",
+        f"cloud.epochs={size.devices * size.updates_per_device // _Z}",
+        f"gateway.epochs={_Z}",
+    ]
+    settings = compose(task="null", method="async-random", network="uniform", seed=1, overrides=overrides).settings
     directory = RunDirectory.create(path, {"settings": {}})
     return RecordedRun(build(settings, 1).world, directory)
 
 
 def _peak_resident_size() -> int:
-    """Bytes, of this process so far."""
+    """Return the peak resident size of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

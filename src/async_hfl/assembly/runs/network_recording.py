@@ -1,4 +1,4 @@
-"""`async-hfl network record`: write the network delays in a run's journal as a trace."""
+"""Writes the network delays in a run's journal as a trace (`async-hfl network record`)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from async_hfl.network.files.traces import RECORDED, trace_rows, write_trace
 
 
 def record_network(run: str | Path, out: str | Path) -> dict[str, int]:
-    """Write the trace of a run and return the number of rows of each kind.
-
-    `--network file --set network.path=OUT` replays the trace.
-    """
+    """Write the trace of a run, which `--network file --set network.path=OUT` replays; return its rows by kind."""
     directory, file = RunDirectory.open(Path(run)), Path(out)
     if file.suffix != ".csv":
         raise DataError(f"{file}: a trace is CSV; give it a name that ends in .csv")
     if not directory.events.is_file():
-        raise RunDirectoryError(f"{directory.path}: has no events.jsonl, so nothing of this run was recorded")
+        raise RunDirectoryError(f"{directory.path}: has no events.jsonl, so there is nothing to write")
     rows = list(trace_rows(read_events(directory.events, *RECORDED)))
     if not rows:
         raise RunDirectoryError(f"{directory.path}: its journal has no transfers yet; resume the run first")

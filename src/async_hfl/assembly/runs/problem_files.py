@@ -1,4 +1,4 @@
-"""Selection and association problems as JSON or plain data, for `async-hfl decide`. Every mistake is an error.
+"""Selection and association problems for `async-hfl decide`, as JSON or plain data. Every mistake is an error.
 
     selection    {"candidates": [{"device": "d1", "learning_utility": 0.4, "round_latency_s": 80.0, "data_rate": 2e4},
                   ...], "capacity": 1e6, "latency_exponent": 1.0}
@@ -48,7 +48,7 @@ class AssociationTask:
 
 
 def read_problem(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """The data, and its name in messages: the file, or `problem` if the source is data already."""
+    """Return the data, and its name in messages: the file, or `problem` if the source is plain data."""
     if isinstance(source, Mapping):
         return source, "problem"
     name = str(source)
@@ -122,7 +122,7 @@ def association_task(source: str | Path | Mapping[str, Any]) -> AssociationTask:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A JSON object, and its place in the file for messages."""
+    """A JSON object, and its position in the file for messages."""
 
     values: Mapping[str, Any]
     place: str

@@ -1,4 +1,4 @@
-"""Provenance of a run: seed, user files and software versions that its result depends on, and its directory."""
+"""The provenance of a run: the seed, user files and software versions that its result depends on, and its directory."""
 
 from __future__ import annotations
 
@@ -21,25 +21,21 @@ def check_seed(seed: int) -> None:
 
 
 def place_of(out: str | Path | None, choice: RunChoice, network: str) -> Path:
-    """The directory of a new run: `out`, or one under runs/ that is named by the run and the time."""
+    """Return the directory of a new run: `out`, or a new one under runs/, named after the run and the time."""
     if out is not None:
         return Path(out)
     task, network = (Path(file_of(name)).stem if is_user_code(name) else name for name in (choice.task, network))
-    return _fresh_path(f"{task}-{choice.method}-{network}-s{choice.seed}")
-
-
-def _fresh_path(name: str) -> Path:
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    path = Path("runs") / f"{name}-{stamp}"
+    first = path = Path("runs") / f"{task}-{choice.method}-{network}-s{choice.seed}-{stamp}"
     number = 1
     while path.exists():
         number += 1
-        path = path.with_name(f"{name}-{stamp}-{number}")
+        path = first.with_name(f"{first.name}-{number}")
     return path
 
 
 def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:
-    """The user's files that a run needs to be resumed -> their fingerprints."""
+    """Return the fingerprints of the user's files that are needed to resume a run."""
     named = (
         settings.task.name,
         settings.network.name,
@@ -53,16 +49,15 @@ def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:
     files.append(settings.outages.file)
     if settings.association.policy == "fixed":
         files.append(settings.association.file)
-    given = [
-        *(file_of(name) for name in named if is_user_code(name)),
-        *(file for file in files if file),
-        *([] if start is None else [str(start)]),
-    ]
+    if start is not None:
+        files.append(str(start))
+    given = [*(file_of(name) for name in named if is_user_code(name)), *filter(None, files)]
     return {file: fingerprint(file) for file in given}
 
 
 @cache
-def _installed() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that results may depend on to the bit."""
     found = {"python": platform.python_version()}
     for package in _VERSIONED:
         try:
@@ -70,8 +65,3 @@ def _installed() -> dict[str, str]:
         except PackageNotFoundError:  # run from a source tree without installation
             found[package] = "not installed"
     return found
-
-
-def versions() -> dict[str, str]:
-    """Versions of the packages that results may depend on to the bit."""
-    return dict(_installed())

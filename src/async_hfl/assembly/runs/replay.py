@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from async_hfl.assembly.build.nodes import method_of
 from async_hfl.assembly.build.policies import association_policy
 from async_hfl.assembly.build.simulation import build
 from async_hfl.assembly.build.task import build_learner
@@ -19,13 +21,12 @@ from async_hfl.assembly.deployments.deployed_nodes import (
     deployed_cloud,
     deployed_device,
     deployed_gateway,
-    method_for,
     settings_of,
 )
 from async_hfl.assembly.runs.simulated_run import recorded_run_for
 from async_hfl.assembly.settings.loading import settings_from
 from async_hfl.core.errors import RunDirectoryError
-from async_hfl.core.weights import Weights, frozen
+from async_hfl.core.weights import frozen
 from async_hfl.deployment.operations.replay import TOLERANCE, NodeReplay, replay_node
 from async_hfl.deployment.store.node_identity import IDENTITY, NodeIdentity, reliable
 from async_hfl.deployment.store.schema import DATABASE
@@ -49,7 +50,7 @@ class Replay:
     solutions: int = 0
     """Associations solved again, with `--resolve`."""
     tolerance: float = 0.0
-    """0: compared bit by bit."""
+    """0 if everything was compared bit by bit."""
     first_differences: list[str] = field(default_factory=list)
 
     def add(self, node: NodeReplay) -> None:
@@ -75,36 +76,29 @@ def replay(path: Path, *, resolve: bool = False) -> Replay:
     found = Replay()
     for state in states:
         with StoredNode(state) as stored:
-            card = stored.get(IDENTITY)
-            if card is not None:
-                found.add(_replay_stored(stored, NodeIdentity(**card), resolve=resolve))
+            identity = stored.get(IDENTITY)
+            if identity is not None:
+                found.add(_replay_stored(stored, NodeIdentity(**identity), resolve=resolve))
     if not found.nodes:
         raise RunDirectoryError(f"{path}: none of its nodes has joined a run; there is nothing to replay")
     return found
 
 
-def _replay_stored(stored: StoredNode, card: NodeIdentity, *, resolve: bool) -> NodeReplay:
-    whole = 0 in stored.snapshots()
+def _replay_stored(stored: StoredNode, identity: NodeIdentity, *, resolve: bool) -> NodeReplay:
+    settings, facts = settings_of(identity), TaskFacts.of(identity)
 
     def make() -> Node:
-        if card.role == "gateway":
-            return deployed_gateway(card)
-        if card.role == "device":
-            return deployed_device(card)
-        # The first snapshot holds the initial model, so that a replay does not need the task.
-        return deployed_cloud(card, _zero_weights(card) if whole else _initial_weights(card))
+        if identity.role == "gateway":
+            return deployed_gateway(identity)
+        if identity.role == "device":
+            return deployed_device(identity)
+        if 0 in stored.snapshots():  # it contains the initial model, so that the task need not be loaded
+            return deployed_cloud(identity, frozen(np.zeros(facts.model_size, np.float32)))
+        learner = build_learner(settings, facts.seed, method_of(settings, facts.seed).gradient)
+        return deployed_cloud(identity, learner.initial_weights(facts.seed))
 
-    solve = association_policy(settings_of(card)).solve if resolve and card.role == "cloud" else None
-    return replay_node(stored, card.name, lambda: reliable(card, make()), solve)
-
-
-def _zero_weights(card: NodeIdentity) -> Weights:
-    return frozen(np.zeros(TaskFacts.of(card).model_size, np.float32))
-
-
-def _initial_weights(card: NodeIdentity) -> Weights:
-    settings, seed = settings_of(card), TaskFacts.of(card).seed
-    return build_learner(settings, seed, method_for(settings, seed).gradient).initial_weights(seed)
+    solve = association_policy(settings).solve if resolve and identity.role == "cloud" else None
+    return replay_node(stored, identity.name, lambda: reliable(identity, make()), solve)
 
 
 def _simulate_again(run: RunDirectory) -> Replay:
@@ -119,16 +113,13 @@ def _simulate_again(run: RunDirectory) -> Replay:
     complete = run.read_summary() is not None
     with tempfile.TemporaryDirectory() as folder:
         again = RunDirectory.create(Path(folder) / "again", manifest)
-        # The same checkpoints as the run had: they affect how jobs are grouped.
-        session = recorded_run_for(built.world, again, settings)
-        try:
-            session.run(None)
-        finally:
-            session.close()
+        # Write the same checkpoints as the run, since they affect the grouping of jobs.
+        with closing(recorded_run_for(built.world, again, settings)) as repeated:
+            repeated.run(None)
         found = Replay(nodes=1 + manifest["gateways"] + manifest["devices"])
         for number, (was, new) in enumerate(zip_longest(_lines(run.events), _lines(again.events)), 1):
             if was is None and not complete:
-                break  # the run was interrupted: compare only what it has written
+                break  # the run was interrupted: compare only the lines that it has written
             found.events += 1
             found.effects += 1
             if was != new:
@@ -148,7 +139,7 @@ def _short(line: bytes | None) -> str:
 
 
 def describe(found: Replay) -> str:
-    """The result in words."""
+    """Return the result in words."""
     how = "bit by bit" if found.tolerance == 0 else f"within {TOLERANCE:g} (other versions, or another processor)"
     lines = [
         f"{found.nodes} nodes, {found.events:,} events, {found.effects:,} effects compared {how}: "

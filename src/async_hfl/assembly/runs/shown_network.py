@@ -1,4 +1,4 @@
-"""A network without a run, for display: a packaged one by name, a user's by its file, or that of an existing run."""
+"""Networks for display, without a run: by name, from a user's file, or from the manifest of an existing run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def network_by_name(
     overrides: Sequence[str] = (),
     model_bytes: int = PAPER_MODEL_BYTES,
 ) -> ShownNetwork:
-    """`name` is one of `async-hfl networks`, or a file."""
+    """Build a network for display. `name` is one that `async-hfl networks` lists, or a file."""
     if model_bytes < 1:
         raise SettingsError(f"model size {model_bytes}: must be at least 1 byte")
     given = list(overrides)
@@ -68,7 +68,7 @@ def network_of_run(manifest: Mapping[str, Any], short_name: str) -> ShownNetwork
 
 
 def last_association(devices: int, records: Iterable[Mapping[str, Any]]) -> Ints | None:
-    """The gateway of each device after these association records; None if there are none."""
+    """Return the gateway of each device after these association records; None if there are none."""
     gateway_of = np.full(devices, -1, np.int64)
     solved = False
     for record in records:

@@ -1,13 +1,16 @@
-"""A simulated run, new or resumed: from settings to the summary in its run directory."""
+"""A simulated run, new or resumed, from its settings to the summary in its run directory."""
 
 from __future__ import annotations
 
 import datetime
 import math
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from async_hfl.assembly.build.simulation import build
 from async_hfl.assembly.build.task import EngineSharing
@@ -25,8 +28,7 @@ from async_hfl.simulation.recorded_run import UPDATES_PER_DEVICE, Progress, Reco
 from async_hfl.simulation.world import World
 
 _ACCELERATOR_CHECKPOINT_FACTOR = 10
-"""Factor on the updates between two checkpoints if vectors stay on an accelerator: a checkpoint takes as long as on a
-CPU, but updates are faster."""
+"""Factor on the updates between two checkpoints if vectors stay on an accelerator, where only updates are faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +57,7 @@ def begin(
     directory = RunDirectory.create(
         place_of(out, choice, choice.network),
         {
-            "task": choice.task,
-            "method": choice.method,
-            "network": choice.network,
-            "preset": choice.preset,
-            "seed": choice.seed,
+            **msgspec.structs.asdict(choice),
             "settings": as_table(settings),
             "devices": built.network.links.devices,
             "gateways": built.network.links.gateways,
@@ -118,27 +116,24 @@ def simulate(
         return
     world.learner.compile()  # before the clock starts: compilation is not part of the simulation
     with directory.locked():
-        session = recorded_run_for(world, directory, settings)
-        try:
-            result = session.run(on_epoch, pause)
-        finally:
-            session.close()
+        with closing(recorded_run_for(world, directory, settings)) as recorded:
+            result = recorded.run(on_epoch, pause)
         if result is None:
             return
         if not settings.warmup.charge:
             _subtract_warmup(result)
         details = _details(world.learner, world.cloud.state.weights)
-        directory.write_summary({"run": str(directory.path), **called(directory), **result, **details})
+        directory.write_summary({"run": str(directory.path), **choice_of(directory), **result, **details})
 
 
-def called(directory: RunDirectory) -> dict[str, Any]:
-    """The part of the manifest that a summary repeats."""
+def choice_of(directory: RunDirectory) -> dict[str, Any]:
+    """Return the part of the manifest that a summary repeats."""
     manifest = directory.read_manifest()
     return {key: manifest[key] for key in ("method", "task", "network", "preset", "seed")}
 
 
 def _details(learner: Learner, weights: Weights) -> dict[str, Any]:
-    """The final model's metric by class and by device."""
+    """Return the final model's metric by class and by device."""
     by_device = [
         None if one is None or not math.isfinite(one.metric) else one.metric
         for one in learner.evaluate_by_device(weights)
@@ -150,7 +145,7 @@ def _details(learner: Learner, weights: Weights) -> dict[str, Any]:
 
 
 def _subtract_warmup(result: dict[str, Any]) -> None:
-    """Count times and bytes to the target from the end of the warm-up (`warmup.charge = false`)."""
+    """Make times and bytes to the target count from the end of the warm-up (`warmup.charge = false`)."""
     for key, free in (
         ("time_to_target_s", "warmup_s"),
         ("first_crossing_s", "warmup_s"),

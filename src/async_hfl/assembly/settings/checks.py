@@ -1,7 +1,7 @@
-"""Checks that no single setting can express: combinations, and settings that the run would never read.
+"""Checks that involve several settings: invalid combinations, and settings that a run would never read.
 
-A setting that has no effect under the chosen task, network or method is an error, since it is most likely a mistake.
-The packaged files are exempt: they may set values that only some combinations read.
+A setting that has no effect with the chosen task, network or method is an error, since it is most likely a mistake. The
+packaged files are exempt: they may contain values that only some combinations read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from async_hfl.learning.partition.registry import PARTITIONERS
 from async_hfl.learning.tasks.catalogue import TASKS
 
 PACKAGED = ("task ", "network ", "preset ", "method ")
-"""Beginnings of the sources that are packaged files."""
+"""Prefixes of the sources that are packaged files."""
 _MAY_BE_INFINITE = {"association.max_latency_ratio", "gateway.round_patience"} | {
     f"outages.{part}_up" for part in ("device", "link", "gateway")
 }
@@ -33,7 +33,7 @@ _READ_WITH = {
     "utility.sketch_size": ("utility.compression", {"sketch"}),
     "utility.components": ("utility.compression", {"pca"}),
 }
-"""Settings that are read only if another setting has one of these values."""
+"""Setting -> another setting, and the values of that one with which the first is read."""
 _DEPLOYED_ONLY = (
     "evaluation.",
     "journal.",
@@ -76,7 +76,7 @@ def _check_combinations(settings: Settings) -> None:
     if settings.utility.compression == "pca" and not settings.warmup.enabled:
         raise SettingsError(
             "utility.compression = 'pca' is fitted to the gradients of the warm-up, but warmup.enabled is false: "
-            "use 'sketch', which needs no warm-up, or enable it"
+            "use 'sketch', which needs no warm-up, or enable the warm-up"
         )
     network = settings.network
     for low, high in (("min_rate", "max_rate"), ("min_compute", "max_compute")):

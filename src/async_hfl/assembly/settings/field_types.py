@@ -1,7 +1,4 @@
-"""The types of settings: numbers with a range, and the base class of a section.
-
-A value outside its range is refused when the settings are read; `type_description` puts the range into words.
-"""
+"""The types of settings: numbers with a range, checked when settings are read, and the base class of sections."""
 
 from __future__ import annotations
 

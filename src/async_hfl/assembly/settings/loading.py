@@ -49,7 +49,7 @@ class Composed:
 
 
 def available(kind: str) -> dict[str, str]:
-    """Name -> one-line description of the packaged files of a kind."""
+    """Return the one-line descriptions of the packaged files of a kind, by name."""
     return {name: str(table.get("description", "")) for name, table in _files(kind).items()}
 
 
@@ -63,10 +63,8 @@ def compose(
     seed: int | None = None,
     overrides: Sequence[str] = (),
 ) -> Composed:
-    """Settings from a run file and `--set` texts. Arguments take precedence over the file's [run] table."""
-    own: Table = {}
-    if file is not None:
-        own = _read_toml(file)
+    """Compose settings from a run file and `--set` texts. Arguments take precedence over the file's [run] table."""
+    own = {} if file is None else _read_toml(file)
     choice_table = own.pop("run", {})
     if not isinstance(choice_table, dict):
         raise SettingsError(f"{file}: run must be a table, [run]")
@@ -78,12 +76,12 @@ def compose(
 
 
 def layers(choice: RunChoice, own: Table, file: str, overrides: Sequence[str]) -> list[Layer]:
-    """The layers in the order in which they override each other. The defaults are in the schema."""
+    """Return the layers, each of which overrides those before it. The defaults are in the schema."""
     found: list[Layer] = []
     for kind in KINDS:
         name = getattr(choice, kind)
         if kind in ("task", "network") and is_user_code(name):
-            continue  # `resolve` asks the user's task for its settings; a user's network has none in a file
+            continue  # `resolve` asks the user's task for its settings; a user's network has no settings file
         table = _packaged(kind, name)
         table.pop("description", None)
         by_task = table.pop("tasks", {})
@@ -99,7 +97,7 @@ def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
     origin: dict[str, str] = {}
     for source, table in given:
         _merge(merged, table, origin, source)
-    # Task and network are part of the settings too, so that a manifest is complete.
+    # The settings include the names of task and network, so that a manifest is complete.
     for kind in ("task", "network"):
         name = getattr(choice, kind)
         given_name = merged.setdefault(kind, {}).setdefault("name", name)
@@ -114,7 +112,7 @@ def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
             _merge(merged, {"task": {"devices": devices}}, origin, "network file")
     _use_all_samples_for_other_device_counts(merged, origin, given)
     if is_user_code(choice.task):
-        # Convert once without the task's own settings: the user's function must not get an invalid number of devices.
+        # Check the settings before the user's function is called, so that it never gets an invalid number of devices.
         usual: Settings = _convert(merged, Settings, "", origin)
         own = own_settings(choice.task, merged["task"].get("devices"), choice.seed, usual.task.devices)
         added = {key: value for key, value in own.items() if key not in merged["task"]}
@@ -126,9 +124,9 @@ def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
 
 
 def _use_all_samples_for_other_device_counts(merged: Table, origin: dict[str, str], given: Sequence[Layer]) -> None:
-    """Split the whole training set if the number of devices is not the task's.
+    """Split the whole training set if the number of devices is not the one in the task's file.
 
-    A task's `samples_per_device` is meant for its own number of devices; a value that the user gives is kept.
+    The `samples_per_device` in that file is meant for its number of devices; a value that the user gives is kept.
     """
     source, task = given[0]
     if origin.get("task.samples_per_device") == source and merged["task"]["devices"] != task["task"]["devices"]:
@@ -136,7 +134,7 @@ def _use_all_samples_for_other_device_counts(merged: Table, origin: dict[str, st
 
 
 def parse_override(text: str) -> Table:
-    """`section.key=value` as a table. The value is parsed as TOML if it is valid TOML, else taken as a string."""
+    """Return `section.key=value` as a table. The value is parsed as TOML, or else taken as a string."""
     key, separator, value = text.partition("=")
     path = key.strip().split(".")
     if not separator or not all(path) or not 2 <= len(path) <= 3:
@@ -151,7 +149,7 @@ def parse_override(text: str) -> Table:
 
 
 def bandwidth_share(value: float | str) -> float | None:
-    """0.5 for "50%"; None for bytes per second and for "unlimited"."""
+    """Return 0.5 for "50%"; None for bytes per second and for "unlimited"."""
     if not isinstance(value, str) or value == UNLIMITED:
         return None
     try:
@@ -167,18 +165,18 @@ def bandwidth_share(value: float | str) -> float | None:
 
 
 def bytes_per_second(value: float | str) -> float:
-    """B_j, if it is not a share of the demand; "unlimited" becomes more than any network carries."""
+    """Return B_j if it is not a share of the demand; "unlimited" becomes more than any network carries."""
     return _NO_LIMIT if value == UNLIMITED else float(value)
 
 
 def as_table(settings: Section) -> Table:
-    """Settings as plain data for a manifest; `settings_from` is the inverse."""
+    """Return settings as plain data for a manifest; `settings_from` is the inverse."""
     table: Table = msgspec.to_builtins(settings)
     return {section: _replaced(values, math.inf, _INFINITE) for section, values in table.items()}
 
 
 def settings_from(table: Table) -> Settings:
-    """Settings from the plain data in a manifest."""
+    """Return settings from the plain data in a manifest."""
     merged: Table = {}
     origin: dict[str, str] = {}
     _merge(merged, table, origin, "the manifest")
@@ -193,7 +191,7 @@ def _replaced(values: Table, old: object, new: object) -> Table:
 
 @cache
 def _files(kind: str) -> dict[str, Table]:
-    """The packaged files of a kind, cached: a plan of a thousand runs composes a thousand times."""
+    """Return the packaged files of a kind, cached since a sweep composes settings thousands of times."""
     folder = files("async_hfl.assembly") / KINDS[kind]
     names = sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
     return {name: tomllib.loads((folder / f"{name}.toml").read_text()) for name in names}
@@ -219,12 +217,12 @@ def _read_toml(file: Path) -> Table:
 
 @cache
 def _field_types(section: type[Section]) -> dict[str, Any]:
-    """Setting -> its type, cached: msgspec evaluates the annotations at every call."""
+    """Return the type of each setting, cached since msgspec evaluates the annotations at every call."""
     return {field.name: field.type for field in msgspec.structs.fields(section)}
 
 
 def _merge(into: Table, table: Mapping[str, Any], origin: dict[str, str], source: str) -> None:
-    """Add a layer's settings, and note their source in `origin`."""
+    """Add a layer's settings, and record their source in `origin`."""
     sections = _field_types(Settings)
     for section, values in table.items():
         renamed = renaming(section, values if isinstance(values, dict) else {})

@@ -1,6 +1,6 @@
-"""The settings that each network reads. Setting any other is an error, since it would have no effect.
+"""The settings that each kind of network reads. Giving any other is an error, since it would have no effect.
 
-`file` is three kinds of network, recognised from the file itself.
+The network `file` is one of three kinds, which are recognised by the file's contents.
 """
 
 from __future__ import annotations

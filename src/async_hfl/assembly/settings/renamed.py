@@ -1,4 +1,4 @@
-"""Settings and values that were renamed: for one release, the old name gives an error with the new one."""
+"""Renamed settings and values. For one release, an old name gives an error that states the new one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ VALUES: dict[str, dict[object, str]] = {
     "engine.vectors": {"card": "device"},
     "transfer.half": {True: "float16", False: "float32"},
 }
-"""Setting, under its old name -> old value -> new value."""
+"""Old name of a setting -> old value -> new value."""
 
 
 def renaming(section: str, values: Mapping[str, Any]) -> str | None:
-    """The message about the first old name or value in a section; None if there is none."""
+    """Return a message about the first old name or value in a section; None if there is none."""
     if section in SECTIONS:
         path = ".".join([SECTIONS[section], *list(values)[:1]])
         return f"{section} is called {SECTIONS[section]} since {SINCE}: write {path}"

@@ -1,4 +1,4 @@
-"""The type of a setting in words, as in "must be a whole number >= 1": the end of every message about a wrong value."""
+"""Descriptions of the types of settings in words, for messages such as "must be a whole number >= 1"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
 
 
 def describe_field(kind: type[Any], path: list[str]) -> str | None:
-    """The type of the field that `path` leads to from the struct `kind`; None if there is no such field."""
+    """Describe the type of the field at `path` in the struct `kind`; return None if there is no such field."""
     found: Any = kind
     for name in path:
         if not (isinstance(found, type) and issubclass(found, msgspec.Struct)):

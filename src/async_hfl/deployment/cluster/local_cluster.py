@@ -1,7 +1,6 @@
-"""Cloud, gateways and devices on one machine, as real processes that are started, watched and ended together.
+"""A deployment on one machine: cloud, gateways and devices as real processes that start and end together.
 
-No process outlives the cluster: each one ends with its launcher. Links may lead through proxies, one port per link, so
-that a single link can be slowed down, cut or silenced.
+No process outlives the cluster. Links may lead through proxies, one per link, so that each can be slowed down or cut.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from async_hfl.deployment.processes.parent_death import PARENT_VARIABLE
 _LOOPBACK = "127.0.0.1"
 _LEAVING_S = 10.0
 _STRAGGLERS_S = 5.0
-"""Time that devices may run when neither cloud nor gateways are left."""
+"""Time for which devices may go on running after the cloud and all gateways have ended."""
 _GATEWAYS_S = 90.0
-"""Time that gateways may run without the cloud: they wait for devices that missed the end (`gateway.linger`)."""
+"""Time for which gateways may go on running after the cloud has ended: they wait for devices (`gateway.linger`)."""
 _LOG_LINES = 12
 _FIRST_PORT, _LAST_PORT = 15_000, 32_000
 
@@ -48,7 +47,7 @@ class ClusterPlan:
     secure: bool = True
     proxies: bool = False
     shape: Callable[[int, int], tuple[Shape, Shape]] = lambda device, gateway: (Shape(), Shape())
-    """Returns (up, down) of the link between a device and a gateway, both numbered from 0; used with proxies."""
+    """Returns (up, down) for the link between a device and a gateway, both numbered from 0; used with proxies."""
     slowdowns: Sequence[float] = ()
     """Factors by which the training of each device is slowed down; empty for none."""
     device_arguments: Sequence[str] = ()
@@ -71,7 +70,7 @@ class Node:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, **self._environment, PARENT_VARIABLE: str(os.getpid())}
         with self.log.open("ab") as log, self.log.with_suffix(".out").open("ab") as out:
-            # In a session of its own, so that Ctrl-C reaches only the cluster, which then ends its processes.
+            # A session of its own, so that Ctrl-C reaches only the launcher, which then ends its processes.
             self.process = await asyncio.create_subprocess_exec(
                 *self.arguments, stdout=out, stderr=log, env=environment, start_new_session=True
             )
@@ -99,7 +98,7 @@ class Node:
 
 class LocalCluster:
     def __init__(self, folder: Path, command: Sequence[str], plan: ClusterPlan) -> None:
-        """`command`: the beginning of every command line, the interpreter and the program."""
+        """`command`: the interpreter and the program, with which every command line begins."""
         self.folder = folder
         self.plan = plan
         self._command = list(command)
@@ -119,7 +118,7 @@ class LocalCluster:
         return [f"device-{number + 1}" for number in range(self.plan.devices)]
 
     async def prepare(self) -> None:
-        """Choose ports, make certificates, open proxies and compose command lines; start no process yet."""
+        """Choose ports, issue certificates, open proxies and compose command lines; start no process yet."""
         plan = self.plan
         ports = _free_ports(1 + plan.gateways)
         names = ["cloud", *self.gateway_names]
@@ -184,14 +183,14 @@ class LocalCluster:
             await node.start()
 
     async def wait(self, tick: Callable[[], None] = lambda: None, tick_s: float = 0.5) -> None:
-        """Wait until every process has ended. `tick` is called periodically. Raises NodeFailed if a process failed."""
+        """Wait until every process has ended, and call `tick` periodically. Raises NodeFailed if a process failed."""
         ended: set[str] = set()
         cloud_gone: float | None = None
         alone_since: float | None = None
         while True:
             tick()
             waiting = [node for node in self.nodes.values() if node.running]
-            # A node that missed the goodbye would keep dialling, as long as a node in the field does.
+            # A node that missed the goodbye would keep dialling, like a node in the field: end it here.
             now = time.monotonic()
             cloud_gone = None if self.nodes["cloud"] in waiting else cloud_gone or now
             alone_since = alone_since or now if all(node in self.hosts for node in waiting) else None
@@ -201,13 +200,9 @@ class LocalCluster:
                 for node in waiting:
                     node.kill(signal.SIGTERM)
             for node in self.nodes.values():
-                if node.name in ended:
-                    continue
-                if node.process is not None and node.process.returncode not in (None, 0):
-                    raise NodeFailed(
-                        f"{node.name} ended with code {node.process.returncode}; its log is {node.log}\n"
-                        f"{node.log_tail()}"
-                    )
+                code = None if node.process is None else node.process.returncode
+                if node.name not in ended and code not in (None, 0):
+                    raise NodeFailed(f"{node.name} ended with code {code}; its log is {node.log}\n{node.log_tail()}")
             if not waiting:
                 return
             tasks: list[asyncio.Task[Any]] = [asyncio.ensure_future(node.wait()) for node in waiting]
@@ -234,8 +229,7 @@ class LocalCluster:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return free ports below the range of ephemeral ports, so that no other socket is given one of them before the
-    processes listen."""
+    """Return free ports below the ephemeral range, so that no other socket takes one before the processes listen."""
     ports: list[int] = []
     while len(ports) < count:
         port = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT)

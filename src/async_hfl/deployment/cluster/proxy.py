@@ -1,13 +1,14 @@
 """An emulated network link: a TCP proxy in user space with a rate, a delay, outages and resets.
 
-One proxy stands for one link between two nodes, so an outage affects that link alone. "Up" is from the node that dials
-to the node that listens. A direction has a rate (shared by all connections of the link), a delay and a jitter. It can
-be stalled: data is held back and passes later, as when packets are lost and retransmitted. A black hole stalls both
-directions, holds back the ends of connections, and accepts new ones that lead nowhere. No privileges are needed.
+One proxy stands for one link between two nodes, so an outage affects only that link. "Up" is the direction from the
+node that dials to the node that listens. Each direction has a rate (shared by all connections of the link), a delay and
+a jitter. A stalled direction holds data back until it is healed, as when packets are lost and retransmitted. If both
+are stalled, the link is a black hole: it also holds back the ends of connections, and accepts new ones that lead
+nowhere. No privileges are needed.
 
     link = LinkProxy(("127.0.0.1", 7000), up=Shape(rate=20_000, delay_s=0.05))
     port = await link.open()
-    link.black_hole(); link.heal(); link.reset(); link.shape(up=Shape(rate=1e6))
+    link.stall(); link.heal(); link.reset(); link.shape(up=Shape(rate=1e6))
     await link.close()
 """
 
@@ -27,10 +28,10 @@ from async_hfl.core.randomness import stream
 _MOST_BYTES = 65_536
 _LEAST_BYTES = 512
 _PIECE_S = 0.05
-"""Duration of a piece on the link; a change of shape takes effect that soon."""
+"""Transmission time of a piece; a change of shape takes effect within this time."""
 _QUEUED_PIECES = 256
 _SOCKET_BUFFER = 131_072
-"""Small and fixed: otherwise the kernel buffers megabytes that the link has not carried yet."""
+"""Small and fixed; by default the kernel would buffer megabytes that the link has not carried yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Shape:
     """One direction of a link."""
 
     rate: float = math.inf
-    """Bytes a second."""
+    """Bytes per second."""
     delay_s: float = 0.0
     jitter_s: float = 0.0
     """Each piece is delayed by up to this much more; pieces never overtake each other."""
@@ -49,35 +50,23 @@ class Direction:
         self.shape = shape
         self.bytes = 0
         """Bytes carried so far."""
+        self.open = asyncio.Event()
+        """Cleared while the direction is stalled."""
+        self.open.set()
         self._rng = rng
-        self._open = asyncio.Event()
-        self._open.set()
         self._free_at = 0.0
-
-    @property
-    def stalled(self) -> bool:
-        return not self._open.is_set()
-
-    def stall(self) -> None:
-        self._open.clear()
-
-    def resume(self) -> None:
-        self._open.set()
-
-    async def opened(self) -> None:
-        await self._open.wait()
 
     def piece_bytes(self) -> int:
         return int(min(max(self.shape.rate * _PIECE_S, _LEAST_BYTES), _MOST_BYTES))
 
     async def carry(self, size: int) -> float:
         """Wait until the bytes are on the link; return the time at which they arrive."""
-        await self._open.wait()
+        await self.open.wait()
         loop = asyncio.get_running_loop()
         begins = max(loop.time(), self._free_at)
         self._free_at = begins + size / self.shape.rate
         await _until(self._free_at)
-        await self._open.wait()
+        await self.open.wait()
         self.bytes += size
         return loop.time() + self.shape.delay_s + float(self._rng.uniform(0.0, self.shape.jitter_s))
 
@@ -96,10 +85,8 @@ class LinkProxy:
 
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen, and return the port."""
-        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listening = _new_socket()
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
         listening.bind((host, port))
         self._server = await asyncio.start_server(self._accept, sock=listening, limit=_MOST_BYTES)
         self.port = listening.getsockname()[1]
@@ -116,23 +103,20 @@ class LinkProxy:
 
     def stall(self, *, up: bool = True, down: bool = True) -> None:
         if up:
-            self.up.stall()
+            self.up.open.clear()
         if down:
-            self.down.stall()
-
-    def black_hole(self) -> None:
-        self.stall()
+            self.down.open.clear()
 
     def refuse(self) -> None:
-        """Reset all connections, and new ones as well, as if nobody listened."""
+        """Reset all connections and every new one, as if no process were listening."""
         self.refusing = True
         self.reset()
 
     def heal(self) -> None:
         """End stalls and refusals; the shape stays."""
         self.refusing = False
-        self.up.resume()
-        self.down.resume()
+        self.up.open.set()
+        self.down.open.set()
 
     def reset(self) -> None:
         """Reset every connection at both ends."""
@@ -171,19 +155,18 @@ class _Connection:
         self._writers = [writer]
 
     def reset(self) -> None:
-        for writer in self._writers:
-            _reset(writer)
+        self._reset_sockets()
         if self.task is not None:
             self.task.cancel()
 
     async def run(self) -> None:
         link = self._link
-        await link.up.opened()
-        await link.down.opened()
+        await link.up.open.wait()
+        await link.down.open.wait()
         try:
             reader, writer = await _dial(link.target)
         except OSError:
-            self.reset_quietly()
+            self._reset_sockets()
             return
         self._writers.append(writer)
         try:
@@ -191,21 +174,30 @@ class _Connection:
                 both.create_task(_pump(self._reader, writer, link.up))
                 both.create_task(_pump(reader, self._writers[0], link.down))
         except* OSError:
-            self.reset_quietly()
+            self._reset_sockets()
         finally:
             for open_writer in self._writers:
                 open_writer.close()
 
-    def reset_quietly(self) -> None:
+    def _reset_sockets(self) -> None:
         for writer in self._writers:
-            _reset(writer)
+            sock = writer.get_extra_info("socket")
+            if sock is not None:
+                with contextlib.suppress(OSError):
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+
+
+def _new_socket() -> socket.socket:
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
+    return made
 
 
 async def _dial(target: tuple[str, int]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock = _new_socket()
     sock.setblocking(False)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
     try:
         await asyncio.get_running_loop().sock_connect(sock, target)
         return await asyncio.open_connection(sock=sock, limit=_MOST_BYTES)
@@ -215,19 +207,20 @@ async def _dial(target: tuple[str, int]) -> tuple[asyncio.StreamReader, asyncio.
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction) -> None:
-    """Copy data from one end to the other, as the direction allows."""
-    line: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_QUEUED_PIECES)
+    """Copy data from one end to the other, with the rate and delay of the direction."""
+    queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_QUEUED_PIECES)
 
     async def enter() -> None:
-        while data := await _read(reader, direction):
-            await line.put((await direction.carry(len(data)), data))
-        await line.put((0.0, b""))
+        with contextlib.suppress(OSError):  # reset at this end: the other end notices when the link passes data again
+            while data := await reader.read(direction.piece_bytes()):
+                await queue.put((await direction.carry(len(data)), data))
+        await queue.put((0.0, b""))
 
     async def leave() -> None:
         while True:
-            due, data = await line.get()
+            due, data = await queue.get()
             await _until(due)
-            await direction.opened()  # a black hole also holds back the end of a connection
+            await direction.open.wait()  # a black hole also holds back the end of a connection
             if not data:
                 break
             writer.write(data)
@@ -241,22 +234,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dire
         both.create_task(leave())
 
 
-async def _read(reader: asyncio.StreamReader, direction: Direction) -> bytes:
-    try:
-        return await reader.read(direction.piece_bytes())
-    except OSError:
-        return b""  # reset at this end: the other end notices when the link passes data again
-
-
 async def _until(at: float) -> None:
     wait = at - asyncio.get_running_loop().time()
     if wait > 0:
         await asyncio.sleep(wait)
-
-
-def _reset(writer: asyncio.StreamWriter) -> None:
-    sock = writer.get_extra_info("socket")
-    if sock is not None:
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()

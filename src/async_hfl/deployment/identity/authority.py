@@ -3,7 +3,7 @@
 ca.key        the private key; its holder can impersonate any node
 ca.pem        the certificate that every node trusts
 issued/       every certificate ever issued, by serial number
-revoked.pem   a signed list of revoked certificates; servers keep a copy and reload it when it changes
+revoked.pem   the signed list of revoked certificates; servers have a copy and reload it when it changes
 """
 
 from __future__ import annotations
@@ -19,30 +19,32 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from async_hfl.core.errors import IdentityError
 from async_hfl.deployment.identity import files
-from async_hfl.deployment.identity.certificate_info import Contents, contents, now, requested
+from async_hfl.deployment.identity.certificate_info import CertificateInfo, certificate_info, identities_of, now
 from async_hfl.deployment.identity.names import Identity, federation_name, identity, listed, server_host
 
 _CA_KEY = "ca.key"
 _ISSUED = "issued"
 _SKEW = timedelta(days=1)
-"""Certificates are valid from a day earlier, since the clock of a node may be slow."""
+"""Certificates are backdated by this much, since the clock of a node may be slow."""
 _LIST_LASTS = timedelta(days=3650)
 _SERVERS = ("cloud", "gateway")
 
 
 def request(folder: Path, federation: str, role: str, names: list[str]) -> frozenset[Identity]:
-    """Create a key, which stays here, and a certificate request for the authority."""
+    """Create a key, which stays on this machine, and a certificate request for the authority."""
     wanted = frozenset(identity(federation, role, name) for name in names)
     if not wanted:
         raise IdentityError("a certificate needs at least one name")
     key_path = folder / files.KEY
-    if key_path.exists():  # a renewal, or another name, for the same key
+    if key_path.exists():  # a renewal, or another name for the same key
         key = files.read_key(key_path)
     else:
         key = files.new_key()
         files.write_key(key_path, key)
     builder = (
-        x509.CertificateSigningRequestBuilder().subject_name(_subject(wanted)).add_extension(_names(wanted), False)
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(_subject(federation, listed(wanted)))
+        .add_extension(_names(wanted), False)
     )
     files.write(folder / files.REQUEST, files.pem(builder.sign(key, hashes.SHA256())), replace=True)
     return wanted
@@ -65,14 +67,9 @@ class Authority:
     def create(cls, folder: Path, federation: str, days: int = 3650) -> Authority:
         federation_name(federation)
         if is_authority(folder):
-            raise IdentityError(f"{folder}: already holds a certificate authority; it is left unchanged")
+            raise IdentityError(f"{folder}: already contains a certificate authority; it is left unchanged")
         key = files.new_key()
-        subject = x509.Name(
-            [
-                x509.NameAttribute(NameOID.ORGANIZATION_NAME, federation),
-                x509.NameAttribute(NameOID.COMMON_NAME, f"async-hfl {federation}"),
-            ]
-        )
+        subject = _subject(federation, f"async-hfl {federation}")
         begins = now()
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         certificate = (
@@ -94,90 +91,89 @@ class Authority:
         made._write_revoked([])
         return made
 
-    def issue(self, request_path: Path, out: Path, days: int = 365, role: str = "device") -> Contents:
-        """Issue the certificate of a request; it goes to `out` with the authority's own and the revocation list.
+    def issue(self, request_path: Path, out: Path, days: int = 365, role: str = "device") -> CertificateInfo:
+        """Issue the certificate for a request; write it to `out` with the authority's own and the revocation list.
 
-        The author of the request chose its names. So any role but a device must be confirmed by `role`, and a name with
-        a valid certificate is not given to another key."""
+        A request may state any names. So the operator must confirm any role other than device (`role`), and a name that
+        has a valid certificate is not granted to another key."""
         asked = files.read_request(request_path)
         if not asked.is_signature_valid:
             raise IdentityError(f"{request_path}: wrong signature; the file is damaged")
         key = asked.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
             raise IdentityError(f"{request_path}: not an ECDSA P-256 key; `async-hfl certs request` makes one")
-        names = requested(asked, str(request_path))
+        names = identities_of(asked, str(request_path))
         asks_for = next(iter(names)).role
         if asks_for != role:
             raise IdentityError(
                 f"{request_path}: requests the names {listed(names)}; add --role {asks_for} to grant them"
             )
         self._refuse_taken(names, key)
+        if (federation := next(iter(names)).federation) != self.federation:
+            raise IdentityError(
+                f"{request_path}: requests federation {federation!r}; this is the authority of {self.federation!r}"
+            )
         return self._certify(names, key, out, days, str(request_path))
 
-    def bundle(self, role: str, names: list[str], out: Path, days: int = 365) -> Contents:
-        """Create key and certificate here, for a lab; the key then has to be copied to the node."""
+    def bundle(self, role: str, names: list[str], out: Path, days: int = 365) -> CertificateInfo:
+        """Create key and certificate on this machine, for a lab; the key must then be copied to the node."""
         request(out, self.federation, role, names)
         return self.issue(out / files.REQUEST, out, days, role)
 
-    def revoke(self, which: str) -> list[Contents]:
+    def revoke(self, which: str) -> list[CertificateInfo]:
         """Revoke a certificate by serial number, or all certificates of ROLE/NAME."""
         role, _, name = which.partition("/")
         found = []
         for certificate in self._all_issued():
-            said = contents(certificate, "an issued certificate")
-            named = any((one.role, one.name) == (role, name) for one in said.identities)
-            if named or f"{said.serial:x}" == which.lower():
-                found.append(said)
+            info = certificate_info(certificate, "an issued certificate")
+            named = any((one.role, one.name) == (role, name) for one in info.identities)
+            if named or f"{info.serial:x}" == which.lower():
+                found.append(info)
         if not found:
             raise IdentityError(f"{which}: no certificate of that serial number or ROLE/NAME was issued here")
-        listed_before = list(self._revocations())
-        known = {entry.serial_number for entry in listed_before}
-        fresh = [
+        old = list(self._revocations())
+        known = {entry.serial_number for entry in old}
+        new = [
             x509.RevokedCertificateBuilder().serial_number(one.serial).revocation_date(now()).build()
             for one in found
             if one.serial not in known
         ]
-        self._write_revoked([*listed_before, *fresh])
+        self._write_revoked([*old, *new])
         return found
 
-    def issued(self) -> list[tuple[Contents, bool]]:
-        """Return every certificate, and True if it is revoked."""
+    def issued(self) -> list[tuple[CertificateInfo, bool]]:
+        """Return every issued certificate, with True if it is revoked."""
         revoked = {entry.serial_number for entry in self._revocations()}
-        every = [contents(certificate, "an issued certificate") for certificate in self._all_issued()]
+        every = [certificate_info(certificate, "an issued certificate") for certificate in self._all_issued()]
         return [(one, one.serial in revoked) for one in sorted(every, key=lambda one: one.begins)]
 
     def _refuse_taken(self, names: frozenset[Identity], key: ec.EllipticCurvePublicKey) -> None:
         revoked = {entry.serial_number for entry in self._revocations()}
         for certificate in self._all_issued():
-            said = contents(certificate, "an issued certificate")
-            taken = said.identities & names
-            if taken and said.serial not in revoked and said.ends > now() and certificate.public_key() != key:
+            info = certificate_info(certificate, "an issued certificate")
+            taken = info.identities & names
+            if taken and info.serial not in revoked and info.ends > now() and certificate.public_key() != key:
                 one = min(taken)
                 raise IdentityError(
-                    f"{one} already has a certificate with another key, valid until {said.ends:%Y-%m-%d}: "
+                    f"{one} already has a certificate with another key, valid until {info.ends:%Y-%m-%d}: "
                     f"if its key is lost, revoke it first (`async-hfl certs revoke CA {one.role}/{one.name}`)"
                 )
 
     def _certify(
         self, names: frozenset[Identity], key: ec.EllipticCurvePublicKey, out: Path, days: int, where: str
-    ) -> Contents:
-        some = next(iter(names))
-        if some.federation != self.federation:
-            raise IdentityError(
-                f"{where}: requests federation {some.federation!r}; this is the authority of {self.federation!r}"
-            )
+    ) -> CertificateInfo:
         if days < 1:
             raise IdentityError(f"--days {days}: a certificate must be valid for at least a day")
         begins = now()
         ends = min(begins + timedelta(days=days), self._certificate.not_valid_after_utc)
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
-        if some.role in _SERVERS:
+        if next(iter(names)).role in _SERVERS:
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
         usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
         authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         certificate = (
             x509.CertificateBuilder()
-            .subject_name(_subject(names))
+            .subject_name(_subject(self.federation, listed(names)))
             .issuer_name(self._certificate.subject)
             .public_key(key)
             .serial_number(x509.random_serial_number())
@@ -190,12 +186,12 @@ class Authority:
             .add_extension(authority_key, critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        said = contents(certificate, where)
-        files.write(self._folder / _ISSUED / f"{said.serial:x}.pem", files.pem(certificate))
+        info = certificate_info(certificate, where)
+        files.write(self._folder / _ISSUED / f"{info.serial:x}.pem", files.pem(certificate))
         files.write(out / files.CERTIFICATE, files.pem(certificate), replace=True)
         files.write(out / files.CA_CERTIFICATE, files.pem(self._certificate), replace=True)
         files.write(out / files.REVOKED, files.read(self._folder / files.REVOKED, "a revocation list"), replace=True)
-        return said
+        return info
 
     def _all_issued(self) -> list[x509.Certificate]:
         return [files.read_certificate(path) for path in sorted((self._folder / _ISSUED).glob("*.pem"))]
@@ -243,14 +239,24 @@ def check_issued(certificate: x509.Certificate, authority: x509.Certificate, whe
         ) from error
 
 
-def _subject(names: frozenset[Identity]) -> x509.Name:
-    some = next(iter(names))
-    return x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, some.federation),
-            x509.NameAttribute(NameOID.COMMON_NAME, listed(names)[:64]),
-        ]
-    )
+def certificates_at(path: Path) -> list[tuple[CertificateInfo, bool]]:
+    """Return the certificates of an authority, of a node's folder or of a file, with True for each revoked one."""
+    if is_authority(path):
+        return Authority(path).issued()
+    if not path.exists():
+        raise IdentityError(f"{path}: no such file or folder")
+    file = path / files.CERTIFICATE if path.is_dir() else path
+    info = certificate_info(files.read_certificate(file), str(file))
+    authority, revoked = file.with_name(files.CA_CERTIFICATE), file.with_name(files.REVOKED)
+    if not authority.exists() or not revoked.exists():
+        return [(info, False)]
+    entries = read_revoked(revoked, files.read_certificate(authority))
+    return [(info, info.serial in {entry.serial_number for entry in entries})]
+
+
+def _subject(federation: str, name: str) -> x509.Name:
+    named = {NameOID.ORGANIZATION_NAME: federation, NameOID.COMMON_NAME: name[:64]}
+    return x509.Name([x509.NameAttribute(kind, text) for kind, text in named.items()])
 
 
 def _names(names: frozenset[Identity]) -> x509.SubjectAlternativeName:

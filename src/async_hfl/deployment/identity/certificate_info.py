@@ -15,7 +15,7 @@ WARN_AHEAD = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class CertificateInfo:
     identities: frozenset[Identity]
     serial: int
     begins: datetime
@@ -39,7 +39,7 @@ class Contents:
         if now < self.begins:
             raise IdentityError(
                 f"{where}: not valid before {self.begins:%Y-%m-%d %H:%M} UTC; "
-                f"this machine's clock says {now:%Y-%m-%d %H:%M} UTC: is it right?"
+                f"check this machine's clock, which says {now:%Y-%m-%d %H:%M} UTC"
             )
 
 
@@ -47,33 +47,25 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def identities_of(names: x509.SubjectAlternativeName, where: str) -> frozenset[Identity]:
+def identities_of(thing: x509.Certificate | x509.CertificateSigningRequest, where: str) -> frozenset[Identity]:
+    """Return the names in a certificate or request; `where` names its source in messages."""
+    try:
+        names = thing.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError) as error:
+        raise IdentityError(f"{where}: has no readable names") from error
     found = frozenset(parse(uri) for uri in names.get_values_for_type(x509.UniformResourceIdentifier))
     if not found:
         raise IdentityError(f"{where}: has no name of the form async-hfl://FEDERATION/ROLE/NAME")
     if len({(one.federation, one.role) for one in found}) != 1:
-        raise IdentityError(f"{where}: its names are of several federations or roles")
+        raise IdentityError(f"{where}: its names belong to several federations or roles")
     return found
 
 
-def contents(certificate: x509.Certificate, where: str) -> Contents:
-    return Contents(
-        identities_of(_alternative_names(certificate, where), where),
+def certificate_info(certificate: x509.Certificate, where: str) -> CertificateInfo:
+    return CertificateInfo(
+        identities_of(certificate, where),
         certificate.serial_number,
         certificate.not_valid_before_utc,
         certificate.not_valid_after_utc,
         certificate.fingerprint(hashes.SHA256()).hex(":"),
     )
-
-
-def _alternative_names(
-    thing: x509.Certificate | x509.CertificateSigningRequest, where: str
-) -> x509.SubjectAlternativeName:
-    try:
-        return thing.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError) as error:
-        raise IdentityError(f"{where}: has no readable names") from error
-
-
-def requested(request: x509.CertificateSigningRequest, where: str) -> frozenset[Identity]:
-    return identities_of(_alternative_names(request, where), where)

@@ -1,4 +1,4 @@
-"""The credentials of a process: a certificate (`Certified`), or none (`Insecure`, for a lab)."""
+"""Credentials of a process: a certificate (`Certified`), or none (`Insecure`, for a lab)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import serialization
 from async_hfl.core.errors import IdentityError, SettingsError
 from async_hfl.deployment.identity import files
 from async_hfl.deployment.identity.authority import check_issued, read_revoked
-from async_hfl.deployment.identity.certificate_info import WARN_AHEAD, Contents, contents, now
-from async_hfl.deployment.identity.names import Caller, Identity, listed, server_host
+from async_hfl.deployment.identity.certificate_info import WARN_AHEAD, CertificateInfo, certificate_info, now
+from async_hfl.deployment.identity.names import Caller, listed, server_host
 from async_hfl.deployment.identity.tls_diagnosis import explain
 from async_hfl.deployment.transport.admission import Role
 
@@ -46,7 +46,7 @@ class Credentials(Protocol):
         ...
 
     def explain(self, target: str, role: Role) -> str:
-        """Return why a connection fails, as far as names and certificates are concerned. Blocks."""
+        """Return the reason for which a connection fails, if names or certificates are to blame. Blocks."""
         ...
 
 
@@ -99,16 +99,12 @@ class Certified:
         self._folder = folder
         self._revoked: frozenset[int] = frozenset()
         self._revoked_stamp: tuple[int, int] | None = None
-        self._known: dict[bytes, Contents] = {}
+        self._known: dict[bytes, CertificateInfo] = {}
         self._warned_at = -1
         self._key_warned = False
         self._authority = files.read_certificate(folder / files.CA_CERTIFICATE)
         self._load()
         self._read_revoked()
-
-    @property
-    def identities(self) -> frozenset[Identity]:
-        return self._own.identities
 
     def check_own_name(self, role: Role, name: str) -> None:
         if not Caller(self._own.identities).has(role, name):
@@ -124,29 +120,22 @@ class Certified:
         path = self._folder / files.CERTIFICATE
         certificate = files.read_certificate(path)
         key = files.read_key(self._folder / files.KEY)
-        self._warn_of_readers()
+        if (self._folder / files.KEY).stat().st_mode & 0o077 and not self._key_warned:
+            self._key_warned = True
+            log.warning(
+                "%s is readable by other users of this machine, who could impersonate this node: chmod 600 it",
+                self._folder / files.KEY,
+            )
         if _public(key.public_key()) != _public(certificate.public_key()):
             raise IdentityError(f"{path}: does not match {files.KEY} in the same folder; have the request issued again")
         check_issued(certificate, self._authority, str(path))
-        self._own = contents(certificate, str(path))
+        self._own = certificate_info(certificate, str(path))
         self._own.check_time(now(), str(path))
         left = self._own.ends - now()
         if left < WARN_AHEAD and self._warned_at != left.days:  # once a day
             self._warned_at = left.days
             log.warning("%s expires in %d days, on %s: renew it", path, left.days, f"{self._own.ends:%Y-%m-%d}")
-        self._pems = (
-            files.read(self._folder / files.KEY, "a key"),
-            files.pem(certificate),
-            files.pem(self._authority),
-        )
-
-    def _warn_of_readers(self) -> None:
-        path = self._folder / files.KEY
-        if path.stat().st_mode & 0o077 and not self._key_warned:
-            self._key_warned = True
-            log.warning(
-                "%s is readable by other users of this machine, who could impersonate this node: chmod 600 it", path
-            )
+        self._pems = (files.read(self._folder / files.KEY, "a key"), files.pem(certificate), files.pem(self._authority))
 
     def channel(self, target: str, role: Role, options: Options) -> Any:
         self._load()
@@ -169,13 +158,13 @@ class Certified:
         return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
 
     def _renewed(self) -> Any:
-        """Return a renewed configuration, None if unchanged. Called by gRPC on its own thread before a handshake."""
+        """Return a new configuration, None if unchanged. Called by gRPC before each handshake, on its own thread."""
         try:
             before = self._pems
             self._load()
             return None if self._pems == before else self._server_configuration()
-        except IdentityError as error:  # incomplete or expired: keep the old one
-            log.error("the certificate on disk is not used: %s", error)
+        except IdentityError as error:  # keep the old one
+            log.error("the certificate on disk cannot be used: %s", error)
             return None
 
     def caller(self, context: Any) -> Caller:
@@ -186,7 +175,7 @@ class Certified:
         if caller is None:
             if len(self._known) > 10_000:
                 self._known.clear()
-            caller = contents(x509.load_pem_x509_certificate(shown[0]), "the caller's certificate")
+            caller = certificate_info(x509.load_pem_x509_certificate(shown[0]), "the caller's certificate")
             self._known[shown[0]] = caller
         found = Caller(caller.identities, context.peer(), caller.serial, caller.ends)
         self.recheck(found)
@@ -202,7 +191,7 @@ class Certified:
             raise IdentityError(f"the certificate of {caller.names()} expired on {caller.ends:%Y-%m-%d}")
 
     def _read_revoked(self) -> None:
-        """Reload the revocation list if it has changed; if it is unreadable, log an error and keep the old one."""
+        """Reload the revocation list if it has changed. If it has become unreadable, the old one stays in force."""
         path = self._folder / files.REVOKED
         try:
             status = path.stat()

@@ -1,9 +1,11 @@
-"""Keys and certificates as files. A key is readable by its owner only, and files are replaced atomically."""
+"""Files of keys and certificates. A key is readable only by its owner, and files are replaced atomically."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -12,15 +14,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from async_hfl.core.errors import IdentityError
 
-KEY, CERTIFICATE, REQUEST, CA_CERTIFICATE, REVOKED = (
-    "key.pem",
-    "certificate.pem",
-    "request.pem",
-    "ca.pem",
-    "revoked.pem",
-)
+KEY, CERTIFICATE, REQUEST = "key.pem", "certificate.pem", "request.pem"
+CA_CERTIFICATE, REVOKED = "ca.pem", "revoked.pem"
 _MOST_BYTES = 16 * 2**20
 Key = ec.EllipticCurvePrivateKey
+T = TypeVar("T")
 
 
 def new_key() -> Key:
@@ -74,25 +72,19 @@ def pem(thing: x509.Certificate | x509.CertificateSigningRequest | x509.Certific
 
 
 def read_certificate(path: Path) -> x509.Certificate:
-    return parse_certificate(read(path, "a certificate"), str(path))
-
-
-def parse_certificate(data: bytes, where: str) -> x509.Certificate:
-    try:
-        return x509.load_pem_x509_certificate(data)
-    except ValueError as error:
-        raise IdentityError(f"{where}: not a certificate in PEM form") from error
+    return _read_pem(path, "a certificate", x509.load_pem_x509_certificate)
 
 
 def read_request(path: Path) -> x509.CertificateSigningRequest:
-    try:
-        return x509.load_pem_x509_csr(read(path, "a certificate request"))
-    except ValueError as error:
-        raise IdentityError(f"{path}: not a certificate request in PEM form") from error
+    return _read_pem(path, "a certificate request", x509.load_pem_x509_csr)
 
 
 def read_revocations(path: Path) -> x509.CertificateRevocationList:
+    return _read_pem(path, "a revocation list", x509.load_pem_x509_crl)
+
+
+def _read_pem(path: Path, what: str, parse: Callable[[bytes], T]) -> T:
     try:
-        return x509.load_pem_x509_crl(read(path, "a list of revoked certificates"))
+        return parse(read(path, what))
     except ValueError as error:
-        raise IdentityError(f"{path}: not a revocation list in PEM form") from error
+        raise IdentityError(f"{path}: not {what} in PEM form") from error

@@ -1,6 +1,7 @@
-"""Authorisation of every call before it reaches a handler: identifies the caller and checks its role.
+"""Authorisation of every call, by the role in the caller's certificate, before it reaches its handler.
 
-grpc.aio gives an interceptor neither the certificate nor the address, so it wraps the handler and checks there.
+grpc.aio gives an interceptor neither the caller's certificate nor its address. So the interceptor wraps the handler,
+and checks there.
 """
 
 from __future__ import annotations
@@ -19,12 +20,6 @@ from async_hfl.deployment.transport.admission import Role
 
 log = logging.getLogger("async_hfl.identity")
 _caller: ContextVar[Caller] = ContextVar("caller")
-_KINDS = {
-    (False, False): "unary_unary",
-    (False, True): "unary_stream",
-    (True, False): "stream_unary",
-    (True, True): "stream_stream",
-}
 
 
 def caller() -> Caller:
@@ -43,7 +38,8 @@ class CheckEveryCall(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc h
         if inner is None:
             return None
         method: str = details.method
-        kind = _KINDS[inner.request_streaming, inner.response_streaming]
+        streams = (inner.request_streaming, inner.response_streaming)
+        kind = "_".join("stream" if streaming else "unary" for streaming in streams)
         behaviour = getattr(inner, kind)
 
         async def answered(request: Any, context: Any) -> Any:
@@ -55,10 +51,10 @@ class CheckEveryCall(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc h
             async for message in behaviour(request, context):
                 yield message
 
-        # A session reads and writes its stream itself, so its handler is a coroutine although it answers by a stream.
-        by_iteration = kind == "unary_stream"
+        # The handler of a session (stream_stream) is a coroutine that reads and writes its streams itself.
+        wrapped = streamed if kind == "unary_stream" else answered
         make = getattr(grpc, f"{kind}_rpc_method_handler")
-        return make(streamed if by_iteration else answered, inner.request_deserializer, inner.response_serializer)
+        return make(wrapped, inner.request_deserializer, inner.response_serializer)
 
     async def _check(self, method: str, context: Any) -> None:
         try:

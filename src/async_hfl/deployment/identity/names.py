@@ -1,4 +1,4 @@
-"""Names in certificates: async-hfl://FEDERATION/ROLE/NAME."""
+"""Names of nodes and operators in certificates: async-hfl://FEDERATION/ROLE/NAME."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def parse(uri: str) -> Identity:
 
 
 def server_host(federation: str, role: Role) -> str:
-    """Return the host name in every certificate of a role, which clients expect whatever address they dial.
+    """Return the host name in every certificate of a role. Clients expect it, whatever address they dial.
 
-    So TLS proves the federation and role of a server, also behind proxies and after a change of address."""
+    So TLS proves the federation and role of a server, even behind a proxy or after a change of address."""
     return f"{role}.{federation}.{SCHEME}.invalid"
 
 
@@ -67,9 +67,10 @@ def listed(identities: Iterable[Identity]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller of a method. `identities` is None without authentication (--insecure): any name is accepted."""
+    """The caller of a method."""
 
     identities: frozenset[Identity] | None
+    """None without authentication (--insecure): every name is accepted."""
     address: str = ""
     serial: int = 0
     """Serial number of the certificate."""
@@ -81,4 +82,4 @@ class Caller:
         return any(one.role == role and name in (None, one.name) for one in self.identities)
 
     def names(self) -> str:
-        return "no certificate was required" if self.identities is None else listed(self.identities)
+        return "a caller without a certificate" if self.identities is None else listed(self.identities)

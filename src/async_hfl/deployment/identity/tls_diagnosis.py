@@ -1,7 +1,7 @@
 """Diagnosis of failed TLS connections, for operators.
 
-gRPC reports little more than a failed handshake. So a plain TLS connection is made to examine the certificate of the
-server; nothing is sent over it.
+gRPC reports little more than that a handshake failed. So a plain TLS connection is made to examine the certificate of
+the server. Nothing is sent over it.
 """
 
 from __future__ import annotations
@@ -14,22 +14,28 @@ from cryptography import x509
 
 from async_hfl.core.errors import IdentityError
 from async_hfl.deployment.identity.authority import check_issued
-from async_hfl.deployment.identity.certificate_info import contents, now
+from async_hfl.deployment.identity.certificate_info import certificate_info, now
 from async_hfl.deployment.identity.names import listed
 from async_hfl.deployment.transport.admission import Role
 
-_PATIENCE_S = 2.0
+_TIMEOUT_S = 2.0
 
 
 def explain(target: str, role: Role, federation: str, authority: x509.Certificate) -> str:
-    """Return the reason, empty if none is found. Blocks, so call it on a thread."""
+    """Return the reason for a failed connection; empty if none is found. Blocks, so call it on a thread."""
     host, _, port = target.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     try:
-        shown = _shown(host.strip("[]"), int(port), context)
+        with socket.create_connection((host.strip("[]"), int(port)), _TIMEOUT_S) as plain:
+            secure = context.wrap_socket(plain, server_hostname=host.strip("[]"))
+            try:
+                shown = secure.getpeercert(binary_form=True) or b""
+            finally:
+                with contextlib.suppress(OSError):
+                    secure.close()
     except ssl.SSLError:
         return f"{target} does not speak TLS: does it run with --insecure?"
     except ValueError:
@@ -38,26 +44,16 @@ def explain(target: str, role: Role, federation: str, authority: x509.Certificat
         return ""
     try:
         certificate = x509.load_der_x509_certificate(shown)
-        said = contents(certificate, "its certificate")
-        said.check_time(now(), "its certificate")
+        info = certificate_info(certificate, "its certificate")
+        info.check_time(now(), "its certificate")
     except (ValueError, IdentityError) as error:
         return str(error)
     try:
         check_issued(certificate, authority, "its certificate")
     except IdentityError:
-        return f"its certificate ({listed(said.identities)}) was not issued by the authority of this node's ca.pem"
-    one = next(iter(said.identities))
+        return f"its certificate ({listed(info.identities)}) was not issued by the authority of this node's ca.pem"
+    one = next(iter(info.identities))
     if (one.federation, one.role) != (federation, role):
-        names = ", ".join(sorted(map(str, said.identities)))
+        names = ", ".join(sorted(map(str, info.identities)))
         return f"expected a {role} of {federation}, but its certificate has the names {names}"
     return "its certificate is valid: the server refuses this node's (see its log), or another program answers there"
-
-
-def _shown(host: str, port: int, context: ssl.SSLContext) -> bytes:
-    with socket.create_connection((host, port), _PATIENCE_S) as plain:
-        secure = context.wrap_socket(plain, server_hostname=host)
-        try:
-            return secure.getpeercert(binary_form=True) or b""
-        finally:
-            with contextlib.suppress(OSError):
-                secure.close()

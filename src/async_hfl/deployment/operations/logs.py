@@ -1,4 +1,4 @@
-"""Log output of a node: text lines for people, or one JSON object per line for log collectors."""
+"""The log output of a node: lines of text for people, or one JSON object per line for log collectors."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class JsonLines(logging.Formatter):
-    """Formats {"time", "level", "logger", "role", "node", "message"}, and "error" with a traceback if there is one."""
+    """Formats a record as {"time", "level", "logger", "role", "node", "message"}, and "error" with its traceback."""
 
     def __init__(self, role: str, node: str) -> None:
         super().__init__()
-        self._who = {"role": role, "node": node}
+        self._node = {"role": role, "node": node}
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            **self._who,
+            **self._node,
             "message": record.getMessage(),
         }
         if record.exc_info:

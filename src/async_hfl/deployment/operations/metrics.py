@@ -1,7 +1,7 @@
-"""Metrics for Prometheus, counted from the journal records of a node; served on loopback by default.
+"""Metrics of a node for Prometheus, served on loopback by default.
 
-The journal is the only source, so the same numbers can be computed afterwards. Counters start at 0 with every process,
-as Prometheus expects.
+They are counted from the records of the journal alone, so the same numbers can be computed afterwards. Counters start
+at 0 with every process, as Prometheus expects.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ class Metrics:
         def gauge(name: str, about: str) -> Gauge:
             return Gauge(f"async_hfl_{name}", about, registry=registry)
 
+        def histogram(name: str, about: str, label: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"async_hfl_{name}", about, [label], buckets=buckets, registry=registry)
+
         self._jobs = counter("jobs", "Jobs that ended here, by reason.", "reason")
         self._uploads = counter("uploads", "Uploads that ended here, by reason.", "reason")
         self._lost = counter("updates_lost", "Acknowledged updates that were listed as lost.")
-        self._found = counter(
-            "updates_found", "Lost updates that were recovered when their gateway returned with its disk."
-        )
+        self._found = counter("updates_found", "Lost updates that were recovered when their gateway returned.")
         self._late = counter("updates_late", "Acknowledged updates that came too late for the model.")
         self._sent = counter("sent_bytes", "Bytes sent, by message and content.", "message", "kind")
         self._messages = counter("sent_messages", "Messages sent.", "message")
@@ -62,25 +63,13 @@ class Metrics:
         self._updates = gauge("updates_in_model", "Device updates inside the global model.")
         self._metric = gauge("metric", "Metric of the newest evaluation.")
         self._version = gauge("association_version", "Version of the association in force.")
-        self._seconds = Histogram(
-            "async_hfl_job_seconds",
-            "Duration of completed jobs, by part.",
-            ["part"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._staleness = Histogram(
-            "async_hfl_staleness",
-            "Staleness of aggregated updates and uploads.",
-            ["tier"],
-            buckets=_STALENESS,
-            registry=registry,
-        )
+        self._seconds = histogram("job_seconds", "Duration of completed jobs, by part.", "part", _SECONDS)
+        self._staleness = histogram("staleness", "Staleness of aggregated updates and uploads.", "tier", _STALENESS)
         self._notes: dict[type, Callable[[Any], None]] = {
-            JobRecord: self._job,
-            UploadRecord: self._upload,
-            SentRecord: self._sent_one,
-            EpochRecord: self._evaluated,
+            JobRecord: self._note_job,
+            UploadRecord: self._note_upload,
+            SentRecord: self._note_sent,
+            EpochRecord: self._note_epoch,
             SelectionRecord: lambda record: self._selections.labels(str(record.bound).lower()).inc(),
             LifecycleRecord: lambda record: self._life.labels(record.what).inc(),
             AssociationRecord: lambda record: self._version.set(record.version),
@@ -110,7 +99,7 @@ class Metrics:
 
         return close
 
-    def _job(self, record: JobRecord) -> None:
+    def _note_job(self, record: JobRecord) -> None:
         self._jobs.labels(record.reason).inc()
         if record.download_s > 0 or record.training_s > 0:
             self._seconds.labels("download").observe(record.download_s)
@@ -119,18 +108,18 @@ class Metrics:
         if record.reason == "aggregated":
             self._staleness.labels("gateway").observe(record.staleness)
 
-    def _upload(self, record: UploadRecord) -> None:
+    def _note_upload(self, record: UploadRecord) -> None:
         self._uploads.labels(record.reason).inc()
         if record.reason == "mixed":
             self._staleness.labels("cloud").observe(record.staleness)
 
-    def _sent_one(self, record: SentRecord) -> None:
+    def _note_sent(self, record: SentRecord) -> None:
         self._messages.labels(record.message).inc()
         for kind in KINDS:
             if size := getattr(record, kind):
                 self._sent.labels(record.message, kind).inc(size)
 
-    def _evaluated(self, record: EpochRecord) -> None:
+    def _note_epoch(self, record: EpochRecord) -> None:
         self._epoch.set(record.epoch)
         self._updates.set(record.updates)
         self._metric.set(record.metric)

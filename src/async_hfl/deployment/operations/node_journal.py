@@ -1,8 +1,9 @@
-"""The journal of a node: read from its state directory, or from a file fetched from the running node."""
+"""The journal of a node, read from its state directory or from a file fetched from the running node."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from async_hfl.deployment.store.schema import DATABASE, open_for_reading
 
 EXPORTED = "journal.msgpack"
 _TIMES = {"job": (0, 4)}
-"""Order columns of a record that are times, by kind; for other kinds the first column."""
+"""Kind of record -> the order columns that are times; for other kinds only the first column is."""
 
 
 class Exported(msgspec.Struct):
-    """A journal in transfer format."""
+    """A journal as it is fetched over the network."""
 
     facts: dict[str, Any]
     lines: list[bytes]
@@ -29,7 +30,7 @@ class Exported(msgspec.Struct):
 @dataclass(frozen=True, slots=True)
 class Line:
     at: float
-    """Time on the cloud's clock, as far as the node knew it."""
+    """Time on the cloud's clock, as the node knew it."""
     kind: str
     order: list[Any]
     learnt: list[Any] | None
@@ -40,7 +41,7 @@ def is_node(state: Path) -> bool:
 
 
 def has_log(state: Path) -> bool:
-    """Return True if the event log is there, too, not only the records."""
+    """Return True if the event log is present as well as the records."""
     return (state / DATABASE).is_file()
 
 
@@ -52,7 +53,7 @@ def export(state: Path) -> Exported:
 def keep_exported(exported: Exported, out: Path) -> Path:
     name = str((exported.facts.get(IDENTITY) or {}).get("name", ""))
     if not name or "/" in name or name.startswith("."):
-        raise DataError(f"a journal with the invalid node name {name!r}")
+        raise DataError(f"a journal of a node with an invalid name: {name!r}")
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / EXPORTED).write_bytes(msgspec.msgpack.encode(exported))
@@ -62,15 +63,12 @@ def keep_exported(exported: Exported, out: Path) -> Path:
 def read_fact(state: Path, key: str) -> Any:
     if (exported := _exported(state)) is not None:
         return exported.facts.get(key)
-    database = open_for_reading(state / DATABASE)
-    try:
+    with closing(open_for_reading(state / DATABASE)) as database:
         return schema.read_fact(database, key)
-    finally:
-        database.close()
 
 
 def read_lines(state: Path) -> Iterator[Line]:
-    """Yield every record with its times on the cloud's clock, so that journals of a run can be merged."""
+    """Yield every record, with its times on the cloud's clock, so that the journals of a run can be merged."""
     clock: list[tuple[float, float]] = read_fact(state, CLOCK) or []
     place, offset = 0, 0.0
     for text in _texts(state):
@@ -87,12 +85,9 @@ def _texts(state: Path) -> Iterator[bytes]:
     if (exported := _exported(state)) is not None:
         yield from exported.lines
         return
-    database = open_for_reading(state / DATABASE)
-    try:
+    with closing(open_for_reading(state / DATABASE)) as database:
         for (text,) in database.execute("SELECT line FROM journal ORDER BY number"):
             yield bytes(text)
-    finally:
-        database.close()
 
 
 def _exported(state: Path) -> Exported | None:

@@ -1,4 +1,4 @@
-"""Calls of an operator to a running node: status, journal, and the end of the run."""
+"""The calls of an operator to a running node: its status, its journal, and a request to end the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATUS, DRAIN, JOURNAL = "status", "drain", "journal"
 
 
 class NotAnswered(UserError):
-    """A node does not answer, or refuses."""
+    """A node does not answer an operator, or refuses to."""
 
 
 def ask(target: str, role: Role, credentials: Credentials, kind: str) -> bytes:
@@ -37,15 +37,11 @@ def ask_status(target: str, credentials: Credentials) -> dict[str, Any]:
 
 
 def fetch_journal(target: str, role: Role, credentials: Credentials, out: Path) -> Path:
-    """Fetch a node's journal into a folder under `out` with the name of the node."""
+    """Fetch a node's journal into a folder under `out` that has the node's name; return the folder."""
     exported = msgspec.msgpack.decode(gzip.decompress(ask(target, role, credentials, JOURNAL)), type=Exported)
     return keep_exported(exported, out)
 
 
 async def answer_journal(state: Path) -> bytes:
-    """Return a node's journal, read and compressed on a thread, so that heartbeats continue."""
-
-    def packed() -> bytes:
-        return gzip.compress(msgspec.msgpack.encode(export(state)), 3)
-
-    return await asyncio.to_thread(packed)
+    """Return a node's journal, read and compressed on a thread so that heartbeats continue."""
+    return await asyncio.to_thread(lambda: gzip.compress(msgspec.msgpack.encode(export(state)), 3))

@@ -1,8 +1,8 @@
-"""Replay: a new node handles the log of a node again, and its effects are compared with those logged.
+"""Replay of a node: a new node handles the logged events, and its effects are compared with the logged ones.
 
-Results of the solver and of training are inputs and recorded like all others, so a replay tests only the node itself.
-A node that was killed and restarted has one log. If the oldest models were evicted, the replay begins at the first
-snapshot from which everything is there.
+Results of the solver and of training are events in the log, so a replay tests the state machine alone. A node that was
+killed and restarted has a single log. If the oldest models were evicted, the replay begins at the first snapshot from
+which on nothing is missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from async_hfl.deployment.store.stored_node import StoredNode
 from async_hfl.nodes.reliability.delivery import ReliableNode, Transmit
 
 TOLERANCE = 1e-5
-"""Relative tolerance of real numbers and of sums and norms of arrays, if versions or processor differ."""
+"""Tolerance for real numbers, and for sums and norms of arrays, if versions or processor differ."""
 Solver = Callable[[AssociationProblem], Association]
 
 
@@ -39,29 +39,24 @@ class NodeReplay:
     """Events before the snapshot at which the replay began."""
     tolerance: float = 0.0
     solutions: int = 0
-    """Solutions that were computed again."""
+    """Number of solutions that were computed again."""
 
 
 def replay_node(stored: StoredNode, name: str, make: Callable[[], ReliableNode], solve: Solver | None) -> NodeReplay:
     """Replay one node. `make` builds it as its process did; with `solve`, recorded solutions are computed again."""
-    found = NodeReplay(name, tolerance=0.0 if same_build(stored) else TOLERANCE)
+    exact = stored.get(BUILDS) == [this_build()]
+    missing: set[bytes] = set()
     start = 0
     while True:
-        again = NodeReplay(name, tolerance=found.tolerance, skipped=start, missing=found.missing)
-        broken_at = _replay_from(stored, start, make, solve, again)
-        if broken_at is None:
-            return again
-        later = [number for number in stored.snapshots() if number >= broken_at]
+        found = NodeReplay(name, tolerance=0.0 if exact else TOLERANCE, skipped=start, missing=missing)
+        stopped_at = _replay_from(stored, start, make, solve, found)
+        if stopped_at is None:
+            return found
+        later = [number for number in stored.snapshots() if number >= stopped_at]
         if not later:
-            again.skipped = broken_at
-            return again
+            found.skipped = stopped_at
+            return found
         start = later[0]
-
-
-def same_build(stored: StoredNode) -> bool:
-    """Return True if everything was computed by the versions and the kind of processor of this process."""
-    builds = stored.get(BUILDS) or []
-    return bool(builds) and all(build == this_build() for build in builds)
 
 
 def _replay_from(

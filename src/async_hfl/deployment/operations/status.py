@@ -1,4 +1,4 @@
-"""The status of a node as plain data, for operators. Reads the state of the node and never changes it."""
+"""The status of a cloud or gateway as plain data, for operators."""
 
 from __future__ import annotations
 
@@ -21,25 +21,23 @@ def cloud_status(
     device_names: Mapping[int, str],
     digests: Mapping[int, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    state, directory, links = cloud.state, cloud.state.association, cloud.links
-    gateways = []
-    for number, member in enumerate(state.members):
-        held = np.flatnonzero(directory.holder == number).tolist()
-        gateways.append(
-            {
-                "name": gateway_names.get(number, f"g{number}"),
-                "number": number,
-                "state": "lost" if not member.live else "away" if member.away else "here",
-                "devices": int((directory.gateway_of == number).sum()),
-                "holds": len(held),
-                **digests.get(number, {}),
-            }
-        )
+    state, table, links = cloud.state, cloud.state.association, cloud.links
+    gateways = [
+        {
+            "name": gateway_names.get(number, f"g{number}"),
+            "number": number,
+            "state": "lost" if not member.live else "away" if member.away else "here",
+            "devices": int((table.gateway_of == number).sum()),
+            "holds": int((table.holder == number).sum()),
+            **digests.get(number, {}),
+        }
+        for number, member in enumerate(state.members)
+    ]
     devices = []
     for device in range(links.devices):
         row = links.of(device)
-        usable = directory.usable[row]
-        gateway = int(directory.gateway_of[device])
+        usable = table.usable[row]
+        gateway = int(table.gateway_of[device])
         link = links.find(device, gateway) if gateway >= 0 else -1
         devices.append(
             {
@@ -51,9 +49,9 @@ def cloud_status(
                     for one, works in zip(links.link_gateway[row], usable, strict=True)
                     if works
                 ],
-                "samples": int(directory.samples[device]),
-                "round_latency_s": round(float(directory.latency[link]), 4) if link >= 0 else None,
-                "loss": None if np.isnan(directory.loss[device]) else round(float(directory.loss[device]), 4),
+                "samples": int(table.samples[device]),
+                "round_latency_s": round(float(table.latency[link]), 4) if link >= 0 else None,
+                "loss": None if np.isnan(table.loss[device]) else round(float(table.loss[device]), 4),
             }
         )
     return {
@@ -64,8 +62,8 @@ def cloud_status(
         "updates_lost": sum(len(ledger.listed) for ledger in state.ledgers.values()),
         "metric": None if newest is None else newest.metric,
         "target_reached": state.progress.reached_at is not None,
-        "bandwidth": directory.bandwidth or None,
-        "association_version": directory.version,
+        "bandwidth": table.bandwidth or None,
+        "association_version": table.version,
         "gateways": gateways,
         "devices": devices,
     }

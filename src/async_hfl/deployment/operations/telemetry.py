@@ -1,4 +1,4 @@
-"""Telemetry from gateways to the cloud: a few numbers once a second, only while an operator is watching."""
+"""Telemetry from gateways to the cloud: a few numbers once a second, while an operator asks for the status."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import msgspec
 from async_hfl.core.errors import PeerError
 
 WATCHED = b"watched"
-"""Sent by the cloud when an operator has asked for the status."""
+"""Sent by the cloud to its gateways whenever an operator asks for the status."""
 _EVERY_S = 1.0
 _WATCHED_S = 15.0
 _MOST_BYTES = 4096
 
 
 class Telemetry:
-    """The gateway's side: sends `digest()` by `tell`."""
+    """The sending side, at a gateway: passes the result of `digest` to `tell` periodically."""
 
     def __init__(self, digest: Callable[[], dict[str, Any]], tell: Callable[[bytes], None]) -> None:
         self._digest = digest
@@ -44,7 +44,7 @@ class Telemetry:
 
 
 def read_digest(data: bytes) -> dict[str, Any]:
-    """Decode and check a digest: it comes from a peer, and is shown on an operator's terminal."""
+    """Decode and check a digest, which comes from a peer and is shown on an operator's terminal."""
     if len(data) > _MOST_BYTES:
         raise PeerError(f"a digest of {len(data)} bytes")
     try:

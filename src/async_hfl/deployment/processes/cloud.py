@@ -1,4 +1,4 @@
-"""The cloud process: assigns numbers to names, admits nodes, solves and evaluates on threads, and ends the run."""
+"""The cloud process: assigns numbers to nodes, admits them, and runs the solver and evaluations on threads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from async_hfl.deployment.operations.telemetry import WATCHED, read_digest
 from async_hfl.deployment.processes.listen_address import ListenAddress
 from async_hfl.deployment.processes.node_process import NodeProcess, wrong_run
 from async_hfl.deployment.shell.inbox import Inbox
-from async_hfl.deployment.shell.shell import Ended, NoWorkers
+from async_hfl.deployment.shell.shell import Workers
 from async_hfl.deployment.store.node_identity import (
     NodeIdentity,
     WrongState,
@@ -49,7 +49,7 @@ NUMBERS = "numbers"
 
 @dataclass(frozen=True, slots=True)
 class CloudPlan:
-    """The parts of a cloud that the composition root provides."""
+    """The parts of a cloud process that the composition root provides."""
 
     name: str
     settings: str
@@ -64,8 +64,8 @@ class CloudPlan:
     payload_budget: int
 
 
-class CloudWorkers(NoWorkers):
-    """A solver thread and an evaluation thread; each works in the order of the requests."""
+class CloudWorkers(Workers):
+    """A solver thread and an evaluation thread; each handles its requests in order."""
 
     def __init__(self, plan: CloudPlan, inbox: Inbox) -> None:
         self._plan = plan
@@ -92,7 +92,7 @@ class CloudWorkers(NoWorkers):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Raise an error of the computation in the shell, which ends the process."""
+        """Pass an error of the computation on to the shell, which ends the process."""
         try:
             act()
         except BaseException as error:
@@ -104,36 +104,29 @@ class CloudWorkers(NoWorkers):
             self._inbox.from_thread(fail)
 
 
+@dataclass(slots=True)
 class CloudProcess:
-    _process: NodeProcess[CloudNode]
+    plan: CloudPlan
+    state: Path
+    listen: str
+    credentials: Credentials
+    wrote: Callable[[Record], None] = lambda record: None
+    _process: NodeProcess[CloudNode] = field(init=False)
+    _numbers: dict[str, dict[str, int]] = field(init=False)
+    """Role -> name -> number. A number is assigned once, durably, and never reused."""
+    _newest: EpochRecord | None = None
+    _digests: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """The latest telemetry of each gateway."""
 
-    def __init__(
-        self,
-        plan: CloudPlan,
-        state: Path,
-        listen: str,
-        credentials: Credentials,
-        wrote: Callable[[Record], None] = lambda record: None,
-    ) -> None:
-        self.plan = plan
-        self.state = state
-        self._listen = listen
-        self._credentials = credentials
-        self._wrote = wrote
-        self._numbers: dict[str, dict[str, int]] = {}
-        """Number of each name by role: assigned once, durably, and never reused."""
-        self._newest: EpochRecord | None = None
-        self._digests: dict[int, dict[str, Any]] = {}
-
-    async def run(self) -> Ended:
+    async def run(self) -> str:
+        """Run to the end; return the reason for stopping, empty at a normal end."""
         plan = self.plan
         with NodeStore.open(self.state, plan.payload_budget) as store:
             identity = read_identity(store, "cloud", plan.name)
             if identity is None:
-                drawn = (draw_run(), 0, draw_incarnation())
-                identity = NodeIdentity(
-                    "cloud", plan.name, *drawn, plan.settings, plan.settings_digest, dict(plan.facts)
-                )
+                numbers = (draw_run(), 0, draw_incarnation())
+                settings = (plan.settings, plan.settings_digest, dict(plan.facts))
+                identity = NodeIdentity("cloud", plan.name, *numbers, *settings)
                 write_identity(store, identity)
             elif identity.settings_digest != plan.settings_digest:
                 raise WrongState(
@@ -143,7 +136,7 @@ class CloudProcess:
             self._numbers = {"gateway": {}, "device": {}, **(store.get(NUMBERS) or {})}
             return await self._run(store, identity)
 
-    async def _run(self, store: NodeStore, identity: NodeIdentity) -> Ended:
+    async def _run(self, store: NodeStore, identity: NodeIdentity) -> str:
         plan, inbox = self.plan, Inbox(store.adopt)
         workers = CloudWorkers(plan, inbox)
         process = NodeProcess(
@@ -157,28 +150,28 @@ class CloudProcess:
             linger_s=plan.linger_s,
             waits_for=lambda parcel: isinstance(parcel.message, Finish),
             stays=lambda: self._process.shell.ended_before,
-            wrote=self._noted,
+            wrote=self._note_record,
         )
         self._process = process
-        listening = ListenAddress(store, self.state, self._listen)
+        listening = ListenAddress(store, self.state, self.listen)
         server = Server(
             process.transport,
             listening.wanted,
             self._admit,
-            self._credentials,
+            self.credentials,
             operate=self._operate,
             serves=frozenset({"gateway"}),
         )
         running = asyncio.get_running_loop().create_task(process.shell.run())
         try:
-            await asyncio.sleep(0)  # let the shell restore the state before anybody joins
+            await asyncio.sleep(0)  # let the shell restore the node before any peer joins
             listening.announce(await server.start())
             if process.shell.ended_before:
-                log.info("the run is over; nodes that return in the next %.0f s are told so", plan.linger_s)
-            ended = await running
+                log.info("the run is over; gateways that return within %.0f s are informed", plan.linger_s)
+            reason = await running
             plan.save_model(self.state / "model.safetensors", process.node.state.weights)
             await server.goodbye(self._finished)
-            return ended
+            return reason
         finally:
             running.cancel()
             workers.close()
@@ -190,7 +183,7 @@ class CloudProcess:
         process, role = self._process, joining.role
         identity = process.identity
         if role not in ("gateway", "device"):
-            return Refusal("refused", f"a {role} does not join a cloud")
+            return Refusal("refused", f"a {role} cannot join a cloud")
         if (wrong := wrong_run(joining, identity)) is not None:
             return wrong
         numbers = self._numbers[role]
@@ -207,18 +200,11 @@ class CloudProcess:
             device, gateway, samples = number, joining.via.number, joining.samples
             expected = max(joining.compute_s + 2 * self.plan.model_bytes * probe_s / PROBE_BYTES, 1e-3)
             process.inbox.put(lambda at: DeviceJoined(at, device, gateway, samples, expected))
-        return Admission(
-            identity.run,
-            CLOUD if joining.via is None else joining.via,
-            number,
-            process.shell.clock.now,
-            identity.settings,
-            identity.settings_digest,
-            identity.facts,
-        )
+        server, settings = joining.via or CLOUD, (identity.settings, identity.settings_digest, identity.facts)
+        return Admission(identity.run, server, number, process.shell.clock.now, *settings)
 
     def _finished(self, joining: Joining) -> Refusal:
-        """Return the answer after the end of the run; a gateway also learns the outcomes of its uploads."""
+        """Return the answer to a node after the end of the run; a gateway is also told the outcomes of its uploads."""
         state = self._process.node.state
         number = self._numbers["gateway"].get(joining.name, -1) if joining.role == "gateway" else -1
         member = state.members[number] if 0 <= number < len(state.members) else None
@@ -239,7 +225,7 @@ class CloudProcess:
         raise PeerError(f"a cloud does not support the operation {kind!r}")
 
     def _status(self) -> dict[str, Any]:
-        """Return the state of the run. Gateways then send telemetry for a while, for the operator's next request."""
+        """Return the status of the run, and ask the gateways for telemetry, which the next status includes."""
         process = self._process
         for number in range(len(process.node.state.members)):
             process.transport.send_digest(gateway_address(number), WATCHED)
@@ -258,7 +244,7 @@ class CloudProcess:
     def _take_digest(self, sender: Address, data: bytes) -> None:
         self._digests[sender.number] = read_digest(data)
 
-    def _noted(self, record: Record) -> None:
+    def _note_record(self, record: Record) -> None:
         if isinstance(record, EpochRecord):
             self._newest = record
-        self._wrote(record)
+        self.wrote(record)

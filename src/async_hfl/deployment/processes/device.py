@@ -1,11 +1,11 @@
-"""The device process: one or several devices, each a node with its own disk and sessions; one child trains for all."""
+"""The device process: one or several devices, each with its own state and sessions, and one child that trains them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,41 +31,33 @@ class DevicePlan:
     names: Sequence[str]
     make: Callable[[NodeIdentity], DeviceNode]
     child: Callable[[NodeIdentity], Callable[[], tuple[LocalLearner, Ready]]]
-    """Returns what the training process calls to load its task. Raises UserError if that is impossible."""
+    """Returns the function with which the training process loads its task. Raises UserError if that is impossible."""
     payload_budget: Callable[[NodeIdentity], int]
     slowdowns: Sequence[float] = ()
     """Factors by which the training of each device is slowed down; empty for none."""
 
 
+@dataclass(slots=True)
 class DeviceProcess:
-    """The devices of a process. `gateways`: for each device, the addresses that it can reach."""
-
-    def __init__(
-        self,
-        plan: DevicePlan,
-        states: Sequence[Path],
-        gateways: Sequence[Sequence[str]],
-        credentials: Credentials,
-        wrote: Callable[[Record], None] = lambda record: None,
-        give_up_s: float = GIVE_UP_S,
-    ) -> None:
-        """`give_up_s`: how long to try while no gateway answers any device of this process."""
-        self.plan = plan
-        self._states = states
-        self._gateways = gateways
-        self._credentials = credentials
-        self._wrote = wrote
-        self._give_up_s = give_up_s
-        self._refusal: Refusal | None = None
+    plan: DevicePlan
+    states: Sequence[Path]
+    """State directory of each device."""
+    gateways: Sequence[Sequence[str]]
+    """For each device, the addresses of the gateways that it can reach."""
+    credentials: Credentials
+    wrote: Callable[[Record], None] = lambda record: None
+    give_up_s: float = GIVE_UP_S
+    """The process ends if no gateway answers any of its devices for this long."""
+    _over: asyncio.Event = field(default_factory=asyncio.Event)
+    _refusal: Refusal | None = None
 
     async def run(self) -> None:
-        """Run until the end of the run. Raises Refused if the cloud refuses a device."""
-        self._over = asyncio.Event()
-        stores = [NodeStore.open(state) for state in self._states]
+        """Run to the end. Raises Refused if the cloud refuses a device."""
+        stores = [NodeStore.open(state) for state in self.states]
         try:
             identities = []
-            for name, store, targets in zip(self.plan.names, stores, self._gateways, strict=True):
-                identity = await join_run(store, "device", name, targets, self._credentials, self._give_up_s)
+            for name, store, targets in zip(self.plan.names, stores, self.gateways, strict=True):
+                identity = await join_run(store, "device", name, targets, self.credentials, self.give_up_s)
                 if identity is None:
                     return  # the run is over
                 store.limit(self.plan.payload_budget(identity))
@@ -89,37 +81,37 @@ class DeviceProcess:
             log.info("ready: samples %s, seconds a training %s", ready.samples, seconds)
             for place, (store, identity, inbox) in enumerate(zip(stores, identities, inboxes, strict=True)):
                 workers = DeviceWorkers(place, int(identity.facts["seed"]), service)
-                process = NodeProcess(store, identity, inbox, self.plan.make, workers, wrote=self._wrote)
+                process = NodeProcess(store, identity, inbox, self.plan.make, workers, wrote=self.wrote)
                 tasks.append(loop.create_task(process.shell.run()))
                 samples, compute_s = ready.samples[place], ready.spent[place].seconds
                 links += [
-                    process.link(target, "gateway", self._credentials, self._told, samples=samples, compute_s=compute_s)
-                    for target in self._gateways[place]
+                    process.link(target, "gateway", self.credentials, self._end, samples=samples, compute_s=compute_s)
+                    for target in self.gateways[place]
                 ]
-            await asyncio.sleep(0)  # let the shells restore their state before anybody is dialled
+            await asyncio.sleep(0)  # let the shells restore their nodes before any gateway is dialled
             for link in links:
                 link.start()
-            # One gateway that answers one of the devices is enough: it would say if the run were over.
-            targets = dict.fromkeys(target for reached in self._gateways for target in reached)
-            deadline = ReconnectDeadline(self._give_up_s, ", ".join(targets))
+            # Contact of one device with one gateway is enough: the gateway would say if the run were over.
+            targets = dict.fromkeys(target for reached in self.gateways for target in reached)
+            deadline = ReconnectDeadline(self.give_up_s, ", ".join(targets))
             over = loop.create_task(self._over.wait())
             contacts = deadline.watch(lambda: sum(link.take_contact() for link in links) > 0)
             tasks += [over, service.failed, loop.create_task(contacts)]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done - {over}:
-                task.result()  # a node does not end by itself: raises its error
+                task.result()  # raises: a device's shell ends only by an error
             if self._refusal is not None and self._refusal.kind == "refused":
                 raise Refused(f"refused: {self._refusal.reason}")
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            # With a goodbye, the other gateways need not wait to say that the run is over.
+            # After a goodbye, the other gateways need not wait to inform this device.
             goodbye = "" if self._refusal is None else self._refusal.reason
             await asyncio.gather(*(link.close(goodbye) for link in links))
             await service.close()
 
-    def _told(self, refusal: Refusal) -> None:
+    def _end(self, refusal: Refusal) -> None:
         if self._refusal is None:
             self._refusal = refusal
             self._over.set()

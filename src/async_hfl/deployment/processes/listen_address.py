@@ -1,4 +1,4 @@
-"""The listen address of a server: the same port after a restart, and a file that tells others."""
+"""The listen address of a server: it keeps its port after a restart, and is written to a file for others to read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PORT = "port"
 
 class ListenAddress:
     def __init__(self, store: NodeStore, state: Path, listen: str) -> None:
-        """`listen` is host:port; port 0 means the port of the last time, or else any free one."""
+        """`listen` is host:port; port 0 stands for the last port, or any free port at the first start."""
         host, separator, port = listen.rpartition(":")
         if not separator or not host or not port.isdigit() or int(port) > 65535:
             raise SettingsError(f"--listen {listen}: write it as HOST:PORT, for example 0.0.0.0:7100")
@@ -23,19 +23,17 @@ class ListenAddress:
         known = store.get(_PORT)
         self.wanted = f"{host}:{known}" if int(port) == 0 and known else listen
 
-    def announce(self, port: int) -> str:
-        """Remember the port of the running server, and write the address to the file."""
+    def announce(self, port: int) -> None:
+        """Store the port of the running server, and write the address to the file."""
         self._store.put(_PORT, port)
         self._store.commit()
-        address = f"{self._host}:{port}"
         temporary = self._file.with_suffix(".part")
-        temporary.write_text(address + "\n")
+        temporary.write_text(f"{self._host}:{port}\n")
         temporary.replace(self._file)
-        return address
 
 
 def read_address(state: Path) -> str | None:
-    """Return the address at which the node of a state directory listens, None if it does not yet."""
+    """Return the address at which the node of a state directory listens; None if it does not listen yet."""
     try:
         return (state / FILE).read_text().strip() or None
     except FileNotFoundError:

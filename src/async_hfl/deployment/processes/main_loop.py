@@ -1,4 +1,4 @@
-"""The asyncio loop of a process: Ctrl-C and SIGTERM cancel its main task, so that everything is closed."""
+"""The asyncio loop of a process: SIGINT and SIGTERM cancel its main task, so that everything is closed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """The process was asked to end by a signal."""
+    """The process received SIGINT or SIGTERM."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -19,10 +19,12 @@ class Interrupted(Exception):
 
 
 def run_to_end(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine like asyncio.run. Raises Interrupted after a signal."""
     return asyncio.run(_guarded(main))
 
 
 async def _guarded(main: Coroutine[Any, Any, T]) -> T:
+
     loop = asyncio.get_running_loop()
     task = loop.create_task(main)
     asked: list[int] = []

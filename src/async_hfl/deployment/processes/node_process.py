@@ -1,6 +1,7 @@
-"""The wiring that the cloud, gateway and device processes share: joining a run, and running one node.
+"""The wiring that the cloud, gateway and device processes share.
 
-A `NodeProcess` connects the parts of one node: store, inbox, transport, state machine and shell.
+`join_run` obtains the identity of a node. A `NodeProcess` connects the parts of one node: store, inbox, transport,
+state machine and shell.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ class Refused(UserError):
 async def join_run(
     store: NodeStore, role: Role, name: str, targets: Sequence[str], credentials: Credentials, give_up_s: float
 ) -> NodeIdentity | None:
-    """Return the node's identity, from its disk or, for a new node, from the first target that answers.
+    """Return the node's identity, from its disk or, for a new node, from the first server that admits it.
 
-    Returns None if the run is over. Raises Refused, or UnreachableError if no target answers for `give_up_s`."""
+    Returns None if the run is over. Raises UnreachableError if no server answers for `give_up_s`."""
     if (known := read_identity(store, role, name)) is not None:
         return known
     server: Role = "cloud" if role == "gateway" else "gateway"
@@ -59,17 +60,8 @@ async def join_run(
         if answer.kind == "finished":
             return None
         raise Refused(f"{role} {name} is refused by the {server}: {answer.reason}")
-    identity = NodeIdentity(
-        role,
-        name,
-        answer.run,
-        answer.number,
-        asked.incarnation,
-        answer.settings,
-        answer.settings_digest,
-        dict(answer.facts),
-        answer.at,
-    )
+    told = (answer.settings, answer.settings_digest, dict(answer.facts), answer.at)
+    identity = NodeIdentity(role, name, answer.run, answer.number, asked.incarnation, *told)
     write_identity(store, identity)
     return identity
 
@@ -77,7 +69,7 @@ async def join_run(
 async def _first_answer(
     targets: Sequence[str], server: Role, credentials: Credentials, joining: Joining, give_up_s: float
 ) -> Admission | Refusal:
-    """Ask the targets in turn until one gives a final answer."""
+    """Ask the servers in turn until one gives a final answer."""
     logged = ""
     deadline = ReconnectDeadline(give_up_s, ", ".join(targets))
     while True:
@@ -113,7 +105,7 @@ class NodeProcess(Generic[N]):
     """One node with its store, inbox, transport and shell."""
 
     node: N
-    """The state machine. Recovery makes a new one, so do not keep a reference."""
+    """The state machine. Recovery replaces it, so keep no reference to it."""
 
     def __init__(
         self,
@@ -127,7 +119,7 @@ class NodeProcess(Generic[N]):
         digests: Callable[[Address, bytes], None] = lambda sender, digest: None,
         **shell: Any,
     ) -> None:
-        """`is_device`: True for the number of a device. `digests` receives telemetry. `shell`: options of the Shell."""
+        """`is_device` returns True for a device's number. `digests` receives telemetry. `shell`: options of Shell."""
         self.store = store
         self.identity = identity
         self.inbox = inbox
@@ -152,7 +144,7 @@ class NodeProcess(Generic[N]):
             DurableNode(make_reliable, store),
             store,
             inbox,
-            self.transport,
+            self.transport.send,
             workers,
             int(facts["model_bytes"]),
             began_at=identity.began_at,
@@ -171,20 +163,14 @@ class NodeProcess(Generic[N]):
         compute_s: float = 0.0,
     ) -> Link:
         """Return a link to a server, not yet started."""
-        identity = self.identity
-
-        def joining() -> Joining:
-            return Joining(
-                identity.role,
-                identity.name,
-                identity.incarnation,
-                identity.run,
-                settings_digest=identity.settings_digest,
-                samples=samples,
-                compute_s=compute_s,
-            )
-
-        def admitted(admission: Admission) -> None:
-            note_clock(self.store, self.shell.clock.now, admission.at)
-
-        return Link(self.transport, target, server, credentials, joining=joining, admitted=admitted, refused=refused)
+        me = self.identity
+        joining = Joining(me.role, me.name, me.incarnation, me.run, samples, compute_s)
+        return Link(
+            self.transport,
+            target,
+            server,
+            credentials,
+            joining=joining,
+            admitted=lambda admission: note_clock(self.store, self.shell.clock.now, admission.at),
+            refused=refused,
+        )

@@ -1,4 +1,4 @@
-"""Ends a child process with its parent, however the parent ended."""
+"""Ends a child process when its parent ends, for whatever reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 _PR_SET_PDEATHSIG = 1
 PARENT_VARIABLE = "ASYNC_HFL_PARENT"
-"""Process id of the launcher; set by a launcher that wants its processes to end with it."""
+"""Set to its own process id by a launcher whose processes must end with it."""
 
 
 def die_with_launcher() -> None:
@@ -20,7 +20,7 @@ def die_with_launcher() -> None:
 def die_with_parent(parent: int | None = None) -> None:
     """Let the Linux kernel kill this process when its parent ends; elsewhere do nothing.
 
-    `parent`: the expected parent. If this process has another parent, the expected one has ended already."""
+    `parent`: the expected parent. If this process has another one, the expected parent has ended already."""
     if not sys.platform.startswith("linux"):
         return
     libc = ctypes.CDLL(None, use_errno=True)

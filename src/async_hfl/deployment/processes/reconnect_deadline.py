@@ -1,4 +1,4 @@
-"""The deadline after which a process without any contact gives up, and says so."""
+"""The deadline by which a process that cannot reach any server ends (`--give-up`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from async_hfl.core.errors import SettingsError, UnreachableError
 
 GIVE_UP_S = 24 * 3600.0
-"""Longer than a night without power, or a gateway's day in repair; a service manager restarts the process then."""
+"""Longer than a power cut overnight, or a day's repair of a gateway. A service manager then restarts the process."""
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _CHECKS = 20
 _CHECK_MOST_S = 5.0
@@ -30,7 +30,7 @@ def parse_duration(text: str) -> float:
 
 
 class ReconnectDeadline:
-    """Expires when there was no contact for `seconds`; every contact extends it."""
+    """A deadline that expires after `seconds` without contact; every contact extends it."""
 
     def __init__(self, seconds: float, targets: str) -> None:
         self._seconds = seconds
@@ -46,7 +46,7 @@ class ReconnectDeadline:
         if self._loop.time() - self._contact_at > self._seconds:
             raise UnreachableError(
                 f"gave up after {_text(self._seconds)} without an answer from {self._targets} (--give-up); nothing is "
-                "lost: started again with the same --state, the node continues where it was"
+                "lost: if started again with the same --state, the node continues"
             )
 
     async def watch(self, in_touch: Callable[[], bool]) -> None:

@@ -1,7 +1,4 @@
-"""The queue of a node: everything that happens to a node passes through it, one event after the other.
-
-An event gets its time when it is taken out, so the order of the queue is the order of the log.
-"""
+"""The event queue of a node. An event gets its time when it is taken out, so queue and log have the same order."""
 
 from __future__ import annotations
 
@@ -9,20 +6,19 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from async_hfl.core.identifiers import Address
 from async_hfl.core.protocol.events import Event, PeerJoined, PeerLost, Progressed
-from async_hfl.deployment.transport.endpoint import Progress
+from async_hfl.deployment.transport.endpoint import TransferProgress
 from async_hfl.deployment.transport.transfers.spool import SpooledPacket
 from async_hfl.nodes.reliability.delivery import Arrived, Packet, Receipt, TransferOver
 
-_CROWD = 5000
+_CROWDED_FROM = 5000
 _PROGRESS_EVERY_S = 10.0
-"""Far less than any timeout, and rarely enough not to bloat the log."""
+"""Far shorter than any timeout, and long enough not to fill the log."""
 NodeEvent = Event | Arrived | TransferOver
 MakeEvent = Callable[[float], NodeEvent | None]
-"""Returns the event, given the time at which it is taken from the inbox; None if it no longer applies."""
+"""Makes an event, given the time at which it is taken from the inbox; None if it no longer applies."""
 Adopt = Callable[[Path, bytes, memoryview], None]
 
 
@@ -31,9 +27,9 @@ def _delete(path: Path, digest: bytes, data: memoryview) -> None:
 
 
 class Inbox:
-    """Use it on the loop's own thread, and `from_thread` from other threads.
+    """The queue. Other threads than the loop's own must use `from_thread`.
 
-    `adopt` takes over the file that a packet arrived in, just before the event is handled."""
+    `adopt` takes over the file that a packet arrived in, just before the packet's event is handled."""
 
     def __init__(self, adopt: Adopt = _delete) -> None:
         self._loop = asyncio.get_running_loop()
@@ -43,14 +39,14 @@ class Inbox:
 
     @property
     def crowded(self) -> bool:
-        """True if so many events wait that peers should be slowed down."""
-        return self._queue.qsize() > _CROWD
+        """True if so many events are queued that reading from peers should pause."""
+        return self._queue.qsize() > _CROWDED_FROM
 
     def from_thread(self, make: MakeEvent) -> None:
         self._loop.call_soon_threadsafe(self._queue.put_nowait, make)
 
     async def take(self, most: int) -> list[MakeEvent]:
-        """Wait for an event; return it with those that wait behind it, up to `most`."""
+        """Wait for an event; return it with those queued behind it, at most `most` in all."""
         batch = [await self._queue.get()]
         while len(batch) < most and not self._queue.empty():
             batch.append(self._queue.get_nowait())
@@ -61,7 +57,7 @@ class Inbox:
     def arrived(
         self, sender: Address, content: Packet | Receipt, transfer_s: float, spooled: SpooledPacket | None = None
     ) -> None:
-        """A packet or receipt has arrived, complete and validated."""
+        """Queue a packet or receipt that has arrived, complete and validated."""
         if spooled is None:
             self.put(lambda at: Arrived(at, sender, content, transfer_s))
             return
@@ -73,7 +69,7 @@ class Inbox:
         self.put(make)
 
     def transfer_over(self, to: Address, number: int) -> None:
-        """A packet has arrived at its peer, or its transfer broke off."""
+        """Queue the end of a transfer: the packet has arrived at the peer, or its transfer broke off."""
         self.put(lambda at: TransferOver(at, to, number))
 
     def peer_joined(self, peer: Address) -> None:
@@ -83,20 +79,14 @@ class Inbox:
         self.put(lambda at: PeerLost(at, peer))
 
 
-class HasTransfers(Protocol):
-    def transfers(self) -> list[Progress]: ...
-
-
-async def watch_progress(transport: HasTransfers, inbox: Inbox, every_s: float = _PROGRESS_EVERY_S) -> None:
-    """Tell a node periodically which of its peers have a large transfer that is moving: slow peers are not silent."""
+async def watch_progress(
+    transfers: Callable[[], list[TransferProgress]], inbox: Inbox, every_s: float = _PROGRESS_EVERY_S
+) -> None:
+    """Queue an event periodically for each peer whose transfer has moved, so that a slow peer does not time out."""
     seen: dict[tuple[Address, int, bool], float] = {}
     while True:
         await asyncio.sleep(every_s)
-        now = {(one.peer, one.number, one.outgoing): one.progress_at for one in transport.transfers()}
+        now = {(one.peer, one.number, one.outgoing): one.progress_at for one in transfers()}
         for peer in sorted({key[0] for key, at in now.items() if at > seen.get(key, -1.0)}):
-            inbox.put(partial(_progressed, peer))
+            inbox.put(partial(Progressed, peer=peer))
         seen = now
-
-
-def _progressed(peer: Address, at: float) -> Progressed:
-    return Progressed(at, peer)

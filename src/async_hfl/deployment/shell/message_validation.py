@@ -1,8 +1,8 @@
 """Validation of incoming messages, before they reach the log.
 
 A message that its sender must not send, or that no correct node could have sent, is refused. The log is handled again
-after every restart, so a logged message that makes a node fail would make it fail for ever. Diverged training is
-legitimate: NaN and infinite numbers pass, and the node ends the job as `refused`.
+after every restart, so a logged message that made a node fail would make it fail at every restart. Diverged training is
+legitimate: NaN and infinity pass where training may produce them, and the node ends the job as `refused`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALLOWED: dict[tuple[int, int], frozenset[type]] = {
     (GATEWAY_TIER, DEVICE_TIER): frozenset(get_args(m.GatewayToDevice)),
     (DEVICE_TIER, GATEWAY_TIER): frozenset(get_args(m.DeviceToGateway)),
 }
-"""Message types by the tiers of sender and receiver."""
+"""Tiers of sender and receiver -> the message types allowed."""
 _MAY_BE_NAN = {"loss", "squared_loss", "metric"}
 _MAY_BE_NEGATIVE = {"loss"}
 _DEVICE_FIELDS = {"device", "devices", "lost", "heard"}
@@ -41,8 +41,8 @@ def validator(
 ) -> Callable[[Address, Content], None]:
     """Return the check of one node.
 
-    `model_size`: numbers in a model. `is_device`: True for a device's number. `gradient_sizes`: numbers in a gradient,
-    whole or projected; empty allows any."""
+    `model_size`: numbers in a model. `is_device` returns True for a device's number. `gradient_sizes`: possible numbers
+    in a gradient, whole or projected; empty allows any."""
 
     def validate(sender: Address, content: Content) -> None:
         if isinstance(content, Receipt):
@@ -64,6 +64,7 @@ def validator(
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the field name and value of every number, text and array in a message."""
     if is_dataclass(value):
         for field in fields(value):
             yield from _leaves(field.name, getattr(value, field.name))

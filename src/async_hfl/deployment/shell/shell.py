@@ -1,10 +1,10 @@
-"""The deployment shell: one node, driven by its inbox.
+"""The deployment shell: drives one node with the events in its inbox, and performs the effects.
 
     take a batch from the inbox -> the node handles each event, the store logs it -> one commit -> effects leave
 
-An event is durable before any effect of it leaves. A restart restores the node, sends again what is unacknowledged and
-re-arms the timers with the time that was left. Long computations (training, solving, evaluating) run elsewhere; their
-results come back through the inbox.
+An event is durable before any of its effects leaves. After a restart the shell restores the node, resends every
+unacknowledged message and re-arms the timers with the time they had left. Long computations (training, solving,
+evaluating) run on workers; their results come back through the inbox.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from async_hfl.core.errors import InternalError
 from async_hfl.core.identifiers import Address, JobId
@@ -28,15 +27,15 @@ from async_hfl.nodes.reliability.recovery import DurableNode
 
 _BATCH = 64
 _SNAPSHOT_EVERY = 500
-"""Events between snapshots; a restart replays at most this many."""
+"""Events between two snapshots. A restart replays at most this many."""
 _AT = "at"
 
 
 class Clock:
-    """A node's clock: seconds since its run began, without the time that the node was down.
+    """A node's clock: seconds since the run began, excluding the time that the node was down.
 
-    Now = the last durable time + the monotonic time since the process started. Wall time is never read, so changes of
-    the system clock have no effect, and timers continue with the time that was left.
+    It shows the last durable time plus the monotonic time since the process started. Wall-clock time is never read, so
+    changes of the system clock have no effect.
     """
 
     def __init__(self, last_at: float = 0.0, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -48,26 +47,10 @@ class Clock:
         return self._monotonic() - self._start
 
 
-class Sender(Protocol):
-    """The part of a transport that a shell needs."""
+class Workers:
+    """The computations that a node may request; each result comes back through the inbox.
 
-    def send(self, to: Address, content: Packet | Receipt) -> None: ...
-
-
-class Workers(Protocol):
-    """Computations that a node requests; each result comes back through the inbox."""
-
-    def train(self, work: StartTraining) -> None: ...
-
-    def stop_training(self, job: JobId) -> None: ...
-
-    def solve(self, work: Solve) -> None: ...
-
-    def evaluate(self, work: Evaluate) -> None: ...
-
-
-class NoWorkers:
-    """Workers of a node that requests no computations, and a base for those that request some."""
+    A subclass implements those that its kind of node requests. The base class serves gateways, which request none."""
 
     def train(self, work: StartTraining) -> None:
         raise InternalError("this node does not train")
@@ -82,14 +65,6 @@ class NoWorkers:
         raise InternalError("this node does not evaluate")
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The end of a shell's loop."""
-
-    reason: str
-    """Empty if the run ended normally."""
-
-
 class Shell:
     def __init__(
         self,
@@ -97,7 +72,7 @@ class Shell:
         node: DurableNode,
         store: NodeStore,
         inbox: Inbox,
-        sender: Sender,
+        send: Callable[[Address, Packet | Receipt], None],
         workers: Workers,
         model_bytes: int,
         *,
@@ -109,15 +84,15 @@ class Shell:
         wrote: Callable[[Record], None] = lambda record: None,
         handled: Callable[[], None] = lambda: None,
     ) -> None:
-        """`began_at`: the initial time of a new node's clock. `share`: bytes of an array on the wire, relative to four
-        bytes a number (`model_bytes` includes it already). `linger_s`: how long to wait at the end for the receipts
-        that the node `waits_for`, and to acknowledge what still arrives while it `stays`. `wrote` is called with every
-        record, `handled` after every batch."""
+        """`began_at`: the initial time of a new node's clock. `share`: encoded size of an array over its plain size
+        (`model_bytes` includes it already). `linger_s`: after the end of the run, the longest time to wait for the
+        receipts of packets that satisfy `waits_for`, and to keep running while `stays` returns True. `wrote` is called
+        with every record, `handled` after every batch."""
         self.address = address
         self.node = node
         self.store = store
         self.inbox = inbox
-        self.sender = sender
+        self._send = send
         self.model_bytes = model_bytes
         self._share = share
         self._linger_s = linger_s
@@ -127,17 +102,17 @@ class Shell:
         self._handled = handled
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._armed: dict[str, int] = {}
-        """Number of the SetTimer in force, by timer key."""
+        """Timer key -> number of the SetTimer that is in force."""
         self._timer_number = 0
         self._stop: Stop | None = None
         self._lingered = False
         self.ended_before = False
-        """The run was over before this process started; it is up only to say so."""
+        """True if the run was over before this process started. The process then only informs its peers."""
         last = store.get(_AT)
         self.fresh = last is None
         self.clock = Clock(began_at if last is None else float(last))
         self._perform: dict[type, Callable[[Any], None]] = {
-            Transmit: lambda effect: sender.send(effect.to, effect.content),
+            Transmit: lambda effect: send(effect.to, effect.content),
             SetTimer: self._set_timer,
             StartTraining: workers.train,
             StopTraining: lambda effect: workers.stop_training(effect.job),
@@ -147,11 +122,11 @@ class Shell:
             Write: lambda effect: None,  # written with its event
         }
 
-    async def run(self) -> Ended:
-        """Run until the node has stopped and its last messages are acknowledged, or the time for that is over."""
+    async def run(self) -> str:
+        """Run until the node has stopped and lingered; return its reason for stopping, empty at a normal end."""
         first: MakeEvent = Started
         if self.fresh:
-            self.node.checkpoint()  # the start of a replay
+            self.node.checkpoint()  # a replay starts here
         else:
             for effect in self.node.recover():
                 self._perform[type(effect)](effect)
@@ -163,19 +138,19 @@ class Shell:
         for timer in self._timers.values():
             timer.cancel()
         assert self._stop is not None
-        return Ended(self._stop.reason)
+        return self._stop.reason
 
     def wake(self) -> None:
-        """Make the loop check again whether it is over."""
+        """Make the loop check whether it may end."""
         self.inbox.put(lambda at: None)
 
     def is_known(self, sender: Address, run: int, incarnation: int, number: int) -> bool:
-        """True if that packet was handled and is durable. Its receipt is sent again; its body need not travel."""
+        """Return True if a packet was handled durably before. Its receipt is sent again, and its body is not needed."""
         delivery = self._delivery
         seen = delivery.seen.get((sender, incarnation))
         if run != delivery.run or seen is None or number not in seen:
             return False
-        self.sender.send(sender, Receipt(run, incarnation, number))
+        self._send(sender, Receipt(run, incarnation, number))
         return True
 
     def _handle(self, batch: Sequence[MakeEvent]) -> None:
@@ -235,7 +210,7 @@ class Shell:
         self._timers[timer.key] = asyncio.get_running_loop().call_later(delay, self._fired, timer.key, number)
 
     def _fired(self, key: str, number: int) -> None:
-        # A timer that was replaced while its event waited in the queue does not fire.
+        # A timer that is replaced while its event waits in the inbox does not fire.
         self.inbox.put(lambda at: TimerFired(at, key) if self._armed.get(key) == number else None)
 
     def _stopped(self, stop: Stop) -> None:

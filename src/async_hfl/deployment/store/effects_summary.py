@@ -1,8 +1,8 @@
-"""A summary of the effects of one event, in some fifty bytes: a replay compares its own effects with it.
+"""A summary of the effects of one event, in some fifty bytes, with which a replay compares its own effects.
 
 A summary has three parts: a digest of everything, to the bit; a digest of everything except the real numbers (which
-messages went to whom, in which order); and the real numbers themselves, an array as its sum and its norm. The first
-part decides where versions and processor are the same. Elsewhere the other two decide, within a tolerance.
+messages went to which nodes, in which order); and the real numbers, with the sum and norm in place of each array. If
+versions and processor are the same, the first part must agree, otherwise the other two, within a tolerance.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class EffectsSummary(msgspec.Struct, frozen=True, array_like=True):
     """Little-endian float64."""
 
     def agrees(self, other: EffectsSummary, tolerance: float) -> bool:
-        """Compare to the bit (tolerance 0), or the order exactly and every real number within the tolerance."""
+        """Compare to the bit if the tolerance is 0; else the order exactly, and real numbers within the tolerance."""
         if tolerance == 0.0:
             return self.exact == other.exact
         if self.order != other.order or len(self.reals) != len(other.reals):

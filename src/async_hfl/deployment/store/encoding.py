@@ -1,9 +1,9 @@
-"""Plain data as bytes: MessagePack, with large arrays replaced by references to payloads.
+"""Encoding of plain data as MessagePack, with large arrays replaced by references to payloads.
 
-An array of `PAYLOAD_BYTES` or more becomes a payload: the encoded bytes hold a reference (a SHA-256, an offset and a
-length) and the store keeps the content once, however many events refer to it. A read-only array never changes (a rule
-of this package), so its reference is computed once and remembered while the array lives. A payload that is read twice
-gives one array.
+An array of `PAYLOAD_BYTES` or more becomes a payload: the encoded bytes contain a reference (SHA-256, offset and
+length), and the store keeps the content once, however many events refer to it. By convention a read-only array never
+changes, so its reference is computed once and cached for the array's lifetime. A payload that is read twice yields the
+same array.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Reference(NamedTuple):
 
 
 class ReceivedFile(NamedTuple):
-    """A file that arrived complete: the arrays of the next event lie in it."""
+    """A packet that arrived as a file, and contains the arrays of the next event."""
 
     path: Path
     digest: bytes
@@ -45,7 +45,7 @@ class ReceivedFile(NamedTuple):
 
 
 class MissingPayload(Exception):
-    """A payload was evicted, or its file is missing. The reader decides whether that matters."""
+    """A payload was evicted, or its file is missing."""
 
     def __init__(self, digest: bytes) -> None:
         super().__init__(f"payload {digest.hex()} is missing")
@@ -64,7 +64,7 @@ class Arrays:
 
     def __init__(self) -> None:
         self.received: ReceivedFile | None = None
-        """Set while the event is encoded whose arrays lie in this file."""
+        """Set while an event is encoded whose arrays may be views of this file."""
         self._of_array: dict[int, Reference] = {}
         self._loaded: WeakValueDictionary[tuple[Reference, str, tuple[int, ...]], Array] = WeakValueDictionary()
 

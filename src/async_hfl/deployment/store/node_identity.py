@@ -1,4 +1,4 @@
-"""The identity of a deployed node: drawn or assigned once, kept with its state, the same after every restart."""
+"""The identity of a deployed node: assigned once, stored in its state directory, and the same after every restart."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class NodeIdentity:
     """The settings of the run as JSON, as the cloud sent them."""
     settings_digest: str
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Facts about the task that a node needs without having the task, like model_bytes."""
+    """Facts about the task, such as model_bytes, for nodes that have not loaded it."""
     began_at: float = 0.0
-    """The cloud's clock when this node was given its number; the node's own clock starts from there."""
+    """Time on the cloud's clock when this node got its number; the node's own clock starts at that time."""
 
 
 def draw_run() -> int:
@@ -53,8 +53,8 @@ def read_identity(store: NodeStore, role: Role, name: str) -> NodeIdentity | Non
     identity = NodeIdentity(**found)
     if (identity.role, identity.name) != (role, name):
         raise WrongState(
-            f"{store.path}: is the state of {identity.role} {identity.name}, not of {role} {name}; give each node its "
-            "own state directory"
+            f"{store.path}: holds the state of {identity.role} {identity.name}, not of {role} {name}; give each node "
+            "its own state directory"
         )
     return identity
 
@@ -65,14 +65,14 @@ def write_identity(store: NodeStore, identity: NodeIdentity) -> None:
 
 
 def note_clock(store: NodeStore, own_at: float, cloud_at: float) -> None:
-    """Note the cloud's time and the node's own time, on every joining.
+    """Store the node's time and the cloud's time, whenever a node joins.
 
-    The pairs serve to merge journals. The offset between the clocks changes by the time that a node was down."""
+    Journals are merged by these pairs. The offset between the clocks grows by the time for which a node is down."""
     store.put(CLOCK, [*(store.get(CLOCK) or []), [own_at, cloud_at]])
 
 
 def reliable(identity: NodeIdentity, node: Node) -> ReliableNode:
     """Wrap a node for delivery over sessions, as its process and a replay run it."""
-    # Devices keep an account of what was acknowledged; no other node needs to be told.
+    # Only a device needs to know which of its messages were acknowledged.
     confirms = identity.role == "device"
     return ReliableNode(node, identity.run, identity.incarnation, watched=True, sessions=True, confirms=confirms)

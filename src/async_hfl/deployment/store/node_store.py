@@ -1,15 +1,15 @@
-"""The disk of a node: one state directory, used by one process, with atomic commits.
+"""The durable state of a node: one directory, used by one process at a time, with atomic commits.
 
     store = NodeStore.open(folder)
     store.adopt(path, digest, data)  # optional: the file in which the arrays of the next event arrived
-    store.append(event)              # any number of events, as plain data (this is `nodes.reliability.recovery.Disk`)
+    store.append(event)              # any number of events, as plain data (from `nodes.reliability.recovery.Disk`)
     store.handled(effects)           # a summary of the effects of the event just appended, for replay
     store.write(record)              # journal records
     store.commit()                   # one sync: all of the above is durable, or none of it
                                      # ... and only now may the effects leave
 
-A commit that fails changes nothing: a full disk is an error that ends the shell, any other failure ends the process on
-the spot. Events and records are kept for ever, payloads up to a budget.
+A commit that fails changes nothing. If the disk is full, an error ends the shell; any other failure ends the process at
+once. Events and records are kept for ever, payloads up to a budget.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NoReturn
 
 import msgspec
@@ -29,7 +28,7 @@ from async_hfl.core.protocol.records import Record
 from async_hfl.core.serialization import Plain
 from async_hfl.deployment.store.effects_summary import Summarizer
 from async_hfl.deployment.store.encoding import Arrays, Buffer, Encoding, MissingPayload, ReceivedFile
-from async_hfl.deployment.store.payloads import Payloads, sync_folder
+from async_hfl.deployment.store.payloads import Payloads, sync
 from async_hfl.deployment.store.schema import (
     BUILDS,
     DATABASE,
@@ -47,7 +46,7 @@ from async_hfl.journal.events_file import record_line
 DEFAULT_BUDGET = 2_000_000_000
 _RECORDS = "records since the snapshot"
 _KEPT_SNAPSHOTS = 10
-"""Older snapshots let a replay begin after older payloads were evicted: about this many are kept within the budget."""
+"""Snapshots kept within the payload budget, roughly: a replay can begin at one after older payloads were evicted."""
 
 
 class NodeStore:
@@ -57,7 +56,7 @@ class NodeStore:
         self._budget = budget
         self._fail = fail
         self._database = open_for_writing(path / DATABASE)
-        sync_folder(path)
+        sync(path)
         self._payloads = Payloads(self._database, path / PAYLOADS, writing=True)
         arrays = Arrays()
         self._encoding = Encoding(arrays, self._payloads.keep, self._payloads.load)
@@ -75,7 +74,7 @@ class NodeStore:
 
     @staticmethod
     def open(path: Path, budget: int = DEFAULT_BUDGET, fail: Callable[[str], NoReturn] = end_process) -> NodeStore:
-        """Create the directory if it does not exist; refuse it while another process uses it."""
+        """Open the directory, and create it if necessary. Raises StateDirectoryError while another process uses it."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             (path / SPOOL).mkdir(exist_ok=True)
@@ -108,7 +107,7 @@ class NodeStore:
         self._number += 1
         self._events.append([self._number, body, None])
         if (received := self._payloads.received) is not None:
-            received.path.unlink(missing_ok=True)  # still there if its arrays were compressed, or known already
+            received.path.unlink(missing_ok=True)  # still there if the event does not refer to it
             self._payloads.received = self._encoding.arrays.received = None
 
     def wrote(self, records: int) -> None:
@@ -120,7 +119,7 @@ class NodeStore:
         self.put(_RECORDS, 0)
         number, former = self._number, self._snapshot
         statements: list[tuple[str, tuple[Any, ...]]] = []
-        # A complete replay begins at the first snapshot: it is kept until its payloads are evicted.
+        # A complete replay begins at the first snapshot, which is kept until its payloads are evicted.
         if former == 0 or self._payloads.added - self._added_at_kept >= self._budget // _KEPT_SNAPSHOTS:
             self._added_at_kept = self._payloads.added
         else:
@@ -131,7 +130,7 @@ class NodeStore:
         self._evict()
 
     def read(self) -> tuple[Plain, list[Plain], int]:
-        """Return what is committed; everything else is forgotten, as after a crash."""
+        """Return everything committed; forget the rest, as after a crash."""
         self.forget()
         try:
             row = self._database.execute("SELECT body FROM snapshots WHERE number = ?", (self._snapshot,)).fetchone()
@@ -140,21 +139,22 @@ class NodeStore:
             events = [self._encoding.decode(event) for (event,) in rows]
         except (MissingPayload, sqlite3.DatabaseError, msgspec.DecodeError) as damage:
             raise StateDirectoryError(
-                f"{self.path}: damaged: {damage}, and recovery needs it; delete the directory to join as a new node"
+                f"{self.path}: damaged ({damage}), so the node cannot be restored; delete the directory to join as a "
+                "new node"
             ) from damage
         return snapshot, events, self.get(_RECORDS) or 0
 
     # Beyond that interface -------------------------------------------------------------------------------------------
 
     def adopt(self, path: Path, digest: bytes, data: Buffer) -> None:
-        """Let a file that was received become a payload without a copy.
+        """Turn a received file into a payload without a copy.
 
-        The event that is appended next holds arrays that lie in `data`, the bytes of the file; `digest` is their
+        The arrays of the event that is appended next are views of `data`, the bytes of the file; `digest` is their
         verified SHA-256. The file is moved if the event refers to it, and deleted otherwise."""
         self._payloads.received = self._encoding.arrays.received = ReceivedFile(path, digest, data)
 
     def handled(self, effects: Sequence[object]) -> None:
-        """Note the effects of the event that was appended last."""
+        """Log a summary of the effects of the event that was appended last."""
         self._events[-1][2] = msgspec.msgpack.encode(self._summarizer.summarize(effects))
 
     def write(self, record: Record) -> None:
@@ -162,7 +162,7 @@ class NodeStore:
         self._journal.append((self._lines, record_line(record)))
 
     def put(self, key: str, value: Any) -> None:
-        """Remember a fact (plain JSON-like data); durable with the next commit."""
+        """Store a fact (plain JSON-like data), durable with the next commit."""
         self._facts[key] = msgspec.msgpack.encode(value)
 
     def get(self, key: str) -> Any:
@@ -171,7 +171,7 @@ class NodeStore:
         return read_fact(self._database, key)
 
     def limit(self, budget: int) -> None:
-        """Set how many bytes of payloads are kept for replay; a node learns it with its settings."""
+        """Set the bytes of payloads to keep for replay, which a new node learns with its settings."""
         self._budget = budget
 
     @property
@@ -228,9 +228,7 @@ class NodeStore:
     def __enter__(self) -> NodeStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # -----------------------------------------------------------------------------------------------------------------
@@ -259,7 +257,7 @@ class NodeStore:
         self._payloads.removed(victims)
 
     def _failed(self, error: sqlite3.Error | OSError) -> NoReturn:
-        """Undo and report a full disk; end the process after any other failure."""
+        """Roll back and raise DiskFull if the disk is full; end the process after any other failure."""
         if not _is_full(error):
             self._fail(f"{self.path}: {error}")
         if self._database.in_transaction:
@@ -279,6 +277,6 @@ def _is_full(error: sqlite3.Error | OSError) -> bool:
 
 def _disk_full(path: Path) -> DiskFull:
     return DiskFull(
-        f"{path}: the disk is full. Nothing that was acknowledged is lost; make room and start the node again with the "
+        f"{path}: the disk is full. Nothing that was acknowledged is lost: make room and start the node again with the "
         "same directory"
     )

@@ -1,15 +1,15 @@
-"""Payloads: contents stored once under their SHA-256, small ones inside the database, large ones as files.
+"""Payloads: array contents stored once under their SHA-256, small ones in the database, large ones as files.
 
-A file is written under a temporary name, synced and renamed, and its folder is synced; only then is the database
-transaction committed that refers to it. So a committed reference always has its content. A file without a row is left
-over from a crash and is deleted at the next start.
+A file is written under a temporary name, synced and renamed, and its folder is synced. Only then is the database
+transaction committed that refers to it, so every committed reference has its content. A file without a row is left over
+from a crash, and is deleted at the next start.
 
-A packet that arrived over the network is a file already, with a verified digest. It becomes a payload by a rename, and
-its arrays are references into it: the bytes are hashed and written once.
+A large packet from the network is a file already, with a verified digest. It becomes a payload by a rename, and its
+arrays become references into it, so the bytes are hashed and written once.
 
 Eviction needs no reference counts: `last` is the number of the last event (or snapshot) that refers to a payload.
-Recovery needs the snapshot and the events after it. So every payload whose `last` is below the snapshot's number is
-history, and the oldest history is evicted first.
+Recovery needs only the newest snapshot and the events after it. So payloads whose `last` is below the snapshot's number
+may be evicted, the oldest first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import NamedTuple
 from async_hfl.deployment.store.encoding import Array, MissingPayload, ReceivedFile, Reference, content
 
 INSIDE_BYTES = 128 * 1024
-"""Below this size a row costs less than a file, which needs two syncs of its own."""
+"""Smaller payloads are stored as rows, since a file needs two syncs of its own."""
 
 
 class Victim(NamedTuple):
@@ -38,7 +38,7 @@ class Payloads:
         self._database = database
         self._folder = folder
         self.received: ReceivedFile | None = None
-        """The file that holds arrays of the event that is being encoded."""
+        """The file with the arrays of the event that is being encoded."""
         self._new_files: dict[bytes, Path] = {}
         """Files under their temporary names."""
         self._new_bodies: dict[bytes, bytes] = {}
@@ -93,16 +93,12 @@ class Payloads:
         return data[offset : offset + length]
 
     def enter(self) -> None:
-        """Inside the caller's transaction: make the new files durable, then insert the rows that refer to them."""
+        """Make the new files durable, then insert their rows in the caller's transaction."""
         for digest, temporary in self._new_files.items():
-            handle = os.open(temporary, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            sync(temporary)
             temporary.rename(self._path(digest))
         if self._new_files:
-            sync_folder(self._folder)
+            sync(self._folder)
         self._database.executemany(
             "INSERT INTO payloads (digest, size, last) VALUES (?, ?, 0)", list(self._sizes.items())
         )
@@ -112,7 +108,7 @@ class Payloads:
         )
 
     def entered(self) -> None:
-        """The transaction is committed."""
+        """Take note that the transaction is committed."""
         self._known.update(self._sizes)
         size = sum(self._sizes.values())
         self.bytes += size
@@ -129,7 +125,7 @@ class Payloads:
             pending.clear()
 
     def choose_victims(self, budget: int, below: int) -> list[Victim]:
-        """Return the history to evict so that the rest fits, oldest first."""
+        """Return the payloads to evict so that the rest fits the budget, oldest first."""
         excess = self.bytes - budget
         victims: list[Victim] = []
         if excess <= 0:
@@ -149,7 +145,7 @@ class Payloads:
             self._database.executemany(f"DELETE FROM {table} WHERE digest = ?", digests)
 
     def removed(self, victims: list[Victim]) -> None:
-        """Delete the files; the deletion of the rows is committed."""
+        """Delete the files, after the deletion of the rows is committed."""
         for victim in victims:
             self._path(victim.digest).unlink(missing_ok=True)
             self._known.discard(victim.digest)
@@ -164,8 +160,9 @@ class Payloads:
                 path.unlink()
 
 
-def sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make a file or folder durable."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -1,4 +1,4 @@
-"""The database of a state directory: its tables, its format version, and the errors of the disk."""
+"""The SQLite database of a state directory: its tables, its format version, and errors of the disk."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import numpy as np
 from async_hfl.core.errors import DataError
 
 FORMAT = 2
-"""Raised whenever an older state directory could not be read correctly, also when a stored class is renamed."""
+"""Incremented whenever older state directories cannot be read correctly any more, as when a stored class is renamed."""
 DATABASE = "node.db"
 PAYLOADS = "payloads"
 SPOOL = "spool"
 BUILDS = "made with"
-"""Fact: versions and processors of all processes that wrote to the directory, each listed once."""
+"""Key of the fact that lists the versions and processors of all processes that wrote to the directory."""
 EXIT_DISK_FAILED = 74
 
 _TABLES = """
@@ -41,14 +41,14 @@ class StateDirectoryError(DataError):
 
 
 class DiskFull(StateDirectoryError):
-    """The disk is full. Everything committed is complete; nothing uncommitted has had an effect outside."""
+    """The disk is full. Everything committed is complete; nothing uncommitted has had any effect on other nodes."""
 
 
 def end_process(why: str) -> NoReturn:
     """Exit at once after a failed write or sync.
 
-    The kernel may have discarded the pages, so the contents of the disk are unknown. Any further step could build on
-    data that is not there. The next process reads what is really on the disk.
+    The kernel may have discarded the pages, so the contents of the disk are unknown, and any further step could rely on
+    data that was not written. The next process reads what is really on the disk.
     """
     sys.stderr.write(
         f"async-hfl: the disk failed ({why}); this node exits at once. Check the disk, then start the node again\n"
@@ -58,7 +58,7 @@ def end_process(why: str) -> NoReturn:
 
 
 def this_build() -> dict[str, str]:
-    """Versions and processor of this process: replay is exact to the bit only where they are the same."""
+    """Return versions and processor of this process. A replay is exact to the bit only if they are the same."""
     processor = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -74,7 +74,7 @@ def this_build() -> dict[str, str]:
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
-    # A commit may run on a thread, so that a slow disk does not delay heartbeats; two threads never use it at once.
+    # A commit may run on a thread, so that a slow disk does not delay heartbeats. Threads never use it concurrently.
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     if database.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
         raise StateDirectoryError(f"{path.parent}: this file system has no shared memory for SQLite; use a local disk")
@@ -90,7 +90,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Open the database as it is now, unaffected by later writes; a read-only directory is enough."""
+    """Open the database as it is now, unaffected by later writes. The directory may be read-only."""
     if not path.is_file():
         raise StateDirectoryError(f"{path.parent}: not the state directory of a node (there is no {path.name})")
     try:
@@ -98,7 +98,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     except sqlite3.OperationalError:
         if path.with_name(f"{path.name}-wal").exists():
             raise
-        # Nobody is writing, and SQLite may not create the shared-memory files that would tell it so.
+        # No process is writing, and SQLite cannot create the shared-memory files in a read-only directory.
         return _open_read_only(path, "mode=ro&immutable=1")
 
 

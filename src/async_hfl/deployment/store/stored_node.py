@@ -1,11 +1,10 @@
-"""A node's state directory, opened read-only for replay and reports. The node may be running meanwhile."""
+"""A node's state directory, opened read-only for replay and reports. The node may be running."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -22,7 +21,7 @@ class LoggedEvent:
     number: int
     body: bytes
     effects: EffectsSummary | None
-    """None if the event was logged, but not what it led to."""
+    """None if the process ended before the effects were logged."""
 
 
 _WITHOUT_ARRAYS: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ext_hook=lambda code, data: None)
@@ -42,16 +41,14 @@ class StoredNode:
     def __enter__(self) -> StoredNode:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def get(self, key: str) -> Any:
         return read_fact(self._database, key)
 
     def snapshots(self) -> list[int]:
-        """Return, for each snapshot kept, the number of events before it."""
+        """Return the number of events before each snapshot that is kept."""
         return [number for (number,) in self._database.execute("SELECT number FROM snapshots ORDER BY number")]
 
     def snapshot(self, number: int) -> Plain:

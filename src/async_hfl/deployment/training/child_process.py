@@ -1,8 +1,8 @@
-"""Training in a child process: a parent that computed would miss its heartbeats.
+"""Training in a child process, so that the parent's event loop is free for heartbeats.
 
-The child is spawned (never forked, since gRPC and JAX have threads), ends with its parent (it reads the end of its
-pipe, and the kernel kills it) and handles one job at a time. Jobs and results cross the pipe as MessagePack and raw
-arrays. A child that trains does not read, and a pipe buffers little: so a thread of the parent writes to the pipe.
+The child is spawned (never forked, since gRPC and JAX have threads) and handles one job at a time. It ends with its
+parent: it reads the end of its pipe, and the kernel kills it. Jobs and results cross the pipe as MessagePack and raw
+arrays. A thread of the parent writes to the pipe, since writing blocks while the child trains.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ class LocalLearner(Protocol):
     def train(self, job: TrainingJob) -> TrainingResult: ...
 
     def evaluate(self, device: int, weights: Weights) -> Evaluation | None:
-        """Evaluate on samples of the device itself; None if it has none for that."""
+        """Evaluate a model on samples of the device; return None if it has none for that."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The duration of a training."""
+    """The time that one training job took."""
 
     seconds: float
     busy_s: float
-    """Processor time, at most `seconds`: the duration on an idle machine."""
+    """Processor time, at most `seconds`: an estimate of the duration on an idle machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The first answer of a child, when it has loaded and compiled everything."""
+    """The first message of a child, sent when it has loaded and compiled everything."""
 
     samples: tuple[int, ...]
     """Number of samples of each device."""
     spent: tuple[Spent, ...]
-    """Duration of one training of each device."""
+    """Time that one training job of each device takes."""
     model_bytes: int = 0
 
 
@@ -68,19 +68,14 @@ class TrainingFailed(UserError):
 
 
 class Listener(Protocol):
-    """The receiver of a child's results."""
+    """The receiver of a child's results.
+
+    broke: training raised an error, and the child continues. gone: the child has ended unexpectedly."""
 
     def trained(self, device: int, job: JobId, result: TrainingResult, spent: Spent) -> None: ...
-
-    def broke(self, device: int, job: JobId, why: str) -> None:
-        """Training raised an error; the child continues."""
-        ...
-
+    def broke(self, device: int, job: JobId, why: str) -> None: ...
     def evaluated(self, device: int, epoch: int, evaluation: Evaluation | None) -> None: ...
-
-    def gone(self) -> None:
-        """The child ended unexpectedly."""
-        ...
+    def gone(self) -> None: ...
 
 
 class TrainingChild:
@@ -90,7 +85,7 @@ class TrainingChild:
         listener: Listener,
         call: Callable[..., Any] = lambda act, *arguments: act(*arguments),
     ) -> None:
-        """`make` is called in the child. `call` calls a method of the listener, by default on the child's thread."""
+        """`make` is called in the child. `call` calls a method of the listener, by default on the reading thread."""
         self._make = make
         self._listener = listener
         self._call = call
@@ -100,7 +95,7 @@ class TrainingChild:
         """Requests for the child; None ends the writing thread."""
 
     def start(self) -> Ready:
-        """Block until everything is compiled. Raises TrainingFailed with the child's error."""
+        """Start the child, and block until it is ready. Raises TrainingFailed with the child's error."""
         ready: Future[Ready] = Future()
         threading.Thread(target=self._own_child, args=(ready,), name="trainer", daemon=True).start()
         try:
@@ -110,7 +105,7 @@ class TrainingChild:
             raise
 
     def _own_child(self, ready: Future[Ready]) -> None:
-        """Start the child and read its answers on one thread: the kernel kills a child with the thread that made it."""
+        """Start the child and read its results on one thread: the kernel kills a child with the thread that made it."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, self._make), name="async-hfl trainer", daemon=True)
@@ -143,7 +138,7 @@ class TrainingChild:
 
     def close(self) -> None:
         self._closing = True
-        # The reading thread holds the pipe open, so the child would not notice that this end is closed.
+        # The reading thread keeps this end of the pipe open, so the child must be asked to leave.
         self._outgoing.put(([_LEAVE], None))
         self._outgoing.put(None)
         if self._process is not None:
@@ -153,7 +148,7 @@ class TrainingChild:
                 self._process.join()
 
     def _write(self, pipe: Connection) -> None:
-        with contextlib.suppress(OSError):  # the child has ended: the listener is told
+        with contextlib.suppress(OSError):  # the child has ended, which the reading thread reports
             while (request := self._outgoing.get()) is not None:
                 head, weights = request
                 pipe.send_bytes(msgspec.msgpack.encode(head))

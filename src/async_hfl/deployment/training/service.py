@@ -1,4 +1,4 @@
-"""Training for all devices of a process: one child process, replaced by another if it ends."""
+"""The training service of a device process: one child trains for all devices, and is replaced if it ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from async_hfl.core.protocol.effects import Evaluate, StartTraining
 from async_hfl.core.protocol.events import Evaluated, Trained, TrainingBroke
 from async_hfl.core.randomness import stream_seed, training_seed
 from async_hfl.deployment.shell.inbox import Inbox
-from async_hfl.deployment.shell.shell import NoWorkers
+from async_hfl.deployment.shell.shell import Workers
 from async_hfl.deployment.training.child_process import LocalLearner, Ready, Spent, TrainingChild, TrainingFailed
 
 log = logging.getLogger("async_hfl.device")
@@ -22,18 +22,15 @@ _NOTHING = Evaluation(float("nan"), float("nan"))
 
 class TrainingService:
     def __init__(
-        self,
-        make: Callable[[], tuple[LocalLearner, Ready]],
-        inboxes: Sequence[Inbox],
-        slowdowns: Sequence[float] = (),
+        self, make: Callable[[], tuple[LocalLearner, Ready]], inboxes: Sequence[Inbox], slowdowns: Sequence[float] = ()
     ) -> None:
-        """`slowdowns`: for each device, the factor by which it is slower than this machine when idle."""
+        """`slowdowns`: for each device, the factor by which its training is slowed down; empty for none."""
         self._slowdowns = slowdowns or [1.0] * len(inboxes)
         self._make = make
         self._inboxes = inboxes
         self._child: TrainingChild | None = None
         self._open: list[dict[JobId, tuple[TrainingJob, float]]] = [{} for _ in inboxes]
-        """Unfinished jobs of each device, with the time at which they were given to the child."""
+        """Unfinished jobs of each device, with the time at which the child got them."""
         self._evaluations: list[dict[int, Evaluate]] = [{} for _ in inboxes]
         self._loop = asyncio.get_running_loop()
         self._restarting: asyncio.Task[None] | None = None
@@ -72,9 +69,9 @@ class TrainingService:
     # Called by the child, on the loop's thread -----------------------------------------------------------------------
 
     def trained(self, device: int, job: JobId, result: TrainingResult, spent: Spent) -> None:
-        """Deliver a result; that of a slowed device later, while the child trains other devices.
+        """Deliver a result: at once, or, for a slowed device, when its slowed training would have ended.
 
-        The time that a slowed device waited for other devices, or for a busy machine, is part of its slowed time."""
+        The time for which the job waited for other devices or for a busy machine counts towards the slowed time."""
         if self._slowdowns[device] == 1.0:
             self._deliver(device, job, result, spent.seconds)
             return
@@ -98,7 +95,7 @@ class TrainingService:
             self._inboxes[device].put(lambda at: Evaluated(at, epoch, found))
 
     def gone(self) -> None:
-        """Restart the child. Open jobs are lost, as in an outage; evaluations are repeated."""
+        """Restart the child. Unfinished jobs are lost, as in an outage; evaluations are repeated."""
         log.warning("the training process has ended; starting another")
         self._child = None
         for device, jobs in enumerate(self._open):
@@ -124,7 +121,7 @@ def _slowed(spent: Spent, factor: float) -> Spent:
     return spent if factor == 1.0 else Spent(spent.busy_s * factor, spent.busy_s)
 
 
-class DeviceWorkers(NoWorkers):
+class DeviceWorkers(Workers):
     """The workers of one device: its jobs go to the shared training service."""
 
     def __init__(self, place: int, seed: int, service: TrainingService) -> None:

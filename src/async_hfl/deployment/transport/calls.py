@@ -1,4 +1,4 @@
-"""The calls of wire.proto for grpc.aio: methods, serialisers, connection options and errors."""
+"""The methods of wire.proto for grpc.aio, with their serialisers, connection options and errors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import grpc
 from async_hfl.core.errors import PeerError
 from async_hfl.deployment.protocol import wire_pb2 as wire
 
-# gRPC logs every failed handshake; the messages of this package say more. Set the variable to see those of gRPC.
+# gRPC logs every failed handshake, but the messages of this package say more. Set the variable to see gRPC's.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 SERVICE = "async_hfl.wire.Link"
 _FRAME_BYTES = 4 * 2**20
-"""The largest message on the wire. Chunks and inline packets are far smaller; a joining or admission has to be."""
+"""Size of the largest message on the wire. Chunks and inline packets are far smaller; admissions must be as well."""
 
 
 class LinkError(PeerError):
@@ -24,7 +24,7 @@ class LinkError(PeerError):
 
 
 def link_error(error: BaseException) -> LinkError | None:
-    """Return the error that grpc.aio raised for a broken connection as a LinkError; None for any other error."""
+    """Translate an error of grpc.aio for a broken connection; return None for any other error."""
     if isinstance(error, grpc.aio.AioRpcError):
         return LinkError(f"{error.code().name.lower()}: {error.details()}")
     if isinstance(error, (grpc.aio.UsageError, asyncio.InvalidStateError)):
@@ -57,26 +57,22 @@ METHODS = (SESSION, PUSH, PULL, PROBE, ENLIST, OPERATE)
 def call(channel: Any, method: Method) -> Any:
     """Return the method, bound to a channel."""
     return getattr(channel, method.kind)(
-        method.path,
-        request_serializer=method.request.SerializeToString,
-        response_deserializer=method.answer.FromString,
+        method.path, request_serializer=method.request.SerializeToString, response_deserializer=method.answer.FromString
     )
 
 
 def handler(method: Method, behaviour: Any) -> Any:
     make = getattr(grpc, f"{method.kind}_rpc_method_handler")
     return make(
-        behaviour,
-        request_deserializer=method.request.FromString,
-        response_serializer=method.answer.SerializeToString,
+        behaviour, request_deserializer=method.request.FromString, response_serializer=method.answer.SerializeToString
     )
 
 
 def options(keepalive_s: float, *, server: bool) -> Sequence[tuple[str, int]]:
     """Return the options of a channel or server.
 
-    Keepalive finds dead connections. Sessions have quicker heartbeats of their own, so its period may be long (it is
-    also how long TCP waits for an acknowledgement)."""
+    Keepalive detects dead connections. Sessions have faster heartbeats of their own, so its period may be long (it is
+    also TCP's timeout for an acknowledgement)."""
     milliseconds = int(1000 * keepalive_s)
     common = [
         ("grpc.keepalive_time_ms", milliseconds),
@@ -97,7 +93,7 @@ def options(keepalive_s: float, *, server: bool) -> Sequence[tuple[str, int]]:
         ]
     return [
         *common,
-        ("grpc.use_local_subchannel_pool", 1),  # nodes in one process have connections of their own
+        ("grpc.use_local_subchannel_pool", 1),  # nodes in one process must not share connections
         ("grpc.enable_retries", 0),
         ("grpc.initial_reconnect_backoff_ms", 500),
         ("grpc.max_reconnect_backoff_ms", 2000),

@@ -15,16 +15,16 @@ from async_hfl.encoding.packet_codec import Content
 from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 
 _DECODED_AT_ONCE = 2
-"""Large packets decoded at a time: decoding may take as much memory again as a packet has bytes."""
+"""Large packets decoded at the same time: decoding a packet may take as much memory again as it has bytes."""
 
 
 class Inbox(Protocol):
-    """The receiver of everything that arrives. Called on the loop's thread; must not block."""
+    """The receiver of packets and of changes of sessions. Called on the loop's thread; must not block."""
 
     def arrived(
         self, sender: Address, content: Content, transfer_s: float, spooled: SpooledPacket | None = None
     ) -> None:
-        """`spooled`: the file that a large packet arrived in; the inbox must move or delete it."""
+        """`spooled`: the file of a large packet, which the inbox must move or delete."""
         ...
 
     def transfer_over(self, to: Address, number: int) -> None: ...
@@ -43,29 +43,15 @@ class ByteCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """The state of one large transfer. Times are those of the event loop."""
-
+class TransferProgress:
     peer: Address
     number: int
+    """Number of the packet."""
     outgoing: bool
     bytes: int
-    """Bytes that have arrived."""
-    length: int
-    started_at: float
+    """Bytes that have arrived at the receiver."""
     progress_at: float
-
-
-def _accept_all(sender: Address, content: Content) -> None:
-    return
-
-
-def _know_nothing(sender: Address, run: int, incarnation: int, number: int) -> bool:
-    return False
-
-
-def _ignore(sender: Address, digest: bytes) -> None:
-    return
+    """The event loop's time of the last progress."""
 
 
 @dataclass(slots=True)
@@ -74,14 +60,14 @@ class Endpoint:
     spool: Spool
     limits: Limits = USUAL
     encoding: Encoding = AS_IT_IS
-    validate: Callable[[Address, Content], None] = _accept_all
+    validate: Callable[[Address, Content], None] = lambda sender, content: None
     """Raises PeerError for content that this sender must not send."""
-    is_known: Callable[[Address, int, int, int], bool] = _know_nothing
-    """True if this packet was handled before; its receipt is sent again, so its body need not travel."""
-    digests: Callable[[Address, bytes], None] = _ignore
+    is_known: Callable[[Address, int, int, int], bool] = lambda sender, run, incarnation, number: False
+    """Returns True if this packet was handled before. It then sends the receipt again; the body is not needed."""
+    digests: Callable[[Address, bytes], None] = lambda sender, digest: None
     """Receives telemetry."""
     crowded: Callable[[], bool] = lambda: False
-    """True while so much waits in the inbox that nothing more should be read."""
+    """Returns True while the inbox is so full that nothing more should be read."""
     decoding: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_DECODED_AT_ONCE))
     bytes: defaultdict[Address, ByteCount] = field(default_factory=lambda: defaultdict(ByteCount))
     """Byte counts by peer."""

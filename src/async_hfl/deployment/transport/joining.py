@@ -1,4 +1,4 @@
-"""Joining, admission and refusal on the wire, and the negotiation of a protocol version."""
+"""Requests to join, admissions and refusals on the wire, and the negotiation of a protocol version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from async_hfl.deployment.transport.admission import Admission, Joining, Refusal
 from async_hfl.deployment.transport.limits import HIGHEST_VERSION, LOWEST_VERSION, PACKAGE
 
 T = TypeVar("T")
-_MOST_TEXT = 1000
 _MOST_PROBE_S = 3600.0
 
 
@@ -30,17 +29,12 @@ def unpack(data: bytes, kind: type[T]) -> T:
 
 
 def hello(joining: Joining, package: str, probe_s: float) -> Any:
-    return wire.Hello(
-        lowest_version=LOWEST_VERSION,
-        highest_version=HIGHEST_VERSION,
-        package=package,
-        joining=pack(joining),
-        probe_s=probe_s,
-    )
+    versions = {"lowest_version": LOWEST_VERSION, "highest_version": HIGHEST_VERSION}
+    return wire.Hello(**versions, package=package, joining=pack(joining), probe_s=probe_s)
 
 
 def stated(hello: Any) -> Joining:
-    """Return the joining in a hello. Raises PeerError for implausible values."""
+    """Return the request to join in a hello. Raises PeerError for implausible values."""
     found = unpack(hello.joining, Joining)
     try:
         identity("any", found.role, found.name)
@@ -48,30 +42,28 @@ def stated(hello: Any) -> Joining:
         raise PeerError(str(error)) from error
     counts = (found.incarnation, found.run, found.samples)
     if not all(0 <= count < 2**63 for count in counts) or not 0 <= found.compute_s < inf:
-        raise PeerError(f"{found.role}/{found.name} joins with impossible numbers: {counts}, {found.compute_s}")
-    if max(map(len, (found.package, found.task, found.settings_digest))) > _MOST_TEXT:
-        raise PeerError(f"{found.role}/{found.name} joins with a text of more than {_MOST_TEXT} characters")
+        raise PeerError(f"{found.role}/{found.name} states impossible numbers: {counts}, {found.compute_s}")
     return found
 
 
 def probe_s(hello: Any) -> float:
-    """Return the duration of a probe, 0 (not measured) if it is implausible."""
+    """Return the duration of the probe in a hello; 0 (not measured) if it is implausible."""
     return float(hello.probe_s) if 0 <= hello.probe_s < _MOST_PROBE_S else 0.0
 
 
 def agreed_version(lowest: int, highest: int) -> int:
-    """Return the highest version that both sides support, 0 if there is none."""
+    """Return the highest version that both sides support; 0 if there is none."""
     best = min(highest, HIGHEST_VERSION)
     return best if best >= max(lowest, LOWEST_VERSION) else 0
 
 
-def no_common_version(lowest: int, highest: int, theirs: str, ours: str) -> Refusal:
-    joiner_is_older = highest < LOWEST_VERSION
-    older = "the node that joins" if joiner_is_older else "the node that it joins"
+def no_common_version(lowest: int, highest: int, package: str) -> Refusal:
+    """Return the refusal of a node that supports only these versions; `package` is its version of async-hfl."""
+    older = "the node that joins" if highest < LOWEST_VERSION else "the node that it joins"
     return Refusal(
         "refused",
-        f"no common protocol version: the node that joins runs async-hfl {theirs[:40] or '(unknown version)'} with "
-        f"protocol {_range(lowest, highest)}, this node runs async-hfl {ours} with protocol "
+        f"no common protocol version: the node that joins runs async-hfl {package[:40] or '(unknown version)'} with "
+        f"protocol {_range(lowest, highest)}, this node runs async-hfl {PACKAGE} with protocol "
         f"{_range(LOWEST_VERSION, HIGHEST_VERSION)}; install the same version on both, that is, update {older}",
     )
 
@@ -81,7 +73,7 @@ def _range(lowest: int, highest: int) -> str:
 
 
 def outcome(joined: Any) -> Admission | Refusal:
-    """Return the answer of a server."""
+    """Return a server's answer to a request to join."""
     if joined.refusal:
         return unpack(joined.refusal, Refusal)
     if not LOWEST_VERSION <= joined.version <= HIGHEST_VERSION:

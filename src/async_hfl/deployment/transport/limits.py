@@ -17,19 +17,19 @@ PROBE_BYTES = 64 * 1024
 class Limits:
     heartbeat_s: float = 2.0
     silence_s: float = 6.0
-    """A peer that sends nothing for this long is lost. Chunks of a transfer count as well."""
+    """A peer that sends nothing for this long is lost; the chunks of a transfer count as a sign of life."""
     join_s: float = 30.0
-    """Timeout of each step of joining; a gateway asks the cloud in between."""
+    """Timeout of each step of joining, which includes a gateway's request to the cloud."""
     stall_s: float = 60.0
-    """A transfer without progress for this long is broken off; what has arrived is kept."""
+    """A transfer without progress for this long is broken off; the bytes that have arrived are kept."""
     inline_bytes: int = 32 * 1024
     """A packet up to this size travels inline, on the session's stream."""
     packet_bytes: int = MOST_BYTES
-    """Largest packet, and the most that one peer may have on offer at once."""
+    """Size of the largest packet, and of all open transfers of one peer together."""
     offers: int = 64
-    """Offers of one peer open at once."""
+    """The most open transfers of one peer."""
     waiting_bytes: int = 64 * 2**20
-    """Bytes queued for one peer; a peer that reads more slowly is disconnected."""
+    """A peer for which more bytes than this are queued is disconnected."""
     backoff_first_s: float = 0.5
     backoff_most_s: float = 30.0
     spool_bytes: int = 16 * 2**30

@@ -1,14 +1,13 @@
-"""The dialling side of a session: a gateway to the cloud, a device to each of its gateways.
+"""The dialling side of a session: a gateway dials the cloud, a device each of its gateways.
 
-A link dials with back-off until it is closed; its process decides how long to try."""
+A link dials with back-off until it is closed. The process decides when that is."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -26,19 +25,20 @@ from async_hfl.deployment.transport.transfers.parts import Incoming, Outgoing
 from async_hfl.deployment.transport.transport import Transport
 
 log = logging.getLogger("async_hfl.transport")
-_chance = secrets.SystemRandom()
+_random = secrets.SystemRandom()
 _PULL_ATTEMPTS = 3
 _SETTLED_S = 10.0
 _PROBE_AGAIN_S = 3600.0
 _GOODBYE_S = 1.0
 _EXPLAINED = (0, 3, 10)
-"""Numbers of failed attempts in a row after which the certificates are examined for a reason."""
+"""After this many failures in a row, the server's certificate is examined to explain the failure."""
 
 
 @asynccontextmanager
 async def _link_errors() -> AsyncIterator[None]:
-    """Raise LinkError for every error by which grpc.aio reports a broken connection. It may raise CancelledError
-    although nobody cancelled the task."""
+    """Raise LinkError instead of any error that grpc.aio raises for a broken connection.
+
+    These include CancelledError, even if nobody cancelled the task."""
     try:
         yield
     except asyncio.CancelledError as error:
@@ -53,7 +53,7 @@ async def _link_errors() -> AsyncIterator[None]:
 
 
 async def _probe(channel: Any, limits: Limits) -> float:
-    """Measure the seconds that 64 KiB take on a connection that is up."""
+    """Return the seconds that 64 KiB take on an open connection."""
     loop = asyncio.get_running_loop()
     send = calls.call(channel, calls.PROBE)
     await send(wire.Chunk(), timeout=limits.join_s)
@@ -70,7 +70,7 @@ async def enlist(
     probe_s: float = 0.0,
     limits: Limits = USUAL,
 ) -> Admission | Refusal:
-    """Ask for the answer that a session would get on joining. Raises LinkError if there is no answer."""
+    """Ask to join without opening a session. Raises LinkError if there is no answer."""
     async with _channel(target, server_role, credentials, limits) as channel, _link_errors():
         request = joining.hello(stated, PACKAGE, probe_s)
         return joining.outcome(await calls.call(channel, calls.ENLIST)(request, timeout=limits.join_s))
@@ -79,7 +79,7 @@ async def enlist(
 async def operate(
     target: str, server_role: Role, credentials: Credentials, kind: str, payload: bytes = b"", timeout_s: float = 60.0
 ) -> bytes:
-    """Make an operator's call."""
+    """Make an operator's call, and return the answer."""
     request = wire.Operation(lowest_version=LOWEST_VERSION, highest_version=HIGHEST_VERSION, kind=kind, payload=payload)
     async with _channel(target, server_role, credentials, USUAL) as channel, _link_errors():
         answer = calls.call(channel, calls.OPERATE)(request, timeout=timeout_s)
@@ -103,11 +103,11 @@ class Link:
         server_role: Role,
         credentials: Credentials,
         *,
-        joining: Callable[[], Joining],
-        admitted: Callable[[Admission], Awaitable[None] | None],
+        joining: Joining,
+        admitted: Callable[[Admission], None],
         refused: Callable[[Refusal], None],
     ) -> None:
-        """`joining` is called for every attempt. `refused` is called once, with a final refusal; the link then ends."""
+        """`admitted` is called at every admission, `refused` once, with a final refusal; the link then ends."""
         self.target = target
         self._transport = transport
         self._limits = transport.limits
@@ -121,10 +121,10 @@ class Link:
         self._final = False
         self._answers = 0
         self._probed: tuple[float, float] | None = None
-        """Seconds that the last probe took, and its time."""
+        """Duration and time of the last probe."""
 
     def take_contact(self) -> bool:
-        """Return True if there is a session, or was any answer since the last call."""
+        """Return True if there is a session, or there was an answer since the last call."""
         answers, self._answers = self._answers, 0
         return self._session is not None or answers > 0
 
@@ -150,14 +150,14 @@ class Link:
                 return
             attempt = 0 if loop.time() - begun > _SETTLED_S else attempt + 1
             most = min(self._limits.backoff_first_s * 2.0 ** min(attempt, 20), self._limits.backoff_most_s)
-            wait = _chance.uniform(0.5 * most, most)
-            # The first failures are news; for a server that is away for days one warning an hour is enough.
+            wait = _random.uniform(0.5 * most, most)
+            # A warning for each of the first failures, then one an hour: a server may be away for days.
             level = logging.WARNING if attempt < 4 or not attempt % 120 else logging.INFO
             log.log(level, "%s: %s; dialling again in %.1f s", self.target, why, wait)
             await asyncio.sleep(wait)
 
     async def _attempt(self, *, explained: bool) -> str:
-        """Make one connection and return why it ended. Only `close` ends the dialling."""
+        """Make one connection, and return the reason for which it ended."""
         try:
             async with _channel(self.target, self._role, self._credentials, self._limits) as channel:
                 return await self._once(channel)
@@ -176,19 +176,18 @@ class Link:
             probe_s = await self._measured(channel)
         call = calls.call(channel, calls.SESSION)()
         async with _link_errors(), asyncio.timeout(limits.join_s):
-            await call.write(wire.Frame(hello=joining.hello(self._joining(), PACKAGE, probe_s)))
+            await call.write(wire.Frame(hello=joining.hello(self._joining, PACKAGE, probe_s)))
             frame = await call.read()
         if frame is grpc.aio.EOF or frame.WhichOneof("content") != "joined":
-            raise LinkError("the joining was not answered")
+            raise LinkError("the request to join was not answered")
         answer = joining.outcome(frame.joined)
         self._answers += 1
         if isinstance(answer, Refusal):
             return self._told(answer)
-        if inspect.isawaitable(waiting := self._admitted(answer)):
-            await waiting
-        session = Session(
-            transport.endpoint, answer.peer, frame.joined.session, _bounded(frame.joined.heartbeat_s, limits)
-        )
+        self._admitted(answer)
+        asked_s = frame.joined.heartbeat_s
+        heartbeat_s = min(max(asked_s, 0.05), limits.heartbeat_s * 5) if asked_s == asked_s else limits.heartbeat_s
+        session = Session(transport.endpoint, answer.peer, frame.joined.session, heartbeat_s)
         session.sending.push = lambda out, transfer: self._push(channel, session, out, transfer)
         session.receiving.pull = lambda into: self._pull(channel, session, into)
         session.on_goodbye = self._goodbye
@@ -205,7 +204,7 @@ class Link:
             transport.closed(session, why)
 
     async def _measured(self, channel: Any) -> float:
-        """Return the time of a probe, at most an hour old: a slow link that often breaks has no room for more."""
+        """Return the duration of a probe at most an hour old: a slow link that often breaks must not carry many."""
         now = asyncio.get_running_loop().time()
         if self._probed is None or now - self._probed[1] > _PROBE_AGAIN_S:
             self._probed = (await _probe(channel, self._limits), now)
@@ -243,7 +242,7 @@ class Link:
         session.sending.finish(transfer, why)
 
     async def _pull(self, channel: Any, session: Session, into: Incoming) -> None:
-        """Pull a packet; a stream that breaks is opened again from where it stopped."""
+        """Pull a packet; a stream that breaks is reopened at the offset where it stopped."""
         for attempt in range(_PULL_ATTEMPTS):
             try:
                 await self._pull_once(channel, session, into)
@@ -255,7 +254,7 @@ class Link:
         raise LinkError(f"the transfer broke off after {into.part.held} of {into.part.length} bytes")
 
     async def _pull_once(self, channel: Any, session: Session, into: Incoming) -> None:
-        await into.flush()  # left over from an earlier attempt
+        await into.flush()  # bytes of an earlier attempt
         wanted = wire.Wanted(session=session.number, transfer=into.transfer, offset=into.part.held)
         call = calls.call(channel, calls.PULL)(wanted)
         try:
@@ -270,8 +269,3 @@ class Link:
             await into.flush()
         finally:
             call.cancel()
-
-
-def _bounded(heartbeat_s: float, limits: Limits) -> float:
-    """Return the interval that the server asks for, within bounds."""
-    return min(max(heartbeat_s, 0.05), limits.heartbeat_s * 5) if heartbeat_s == heartbeat_s else limits.heartbeat_s

@@ -1,4 +1,4 @@
-"""The listening side of sessions: the cloud for gateways, a gateway for devices."""
+"""The listening side of sessions: the cloud serves gateways, a gateway serves devices."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Server:
         operate: Operate = _operates_nothing,
         serves: frozenset[Role] = frozenset(_TIERS),
     ) -> None:
-        """`listen`: host:port; port 0 takes a free one, and `start()` returns it. `serves`: the roles that may join."""
+        """`listen`: host:port; with port 0, `start()` chooses a free one. `serves`: the roles that may join."""
         self.pacing = pacing if pacing is not None else Pacing()
         self._transport = transport
         self._limits = transport.limits
@@ -57,7 +57,7 @@ class Server:
         self._serves = serves
         self._sessions: dict[int, tuple[Session, Caller, Joining]] = {}
         self._gateways: dict[str, Address] = {}
-        """Addresses of the admitted gateways, by name: only they may forward the joining of a device."""
+        """Addresses of the admitted gateways, by name. Only they may forward a device's request to join."""
         self.informed: set[str] = set()
         """Names of the peers that said goodbye, or answered a goodbye."""
         self._closing: Callable[[Joining], Refusal] | None = None
@@ -65,6 +65,7 @@ class Server:
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> int:
+        """Listen, and return the port."""
         operators: frozenset[Role] = frozenset({"operator"})
         allowed = {method.path: self._serves for method in calls.METHODS} | {calls.OPERATE.path: operators}
         self._server = grpc.aio.server(
@@ -104,7 +105,7 @@ class Server:
                     session.end(str(error))
 
     async def goodbye(self, tell: Callable[[Joining], Refusal]) -> None:
-        """Send a goodbye to every session, and refuse all later joinings; `tell` returns what each peer is told."""
+        """Say goodbye to every peer, and refuse to admit any more; `tell` returns the message for each peer."""
         self._closing = tell
         answers = [(session, tell(stated)) for session, _, stated in self._sessions.values()]
         await asyncio.gather(*(session.goodbye(refusal.reason, joining.pack(refusal)) for session, refusal in answers))
@@ -154,12 +155,12 @@ class Server:
         return joined
 
     async def _join(self, hello: Any, who: Caller) -> tuple[Joining | None, Any, Admission | None]:
-        ours = PACKAGE
+        """Return the statement of a peer that wants to join, the answer to send, and the admission if there is one."""
         version = joining.agreed_version(hello.lowest_version, hello.highest_version)
         stated: Joining | None = None
         answer: Admission | Refusal
         if not version:
-            answer = joining.no_common_version(hello.lowest_version, hello.highest_version, hello.package, ours)
+            answer = joining.no_common_version(hello.lowest_version, hello.highest_version, hello.package)
         else:
             try:
                 stated = joining.stated(hello)
@@ -168,19 +169,19 @@ class Server:
                 answer = Refusal("refused", str(error))
             except Exception as error:
                 log.exception("admitting %s failed", stated)
-                answer = Refusal("not_yet", f"internal error of the node that was asked: {type(error).__name__}")
+                answer = Refusal("not_yet", f"internal error of this server: {type(error).__name__}")
         if isinstance(answer, Refusal):
             name = "a peer" if stated is None else f"{stated.role} {stated.name}"
             log.warning("refused %s from %s: %s", name, who.address, answer.reason)
-            return stated, wire.Joined(version=version, package=ours, refusal=joining.pack(answer)), None
+            return stated, wire.Joined(version=version, package=PACKAGE, refusal=joining.pack(answer)), None
         assert stated is not None
         if stated.role == "gateway":
             self._gateways[stated.name] = Address(GATEWAY_TIER, answer.number)
-        return stated, wire.Joined(version=version, package=ours, admission=joining.pack(answer)), answer
+        return stated, wire.Joined(version=version, package=PACKAGE, admission=joining.pack(answer)), answer
 
     async def _admitted(self, stated: Joining, probe_s: float) -> Admission | Refusal:
         answer = None if self._closing is not None else await self._admit(stated, probe_s)
-        if answer is None or self._closing is not None:  # a peer admitted during the goodbye would not hear it
+        if answer is None or self._closing is not None:  # a peer admitted during the goodbye would not receive it
             assert self._closing is not None
             self.informed.add(stated.name)
             return self._closing(stated)
@@ -200,9 +201,7 @@ class Server:
                 "use one of these, or issue a certificate with that name",
             )
         if stated.role != "device" or not who.has("gateway"):
-            return Refusal(
-                "refused", f"only a gateway may join on behalf of a device; the certificate has: {who.names()}"
-            )
+            return Refusal("refused", f"only a gateway may join on behalf of a device; this is {who.names()}")
         names = [name for name, address in self._gateways.items() if address == stated.via]
         if not any(who.has("gateway", name) for name in names):
             return Refusal("not_yet", f"gateway {stated.via} must join before its devices can")
@@ -266,7 +265,7 @@ class Server:
 
     async def _operation(self, operation: Any, context: Any) -> AsyncIterator[Any]:
         if not joining.agreed_version(operation.lowest_version, operation.highest_version):
-            refusal = joining.no_common_version(operation.lowest_version, operation.highest_version, "", PACKAGE)
+            refusal = joining.no_common_version(operation.lowest_version, operation.highest_version, "")
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal.reason)
         try:
             answer = await self._operate(operation.kind, operation.payload)

@@ -1,9 +1,9 @@
 """A session between two connected nodes; both sides follow the same rules.
 
-Small packets travel inline. A large one is offered (length, SHA-256); the receiver answers how many bytes of it are in
-its spool, and the rest moves on a stream of its own, pushed or pulled by the side that dialled. The receiver passes the
-packet on when length and digest match, and reports it as `whole`. A request iterator of grpc.aio ends normally when the
-peer dies, so the end of a stream never means that a transfer is complete.
+Small packets travel inline. A large one is offered (length, SHA-256); the receiver answers with the number of bytes
+that are in its spool already. The rest travels on a separate stream, pushed or pulled by the side that dialled. The
+receiver passes the packet on when length and digest match, and reports it as `whole`. The end of a stream never means
+that a transfer is complete: a request iterator of grpc.aio ends normally even when the peer dies.
 
 Everything that arrives from a peer, heartbeat or chunk, shows that it is alive; silence for `silence_s` ends the
 session.
@@ -31,7 +31,7 @@ from async_hfl.deployment.transport.transfers.sending import Sending, readable
 
 log = logging.getLogger("async_hfl.transport")
 _FRAME_BYTES = 256
-"""Added to the size of every queued frame: small frames must not pile up either for a peer that does not read."""
+"""Added to the size of every queued frame, so that small frames cannot pile up for a peer that does not read."""
 _CROWDED_S = 0.02
 _ANSWERED_S = 1.0
 
@@ -73,7 +73,7 @@ class Session:
         self.receiving.received(into, count)
 
     async def run(self, read: Read, write: Write) -> str:
-        """Run until the session ends, and return why. All its transfers end with it."""
+        """Run until the session ends, with all its transfers; return the reason."""
         parts = [self._read(read), self._write(write), self._beat()]
         tasks = [self._loop.create_task(part) for part in parts]
         ends: list[asyncio.Future[Any]] = [*tasks, self._over]
@@ -104,10 +104,10 @@ class Session:
         return self._over.done()
 
     async def goodbye(self, reason: str, refusal: bytes = b"", patience_s: float = 2.0) -> None:
-        """Send what is queued and then a goodbye; wait `patience_s` at most.
+        """Send the queued frames and a goodbye, and wait at most `patience_s` for the peer to end the stream.
 
-        The peer then ends the stream. If this side ended it, grpc.aio could drop what it has not sent yet: to abandon
-        a read cancels the call."""
+        If this side ended it, grpc.aio could drop frames that it has not sent yet: abandoning a read cancels the
+        call."""
         self._put(wire.Frame(goodbye=wire.Goodbye(reason=reason, refusal=refusal)))
         try:
             async with asyncio.timeout(patience_s):
@@ -129,7 +129,7 @@ class Session:
             self.end(f"internal error: {error}")
 
     def _put(self, frame: Any, size: int = 0, number: int | None = None) -> None:
-        """Queue a frame. `number`: the packet whose transfer ends when the frame is written."""
+        """Queue a frame. `number`: the packet that it delivers, whose transfer is over when the frame is written."""
         self._waiting_bytes += size + _FRAME_BYTES
         if self._waiting_bytes > self._limits.waiting_bytes:
             self.end(f"the peer does not read: {self._waiting_bytes} bytes are waiting for it")
@@ -149,9 +149,9 @@ class Session:
 
     async def _read(self, read: Read) -> None:
         while (frame := await read()) is not grpc.aio.EOF:
-            while self._endpoint.crowded():  # the peer waits, too, as soon as its window is full
+            while self._endpoint.crowded():  # the peer has to wait as well once its window is full
                 await asyncio.sleep(_CROWDED_S)
-                self._heard_at = self._loop.time()  # this side is not reading: no silence of the peer
+                self._heard_at = self._loop.time()  # the peer is not silent: this side does not read
             self._heard_at = self._loop.time()
             kind = frame.WhichOneof("content")
             if kind == "packet":
@@ -173,10 +173,10 @@ class Session:
                 self.on_goodbye(frame.goodbye)
                 self.end(f"the peer said goodbye: {readable(frame.goodbye.reason)}")
                 return
-            # Any other kind belongs to a newer protocol and may be ignored.
+            # Any other kind belongs to a newer protocol and is ignored.
 
     async def _answer_goodbye(self, read: Read) -> None:
-        """Confirm a goodbye, since the connection may break just then. The peer ends the stream after it."""
+        """Confirm a goodbye, and read until the peer ends the stream."""
         self._put(wire.Frame(goodbye=wire.Goodbye(reason="heard")))
         with contextlib.suppress(TimeoutError, PeerError, grpc.RpcError, grpc.aio.UsageError):
             async with asyncio.timeout(_ANSWERED_S):
@@ -194,7 +194,7 @@ class Session:
                 self._pinged = (number, now)
                 self._put(wire.Frame(heartbeat=wire.Heartbeat(number=number)))
             await asyncio.sleep(step)
-            # While the loop was held up (a slow disk, a suspended machine) it could not have heard the peer.
+            # Time for which the loop was blocked (a slow disk, a suspended machine) does not count as silence.
             self._heard_at += max(0.0, self._loop.time() - now - 2 * step)
             silent = self._loop.time() - self._heard_at
             if silent > self._limits.silence_s:

@@ -1,4 +1,4 @@
-"""The transport of a node: finds the session for an address and replaces sessions that were renewed."""
+"""The transport of a node: its current session with each peer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from async_hfl.core.identifiers import Address
-from async_hfl.deployment.transport.endpoint import ByteCount, Endpoint, Inbox, Progress
+from async_hfl.deployment.transport.endpoint import ByteCount, Endpoint, Inbox, TransferProgress
 from async_hfl.deployment.transport.limits import USUAL, Limits
 from async_hfl.deployment.transport.session import Session
 from async_hfl.deployment.transport.transfers.spool import Spool
@@ -27,7 +27,7 @@ class Transport:
         encoding: Encoding = AS_IT_IS,
         **checks: Callable[..., object],
     ) -> None:
-        """`checks`: see Endpoint (validate, is_known, digests, crowded)."""
+        """`checks`: the callbacks of Endpoint (validate, is_known, digests, crowded)."""
         spooled = Spool(spool, limits.spool_bytes, limits.spool_s)
         self.endpoint = Endpoint(inbox, spooled, limits, encoding, **checks)  # type: ignore[arg-type]
         self._sessions: dict[Address, Session] = {}
@@ -37,7 +37,7 @@ class Transport:
         return self.endpoint.limits
 
     def send(self, to: Address, content: Content) -> None:
-        """Send without blocking. Nothing is sent to a peer without a session; it is sent again when the peer joins."""
+        """Send without blocking; do nothing if the peer has no session, since the node sends again when it joins."""
         session = self._sessions.get(to)
         if session is not None and not session.ended:
             session.sending.send(content)
@@ -50,33 +50,30 @@ class Transport:
     def traffic(self) -> dict[Address, ByteCount]:
         return dict(self.endpoint.bytes)
 
-    def round_trip_s(self, peer: Address) -> float:
-        """Return the last measured round trip, 0 if there is none."""
-        session = self._sessions.get(peer)
-        return 0.0 if session is None else session.round_trip_s
-
-    def transfers(self) -> list[Progress]:
+    def transfers(self) -> list[TransferProgress]:
         found = []
         for peer, session in self._sessions.items():
-            for out in session.sending.open.values():
-                state = (out.arrived, out.length, out.started_at, out.progress_at)
-                found.append(Progress(peer, out.number, True, *state))
-            for into in session.receiving.open.values():
-                state = (into.arrived, into.part.length, into.started_at, into.progress_at)
-                found.append(Progress(peer, into.number, False, *state))
+            found += [
+                TransferProgress(peer, out.number, True, out.arrived, out.progress_at)
+                for out in session.sending.open.values()
+            ]
+            found += [
+                TransferProgress(peer, into.number, False, into.part.arrived, into.progress_at)
+                for into in session.receiving.open.values()
+            ]
         return found
 
     # For servers and links -------------------------------------------------------------------------------------------
 
     def opened(self, session: Session) -> None:
-        """Register a session. It replaces an older session of the same peer; that peer was never lost."""
+        """Register a session. It replaces an older session of the same peer, which is not reported as lost."""
         old = self._sessions.get(session.peer)
         self._sessions[session.peer] = session
         if old is not None:
             if not old.ended:
                 log.warning(
-                    "%s has joined a second time: the newer session replaces the older one. If this repeats, two "
-                    "processes use one name, or one process dials this node by two addresses",
+                    "%s joined a second time: the newer session replaces the older one. If this repeats, two processes "
+                    "have the same name, or one process dials this node at two addresses",
                     session.peer,
                 )
             old.sending.replaced = True

@@ -22,8 +22,7 @@ from statistics import fmean
 from typing import Any
 
 from async_hfl import api
-from async_hfl.assembly.deployments.device_check import check_device
-from async_hfl.assembly.deployments.local_learning import Local, Part
+from async_hfl.assembly.deployments.local_learning import Local, Part, check_device
 from async_hfl.assembly.settings.loading import as_table, compose
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.errors import UserError

@@ -1,4 +1,4 @@
-"""The bandwidth limit B_j of a gateway: a token bucket of payload bytes for each direction."""
+"""Enforcement of a gateway's bandwidth limit B_j: a token bucket of payload bytes for each direction."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ _LEAST_CHUNK = 4096
 
 
 class Bucket:
-    """A token bucket: senders take tokens first, in the order of their requests. It holds at most the tokens of one
-    second, which bounds a burst."""
+    """A token bucket, first come, first served. It holds at most one second's tokens, which bounds bursts."""
 
     def __init__(self, bytes_per_s: float = inf) -> None:
-        self._line = asyncio.Lock()
+        self._queue = asyncio.Lock()
         self._tokens = 0.0
         self._filled_at: float | None = None
         self.rate = bytes_per_s
 
     @property
     def rate(self) -> float:
-        """Bytes a second, infinite without a limit. May be set during transfers."""
+        """Bytes per second, infinite without a limit. May be changed during transfers."""
         return self._rate
 
     @rate.setter
@@ -38,14 +37,14 @@ class Bucket:
 
     @property
     def most_at_once(self) -> int:
-        """Size of a chunk that does not delay others for long."""
+        """Size of the largest chunk that does not delay others for long."""
         return sys.maxsize if self._rate == inf else max(int(self._rate * _CHUNK_S), _LEAST_CHUNK)
 
     async def take(self, count: int) -> None:
         """Wait until `count` bytes may be sent."""
         if self._rate == inf:
             return
-        async with self._line:
+        async with self._queue:
             self.debit(count)
             while self._rate < inf and self._tokens < 0:
                 # Wake up at least every second, so that a new rate takes effect soon.
@@ -53,7 +52,7 @@ class Bucket:
                 self.debit(0)
 
     def debit(self, count: int) -> None:
-        """Charge for bytes without waiting, as small packets do; later senders wait for them."""
+        """Charge for bytes without waiting, for small packets; later senders wait instead."""
         if self._rate == inf:
             return
         now = asyncio.get_running_loop().time()
@@ -65,8 +64,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """The two buckets of a server."""
+    """The buckets of a server: down to its peers, and up from them."""
 
     down: Bucket = field(default_factory=Bucket)
-    """Bucket of the direction from the server to its peers."""
     up: Bucket = field(default_factory=Bucket)

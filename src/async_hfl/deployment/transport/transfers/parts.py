@@ -1,4 +1,4 @@
-"""The two ends of a large transfer: chunks read from an encoded packet, chunks written into a spooled part."""
+"""The two ends of a large transfer: chunks cut from an encoded packet, and chunks written to a spooled part."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from async_hfl.encoding.packet_codec import Buffer
 _HASHED_IN_THREAD = 2**20
 _WRITTEN_AT_ONCE = 1024 * 1024
 _WRITTEN_EVERY_S = 1.0
-_KEPT_BY_CACHE = 512 * 1024
-"""A packet up to this size is written without a thread: the page cache takes it at once."""
+_WRITTEN_INLINE = 512 * 1024
+"""A packet up to this size is written on the loop's own thread: the page cache takes it at once."""
 
 
 @dataclass(slots=True)
@@ -28,13 +28,11 @@ class Outgoing:
     number: int
     pieces: Sequence[Buffer]
     length: int
-    digest: bytes
-    started_at: float
     progress_at: float
     sent: int = 0
-    """Bytes put on the wire, or at the peer since an earlier transfer."""
+    """Bytes put on the wire, or received by the peer in an earlier transfer."""
     window: Window | None = None
-    """None until the transfer moves."""
+    """None until the transfer has started."""
     ends: list[int] = field(default_factory=list)
     _acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -54,7 +52,7 @@ class Outgoing:
             self._acknowledged.set()
 
     async def next_chunk(self, stall_s: float, most: int = sys.maxsize) -> bytes:
-        """Wait for room in the window. Raises TimeoutError if the peer acknowledges nothing for `stall_s`."""
+        """Return the next chunk when the window has room. Raises TimeoutError without acknowledgement for `stall_s`."""
         assert self.window is not None
         while (room := self.window.room(self.sent)) <= 0:
             self._acknowledged.clear()
@@ -89,34 +87,30 @@ class Incoming:
     written_at: float
 
     async def write(self, data: bytes) -> None:
-        """Queue bytes and flush them in large writes, on a thread: a slow disk must not delay heartbeats."""
+        """Queue bytes and flush them in large writes."""
         self.part.add(data)
         due = self.part.waiting >= _WRITTEN_AT_ONCE or self.progress_at - self.written_at > _WRITTEN_EVERY_S
         if due and self.part.arrived < self.part.length:
             await self.flush()
 
     async def flush(self) -> None:
+        """Write what is queued, a large packet on a thread: a slow disk must not delay heartbeats."""
         self.written_at = self.progress_at
         if not self.part.waiting:
             return
-        if self.part.length <= _KEPT_BY_CACHE:
+        if self.part.length <= _WRITTEN_INLINE:
             self.part.drain()
         else:
             await asyncio.to_thread(self.part.drain)
 
-    @property
-    def arrived(self) -> int:
-        return self.part.arrived
-
 
 async def digest_of(pieces: Sequence[Buffer], length: int) -> bytes:
-    if length < _HASHED_IN_THREAD:
-        return _digest(pieces)
-    return await asyncio.to_thread(_digest, pieces)
+    """Return the SHA-256 of the pieces, computed on a thread if they are large."""
 
+    def digest() -> bytes:
+        found = hashlib.sha256()
+        for piece in pieces:
+            found.update(piece)
+        return found.digest()
 
-def _digest(pieces: Sequence[Buffer]) -> bytes:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    return digest.digest()
+    return digest() if length < _HASHED_IN_THREAD else await asyncio.to_thread(digest)

@@ -1,4 +1,4 @@
-"""Incoming packets of a session: offered, spooled, verified, decoded, validated and passed to the inbox."""
+"""The incoming packets of a session: spooled if large, verified, decoded, validated and passed to the inbox."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Receiving:
         self, peer: Address, endpoint: Endpoint, bucket: Bucket, put: Put, half_trip_s: Callable[[], float]
     ) -> None:
         self.open: dict[int, Incoming] = {}
-        """Transfers accepted and not complete, by the peer's transfer number."""
+        """Accepted transfers that are not complete, by the peer's transfer number."""
         self.pull: Callable[[Incoming], Awaitable[None]] | None = None
-        """Set on the dialling side, which pulls what it is offered; the other side waits for a push."""
+        """Set on the dialling side, which pulls what it is offered; the listening side waits for a push."""
         self._peer = peer
         self._endpoint = endpoint
         self._bucket = bucket
@@ -37,7 +37,7 @@ class Receiving:
         self._loop = asyncio.get_running_loop()
 
     def inline(self, data: bytes) -> None:
-        """Take a packet that came whole in one frame."""
+        """Handle a packet that arrived whole, in one frame."""
         endpoint = self._endpoint
         if self.pull is None:
             self._bucket.debit(len(data))
@@ -51,10 +51,10 @@ class Receiving:
         endpoint.inbox.arrived(self._peer, content, self._half_trip_s())
 
     async def offered(self, offer: Any) -> None:
+        """Answer an offer; the dialling side pulls the packet first."""
         self._put(wire.Frame(held=await self._answer(offer)), 0, None)
 
     async def _answer(self, offer: Any) -> Any:
-        """Return how many bytes are here; on the dialling side, pull the rest first."""
         try:
             self._check(offer)
             if self._endpoint.is_known(self._peer, offer.run, offer.incarnation, offer.number):
@@ -92,21 +92,22 @@ class Receiving:
             raise PeerError(f"this peer has {len(self.open)} open transfers already")
 
     def received(self, into: Incoming, count: int) -> None:
-        """Count bytes that arrived, and report them to the sender, so that more may follow."""
+        """Count a chunk that arrived, and acknowledge it, so that the sender's window moves on."""
         into.progress_at = self._loop.time()
         self._endpoint.bytes[self._peer].received += count
-        if into.arrived + count < into.part.length:
-            self._put(wire.Frame(held=wire.Held(transfer=into.transfer, bytes=into.arrived + count)), 0, None)
+        if into.part.arrived + count < into.part.length:
+            arrived = wire.Held(transfer=into.transfer, bytes=into.part.arrived + count)
+            self._put(wire.Frame(held=arrived), 0, None)
 
     async def finish(self, into: Incoming) -> wire.Held:
-        """Verify, decode and pass on a transfer whose bytes are all here; return the answer to the sender."""
+        """Verify, decode and pass on a packet whose bytes have all arrived; return the answer to its sender."""
         part, endpoint = into.part, self._endpoint
         self.open.pop(into.transfer, None)
         spooled = None
         try:
             if not part.matches():
                 part.discard()
-                raise PeerError("its bytes do not have the digest that was announced")
+                raise PeerError("its bytes do not match the digest in the offer")
             spooled = part.take()
             most = endpoint.limits.packet_bytes
             if part.length < _DECODED_IN_THREAD:
@@ -127,7 +128,7 @@ class Receiving:
         return wire.Held(transfer=into.transfer, bytes=part.length, whole=True)
 
     def drop(self, into: Incoming) -> None:
-        """End a transfer that broke off; what has arrived stays in the spool."""
+        """End a transfer that broke off; the bytes that have arrived stay in the spool."""
         self.open.pop(into.transfer, None)
         self._endpoint.spool.release(into.part)
 

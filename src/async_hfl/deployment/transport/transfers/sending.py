@@ -1,4 +1,4 @@
-"""Outgoing packets of a session: small ones inline, large ones offered first and transferred on request."""
+"""The outgoing packets of a session: small ones travel inline, large ones are offered and transferred on request."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from async_hfl.nodes.reliability.delivery import Packet
 
 log = logging.getLogger("async_hfl.transport")
 Put = Callable[[Any, int, int | None], None]
-"""Queues a frame: the frame, its payload bytes, and the number of the packet whose transfer ends with it."""
+"""Queues a frame. Arguments: the frame, its payload bytes, and the number of the packet that it delivers, if any."""
 
 
 def readable(text: str) -> str:
-    """Return text written by a peer in a form fit for a log: one line, no control characters, not long."""
+    """Return a peer's text in a form that is safe to log: short, on one line, without control characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:300])
 
 
@@ -34,13 +34,13 @@ class Sending:
         self, peer: Address, endpoint: Endpoint, bucket: Bucket, put: Put, spawn: Callable[[Any], None]
     ) -> None:
         self.open: dict[int, Outgoing] = {}
-        """Transfers offered or moving, by transfer number."""
+        """Transfers offered or started, by transfer number."""
         self.push: Callable[[Outgoing, int], Awaitable[None]] | None = None
-        """Set on the dialling side, which pushes what the peer accepts; the other side waits for a pull."""
+        """Set on the dialling side, which pushes what the peer accepts; the listening side waits for a pull."""
         self.replaced = False
-        """A newer session of the same peer replaced this one."""
+        """True if a newer session of the same peer has replaced this one."""
         self.window = FIRST
-        """Bytes in flight at once: a transfer begins with the window that the last one ended with."""
+        """The most bytes in flight: a transfer starts with the window that the last one ended with."""
         self._peer = peer
         self._endpoint = endpoint
         self._bucket = bucket
@@ -53,8 +53,8 @@ class Sending:
 
     def send(self, content: Content) -> None:
         if isinstance(content, Packet) and content.number in self._moving:
-            return  # it is in flight already
-        pieces = packet_codec.encode(content)  # large arrays are not copied, so this is quick
+            return  # in flight already
+        pieces = packet_codec.encode(content)  # does not copy large arrays, so this is quick
         length = sum(map(len, pieces))
         if length > self._endpoint.limits.inline_bytes:
             assert isinstance(content, Packet)  # a receipt is small
@@ -75,8 +75,7 @@ class Sending:
             length = sum(map(len, pieces))
         digest = await digest_of(pieces, length)
         self._transfers += 1
-        now = self._loop.time()
-        self.open[self._transfers] = Outgoing(content.number, pieces, length, digest, now, now)
+        self.open[self._transfers] = Outgoing(content.number, pieces, length, self._loop.time())
         offer = wire.Offer(
             transfer=self._transfers,
             length=length,
@@ -88,7 +87,7 @@ class Sending:
         self._put(wire.Frame(offer=offer), 0, None)
 
     def held(self, held: Any) -> None:
-        """Handle what the peer reports of a transfer: bytes received, complete, or refused."""
+        """Handle the peer's report on a transfer: bytes received, complete, or refused."""
         out = self.open.get(held.transfer)
         if out is None:
             return
@@ -107,14 +106,14 @@ class Sending:
             self.finish(transfer, str(error))
 
     def sent(self, out: Outgoing, count: int) -> None:
-        """Count bytes that were put on the wire."""
+        """Count bytes that are put on the wire."""
         out.sent += count
         if out.window is not None:
             out.window.sent(out.sent, self._loop.time())
         self._endpoint.bytes[self._peer].sent += count
 
     def finish(self, transfer: int, why: str = "") -> None:
-        """End a transfer: complete at the peer, or broken off if there is a reason."""
+        """End a transfer: complete, or broken off if a reason is given."""
         out = self.open.pop(transfer, None)
         if out is None:
             return
@@ -122,7 +121,7 @@ class Sending:
         if out.window is not None:
             self.window = out.window.size
         if self.replaced:
-            return  # the newer session has sent it again
+            return  # the newer session has sent the packet again
         if why:
             state = (out.number, self._peer, out.arrived, out.length)
             log.warning("transfer of packet %d to %s broke off after %d of %d bytes: %s", *state, why)

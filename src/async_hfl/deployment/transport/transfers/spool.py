@@ -1,8 +1,10 @@
-"""Incoming transfers on disk. A part is named by its sender and the SHA-256 of the whole packet, so a packet that is
-offered again, after a break or a restart of either side, continues where it stopped.
+"""Incoming transfers on disk, as files of a spool folder.
 
-Nothing here is synced: a part that a power failure damaged has the wrong digest, is deleted, and is sent again. A
-complete part is renamed and handed on with its bytes; the store then moves it to its payloads.
+A part is named by its sender and the SHA-256 of the whole packet. So the transfer of a packet that is offered again,
+after a broken connection or a restart of either side, resumes where it stopped.
+
+Nothing is synced: a part that was damaged by a power failure has the wrong digest, is deleted, and is sent again. A
+complete part is renamed and passed on; the store then moves it to its payloads.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _ELSEWHERE = "this transfer continues on another connection"
 
 
 class SpoolFull(PeerError):
-    """There is no room for this transfer now."""
+    """There is no room for a transfer now."""
 
 
 class Superseded(PeerError):
@@ -40,17 +42,17 @@ class Superseded(PeerError):
 
 
 class SpooledPacket(NamedTuple):
-    """A complete packet on disk, to be moved or deleted by its receiver."""
+    """A complete packet on disk. Its receiver must move or delete the file."""
 
     path: Path
     digest: bytes
     """SHA-256, verified."""
     data: memoryview
-    """Its bytes. A large packet is mapped, so its memory is that of the page cache."""
+    """Its bytes. A large packet is memory-mapped, so that it takes only the page cache's memory."""
 
 
 class Part:
-    """The bytes that have arrived of one packet."""
+    """The file of one packet, with the bytes that have arrived so far."""
 
     _taken = itertools.count()
 
@@ -72,25 +74,20 @@ class Part:
         return self.held == 0 and os.fstat(self._file).st_size > 0
 
     def rehash(self) -> None:
-        """Hash what an earlier transfer left on disk."""
+        """Hash the bytes that an earlier transfer left on disk."""
         with self._lock:
-            if self.active:
-                self._rehash()
-
-    def _rehash(self) -> None:
-        size = min(os.fstat(self._file).st_size, self.length)
-        while self.held < size:
-            data = os.pread(self._file, min(_READ, size - self.held), self.held)
-            if not data:
-                break
-            self._hash.update(data)
-            self.held += len(data)
-        os.ftruncate(self._file, self.held)
-        self.arrived = self.held
+            if not self.active:
+                return
+            size = min(os.fstat(self._file).st_size, self.length)
+            while self.held < size and (data := os.pread(self._file, min(_READ, size - self.held), self.held)):
+                self._hash.update(data)
+                self.held += len(data)
+            os.ftruncate(self._file, self.held)
+            self.arrived = self.held
 
     @property
     def waiting(self) -> int:
-        """Bytes that have arrived and are not on disk yet."""
+        """Number of bytes that have arrived but are not on disk yet."""
         return self.arrived - self.held
 
     def add(self, data: bytes) -> None:
@@ -98,12 +95,12 @@ class Part:
         if not self.active:
             raise Superseded(_ELSEWHERE)
         if self.arrived + len(data) > self.length:
-            raise PeerError(f"more bytes than the {self.length} that were announced")
+            raise PeerError(f"more bytes than the {self.length} in the offer")
         self._waiting.append(data)
         self.arrived += len(data)
 
     def drain(self) -> None:
-        """Write what is queued. May be called from a thread."""
+        """Write the queued bytes. May be called from a thread."""
         with self._lock:
             if not self.active:
                 raise Superseded(_ELSEWHERE)
@@ -111,22 +108,19 @@ class Part:
 
     def _drain(self) -> None:
         while self._waiting:
-            self._write(self._waiting[0])
+            data = self._waiting[0]
+            view, at = memoryview(data), self.held
+            while view:
+                try:
+                    written = os.pwrite(self._file, view, at)
+                except OSError as error:
+                    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                        raise SpoolFull(f"no room left for transfers in {self.path.parent}") from error
+                    raise
+                view, at = view[written:], at + written
+            self._hash.update(data)
+            self.held += len(data)
             self._waiting.popleft()
-
-    def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        at = self.held
-        while view:
-            try:
-                written = os.pwrite(self._file, view, at)
-            except OSError as error:
-                if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                    raise SpoolFull(f"no room left for transfers in {self.path.parent}") from error
-                raise
-            view, at = view[written:], at + written
-        self._hash.update(data)
-        self.held += len(data)
 
     @property
     def whole(self) -> bool:
@@ -136,7 +130,7 @@ class Part:
         return self._hash.digest() == self._digest
 
     def take(self) -> SpooledPacket:
-        """Close the part and return the packet under a name of its own: the peer may offer the same packet again."""
+        """Close the part and rename its file, since the peer may offer the same packet again; return the packet."""
         with self._lock:
             if not self.active:  # the file descriptor may belong to another file by now
                 raise Superseded(_ELSEWHERE)
@@ -154,7 +148,7 @@ class Part:
         self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the file; what has arrived is kept for a later transfer."""
+        """Close the file; the bytes that have arrived are kept for a later transfer."""
         with self._lock:
             if not self.active:
                 return
@@ -174,17 +168,16 @@ class Spool:
         self._keep_s = keep_s
         self._open: dict[str, Part] = {}
         self._left: dict[str, tuple[float, int]] = {}
-        """Parts without an open transfer: time of the last write, and size."""
+        """Parts without an open transfer, by file name: time of the last write, and size."""
         for path in folder.glob(f"*{_COMPLETE}"):
-            path.unlink()  # was not handled before a crash, so it was not acknowledged: the peer sends it again
+            path.unlink()  # left by a crash before it was acknowledged: the peer sends it again
         for path in folder.glob(f"*{_SUFFIX}"):
             self._note_left(path)
 
     def open(self, sender: Address, length: int, digest: bytes) -> Part:
         """Open a part, new or left over; an open transfer of the same part ends. Call `rehash` before use."""
         name = f"{sender}-{digest.hex()}{_SUFFIX}"
-        old = self._open.pop(name, None)
-        if old is not None:
+        if (old := self._open.pop(name, None)) is not None:
             old.close()
         self._left.pop(name, None)
         self._make_room(length)
@@ -208,7 +201,7 @@ class Spool:
         if promised + length > self._most:
             raise SpoolFull(f"{promised} bytes are in flight already; at most {self._most} are accepted at once")
         total = sum(size for _, size in self._left.values())
-        # Wall time is compared only with time stamps of this machine; a clock set back keeps a part longer.
+        # Wall-clock time is compared only with time stamps of this machine; a clock set back keeps a part longer.
         too_old = time.time() - self._keep_s
         for name, (stamp, size) in sorted(self._left.items(), key=lambda item: item[1]):
             if stamp >= too_old and promised + length + total <= self._most:
