@@ -16,8 +16,6 @@ def columns(gateway: list[int], device: list[int], **more: object) -> Columns:
     ones = np.ones(count)
     jobs = Jobs(
         np.array(gateway),
-        np.ones(count, np.int64),
-        np.arange(count),
         np.array(device),
         ("aggregated",) * count,
         at,
@@ -27,8 +25,6 @@ def columns(gateway: list[int], device: list[int], **more: object) -> Columns:
         at + 4,
         at + 5,
         np.ones(count, np.int64),
-        ones,
-        ones,
         np.ones(count, np.bool_),
     )
     return Columns(jobs, (), (), more.get("associations", ()), more.get("life", ()), (), float(count))  # type: ignore[arg-type]

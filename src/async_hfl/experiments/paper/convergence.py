@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from async_hfl.experiments.comparison.comparison import Panel, compare
+from async_hfl.experiments.comparison.outcome import Quantity
 from async_hfl.experiments.comparison.plan import comparison_plan
 from async_hfl.experiments.comparison.report import Report, comparison_report, with_page
 from async_hfl.experiments.comparison.tables import RULES
@@ -54,9 +55,9 @@ def _table6(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
             panel.name,
             baseline,
             published.SPEED_UPS[panel.name][number] if panel.name in published.SPEED_UPS else None,
-            ratios.over_cell(panel, baseline, of=ratios.first),
-            ratios.over_cell(panel, baseline),
-            ratios.over_cell(panel, baseline, base=PLUS),
+            ratios.relative_cell(panel, baseline, rule="first"),
+            ratios.relative_cell(panel, baseline),
+            ratios.relative_cell(panel, baseline, base=PLUS),
             ratios.bound_share(panel, baseline),
         )
         for panel in panels
@@ -85,8 +86,8 @@ def _fig7_left(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
             panel.name,
             method,
             published.SAVINGS.get(method) if panel.name in published.TASKS else None,
-            ratios.over_cell(panel, method, value=ratios.uplink),
-            ratios.over_cell(panel, method, value=ratios.all_bytes),
+            ratios.relative_cell(panel, method, quantity="bytes_models_up"),
+            ratios.relative_cell(panel, method, quantity="bytes_total"),
             ratios.bound_share(panel, method),
         )
         for panel in panels
@@ -94,7 +95,7 @@ def _fig7_left(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
     ]
     paper = Column("paper", note="bytes that Async-HFL saves, over all tasks")
     title = f"Fig. 7 left: bytes to the target relative to Async-HFL {asked.where}"
-    figure = _bars(title, "uplink of models, ratio", panels, methods, ratios.uplink)
+    figure = _bars(title, "uplink of models, ratio", panels, methods, "bytes_models_up")
     columns = (Column("task"), Column("method"), paper, ratios.UPLINK, ratios.ALL_BYTES, BOUND)
     table = Table(title, columns, tuple(rows), (*ratios.bound_note(panels), *_quick_note(asked)))
     return with_page(comparison_report(title, panels, asked.command), tables=(table,), figures=(figure,))
@@ -107,8 +108,8 @@ def _fig7_right(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
             panel.name,
             method,
             published.ABLATION.get(panel.name, {}).get(method),
-            ratios.over_cell(panel, "async-random", base=method, of=ratios.first),
-            ratios.over_cell(panel, "async-random", base=method),
+            ratios.relative_cell(panel, "async-random", base=method, rule="first"),
+            ratios.relative_cell(panel, "async-random", base=method),
             ratios.bound_share(panel, method),
         )
         for panel in panels
@@ -116,16 +117,16 @@ def _fig7_right(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
     ]
     paper = Column("paper", "ratio", "speed-up over random choice, from its text")
     title = f"Fig. 7 right: contributions of selection and association {asked.where}"
-    figure = _bars(title, "time relative to Async-HFL", panels, (*ABLATION, PLUS), ratios.seconds)
+    figure = _bars(title, "time relative to Async-HFL", panels, (*ABLATION, PLUS), "at")
     columns = (Column("task"), Column("method"), paper, ratios.FIRST, ratios.HELD, BOUND)
     table = Table(title, columns, tuple(rows), (*ratios.bound_note(panels), *_quick_note(asked)))
     return with_page(comparison_report(title, panels, asked.command), tables=(table,), figures=(figure,))
 
 
-def _bars(title: str, y_name: str, panels: Sequence[Panel], methods: Sequence[str], value: ratios.Value) -> Figure:
+def _bars(title: str, y_name: str, panels: Sequence[Panel], methods: Sequence[str], quantity: Quantity) -> Figure:
     tasks = [panel.name for panel in panels]
     lines = [
-        ratios.ratio_line(method, tasks, [ratios.over(panel, method, value=value) for panel in panels])
+        ratios.ratio_line(method, tasks, [ratios.relative(panel, method, quantity=quantity) for panel in panels])
         for method in methods
     ]
     return Figure(title, "task", y_name, tuple(lines), bars=True, kind="ratio")

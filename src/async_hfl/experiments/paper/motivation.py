@@ -57,8 +57,8 @@ def _table3(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
     title = f"Table 3: bytes to the target relative to Async-HFL {asked.where}"
     note = "The paper's text gives 426 MB for 0.3x, so Async-HFL itself needed about 1.4 GB to reach 95 % there."
     cells = (
-        lambda panel, method: ratios.over_cell(panel, method, value=ratios.uplink),
-        lambda panel, method: ratios.over_cell(panel, method, value=ratios.all_bytes),
+        lambda panel, method: ratios.relative_cell(panel, method, quantity="bytes_models_up"),
+        lambda panel, method: ratios.relative_cell(panel, method, quantity="bytes_total"),
     )
     return _report(asked, plan, folder, Table(title, columns, (), (note,)), published.BYTES_HAR, cells)
 
@@ -82,7 +82,7 @@ def _fig3(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         kind="share",
     )
     table = Table(title, (Column("method"), paper, ratios.FIRST, ratios.HELD, BOUND), (), (note,))
-    cells = (lambda panel, method: ratios.over_cell(panel, method, of=ratios.first), ratios.over_cell)
+    cells = (lambda panel, method: ratios.relative_cell(panel, method, rule="first"), ratios.relative_cell)
     return _report(asked, plan, folder, table, published.TIMES_HAR, cells, (delays,))
 
 

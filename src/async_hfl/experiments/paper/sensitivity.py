@@ -82,15 +82,16 @@ def _bandwidth(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
 
 def _cells(panel: Panel, method: str) -> tuple[Cell, ...]:
     return (
-        ratios.over_cell(panel, method, of=ratios.first),
-        ratios.over_cell(panel, method),
+        ratios.relative_cell(panel, method, rule="first"),
+        ratios.relative_cell(panel, method),
         ratios.bound_share(panel, ASYNC_HFL),
     )
 
 
 def _curves(title: str, x_name: str, panels: Sequence[Panel], values: Sequence[float]) -> Figure:
     lines = [
-        ratios.ratio_line(method, values, [ratios.over(panel, method) for panel in panels]) for method in _METHODS[1:]
+        ratios.ratio_line(method, values, [ratios.relative(panel, method) for panel in panels])
+        for method in _METHODS[1:]
     ]
     return Figure(title, x_name, "time relative to Async-HFL", tuple(lines), kind="ratio")
 
@@ -193,18 +194,18 @@ def _parameter_draw(parameter: _Parameter) -> Callable[[Asked, Plan, SweepFolder
         rows = []
         times = []
         for (value, _), name in zip(parameter.values, names, strict=True):
-            row = ratios.counted(panel, name)
+            row = ratios.best_variant(panel, name)
             assert row is not None
-            held = row.held(lambda reached: reached.at)
-            whole = row.whole(held)
+            held = row.at_target()
+            whole = row.over_all_seeds(held)
             times.append(None if whole is None else whole.mean)
             rows.append(
                 (
                     value,
                     over_seeds(row, held, "seconds"),
                     over_seeds(row, row.less_warmup(), "seconds"),
-                    ratios.over_cell(panel, name, base=usual),
-                    over_seeds(row, row.held(lambda reached: reached.bytes_total), "bytes"),
+                    ratios.relative_cell(panel, name, base=usual),
+                    over_seeds(row, row.at_target("bytes_total"), "bytes"),
                     row.bound_share,
                 )
             )

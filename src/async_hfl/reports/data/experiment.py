@@ -37,7 +37,6 @@ class Figure:
     x_name: str
     y_name: str
     lines: tuple[FigureLine, ...]
-    note: str = ""
     bars: bool = False
     log_x: bool = False
     kind: Kind = "number"
@@ -51,7 +50,6 @@ class Comparison:
     """Sentences below the title."""
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
-    notes: tuple[str, ...] = ()
     command: str = ""
     """The command that makes this comparison again."""
     reference: str = ""

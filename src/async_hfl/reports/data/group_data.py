@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from async_hfl.reports.data.curves import (
     significant,
     thinned,
 )
+from async_hfl.reports.data.experiment import RunGroup
 from async_hfl.reports.data.journal_columns import read_columns
 
 _POINTS = 160
@@ -80,6 +82,18 @@ def read_run(path: Path, target: float | None = None) -> RunFigures:
         np.array([one["staleness"] for one in columns.uploads if one["reason"] == "mixed"], np.int64),
         np.bincount(jobs.device[jobs.aggregated], minlength=devices)[:devices],
     )
+
+
+Panel = list[tuple[RunGroup, list[RunFigures]]]
+"""Groups that are compared with one another, with the data of their runs."""
+
+
+def read_panels(groups: Sequence[RunGroup]) -> dict[str, Panel]:
+    """Read the runs of every group; the result is keyed by the name of the panel."""
+    panels: dict[str, Panel] = {}
+    for group in groups:
+        panels.setdefault(group.panel, []).append((group, [read_run(path, group.target) for path in group.runs]))
+    return panels
 
 
 def group_data(runs: list[RunFigures], points: int) -> dict[str, Any]:
