@@ -126,12 +126,11 @@ def test_errors_are_of_the_one_tree(tmp_path: Path) -> None:
 
 def test_the_package_has_these_names_and_no_others() -> None:
     runs = ["Central", "Run", "central", "load_run", "resume", "run", "run_together"]
-    runs += ["decide_association", "decide_selection"]
     tasks = ["OwnTask", "TorchTask", "from_equinox", "from_flax", "from_nnx"]
-    networks = ["record_network"]
-    assert async_hfl.__all__ == sorted(runs + tasks + networks)
+    others = ["decide_association", "decide_selection", "record_network"]
+    assert async_hfl.__all__ == sorted(runs + tasks + others)
     for name in async_hfl.__all__:
-        home = "async_hfl.api" if name in runs else "async_hfl.assembly." if name in networks else "async_hfl.learning."
+        home = "async_hfl.api" if name in runs else "async_hfl.assembly." if name in others else "async_hfl.learning."
         assert getattr(async_hfl, name).__module__.startswith(home)
     with pytest.raises(AttributeError, match="has no attribute 'train'"):
         _ = async_hfl.train

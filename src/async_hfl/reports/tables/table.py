@@ -170,15 +170,9 @@ def as_rich(table: Table) -> RichTable:
 
 
 _LATEX = str.maketrans(
-    {
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {
         "\\": r"\textbackslash{}",
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "{": r"\{",
-        "}": r"\}",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
         "·": r"$\cdot$",
