@@ -100,7 +100,7 @@ def _compare_runs(options: argparse.Namespace, plan: Plan, title: str, command: 
 def _paper(options: argparse.Namespace) -> int:
     from async_hfl.experiments.comparison.plan import seeds_of
     from async_hfl.experiments.paper.catalogue import CATALOGUE, find
-    from async_hfl.experiments.paper.entry import NETWORKS, PRESETS, Asked
+    from async_hfl.experiments.paper.entry import NETWORKS, PRESETS, PaperOptions
     from async_hfl.experiments.plans.plan import Plan
     from async_hfl.experiments.sweeps.folder import SweepFolder
 
@@ -119,7 +119,7 @@ def _paper(options: argparse.Namespace) -> int:
     factor = _time_factor(options, entry.name)
     folder = SweepFolder(options.out or Path("runs") / "paper")
     kind = ("-deployed" if factor is not None else "") + ("-quick" if options.quick else "")
-    asked = Asked(
+    asked = PaperOptions(
         quick=options.quick,
         preset=options.preset,
         network=options.network,

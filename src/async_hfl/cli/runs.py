@@ -58,10 +58,10 @@ def add_commands(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from async_hfl import api
-    from async_hfl.reports.export.trackers import Follower
+    from async_hfl.reports.export.trackers import RunTracker
     from async_hfl.reports.terminal.run_view import RunView
 
-    follower = Follower(options.tensorboard, options.mlflow)
+    follower = RunTracker(options.tensorboard, options.mlflow)
 
     def started(made: api.Run, settings: Any) -> None:
         view.started(made, settings)

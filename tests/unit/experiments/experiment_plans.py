@@ -33,14 +33,14 @@ class Listener:
     def began(self, total: int, done: int, shape: PoolShape) -> None:
         self.shape = shape
 
-    def news(self, run: PlannedRun, data: dict[str, Any]) -> None:
+    def status(self, run: PlannedRun, data: dict[str, Any]) -> None:
         self.heard.append((run.id, data["what"]))
 
     def note(self, text: str) -> None:
         self.notes.append(text)
 
     def those(self, what: str) -> set[str]:
-        return {run for run, news in self.heard if news == what}
+        return {run for run, status in self.heard if status == what}
 
 
 def digests(folder: Path) -> dict[str, bytes]:

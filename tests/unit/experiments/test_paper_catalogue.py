@@ -13,7 +13,7 @@ from async_hfl.experiments.comparison.comparison import compare
 from async_hfl.experiments.comparison.report import Report
 from async_hfl.experiments.paper import published
 from async_hfl.experiments.paper.catalogue import CATALOGUE, find
-from async_hfl.experiments.paper.entry import NETWORKS, PRESETS, Asked
+from async_hfl.experiments.paper.entry import NETWORKS, PRESETS, PaperOptions
 from async_hfl.experiments.paper.sensitivity import scaled_bandwidth
 from async_hfl.experiments.plans.planned_run import PlannedRun, planned
 from async_hfl.experiments.sweeps.folder import SweepFolder
@@ -36,7 +36,7 @@ def test_every_table_and_figure_is_there() -> None:
 def test_every_plan_composes(name: str, preset: str) -> None:
     """Small on one network, whole on the other: a setting that nobody reads would be an error here."""
     for quick, network in zip((True, False), NETWORKS, strict=True):
-        plan = CATALOGUE[name].plan(Asked(quick=quick, preset=preset, network=network))
+        plan = CATALOGUE[name].plan(PaperOptions(quick=quick, preset=preset, network=network))
         assert plan.runs
         assert len({run.id for run in plan.runs}) == len(plan.runs)
         assert {run.preset for run in plan.runs} == {preset}
@@ -45,7 +45,7 @@ def test_every_plan_composes(name: str, preset: str) -> None:
 
 
 def test_table_6_is_the_whole_grid() -> None:
-    runs = CATALOGUE["table6"].plan(Asked()).runs
+    runs = CATALOGUE["table6"].plan(PaperOptions()).runs
     assert {run.task for run in runs} == set(published.TASKS)
     assert {run.family for run in runs} == {"async-hfl", "async-hfl-plus", *published.BASELINES}
     assert len(runs) == 6 * 3 * 12  # ten methods, one of them with three periods
@@ -53,9 +53,9 @@ def test_table_6_is_the_whole_grid() -> None:
 
 
 def test_bandwidth_is_scaled_as_the_preset_gives_it() -> None:
-    assert scaled_bandwidth("mnist", Asked(preset="paper"), 0.5) == "500000.0"
-    assert scaled_bandwidth("mnist", Asked(preset="authors"), 2.0) == "200000.0"
-    assert scaled_bandwidth("har", Asked(preset="tight"), 0.5) == '"25%"'
+    assert scaled_bandwidth("mnist", PaperOptions(preset="paper"), 0.5) == "500000.0"
+    assert scaled_bandwidth("mnist", PaperOptions(preset="authors"), 2.0) == "200000.0"
+    assert scaled_bandwidth("har", PaperOptions(preset="tight"), 0.5) == '"25%"'
 
 
 def made_up(folder: SweepFolder, run: PlannedRun, times: list[float], metrics: list[float], bound: float) -> None:
@@ -162,7 +162,7 @@ def test_the_best_variant_counts(tmp_path: Path) -> None:
     assert best == {"semi-async, 150 s": False, "semi-async, 50 s": True}
 
 
-def drawn(name: str, folder: SweepFolder, asked: Asked, scale: dict[str, float]) -> Report:
+def drawn(name: str, folder: SweepFolder, asked: PaperOptions, scale: dict[str, float]) -> Report:
     """The entry, with every run of its plan made up: a method takes `scale` times as long as Async-HFL."""
     plan = CATALOGUE[name].plan(asked)
     for run in plan.runs:
@@ -179,7 +179,7 @@ def column(table: Table, name: str) -> list[Any]:
 
 def test_table_6_sets_the_papers_figures_beside_ours(tmp_path: Path) -> None:
     scale = {"async-hl": 1.5, "sync-random": 20.0, "async-hfl-plus": 0.5}
-    asked = Asked(quick=True, tasks=("har",), out=tmp_path)
+    asked = PaperOptions(quick=True, tasks=("har",), out=tmp_path)
     table = drawn("table6", SweepFolder(tmp_path), asked, scale).page.tables[0]
     assert column(table, "baseline") == list(published.BASELINES)
     assert column(table, "paper") == list(published.SPEED_UPS["har"])
@@ -194,14 +194,14 @@ def test_table_6_sets_the_papers_figures_beside_ours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("fig8", "fig9", "overhead")])
 def test_every_table_tells_how_often_the_bandwidth_bound(name: str, tmp_path: Path) -> None:
-    asked = Asked(quick=True, out=tmp_path / "report", tasks=("digits",))
+    asked = PaperOptions(quick=True, out=tmp_path / "report", tasks=("digits",))
     table = drawn(name, SweepFolder(tmp_path), asked, {}).page.tables[0]
     assert set(column(table, "bound")) == {0.125}
 
 
 def test_fig_10_right_reads_every_target_off_one_run(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
-    asked = Asked(quick=True, out=tmp_path)
+    asked = PaperOptions(quick=True, out=tmp_path)
     plan = CATALOGUE["fig10-right"].plan(asked)
     for run in plan.runs:
         late = 3.0 if run.method == "async-random" else 1.0
@@ -220,6 +220,6 @@ def test_fig_10_right_reads_every_target_off_one_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("rounds", "epochs"), [(None, [30, 30, 3]), (10, [10, 10, 1]), (4, [4, 4, 1])])
 def test_the_deployment_stops_by_rounds(rounds: int | None, epochs: list[int]) -> None:
     for factor in (None, 10.0):
-        plan = find("fig8").plan(Asked(tasks=("har",), seeds=(1,), rounds=rounds, time_factor=factor))
+        plan = find("fig8").plan(PaperOptions(tasks=("har",), seeds=(1,), rounds=rounds, time_factor=factor))
         said = [text for run in plan.runs for text in run.overrides if text.startswith("cloud.epochs=")]
         assert said == [f"cloud.epochs={number}" for number in epochs]

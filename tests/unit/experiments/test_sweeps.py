@@ -55,7 +55,7 @@ def test_nothing_is_done_twice(tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
     view = Listener()
     again = swept(plan, tmp_path, view)
-    assert (again.there, again.done, again.complete) == (4, 0, True)
+    assert (again.already_complete, again.done, again.complete) == (4, 0, True)
     assert view.heard == []
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == before
 
@@ -74,7 +74,7 @@ def test_what_was_cut_off_is_gone_on_with(tmp_path: Path) -> None:
         return seen >= 20
 
     assert not api.run(**run.arguments(), out=cut.run(run.id), pause=enough).complete
-    assert cut.state(run.id) == "cut"
+    assert cut.state(run.id) == "interrupted"
     done = swept(plan, tmp_path / "cut")
     assert (done.done, done.resumed) == (1, 1)
     assert digests(tmp_path / "cut") == digests(whole.folder.path)
@@ -103,7 +103,7 @@ def test_a_limit_stops_at_a_checkpoint(tmp_path: Path) -> None:
     first = swept(plan, tmp_path, limit_s=0.6)
     assert (first.stopped, first.left, first.failed) == ("limit", 1, {})
     (run,) = plan.runs
-    assert first.folder.state(run.id) == "cut"
+    assert first.folder.state(run.id) == "interrupted"
     assert (first.folder.run(run.id) / "checkpoint.msgpack").is_file()
     second = swept(plan, tmp_path)
     assert second.complete

@@ -14,7 +14,7 @@ from async_hfl.assembly.runs.shown_network import last_association, network_by_n
 from async_hfl.network.topologies.nycmesh_paper import nycmesh_paper
 from async_hfl.network.topologies.uniform import uniform
 from async_hfl.reports.data import network_view as module
-from async_hfl.reports.data.curves import longer_than
+from async_hfl.reports.data.curves import tail_distribution
 from async_hfl.reports.data.network_view import NetworkView, network_view, tail
 from async_hfl.reports.figures.colours import FEW, gateway_colours
 from async_hfl.reports.figures.network import draw_network
@@ -164,10 +164,10 @@ def test_the_picture(tmp_path: Path, mesh: NetworkView, which: str) -> None:
 
 
 def test_the_share_that_takes_longer() -> None:
-    seconds, share = longer_than(np.arange(1.0, 5.0))
+    seconds, share = tail_distribution(np.arange(1.0, 5.0))
     assert seconds.tolist() == [1, 2, 3, 4]
     assert share.tolist() == [0.875, 0.625, 0.375, 0.125]
-    seconds, share = longer_than(np.sort(np.random.default_rng(1).lognormal(size=20_000)))
+    seconds, share = tail_distribution(np.sort(np.random.default_rng(1).lognormal(size=20_000)))
     assert len(seconds) < 500
     assert (np.diff(share) < 0).all()
     assert share[-1] == pytest.approx(1 / 40_000)

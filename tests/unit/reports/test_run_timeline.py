@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from async_hfl.reports.data.journal_columns import Columns, Jobs
-from async_hfl.reports.data.run_data import MOST_BARS, device_data, life_data
+from async_hfl.reports.data.run_data import MOST_BARS, device_data, lifecycle_data
 from async_hfl.reports.data.run_timeline import MOST_DEVICES, MOST_GATEWAYS, MOST_JOBS, timeline_data
 from async_hfl.reports.pages.run_map import MOST_STEPS, association_steps
 
@@ -95,7 +95,7 @@ def test_the_number_of_nodes_that_are_down_over_time() -> None:
             (6.0, "died", "g1"),
         )
     )
-    found = life_data(columns([0] * 9, [0] * 9, life=life))
+    found = lifecycle_data(columns([0] * 9, [0] * 9, life=life))
     assert found["lines"] == {
         "devices down": [[0.0, 0], [1.0, 1], [4.0, 0], [9.0, 0]],
         "links down": [[0.0, 0], [2.0, 1], [9.0, 1]],

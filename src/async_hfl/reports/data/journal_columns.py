@@ -42,14 +42,14 @@ class Columns:
     uploads: tuple[dict[str, Any], ...]
     selections: tuple[dict[str, Any], ...]
     associations: tuple[dict[str, Any], ...]
-    life: tuple[dict[str, Any], ...]
+    lifecycle: tuple[dict[str, Any], ...]
     epochs: tuple[dict[str, Any], ...]
     ends_at: float
     """Time of the last record, in seconds."""
 
     @property
     def warmup_ended_at(self) -> float | None:
-        return next((one["at"] for one in self.life if one["what"] == "warmup_ended"), None)
+        return next((one["at"] for one in self.lifecycle if one["what"] == "warmup_ended"), None)
 
 
 def read_columns(directory: RunDirectory, *, transfers: bool = True) -> Columns:

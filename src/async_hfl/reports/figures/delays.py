@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from async_hfl.reports.data.curves import longer_than
+from async_hfl.reports.data.curves import tail_distribution
 from async_hfl.reports.data.network_view import NetworkView
 from async_hfl.reports.figures.colours import GRID, INK, SOFT
 
@@ -19,7 +19,7 @@ def draw_delays(axes: Any, view: NetworkView) -> None:
     curves = []
     for delays, colour in ((view.delays, _THIS), *(((view.reference, _REFERENCE),) if view.reference else ())):
         for values, style, label in ((delays.rounds, "-", delays.name), (delays.transfers, ":", None)):
-            seconds, share = longer_than(values)
+            seconds, share = tail_distribution(values)
             axes.plot(seconds, share, color=colour, linestyle=style, linewidth=1.9, label=label)
             curves.append(values)
     axes.plot([], [], color=SOFT, linestyle=":", linewidth=1.9, label="transfers alone")

@@ -12,7 +12,7 @@ from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import UserError
 from async_hfl.reports.data.curves import evenly_spaced
 from async_hfl.reports.data.experiment import Figure, RunGroup
-from async_hfl.reports.data.group_data import RunFigures, read_panels
+from async_hfl.reports.data.group_data import ComparedRun, read_panels
 from async_hfl.reports.figures.colours import FEW
 from async_hfl.reports.output import writing
 
@@ -44,7 +44,7 @@ def draw_groups(groups: Sequence[RunGroup], path: Path, title: str) -> None:
     save(figure, path)
 
 
-def _draw_group(row: Any, members: list[RunFigures], name: str, number: int) -> None:
+def _draw_group(row: Any, members: list[ComparedRun], name: str, number: int) -> None:
     known = [run for run in members if len(run.curve)]
     if not known:
         return
@@ -62,7 +62,7 @@ def _draw_group(row: Any, members: list[RunFigures], name: str, number: int) -> 
                 axes.plot([at], [run.target], "o", color=style["color"], markersize=4)
 
 
-def on_one_axis(runs: Sequence[RunFigures], key: str) -> tuple[Floats, Floats]:
+def on_one_axis(runs: Sequence[ComparedRun], key: str) -> tuple[Floats, Floats]:
     """Resample runs on a common axis, one row each; a run that has ended keeps its last value."""
     axes: list[Floats] = [getattr(run.curve, key) for run in runs]
     # Points are taken from the evaluations, so they suit linear and logarithmic axes alike.
@@ -75,7 +75,7 @@ def on_one_axis(runs: Sequence[RunFigures], key: str) -> tuple[Floats, Floats]:
     return x, np.stack(rows)
 
 
-def _finish_row(row: Any, name: str, runs: list[RunFigures]) -> None:
+def _finish_row(row: Any, name: str, runs: list[ComparedRun]) -> None:
     for axes, label in ((row[0], "virtual time (hours)"), (row[1], "bytes sent over all links (MB)")):
         for target in {run.target for run in runs}:
             axes.axhline(target, color="#888888", linewidth=0.8, linestyle=":")

@@ -8,7 +8,7 @@ from pathlib import Path
 from async_hfl.core.errors import UserError
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.data.experiment import Comparison, RunGroup
-from async_hfl.reports.data.group_data import RunFigures, read_panels
+from async_hfl.reports.data.group_data import ComparedRun, read_panels
 from async_hfl.reports.data.grouping import group_runs, panel_name
 from async_hfl.reports.figures.learning_curves import PICTURES, draw_groups
 from async_hfl.reports.pages.experiment_page import write_page
@@ -50,7 +50,7 @@ def comparison_of(groups: Sequence[RunGroup], command: str) -> Comparison:
     )
 
 
-def _race(title: str, groups: Sequence[tuple[RunGroup, list[RunFigures]]]) -> Table:
+def _race(title: str, groups: Sequence[tuple[RunGroup, list[ComparedRun]]]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     means = []
     for group, runs in groups:
@@ -88,5 +88,5 @@ def _race(title: str, groups: Sequence[tuple[RunGroup, list[RunFigures]]]) -> Ta
     )
 
 
-def _at_target(runs: Sequence[RunFigures], key: str) -> list[float]:
+def _at_target(runs: Sequence[ComparedRun], key: str) -> list[float]:
     return [float(getattr(run.curve, key)[run.reached]) for run in runs if run.reached is not None]

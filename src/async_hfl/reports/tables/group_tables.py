@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from async_hfl.reports.data.group_data import RunFigures
+from async_hfl.reports.data.group_data import ComparedRun
 from async_hfl.reports.tables.formatting import flat_settings
 from async_hfl.reports.tables.run_tables import conditions_hold, versions_table
 from async_hfl.reports.tables.table import BOUND, Cell, Column, Spread, Table, without_empty
 
-Groups = Sequence[tuple[str, list[RunFigures]]]
+Groups = Sequence[tuple[str, list[ComparedRun]]]
 
 
 def panel_tables(groups: Groups) -> list[Table]:
@@ -130,7 +130,7 @@ def _decisions(groups: Groups) -> Table:
     )
 
 
-def detail_tables(runs: Sequence[RunFigures]) -> list[Table]:
+def detail_tables(runs: Sequence[ComparedRun]) -> list[Table]:
     if not runs:
         return []
     tables = [flat_settings(run.manifest["settings"]) for run in runs]
@@ -178,7 +178,7 @@ def _numbers(values: Iterable[Any]) -> list[float]:
     return [float(value) for value in values if value is not None]
 
 
-def _of(runs: Sequence[RunFigures], key: str) -> list[float]:
+def _of(runs: Sequence[ComparedRun], key: str) -> list[float]:
     return _numbers((run.summary or {}).get(key) for run in runs)
 
 
