@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return complain("interrupted; `async-hfl resume RUN` continues a run", 130)
     except BrokenPipeError:
-        # The reader of the output is gone. Redirect what is left, so that the interpreter does not complain at exit.
+        # The pipe is closed. Redirect the rest of the output, so that the interpreter reports no error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except MemoryError as error:

@@ -1,4 +1,4 @@
-"""Small plans: runs of a few milliseconds that learn nothing, and what to do them with."""
+"""Small plans of runs that take a few milliseconds and learn nothing, and helpers to make them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def small_plan(**changes: Any) -> Plan:
 
 
 class Listener:
-    """A view that remembers."""
+    """A view that records everything it is told."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, str]] = []
@@ -44,5 +44,5 @@ class Listener:
 
 
 def digests(folder: Path) -> dict[str, bytes]:
-    """Run -> its journal."""
+    """Return the journal of each run by its id."""
     return {path.parent.name: path.read_bytes() for path in sorted(folder.glob("runs/*/events.jsonl"))}

@@ -1,4 +1,4 @@
-"""Timelines and maps of long runs and big networks stay small."""
+"""The data of timelines and maps stays small for long runs and large networks."""
 
 from __future__ import annotations
 

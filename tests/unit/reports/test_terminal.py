@@ -45,7 +45,7 @@ def printed(result: dict[str, Any], width: int = 80) -> str:
     return file.getvalue()
 
 
-def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with RunView(quiet=False) as view:
         view.started(RUN, Settings())
         for _ in range(100):
@@ -61,7 +61,7 @@ def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) ->
     assert "\x1b" not in err
 
 
-def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with RunView(quiet=True) as view:
         view.started(RUN, Settings())
         view.epoch(PROGRESS)
@@ -69,7 +69,7 @@ def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_long_path_stays_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """So that it can be copied."""
+    """So that it can be copied from the terminal."""
     path = Path("runs") / ("long-" * 40)
     with RunView(quiet=False) as view:
         view.started(Shown(path, RUN.manifest), Settings())

@@ -148,7 +148,7 @@ class RayWorker:
                 ray.get(doing)
                 self._forward_statuses(remote)
             self._report({"idle": True})
-        except Exception as error:  # whatever happened to the actor, its runs must be given to another worker
+        except Exception as error:  # whatever happened, the runs must be assigned to another worker
             self._report({"died": f"its Ray actor was lost ({type(error).__name__}: {str(error).splitlines()[0]})"})
 
     def _claimed(self, assignments: list[Assignment], claims: ExitStack) -> list[Assignment]:

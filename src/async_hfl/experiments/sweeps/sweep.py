@@ -43,7 +43,7 @@ class SweepResult:
     """Runs that were complete before the sweep."""
     done: int = 0
     resumed: int = 0
-    """Those of the runs done now that had been started before."""
+    """Those of the runs done now that were resumed."""
     failed: dict[str, str] = field(default_factory=dict)
     """Run id -> the reason of the last failure."""
     users_fault: bool = False
@@ -222,7 +222,7 @@ class _Sweep:
             self._pending.append(run)
 
     def _check_other_sweeps(self, now: float) -> None:
-        """Look at the runs of other sweeps: they may be complete by now, or free again."""
+        """Check the runs of other sweeps: they may be complete by now, or no longer claimed."""
         if now < self._next_poll:
             return
         self._next_poll = now + _POLL_S

@@ -29,7 +29,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """A change in the state of a run."""
+    """The state of a run, as reported by a worker."""
 
     run: str
     what: Literal["began", "epoch", "done", "paused", "failed", "elsewhere"]
@@ -41,7 +41,7 @@ class RunStatus:
     reached: bool = False
     reason: str = ""
     users_mistake: bool = False
-    """True if the failure is a mistake of the user, so that another attempt would fail, too."""
+    """True if the failure is a mistake of the user, so that a retry would fail as well."""
     resumed: bool = False
 
 

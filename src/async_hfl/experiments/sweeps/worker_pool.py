@@ -1,4 +1,4 @@
-"""The interface of worker pools: workers are given runs and report what becomes of them.
+"""The interface of worker pools: workers are assigned runs and report their status.
 
 Implementations: processes of this machine (process_workers.py) and Ray actors (ray_workers.py).
 """

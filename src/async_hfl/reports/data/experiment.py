@@ -45,6 +45,8 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
+    """The texts, tables and figures of a page that compares runs."""
+
     title: str
     summary: tuple[str, ...] = ()
     """Sentences below the title."""

@@ -32,6 +32,8 @@ _POINTS = 160
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparedRun:
+    """The data of one run that a comparison needs."""
+
     path: Path
     manifest: dict[str, Any]
     summary: dict[str, Any] | None

@@ -148,7 +148,7 @@ def _gap(association: dict[str, Any]) -> float:
 
 
 def lifecycle_data(columns: Columns) -> dict[str, Any]:
-    """Return the number of nodes that are down or timed out over time, and the first events."""
+    """Return, over time, the number of nodes that are down or have timed out; and the first events."""
     counts: dict[str, int] = {}
     now = {"devices down": 0, "links down": 0, "gateways down": 0, "devices timed out": 0}
     lines: dict[str, list[list[float]]] = {name: [[0.0, 0]] for name in now}

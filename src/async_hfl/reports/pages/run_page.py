@@ -64,7 +64,7 @@ def _data(
         "timeline": timeline_data(columns),
         "map": map_data(manifest, columns),
         "decisions": decision_data(columns, directory.read_timings() or {}),
-        "life": lifecycle_data(columns),
+        "lifecycle": lifecycle_data(columns),
         "bytes": None if summary is None else table_data(run_tables.byte_ledger(summary)),
         "bounds": None if summary is None else table_data(run_tables.staleness_bounds(manifest, summary)),
         "tables": [table_data(table) for table in tables],

@@ -42,12 +42,16 @@ def _participation(groups: Groups) -> Table:
         "Participation: updates of a device that were aggregated",
         (
             Column("group"),
-            Column("never", "number", "devices none of whose updates was aggregated"),
+            Column("never", "number", "devices without any aggregated update"),
             Column("least", "number"),
             Column("median", "number"),
             Column("most", "number"),
             Column("Gini", "metric", "0: all devices contribute equally; 1: one device contributes everything"),
-            Column("not used", "number", "jobs that were stale, superseded, lost, refused or too late for their round"),
+            Column(
+                "not used",
+                "number",
+                "jobs whose results were stale, superseded, lost, refused or too late for their round",
+            ),
             BOUND,
         ),
         tuple(rows),
@@ -100,8 +104,8 @@ def _bounds(groups: Groups) -> Table:
         ),
         tuple(rows),
         (
-            "The theorem holds for a constant s and needs alpha <= K_c^-1.5, beta <= K_g^-1.5 and gamma <= 1/L "
-            "(the last is not checked, because L is unknown).",
+            "The theorem holds for a constant s and requires alpha <= K_c^-1.5, beta <= K_g^-1.5 and gamma <= 1/L "
+            "(not checked, because L is unknown).",
         ),
     )
 

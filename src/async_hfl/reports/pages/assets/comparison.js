@@ -102,4 +102,4 @@ function drawPanel() {
 
 const last = section("Settings and versions", "", "wide");
 for (const one of D.details) last.append(el("details", {}, el("summary", {}, one.title), table(one, false)));
-page.append(el("footer", {}, D.command ? el("code", {}, D.command) : null, el("span", {}, "async-hfl; a self-contained file that loads nothing")));
+page.append(el("footer", {}, D.command ? el("code", {}, D.command) : null, el("span", {}, "async-hfl; this self-contained file loads nothing from the network")));
