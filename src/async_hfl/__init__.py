@@ -13,17 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers; at run time the names are imported on first use (see __getattr__)
-    from async_hfl.api import (
-        Central,
-        Run,
-        central,
-        decide_association,
-        decide_selection,
-        load_run,
-        resume,
-        run,
-        run_together,
-    )
+    from async_hfl.api import Central, Run, central, load_run, resume, run, run_together
+    from async_hfl.assembly.runs.decide import decide_association, decide_selection
     from async_hfl.assembly.runs.network_recording import record_network
     from async_hfl.learning.own.modules import from_equinox, from_flax, from_nnx
     from async_hfl.learning.own.task import OwnTask, TorchTask
@@ -49,6 +40,8 @@ __all__ = [
 _HOME = {
     "OwnTask": "async_hfl.learning.own.task",
     "TorchTask": "async_hfl.learning.own.task",
+    "decide_association": "async_hfl.assembly.runs.decide",
+    "decide_selection": "async_hfl.assembly.runs.decide",
     "from_equinox": "async_hfl.learning.own.modules",
     "from_flax": "async_hfl.learning.own.modules",
     "from_nnx": "async_hfl.learning.own.modules",

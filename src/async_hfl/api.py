@@ -15,7 +15,6 @@ from threading import Lock, Thread
 from typing import Any
 
 from async_hfl.assembly.build.task import EngineSharing
-from async_hfl.assembly.runs import decide
 from async_hfl.assembly.runs.provenance import check_seed, place_of, user_files, versions
 from async_hfl.assembly.runs.simulated_run import PreparedRun, begin, begin_again, choice_of, simulate
 from async_hfl.assembly.settings.loading import Composed, compose
@@ -29,23 +28,11 @@ from async_hfl.simulation.recorded_run import Progress
 
 _MANIFEST_FIELDS = ("task", "method", "network", "preset", "seed", "settings", "start_from", "user_files", "versions")
 RESULT_FIELDS = (
-    "run",
-    "method",
-    "task",
-    "network",
-    "seed",
-    "target_reached",
-    "time_to_target_s",
-    "bytes_to_target",
-    "final_metric",
-    "cloud_epochs",
-    "device_updates",
-    "updates_dropped",
-    "virtual_s",
-    "wall_s",
-    "digest",
-    "order_digest",
+    *("run", "method", "task", "network", "seed", "target_reached", "time_to_target_s", "bytes_to_target"),
+    *("final_metric", "cloud_epochs", "device_updates", "updates_dropped"),
+    *("virtual_s", "wall_s", "digest", "order_digest"),
 )
+"""The part of a run's summary that `--json` prints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,13 +342,3 @@ def load_run(path: str | Path) -> Run:
             f"{found.directory.manifest}: has no {missing[0]!r}, so it was not written by async-hfl"
         )
     return found
-
-
-def decide_selection(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
-    """Solve a selection (Eq. 10): returns `selected`, `objective`, `bound`, `gap` and `seconds`."""
-    return decide.decide_selection(problem, exact=exact)
-
-
-def decide_association(problem: str | Path | Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
-    """Solve an association (Eq. 11): returns `association`, `objective`, `bound`, `gap` and `seconds`."""
-    return decide.decide_association(problem, exact=exact)

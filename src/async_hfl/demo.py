@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -19,8 +19,9 @@ from async_hfl.journal.run_directory import RUN_FILES, RunDirectory
 from async_hfl.reports.data.experiment import RunGroup
 from async_hfl.reports.figures.learning_curves import draw_groups
 from async_hfl.reports.pages.report_files import write_reports
-from async_hfl.reports.tables.comparison import compare, table
+from async_hfl.reports.tables.comparison import compare, comparison_table
 from async_hfl.reports.tables.formatting import duration, size
+from async_hfl.reports.tables.table import as_rich
 from async_hfl.simulation.recorded_run import Progress
 
 METHODS = ("async-hfl-plus", "async-hfl", "async-random", "two-tier")
@@ -38,49 +39,41 @@ def demo(out: Path, seed: int, *, quiet: bool) -> dict[str, Any]:
         f"[bold]{TITLE}[/bold]\nEach method runs until the mean of 3 evaluations reaches 90 %. Seed {seed}.\n"
     )
     runs: list[RunDirectory] = []
-    with _Board(console) as board:
+    with _RaceView(console) as view:
         for method in METHODS:
-            board.begin(method)
+            view.begin(method)
             made = api.run(
-                task="digits", method=method, network="nycmesh-paper", seed=seed, out=out / method, on_epoch=board.epoch
+                task="digits", method=method, network="nycmesh-paper", seed=seed, out=out / method, on_epoch=view.epoch
             )
-            board.end(made.summary)
+            view.end(made.summary)
             runs.append(made.directory)
     rows = compare(runs, REFERENCE)
     console.print()
-    console.print(table(rows, REFERENCE, "Race to 90 %"))
+    console.print(as_rich(comparison_table(rows, REFERENCE, "Race to 90 %")))
     plot = out / _PLOT
     draw_groups([RunGroup(run.path.name, (run.path,)) for run in runs], plot, TITLE)
-    report = out / _TABLE
-    with report.open("w") as file:
-        Console(file=file, width=120).print(table(rows, REFERENCE, TITLE))
+    table = out / _TABLE
+    with table.open("w") as file:
+        Console(file=file, width=120).print(as_rich(comparison_table(rows, REFERENCE, TITLE)))
     page = out / _PAGE
     write_reports([run.path for run in runs], [page], f"async-hfl report {out}")
     console.print(
-        f"\npage   {page}  (open it in a browser)\nplot   {plot}\ntable  {report}\n"
-        f"runs   {out}  (`async-hfl report {runs[0].path}` makes a page about one)",
+        f"\npage   {page}  (open it in a browser)\nplot   {plot}\ntable  {table}\n"
+        f"runs   {out}  (`async-hfl report {runs[0].path}` makes a page about the first)",
         markup=False,
         soft_wrap=True,
     )
-    return {
-        "out": str(out),
-        "page": str(page),
-        "plot": str(plot),
-        "table": str(report),
-        "seed": seed,
-        "rows": [row.as_json() for row in rows],
-    }
+    files = {"out": str(out), "page": str(page), "plot": str(plot), "table": str(table)}
+    return {**files, "seed": seed, "rows": [asdict(row) for row in rows]}
 
 
 def _clear(out: Path) -> None:
-    """Remove the files of an earlier demonstration, and refuse if there are others."""
-    if not out.exists():
-        return
-    left = list(out.iterdir()) if out.is_dir() else [out]
-    others = [entry.name for entry in left if not _is_ours(entry)]
+    """Remove the files of an earlier demonstration; raise an error if there are any others."""
+    entries = list(out.iterdir()) if out.is_dir() else [out] if out.exists() else []
+    others = [entry.name for entry in entries if not _is_ours(entry)]
     if others:
         raise RunDirectoryError(f"{out}: contains other files ({', '.join(others[:3])}); give another --out")
-    for entry in left:
+    for entry in entries:
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
@@ -99,8 +92,8 @@ class _Line:
     state: str = "compiling …"
 
 
-class _Board:
-    """The state of the race: one line per method, at most 80 columns wide."""
+class _RaceView:
+    """The progress of the race in a terminal: one line per method, at most 80 columns wide."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -109,7 +102,7 @@ class _Board:
         if console.is_terminal and not console.quiet:
             self._live = Live(console=console, refresh_per_second=8)
 
-    def __enter__(self) -> _Board:
+    def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start()
         return self
@@ -147,12 +140,6 @@ class _Board:
             full = round(_BAR * line.metric)
             style = "green" if line.metric >= 0.9 else "cyan"
             bar = Text("━" * full, style=style) + Text("━" * (_BAR - full), style="grey30")
-            grid.add_row(
-                Text(line.method, style="bold"),
-                bar,
-                f"{line.metric:.3f}",
-                duration(line.at),
-                size(line.bytes_total),
-                Text(line.state, style="dim"),
-            )
+            method, state = Text(line.method, style="bold"), Text(line.state, style="dim")
+            grid.add_row(method, bar, f"{line.metric:.3f}", duration(line.at), size(line.bytes_total), state)
         self._live.update(grid)

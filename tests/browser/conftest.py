@@ -1,4 +1,4 @@
-"""A browser, and runs to look at. Without Chromium or Playwright these tests are skipped."""
+"""A browser, and runs whose pages it opens. Without Chromium or Playwright these tests are skipped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def playwright() -> Any:
 
 @pytest.fixture(scope="module")
 def browser(playwright: Any) -> Iterator[Any]:
-    """No longer than its module: while it is open an event loop runs in this thread, and nobody else's can."""
+    """Closed after each module, because an open browser occupies the event loop of this thread."""
     with playwright.sync_playwright() as driver:
         found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield found
@@ -36,7 +36,7 @@ def browser(playwright: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory, playwright: Any) -> dict[str, list[Path]]:
-    """Small runs of three methods on digits, and one of a network in which things fail."""
+    """Small runs of three methods on digits, and one of a network with outages."""
     where = tmp_path_factory.mktemp("runs")
     made: dict[str, list[Path]] = {}
     for method in ("async-hfl-plus", "async-random", "sync-random"):

@@ -1,4 +1,4 @@
-"""The pages in a real browser: nothing breaks, nothing is empty, nothing overlaps, switches switch."""
+"""The pages in a real browser: no errors, no empty plots, no overlapping labels, working controls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from looking import DATA, PHONE, WIDE, opened
+from page_checks import DATA, PHONE, WIDE, opened
 
 from async_hfl.reports.data.experiment import Comparison, Figure, FigureLine, RunGroup
 from async_hfl.reports.pages.experiment_page import write_page
@@ -85,7 +85,7 @@ def test_a_run(browser: Any, page_of_run: Path, size: tuple[int, int], scheme: s
         seen.assert_sound()
 
 
-def test_a_run_in_which_things_fail(browser: Any, runs: Runs, tmp_path: Path) -> None:
+def test_a_run_with_outages(browser: Any, runs: Runs, tmp_path: Path) -> None:
     write_run_page(runs["failing"][0], tmp_path / "run.html")
     with opened(browser, tmp_path / "run.html", PHONE) as seen:
         seen.assert_sound()
@@ -94,7 +94,7 @@ def test_a_run_in_which_things_fail(browser: Any, runs: Runs, tmp_path: Path) ->
         )
 
 
-def test_a_run_that_was_cut_off(browser: Any, runs: Runs, tmp_path: Path) -> None:
+def test_an_interrupted_run(browser: Any, runs: Runs, tmp_path: Path) -> None:
     cut = tmp_path / "cut"
     shutil.copytree(runs["async-hfl-plus"][0], cut)
     for name in ("summary.json", "timings.json", "devices.csv"):
@@ -110,7 +110,7 @@ def test_a_run_that_was_cut_off(browser: Any, runs: Runs, tmp_path: Path) -> Non
         seen.assert_sound(empty=("bytes by kind",))
 
 
-def test_a_run_that_has_hardly_begun(browser: Any, runs: Runs, tmp_path: Path) -> None:
+def test_a_run_that_has_just_started(browser: Any, runs: Runs, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     begun.mkdir()
     shutil.copy(runs["async-hfl-plus"][0] / "manifest.json", begun)
@@ -121,7 +121,7 @@ def test_a_run_that_has_hardly_begun(browser: Any, runs: Runs, tmp_path: Path) -
         assert "no evaluation yet" in seen.page.locator("main").text_content()
 
 
-def test_a_legend_switches_lines_everywhere(browser: Any, comparison: Path) -> None:
+def test_the_legend_hides_a_line_in_every_chart(browser: Any, comparison: Path) -> None:
     with opened(browser, comparison) as seen:
         page = seen.page
         curves, rounds = (
@@ -186,7 +186,7 @@ def test_association_and_timeline_follow_their_controls(browser: Any, page_of_ru
         assert "training" in timeline.locator(".tip").inner_text()
 
 
-def test_light_dark_and_paper(browser: Any, page_of_run: Path) -> None:
+def test_light_theme_dark_theme_and_print(browser: Any, page_of_run: Path) -> None:
     colour = "getComputedStyle(document.querySelector('section')).backgroundColor"
     with opened(browser, page_of_run) as seen:
         page = seen.page
@@ -200,7 +200,7 @@ def test_light_dark_and_paper(browser: Any, page_of_run: Path) -> None:
         assert page.pdf(format="A4")[:5] == b"%PDF-"
 
 
-def test_names_are_never_read_as_html(browser: Any, runs: Runs, tmp_path: Path) -> None:
+def test_names_are_never_parsed_as_html(browser: Any, runs: Runs, tmp_path: Path) -> None:
     bad = '</script><img src=x onerror="window.hacked=1"><b>&amp;'
     run = tmp_path / "run"
     shutil.copytree(runs["async-random"][0], run)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 HANG_GUARD_S = 300
-"""Long enough for any machine; only ends tests that hang."""
+"""Seconds after which a command is taken to hang; generous for slow machines."""
 PROGRAM = str(Path(sys.executable).with_name("async-hfl"))
 SMALL = ("--task", "null", "--network", "uniform", "--set", "task.devices=20", "--set", "cloud.epochs=3")
 """A run of a few milliseconds."""
@@ -26,7 +26,7 @@ class Outcome:
 
     @property
     def json(self) -> Any:
-        """The last line of stdout, which `--json` promises to be the answer."""
+        """The last line of stdout, which is the result with `--json`."""
         return json.loads(self.out.splitlines()[-1])
 
     def told(self) -> str:
@@ -43,7 +43,7 @@ Call = Callable[..., Outcome]
 
 
 def command(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> Outcome:
-    """A process of its own."""
+    """Run `async-hfl` in a new process."""
     done = subprocess.run(
         [PROGRAM, *arguments],
         cwd=cwd,

@@ -10,7 +10,7 @@ from async_hfl.cli import main
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """`async-hfl` in this process, in a directory of its own."""
+    """Calls `async-hfl` in this process, in a temporary directory."""
     monkeypatch.chdir(tmp_path)
 
     def called(*arguments: str) -> Outcome:

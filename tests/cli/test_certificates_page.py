@@ -1,4 +1,4 @@
-"""docs/certificates.md: its commands are run, in their order."""
+"""The commands in docs/certificates.md, run in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from command_line import Call
 PAGE = (Path(__file__).parents[2] / "docs" / "certificates.md").read_text()
 
 
-def test_its_commands(call: Call, tmp_path: Path) -> None:
+def test_the_commands_of_the_page(call: Call, tmp_path: Path) -> None:
     [block] = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     commands = [line.partition("#")[0].split()[1:] for line in block.splitlines()]
     assert len(commands) == 9

@@ -39,7 +39,7 @@ def test_a_bundle_for_a_lab(call: Call, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "g").iterdir()} >= {"key.pem", "certificate.pem", "ca.pem", "revoked.pem"}
 
 
-def test_mistakes_are_told(call: Call) -> None:
+def test_mistakes_are_reported(call: Call) -> None:
     assert "no certificate authority" in call("certs", "issue", "nowhere", "request.pem").told()
     authority(call)
     assert "already" in call("certs", "init", "ca", "--federation", "lab").told()

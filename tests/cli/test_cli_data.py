@@ -1,4 +1,4 @@
-"""`async-hfl data`: list, fetch, verify, and what a run says when its data is missing."""
+"""`async-hfl data list`, `fetch` and `verify`, and the message of a run whose data is missing."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *words: object) -> None:
-        """Not into the test's output."""
+        """Log nothing, to keep the output of the tests clean."""
 
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PublishedSet]:
-    """The only published set there is, on a server of ours."""
+    """A small data set on a local server, as the only published one."""
     served = tmp_path / "served"
     served.mkdir()
     packed = {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in CONTENT.items()}
@@ -106,7 +106,7 @@ def test_verify_finds_damage(call: Call, small: PublishedSet, tmp_path: Path) ->
     assert call("data", "verify").code == 0
 
 
-def test_verify_of_nothing(call: Call, small: PublishedSet) -> None:
+def test_verify_without_any_data_set(call: Call, small: PublishedSet) -> None:
     assert "no data set is on this machine; `async-hfl data list`" in call("data", "verify").told()
     done = call("data", "verify", "small")
     assert done.code == 2
@@ -155,7 +155,7 @@ def test_a_run_without_its_data(task: str, call: Call) -> None:
     assert not Path("runs").exists()
 
 
-def test_listing_needs_neither_jax_nor_the_net(tmp_path: Path) -> None:
+def test_listing_needs_neither_jax_nor_a_network(tmp_path: Path) -> None:
     code = "import async_hfl.cli, sys; async_hfl.cli.main(['data', 'list']); print({'jax', 'rich'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_GUARD_S, check=True
@@ -187,7 +187,7 @@ def test_interrupted(tmp_path: Path) -> None:
     assert told == "async-hfl: error: interrupted; `async-hfl data fetch mnist` continues where it stopped\n"
 
 
-def test_as_a_program(tmp_path: Path) -> None:
+def test_listing_in_a_new_process(tmp_path: Path) -> None:
     assert Path(PROGRAM).exists()
     done = command("data", "list", "--json", cwd=tmp_path)
     assert done.code == 0

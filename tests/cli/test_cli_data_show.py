@@ -1,4 +1,4 @@
-"""`async-hfl data show`: who holds what."""
+"""`async-hfl data show`: the distribution of data over devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def task(devices, seed):
 """
 
 
-def test_a_picture_and_words(call: Call, tmp_path: Path) -> None:
+def test_picture_and_text(call: Call, tmp_path: Path) -> None:
     done = call("data", "show", "--task", "digits")
     assert done.code == 0, done.err
     assert done.out.splitlines() == [
@@ -29,7 +29,7 @@ def test_a_picture_and_words(call: Call, tmp_path: Path) -> None:
     assert (tmp_path / "digits-devices.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_as_a_run_would_deal_them(call: Call, tmp_path: Path) -> None:
+def test_the_distribution_is_that_of_a_run(call: Call, tmp_path: Path) -> None:
     done = call(
         "data", "show", "--task", "digits", "--devices", "8", "--seed", "4", "--out", "some.svg", "--json",
         "--set", "task.partition=dirichlet", "--set", "task.dirichlet_alpha=5",
@@ -42,7 +42,7 @@ def test_as_a_run_would_deal_them(call: Call, tmp_path: Path) -> None:
     assert (tmp_path / "some.svg").is_file()
 
 
-def test_a_task_of_ones_own(call: Call, tmp_path: Path) -> None:
+def test_a_task_of_the_user(call: Call, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     found = call("data", "show", "--task", "own.py:task", "--devices", "6", "--json").json
     assert found["class_names"] == ["left", "right"]

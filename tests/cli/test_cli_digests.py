@@ -1,4 +1,4 @@
-"""The same command gives the same run to the bit; another seed gives another."""
+"""The same command gives the same run, bit by bit; another seed gives a different one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_same_command_twice_another_seed_and_no_batching(call: Call) -> None
     assert curves[0] == curves[1] == curves[2]
 
 
-def test_training_ahead_changes_nothing_but_how_jobs_are_called(call: Call) -> None:
+def test_prefetching_changes_only_the_grouping_of_training_calls(call: Call) -> None:
     due, ahead = (call("run", *SHORT, "--set", f"engine.prefetch={choice}", "--json").json for choice in ("off", "on"))
     assert (due["digest"], due["order_digest"]) == (ahead["digest"], ahead["order_digest"])
     calls = [RunDirectory(Path(result["run"])).read_summary() for result in (due, ahead)]
@@ -42,7 +42,7 @@ def test_training_ahead_changes_nothing_but_how_jobs_are_called(call: Call) -> N
     assert models[0] == models[1]
 
 
-def test_the_same_command_in_another_process(call: Call, tmp_path: Path) -> None:
+def test_the_same_command_in_a_new_process(call: Call, tmp_path: Path) -> None:
     arguments = ("run", *DIGITS, "--seed", "1", "--json")
     there = command(*arguments, cwd=tmp_path)
     assert there.code == 0
@@ -58,12 +58,12 @@ def test_the_number_of_cores_changes_nothing(call: Call, tmp_path: Path) -> None
     assert there.json["digest"] == call("run", *SHORT, "--json").json["digest"]
 
 
-def test_learnt_numbers_are_in_the_digest_but_not_in_the_order_digest(call: Call) -> None:
+def test_learnt_values_are_in_the_digest_but_not_in_the_order_digest(call: Call) -> None:
     result = call("run", *SHORT, "--json").json
     events = Path(result["run"], "events.jsonl")
     found = digests(events)
     assert found == (result["digest"], result["order_digest"])
-    # Only learnt numbers of an epoch stand in a third list: another machine might have got another last digit.
+    # The third list of an epoch holds its learnt values, whose last digits may differ between machines.
     lines = events.read_text().splitlines(keepends=True)
     places = [place for place, line in enumerate(lines) if line.startswith('["epoch",')]
     assert len(places) == 12
@@ -73,7 +73,7 @@ def test_learnt_numbers_are_in_the_digest_but_not_in_the_order_digest(call: Call
     changed = digests(events)
     assert changed[0] != found[0]
     assert changed[1] == found[1]
-    # The moment of an epoch is not learnt.
+    # The time of an epoch is not a learnt value.
     lines[places[3]] = lines[places[3]].replace('["epoch",[', '["epoch",[1', 1)
     events.write_text("".join(lines))
     assert digests(events)[1] != found[1]

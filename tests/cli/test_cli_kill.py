@@ -1,4 +1,4 @@
-"""A run killed at any moment and resumed is the run that was never broken, to the bit."""
+"""A run that is killed at any moment and resumed equals an uninterrupted run, bit by bit."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ NULL = (*SMALL, "--set", "task.devices=8", "--set", "cloud.epochs=40", "--set", 
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    where = tmp_path_factory.mktemp("unbroken")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    where = tmp_path_factory.mktemp("uninterrupted")
     done = command("run", *DIGITS, "--out", "run", "--json", cwd=where)
     assert done.code == 0
     return where / "run", done.json
 
 
-# Children of a shell in the background are born deaf to Ctrl-C, and the tests may well run there.
-LISTENING = """
+# A background shell starts its children with SIGINT ignored, and the tests may run in one.
+WITH_SIGINT = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from async_hfl.cli import main
@@ -40,8 +40,8 @@ sys.exit(main())
 
 
 def kill_at(run: Path, rows: int, *arguments: str, how: signal.Signals = signal.SIGKILL) -> int:
-    """Start the command and kill it as soon as the run has so many rows in epochs.csv (0: as soon as it exists)."""
-    program = [sys.executable, "-c", LISTENING] if how == signal.SIGINT else [PROGRAM]
+    """Start the command and kill it once epochs.csv has this many rows (0: once the file exists)."""
+    program = [sys.executable, "-c", WITH_SIGINT] if how == signal.SIGINT else [PROGRAM]
     child = subprocess.Popen(
         [*program, *arguments], cwd=run.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -74,33 +74,33 @@ def assert_same(run: Path, result: dict[str, Any], whole: Path, wanted: dict[str
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 29, 48])
-def test_killed_once(rows: int, unbroken: tuple[Path, dict[str, Any]], call: Call, tmp_path: Path) -> None:
-    """Before anything is evaluated, before the first checkpoint, and between two of them."""
+def test_killed_once(rows: int, uninterrupted: tuple[Path, dict[str, Any]], call: Call, tmp_path: Path) -> None:
+    """Kill before the first evaluation, before the first checkpoint, and between two checkpoints."""
     run = tmp_path / "run"
     kill_at(run, rows, "run", *DIGITS, "--out", "run", "--json")
     done = call("resume", "run", "--json")
     assert done.code == 0
-    assert_same(run, done.json, *unbroken)
+    assert_same(run, done.json, *uninterrupted)
 
 
-def test_killed_twice_in_a_row(unbroken: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_killed_twice_in_a_row(uninterrupted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     run = tmp_path / "run"
     kill_at(run, 12, "run", *DIGITS, "--out", "run", "--json")
     kill_at(run, 33, "resume", "run", "--json")
     done = command("resume", "run", "--json", cwd=tmp_path)
     assert done.code == 0
-    assert_same(run, done.json, *unbroken)
+    assert_same(run, done.json, *uninterrupted)
 
 
-def test_interrupted_by_hand(unbroken: tuple[Path, dict[str, Any]], call: Call, tmp_path: Path) -> None:
+def test_interrupted_by_ctrl_c(uninterrupted: tuple[Path, dict[str, Any]], call: Call, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert kill_at(run, 20, "run", *DIGITS, "--out", "run", "--json", how=signal.SIGINT) == 130
     done = call("resume", "run", "--json")
     assert done.code == 0
-    assert_same(run, done.json, *unbroken)
+    assert_same(run, done.json, *uninterrupted)
 
 
-MORTAL = """
+KILLING_POLICY = """
 import os, pathlib, signal
 
 calls_left = int(pathlib.Path("calls_left").read_text())
@@ -117,10 +117,10 @@ def choose(problem):
 
 
 def test_killed_again_and_again_at_random_events(tmp_path: Path) -> None:
-    """The policy itself pulls the plug, so that the kills do not depend on how fast this machine is."""
+    """The policy kills its own process, so that the moments do not depend on the speed of the machine."""
     rng = random.Random(20)
     arguments = ("run", *NULL, "--set", "selection.policy=mortal.py:choose", "--json")
-    (tmp_path / "mortal.py").write_text(MORTAL)
+    (tmp_path / "mortal.py").write_text(KILLING_POLICY)
     (tmp_path / "calls_left").write_text("-1")
     wanted = command(*arguments, "--out", "whole", cwd=tmp_path).json
     kills, done = 0, Outcome(-9, "", "")
@@ -139,7 +139,7 @@ def resumed(where: Path) -> Outcome:
 
 
 def cut_off(call: Call) -> tuple[Path, dict[str, Any]]:
-    """A run whose end is forgotten: as if it was killed long after its last checkpoint."""
+    """Return a run without its end, as if it had been killed long after its last checkpoint."""
     result = call("run", *NULL, "--set", "cloud.epochs=10", "--set", "simulation.checkpoint_epochs=4", "--out", "run")
     assert result.code == 0
     wanted = call("show", "run", "--json").json
@@ -158,7 +158,7 @@ def test_torn_last_lines(call: Call) -> None:
 
 
 def test_a_torn_header(call: Call) -> None:
-    """Killed before its first checkpoint, in the middle of a line."""
+    """Simulates a kill before the first checkpoint, in the middle of a line."""
     run, wanted = cut_off(call)
     (run / "checkpoint.msgpack").unlink()
     (run / "model.safetensors").unlink()
@@ -167,8 +167,8 @@ def test_a_torn_header(call: Call) -> None:
     assert call("resume", "run", "--json").json["digest"] == wanted["digest"]
 
 
-def test_files_half_written(call: Call) -> None:
-    """Killed while a checkpoint, a model or the summary was written beside its place."""
+def test_half_written_files(call: Call) -> None:
+    """Simulates a kill while the temporary file of a checkpoint, model or summary was written."""
     run, wanted = cut_off(call)
     for name in ("checkpoint", "model", "summary", "manifest"):
         (run / f"{name}.part").write_bytes(b"half of it")
@@ -176,7 +176,7 @@ def test_files_half_written(call: Call) -> None:
     assert call("show", "run", "--json").json["digest"] == wanted["digest"]
 
 
-def test_a_complete_run_is_left_as_it_is(call: Call) -> None:
+def test_a_complete_run_is_not_changed(call: Call) -> None:
     wanted = call("run", *SMALL, "--out", "run", "--json").json
     before = {entry.name: (entry.read_bytes(), entry.stat().st_mtime_ns) for entry in Path("run").iterdir()}
     done = call("resume", "run", "--json")
@@ -206,7 +206,7 @@ def test_a_policy_that_changed_is_refused(call: Call) -> None:
 
 
 def test_a_start_model_that_changed_is_refused(call: Call) -> None:
-    """Killed before its first checkpoint, a run would begin again from another model and never say so."""
+    """Otherwise a run killed before its first checkpoint would silently restart from a different model."""
     call("run", *SMALL, "--out", "first")
     call("run", *SMALL, "--seed", "2", "--out", "second")
     call("model", "first", "start.safetensors")

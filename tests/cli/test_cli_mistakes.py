@@ -238,14 +238,14 @@ def test_an_error_in_an_aggregation_rule(call: Call) -> None:
     assert "cloud.aggregation: mine.py:Mine must be a subclass of" in done.told()
 
 
-def test_a_message_of_many_lines_is_cut(call: Call) -> None:
+def test_a_long_message_is_shortened(call: Call) -> None:
     Path("mine.py").write_text("def choose(problem):\n    raise ValueError('\\n'.join('many lines'))\n")
     done = call("run", *SMALL, "--set", "selection.policy=mine.py:choose", "--json")
     assert done.code == 2
     assert len(done.err.splitlines()) == 6
 
 
-def test_out_must_be_free(call: Call) -> None:
+def test_out_must_be_empty(call: Call) -> None:
     Path("taken").mkdir()
     Path("taken/thesis.txt").write_text("years of work")
     done = call("run", *SMALL, "--out", "taken")
@@ -254,7 +254,7 @@ def test_out_must_be_free(call: Call) -> None:
     assert [entry.name for entry in Path("taken").iterdir()] == ["thesis.txt"]
 
 
-def test_out_with_a_file_in_the_way(call: Call) -> None:
+def test_out_that_cannot_be_created(call: Call) -> None:
     Path("file").write_text("")
     for out, why in (("file", "File exists"), ("file/below", "Not a directory")):
         done = call("run", *SMALL, "--out", out)
@@ -262,8 +262,8 @@ def test_out_with_a_file_in_the_way(call: Call) -> None:
         assert f"{out}: cannot be created ({why}); give another --out" in done.told()
 
 
-def test_the_demo_removes_nothing_but_a_demo(call: Call) -> None:
-    """A checkout that is called as a method is must survive `async-hfl demo --out .` beside it."""
+def test_the_demo_removes_only_files_of_a_demo(call: Call) -> None:
+    """`async-hfl demo --out .` must not remove a folder that has the name of a method by chance."""
     Path("async-hfl").mkdir()
     Path("async-hfl/README.md").write_text("my checkout")
     done = call("demo", "--out", ".")
@@ -297,7 +297,7 @@ MANIFESTS = {
 
 @pytest.mark.parametrize("name", MANIFESTS)
 @pytest.mark.parametrize("action", ["resume", "show"])
-def test_a_directory_that_is_no_run(name: str, action: str, call: Call) -> None:
+def test_a_directory_that_is_not_a_run(name: str, action: str, call: Call) -> None:
     text, what = MANIFESTS[name]
     Path("page").mkdir()
     Path("page/manifest.json").write_text(text)
@@ -306,7 +306,7 @@ def test_a_directory_that_is_no_run(name: str, action: str, call: Call) -> None:
     assert what in done.told()
 
 
-def test_settings_of_a_manifest_that_no_longer_hold(call: Call) -> None:
+def test_a_manifest_with_invalid_settings(call: Call) -> None:
     assert call("run", *SMALL, "--out", "old").code == 0
     Path("old/summary.json").unlink()
     manifest = json.loads(Path("old/manifest.json").read_text())
@@ -378,7 +378,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_wrong_model_to_start_from(name: str, call: Call) -> None:
+def test_a_start_model_that_does_not_fit(name: str, call: Call) -> None:
     arrays, what = MODELS[name]
     save_file(arrays, "start.safetensors")
     done = call("run", *SMALL, "--start-from", "start.safetensors")
@@ -388,7 +388,7 @@ def test_a_wrong_model_to_start_from(name: str, call: Call) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\x10\x00\x00\x00\x00\x00\x00\x00{}", None])
-def test_a_file_to_start_from_that_is_no_model(content: bytes | None, call: Call) -> None:
+def test_a_start_file_that_is_not_a_model(content: bytes | None, call: Call) -> None:
     path = Path("start.safetensors")
     path.mkdir() if content is None else path.write_bytes(content)
     done = call("run", *SMALL, "--start-from", "start.safetensors")
@@ -396,7 +396,7 @@ def test_a_file_to_start_from_that_is_no_model(content: bytes | None, call: Call
     assert "start.safetensors: not a safetensors file" in done.told()
 
 
-def test_a_model_of_a_type_that_numpy_does_not_have(call: Call) -> None:
+def test_a_start_model_of_a_type_unknown_to_numpy(call: Call) -> None:
     header = b'{"noise":{"dtype":"F8_E4M3","shape":[16],"data_offsets":[0,16]}}'
     Path("start.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
     done = call("run", *SMALL, "--start-from", "start.safetensors")
@@ -404,7 +404,7 @@ def test_a_model_of_a_type_that_numpy_does_not_have(call: Call) -> None:
     assert "store the arrays as float32" in done.told()
 
 
-def test_a_model_copied_to_nowhere(call: Call) -> None:
+def test_a_model_copied_to_a_missing_directory(call: Call) -> None:
     assert call("run", *SMALL, "--out", "done").code == 0
     done = call("model", "done", "model.npz")
     assert done.code == 2
@@ -417,8 +417,8 @@ def test_a_model_copied_to_nowhere(call: Call) -> None:
     assert "are the same file" in done.told()
 
 
-def test_mistakes_in_a_process_of_its_own(tmp_path: Path) -> None:
-    """Nothing (a library's log, a warning) comes before the message there either."""
+def test_mistakes_in_a_new_process(tmp_path: Path) -> None:
+    """Also there, no log or warning of a library precedes the message."""
     (tmp_path / "mine.py").write_text("def choose(problem):\n    return problem.candidates\n")
     for arguments, what in (
         (("run", "--set", "gatway.epochs=3"), "unknown section 'gatway'"),
@@ -433,7 +433,7 @@ def test_mistakes_in_a_process_of_its_own(tmp_path: Path) -> None:
         assert len(done.err.splitlines()) == 1
 
 
-def test_more_than_fits_into_memory(call: Call) -> None:
+def test_more_devices_than_fit_into_memory(call: Call) -> None:
     done = call("run", *SMALL, "--set", f"task.model_size={10**15}")
     assert done.code == 2
     assert "not enough memory (Unable to allocate" in done.told()
@@ -444,7 +444,7 @@ class BrokenTerminal(io.StringIO):
         raise RuntimeError("the terminal has burnt down")
 
 
-def test_what_is_nobodys_mistake_is_ours(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_reported_as_a_fault_of_async_hfl(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", BrokenTerminal())
     done = call("methods")
     assert done.code == 1
@@ -454,7 +454,7 @@ def test_what_is_nobodys_mistake_is_ours(call: Call, monkeypatch: pytest.MonkeyP
     ]
 
 
-def test_a_traceback_only_where_it_is_asked_for(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_traceback_only_on_request(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASYNC_HFL_TRACEBACK", "1")
     done = call("run", "--set", "gatway.epochs=3")
     assert done.code == 2
@@ -479,7 +479,7 @@ def test_a_run_is_written_by_one_process_at_a_time(call: Call, tmp_path: Path) -
     assert call("resume", str(cut)).code == 0
 
 
-def test_a_journal_changed_behind_our_back_is_noticed(call: Call, tmp_path: Path) -> None:
+def test_a_journal_changed_during_the_run_is_noticed(call: Call, tmp_path: Path) -> None:
     cut = tmp_path / "cut"
     many = [*SMALL, "--set", "cloud.epochs=40", "--set", "simulation.checkpoint_epochs=1"]
     assert call("run", *many, "--out", str(cut)).code == 0

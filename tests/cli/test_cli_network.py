@@ -1,4 +1,4 @@
-"""`async-hfl network show` and `record`, and docs/networks.md: its commands are run, its tables are true."""
+"""`async-hfl network show` and `record`, and the commands and tables of docs/networks.md."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_run_is_shown_recorded_and_replayed(call: Call, tmp_path: Path) -> Non
     short = ("--task", "null", "--network", "file", "--set", "network.path=trace.csv", "--set", "cloud.epochs=3")
     replay = call("run", *short, "--out", "two", "--json")
     assert replay.code == 0, replay.err
-    # A replay knows only the links that were used, so that its association may be another.
+    # A trace holds only the links that were used, so its association may differ.
     assert replay.json["virtual_s"] == pytest.approx(call("show", "one", "--json").json["virtual_s"], rel=0.15)
     manifest = RunDirectory.open(tmp_path / "two").read_manifest()
     assert list(manifest["user_files"]) == ["trace.csv"]

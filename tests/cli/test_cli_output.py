@@ -59,7 +59,7 @@ def test_run_show_resume_and_model_give_one_line_of_json(call: Call) -> None:
     assert Path("copy.safetensors").read_bytes() == Path("mine/model.safetensors").read_bytes()
 
 
-def test_a_run_for_people(call: Call) -> None:
+def test_the_text_output_of_a_run(call: Call) -> None:
     done = call("run", *SMALL, "--out", "mine")
     assert done.code == 0
     assert "async-hfl-plus · null · uniform · seed 1  → mine" in done.err
@@ -93,7 +93,7 @@ def test_runs_without_out_get_a_directory_each(call: Call) -> None:
 
 
 def test_manifest_and_summary_are_strict_json(call: Call) -> None:
-    """Python's writer would put Infinity for association.max_latency_ratio, which no other reader takes."""
+    """By default Python writes Infinity (for association.max_latency_ratio), which other JSON parsers reject."""
 
     def refuse(name: str) -> None:
         raise AssertionError(f"{name} is not JSON")
@@ -104,7 +104,7 @@ def test_manifest_and_summary_are_strict_json(call: Call) -> None:
 
 
 @pytest.mark.parametrize("kind", ["method", "task", "network", "preset"])
-def test_listings_have_a_line_each(kind: str, call: Call) -> None:
+def test_listings_have_one_line_per_name(kind: str, call: Call) -> None:
     names = available(kind)
     lines = call(f"{kind}s").out.splitlines()
     assert [line.split()[0] for line in lines] == list(names)
@@ -128,7 +128,7 @@ def test_fuzz_faults_ends_in_a_summary(call: Call) -> None:
     assert result["events"] > 0
 
 
-def test_the_same_scenarios_on_more_processes(call: Call) -> None:
+def test_fuzzing_does_not_depend_on_the_number_of_processes(call: Call) -> None:
     alone = call("fuzz-faults", "--seeds", "12", "--processes", "1", "--json").json
     shared = call("fuzz-faults", "--seeds", "12", "--processes", "2", "--json").json
     del alone["wall_s"], shared["wall_s"]
@@ -189,7 +189,7 @@ def test_help_of_every_command(call: Call) -> None:
         assert done.out.startswith(f"usage: async-hfl {name}")
 
 
-def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     """`async-hfl methods | head -0`: the pipe is closed before anything is written."""
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     reading, writing = os.pipe()
@@ -208,7 +208,7 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
-def test_a_run_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_a_run_in_a_new_process(tmp_path: Path) -> None:
     done = command("run", *SMALL, "--out", "mine", "--json", cwd=tmp_path)
     assert done.code == 0
     assert done.err == ""

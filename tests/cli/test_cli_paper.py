@@ -33,7 +33,7 @@ def test_the_list(call: Call) -> None:
 
 
 def test_an_ablation_of_digits(call: Call, tmp_path: Path) -> None:
-    """One whole entry, small enough for a test, made twice; the second time from the runs of the first."""
+    """Make a small entry twice; the second time reuses the runs of the first."""
     arguments = ["paper", "fig7-right", "--quick", "--tasks", "digits", "--seeds", "1", "--preset", "tight"]
     settings = ["--set", "task.devices=20", "--set", "task.target=0.4", "--out", "p"]
     first = call(*arguments, *settings)

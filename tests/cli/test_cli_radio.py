@@ -12,7 +12,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "ns3_path_loss.csv"
 
 
 @pytest.mark.parametrize("frequency", ["2160", "5180"])
-def test_path_loss_is_that_of_ns3(call: Call, frequency: str) -> None:
+def test_path_loss_equals_that_of_ns3(call: Call, frequency: str) -> None:
     done = call("network", "path-loss", str(GOLDEN), "--frequency-mhz", frequency)
     assert done.code == 0
     made = list(csv.DictReader(done.out.splitlines()))

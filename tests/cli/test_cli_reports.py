@@ -41,7 +41,7 @@ def small(call: Call, name: str, *more: str) -> Path:
 
 
 def without(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if a library were not installed."""
+    """Pretend that a library is not installed."""
     for name in [name for name in sys.modules if name.partition(".")[0] == module]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
@@ -58,7 +58,7 @@ def test_a_report_of_one_run(call: Call) -> None:
     assert again.read_text() == page, "the same run gives the same page"
 
 
-def test_reports_of_several_runs_in_every_form(call: Call) -> None:
+def test_reports_of_several_runs_in_every_format(call: Call) -> None:
     for method in ("async-random", "async-hfl"):
         for seed in ("1", "2"):
             small(call, f"all/{method}-{seed}", "--method", method, "--seed", seed)
@@ -80,7 +80,7 @@ def test_reports_of_several_runs_in_every_form(call: Call) -> None:
             assert Path(file).read_bytes() == Path(other).read_bytes(), "the same runs give the same file"
 
 
-def test_runs_of_other_settings_are_other_groups(call: Call) -> None:
+def test_runs_with_different_settings_form_different_groups(call: Call) -> None:
     paths = [small(call, f"r{seed}", "--seed", seed) for seed in ("1", "2")]
     paths.append(small(call, "r3", "--set", "gateway.epochs=3"))
     groups = group_runs(paths)
@@ -104,7 +104,7 @@ def test_mistakes_with_reports(call: Call) -> None:
     assert "give a tracking URI" in call("export", "mine", "--format", "mlflow", "--out", "x").told()
 
 
-def test_everything_as_csv(call: Call) -> None:
+def test_export_to_csv(call: Call) -> None:
     run = small(call, "mine")
     counts = call("export", "mine", "--out", "data", "--json").json["written"]
     assert {file.stem for file in Path("data").iterdir()} == set(counts) == TABLES
@@ -119,7 +119,7 @@ def test_everything_as_csv(call: Call) -> None:
         assert [float(row[name]) for row in rows] == [row[1][0] for row in of_kind], "to the bit"
 
 
-def test_everything_as_parquet(call: Call, tmp_path: Path) -> None:
+def test_export_to_parquet(call: Call, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (async-hfl[parquet])")
     run = RunDirectory.open(small(call, "mine"))
     assert call("export", "mine", "--format", "parquet", "--out", "data").code == 0
@@ -129,7 +129,7 @@ def test_everything_as_parquet(call: Call, tmp_path: Path) -> None:
         assert [tuple(row.values()) for row in found.to_pylist()] == list(table.rows())
 
 
-def test_for_tensorboard(call: Call) -> None:
+def test_export_to_tensorboard(call: Call) -> None:
     pytest.importorskip("tensorboardX", reason="tensorboardX is not installed (async-hfl[tensorboard])")
     from tensorboardX.proto.event_pb2 import Event
 
@@ -160,7 +160,7 @@ def test_for_tensorboard(call: Call) -> None:
 
 
 @pytest.mark.filterwarnings("default")  # of MLflow's own making
-def test_for_mlflow(call: Call) -> None:
+def test_export_to_mlflow(call: Call) -> None:
     mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed (async-hfl[mlflow])")
     pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed (async-hfl[mlflow])")
     run = async_hfl.load_run(small(call, "mine", "--mlflow", "sqlite:///tracked.db"))
@@ -180,7 +180,7 @@ def test_for_mlflow(call: Call) -> None:
         ("mlflow", "mlflow", ("--format", "mlflow", "--out", "sqlite:///x.db")),
     ],
 )
-def test_a_library_that_is_missing(
+def test_a_missing_library_is_named(
     call: Call, monkeypatch: pytest.MonkeyPatch, module: str, extra: str, arguments: tuple[str, ...]
 ) -> None:
     small(call, "mine")
@@ -190,7 +190,7 @@ def test_a_library_that_is_missing(
     assert f"pip install 'async-hfl[{extra}]'" in done.told()
 
 
-def test_frames(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_frames(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed (async-hfl[frames])")
     small(call, "mine")
     run = async_hfl.load_run("mine")
@@ -213,7 +213,7 @@ def test_frames(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         run.epochs_frame()
 
 
-def test_a_run_that_has_hardly_begun(call: Call, tmp_path: Path) -> None:
+def test_a_run_that_has_just_started(call: Call, tmp_path: Path) -> None:
     run = small(call, "mine")
     for file in run.iterdir():
         if file.name != "manifest.json":

@@ -1,4 +1,4 @@
-"""The commands `async-hfl sweep` and `async-hfl compare`, also killed at any moment and started again."""
+"""The commands `async-hfl sweep` and `async-hfl compare`, also when killed and started again."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ TABLES = ("table-1.csv", "table-2.csv", "table-1.tex", "tables.md")
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
-    where = tmp_path_factory.mktemp("unbroken")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    where = tmp_path_factory.mktemp("uninterrupted")
     (where / "plan.toml").write_text(PLAN)
     done = command("sweep", "plan.toml", "--processes", "2", "--json", cwd=where)
     assert done.code == 0, done.err
@@ -46,8 +46,8 @@ def same_tables(one: Path, other: Path) -> None:
         assert (run / "events.jsonl").read_bytes() == (other / "runs" / run.name / "events.jsonl").read_bytes()
 
 
-def test_a_sweep_says_what_it_did(unbroken: tuple[Path, Outcome]) -> None:
-    folder, done = unbroken
+def test_a_sweep_reports_its_result(uninterrupted: tuple[Path, Outcome]) -> None:
+    folder, done = uninterrupted
     said = done.json
     assert {key: said[key] for key in ("name", "runs", "were_there", "done", "failed", "left", "complete")} == {
         "name": "plan",
@@ -72,9 +72,9 @@ def test_a_sweep_says_what_it_did(unbroken: tuple[Path, Outcome]) -> None:
 
 
 @pytest.mark.parametrize("runs_done", [0, 1, 3])
-def test_killed_and_started_again(runs_done: int, unbroken: tuple[Path, Outcome], tmp_path: Path) -> None:
-    """SIGKILL: no run that was finished is made again, the others go on, and the tables are the same."""
-    whole, _ = unbroken
+def test_killed_and_started_again(runs_done: int, uninterrupted: tuple[Path, Outcome], tmp_path: Path) -> None:
+    """After SIGKILL no complete run is repeated, the others continue, and the tables are the same."""
+    whole, _ = uninterrupted
     (tmp_path / "plan.toml").write_text(PLAN)
     folder = tmp_path / "runs" / "plan"
     child = subprocess.Popen(
@@ -101,8 +101,8 @@ def test_killed_and_started_again(runs_done: int, unbroken: tuple[Path, Outcome]
     same_tables(whole, folder)
 
 
-# Children of a shell in the background are born deaf to Ctrl-C, and the tests may well run there.
-LISTENING = """
+# A background shell starts its children with SIGINT ignored, and the tests may run in one.
+WITH_SIGINT = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from async_hfl.cli import main
@@ -114,7 +114,7 @@ def test_ctrl_c_stops_at_checkpoints(tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(PLAN.replace("cloud.epochs = 60", "cloud.epochs = 3000"))
     arguments = ["sweep", "plan.toml", "--processes", "1", "--json"]
     child = subprocess.Popen(
-        [sys.executable, "-c", LISTENING, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WITH_SIGINT, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )
     folder = tmp_path / "runs" / "plan"
     guard = time.monotonic() + HANG_GUARD_S
@@ -130,7 +130,7 @@ def test_ctrl_c_stops_at_checkpoints(tmp_path: Path) -> None:
     assert (begun / "checkpoint.msgpack").is_file()
 
 
-def test_compare_in_words(call: Call, tmp_path: Path) -> None:
+def test_the_text_output_of_compare(call: Call, tmp_path: Path) -> None:
     settings = ["--set", "task.devices=8", "--set", "cloud.epochs=3", "--set", "network.gateways=2"]
     first = call("compare", "--task", "null", "--network", "uniform", "--seeds", "2", *settings, "--out", "c")
     assert first.code == 0, first.err

@@ -1,4 +1,4 @@
-"""`async-hfl decide`: one problem from a file, and every mistake in it told."""
+"""`async-hfl decide`: problems from files, and the messages for mistakes in them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_selection_by_hand(exact: list[str], call: Call) -> None:
 
 @pytest.mark.parametrize("exact", [[], ["--exact"]])
 def test_association_by_hand(exact: list[str], call: Call) -> None:
-    """3 + 1 against 2 + 2; nobody reaches the idle gateway and d4 reaches nobody: neither takes part."""
+    """3 + 1 against 2 + 2; the gateway without links and d4, which reaches no gateway, are left out."""
     done = call("decide", "association", written(ASSOCIATION), "--json", *exact)
     assert done.code == 0
     assert len(done.out.splitlines()) == 1
@@ -70,7 +70,7 @@ def test_association_by_hand(exact: list[str], call: Call) -> None:
         assert done.json["gap"] == 0.0
 
 
-def test_in_words(call: Call) -> None:
+def test_text_output(call: Call) -> None:
     done = call("decide", "selection", written(SELECTION))
     assert done.out.splitlines()[0] == "selected 2: d2 d4"
     assert "objective 0.014, bound 0.014, gap 0, " in done.out
@@ -80,7 +80,7 @@ def test_in_words(call: Call) -> None:
     assert done.out.startswith("d0  g")
 
 
-def test_as_a_process_of_its_own(tmp_path: Path) -> None:
+def test_in_a_new_process(tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text(json.dumps(ASSOCIATION))
     done = command("decide", "association", "p.json", "--json", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
@@ -113,7 +113,7 @@ def best_selection(problem: dict[str, Any]) -> float:
 
 
 def test_selections_against_brute_force() -> None:
-    """Ties, zero and negative utilities, rates of zero, bandwidth for nobody: whole numbers, so that sums are exact."""
+    """Ties, zero and negative utilities, rates of zero, no bandwidth. Whole numbers make all sums exact."""
     rng = np.random.default_rng(3)
     for _ in range(400):
         problem = {
@@ -180,7 +180,7 @@ def best_association(problem: dict[str, Any]) -> float:
 
 
 def first(problem: dict[str, Any], key: str, **changed: object) -> dict[str, Any]:
-    """The problem with its first row of a list changed."""
+    """Return the problem with a change in the first row of a list."""
     return {**problem, key: [{**problem[key][0], **changed}, *problem[key][1:]]}
 
 
@@ -286,14 +286,14 @@ def test_wrong_arguments(arguments: list[str], call: Call) -> None:
     assert done.told()
 
 
-def test_python_says_the_same() -> None:
+def test_the_python_api_gives_the_same_messages() -> None:
     with pytest.raises(DataError, match="problem: candidates must be a list"):
         async_hfl.decide_selection({"candidates": 3, "capacity": 1.0})
     assert async_hfl.decide_selection(SELECTION)["selected"] == ["d2", "d4"]
 
 
-def test_no_proof_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the limit of steps is reached, no answer is passed off as exact."""
+def test_an_answer_without_a_proof_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the solver reaches its limit of steps, `exact` raises an error."""
     monkeypatch.setattr("async_hfl.assembly.runs.decide.best_assignment", partial(best_assignment, node_limit=1))
     random = np.random.default_rng(1)
     names = [f"d{number}" for number in range(30)]

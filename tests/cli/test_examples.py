@@ -1,4 +1,4 @@
-"""Every example runs as its docstring says."""
+"""Every example, run with the command in its docstring."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 
-def test_all_are_here() -> None:
+def test_every_example_has_a_test() -> None:
     assert {f"own_{library}.py" for library in ("jax", "flax", "equinox", "torch")} <= set(NAMES)
     assert {"decide.py", "own_network.py", "own_policy.py", "run_from_python.py"} <= set(NAMES)
     assert {"decide.py", "own_policy.py", "run_from_python.py"} <= set(NAMES)

@@ -21,7 +21,7 @@ def test_a_notebook(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     from jupyter_client import KernelManager
     from jupyter_client.kernelspec import KernelSpec
 
-    # The kernel of this very Python, whatever is registered on the machine.
+    # Use the kernel of this interpreter, whatever kernels are registered on the machine.
     monkeypatch.setattr(
         KernelManager,
         "kernel_spec",

@@ -1,4 +1,4 @@
-"""docs/own-task.md: its Python is executed, its commands are run, its tables are true."""
+"""The Python code, commands and tables of docs/own-task.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def place(call: Call, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_its_commands(call: Call, place: Path) -> None:
+def test_the_commands_of_the_page(call: Call, place: Path) -> None:
     [block] = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     commands = [line.partition("#")[0].split()[1:] for line in block.splitlines()]
     assert [command[0] for command in commands] == ["run", "data", "central"]
@@ -35,7 +35,7 @@ def test_its_commands(call: Call, place: Path) -> None:
             assert done.json["target_reached"]
 
 
-def test_its_table_of_attributes() -> None:
+def test_the_table_of_attributes() -> None:
     table = PAGE.partition("| attribute | what it is |")[2].partition("\n\n")[0]
     named = {
         name.partition("(")[0] for row in table.splitlines()[2:] for name in re.findall(r"`([^`]+)`", row.split("|")[1])
@@ -43,7 +43,7 @@ def test_its_table_of_attributes() -> None:
     assert named == {field.name for field in dataclasses.fields(OwnTask)}
 
 
-def test_its_table_of_partitions() -> None:
+def test_the_table_of_partitions() -> None:
     table = PAGE.partition("| `partition` |")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in row.split("|")[1:3]] for row in table.splitlines()[2:]]
     assert [name.strip("`") for name, _ in rows] == list(PARTITIONERS)
@@ -53,7 +53,7 @@ def test_its_table_of_partitions() -> None:
         assert told == dict(PARTITIONERS[name.strip("`")].arguments)
 
 
-def test_resumed_only_with_the_same_file(call: Call, place: Path) -> None:
+def test_a_run_resumes_only_with_the_same_file(call: Call, place: Path) -> None:
     short = ("--set", "task.devices=12", "--set", "cloud.epochs=3")
     done = call("run", "--task", "my_task.py:task", *short, "--out", "one", "--json")
     assert done.code == 0, done.err

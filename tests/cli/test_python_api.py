@@ -1,4 +1,4 @@
-"""The Python API: run, load_run, resume, and what a run tells of itself."""
+"""The Python API: run, load_run, resume, and the contents of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def small(out: Path, **more: object) -> async_hfl.Run:
     return async_hfl.run(task="null", network="uniform", out=out, overrides=SMALL, **more)  # type: ignore[arg-type]
 
 
-def test_a_run_and_what_it_holds(tmp_path: Path) -> None:
+def test_the_contents_of_a_run(tmp_path: Path) -> None:
     made = small(tmp_path / "run", method="async-random", seed=3)
     assert made.complete
     assert made.path == tmp_path / "run"
@@ -100,8 +100,8 @@ def test_start_from_begins_at_the_accuracy_of_the_model(tmp_path: Path) -> None:
     assert on.manifest["start_from"] == str(first.model)
 
 
-def test_the_free_warm_up_is_not_charged(tmp_path: Path) -> None:
-    """`warmup.charge = false`, the authors' way: time and bytes to target count from the end of the warm-up."""
+def test_a_free_warm_up_is_not_charged(tmp_path: Path) -> None:
+    """With `warmup.charge = false` time and bytes to target count from the end of the warm-up."""
 
     def run(charge: str) -> dict[str, float]:
         overrides = ["task.target=0.3", "cloud.epochs=30", f"warmup.charge={charge}"]
@@ -114,7 +114,7 @@ def test_the_free_warm_up_is_not_charged(tmp_path: Path) -> None:
     assert free["bytes_to_target"] == charged["bytes_to_target"] - charged["warmup_bytes"]
 
 
-def test_errors_are_of_the_one_tree(tmp_path: Path) -> None:
+def test_errors_belong_to_one_class_hierarchy(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="did you mean gateway"):
         async_hfl.run(overrides=["gatway.epochs=3"], out=tmp_path / "run")
     with pytest.raises(UserError, match="seed -1"):
@@ -126,12 +126,11 @@ def test_errors_are_of_the_one_tree(tmp_path: Path) -> None:
 
 def test_the_package_has_these_names_and_no_others() -> None:
     runs = ["Central", "Run", "central", "load_run", "resume", "run", "run_together"]
-    runs += ["decide_association", "decide_selection"]
     tasks = ["OwnTask", "TorchTask", "from_equinox", "from_flax", "from_nnx"]
-    networks = ["record_network"]
-    assert async_hfl.__all__ == sorted(runs + tasks + networks)
+    others = ["decide_association", "decide_selection", "record_network"]
+    assert async_hfl.__all__ == sorted(runs + tasks + others)
     for name in async_hfl.__all__:
-        home = "async_hfl.api" if name in runs else "async_hfl.assembly." if name in networks else "async_hfl.learning."
+        home = "async_hfl.api" if name in runs else "async_hfl.assembly." if name in others else "async_hfl.learning."
         assert getattr(async_hfl, name).__module__.startswith(home)
     with pytest.raises(AttributeError, match="has no attribute 'train'"):
         _ = async_hfl.train

@@ -1,4 +1,4 @@
-"""docs/reports.md does what it says: its commands in their order, then its Python."""
+"""The commands in docs/reports.md, run in order, then its Python code."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from async_hfl.experiments.sweeps.sweep import sweep
 
 class Quiet:
     def began(self, *_): pass
-    def news(self, *_): pass
+    def status(self, *_): pass
     def note(self, *_): pass
 
 plan, out, limit = read_plan(Path("plan.toml")), Path("travel"), float(sys.argv[1])

@@ -6,59 +6,51 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from async_hfl.cli.common import Commands, answer, finish
+from async_hfl.cli.common import Commands, add_command, add_group, answer
 
 if TYPE_CHECKING:  # imported when a command runs, so that `async-hfl --help` starts fast
     from async_hfl.deployment.identity.certificate_info import CertificateInfo
 
 
 def add_commands(commands: Commands) -> None:
-    certs = commands.add_parser("certs", help="certificates of a deployment: init, request, issue, revoke, show")
-    of_certs = certs.add_subparsers(metavar="WHAT", required=True)
-    init = of_certs.add_parser("init", help="create a certificate authority (keep its folder offline)")
-    init.add_argument("folder", type=Path, metavar="CA")
+    certs = add_group(commands, "certs", "certificates of a deployment: init, request, issue, revoke, show")
+    init = add_command(certs, "init", _init, "create a certificate authority (keep its folder offline)")
+    _add_authority(init)
     init.add_argument("--federation", required=True, metavar="NAME", help="lower-case letters, digits, hyphens")
-    init.add_argument("--days", type=int, default=3650, help="how long the authority is valid (3650)")
-    finish(init, _init)
-    request = of_certs.add_parser(
-        "request", help="on the node: make a key, which stays there, and a request for a certificate"
+    init.add_argument("--days", type=int, default=3650, help="validity of the authority in days")
+    request = add_command(
+        certs, "request", _request, "on the node: make a key, which stays there, and a request for a certificate"
     )
     request.add_argument("folder", type=Path, metavar="FOLDER", help="the node's folder, for key.pem and request.pem")
-    request.add_argument("--federation", required=True, metavar="NAME")
+    request.add_argument("--federation", required=True, metavar="NAME", help="the name of the federation")
     _add_names(request, required=True)
-    finish(request, _request)
-    issue = of_certs.add_parser("issue", help="at the authority: issue the requested certificate")
-    issue.add_argument("folder", type=Path, metavar="CA")
-    issue.add_argument("request", type=Path, nargs="?", metavar="request.pem")
-    issue.add_argument("--out", type=Path, metavar="FOLDER", help="for the certificate (default: beside the request)")
-    issue.add_argument("--days", type=int, default=365, help="how long it is valid (365)")
+    issue = add_command(certs, "issue", _issue, "at the authority: issue the requested certificate")
+    _add_authority(issue)
+    issue.add_argument("request", type=Path, nargs="?", metavar="request.pem", help="the request of a node")
+    issue.add_argument("--out", type=Path, metavar="FOLDER", help="its folder (default: that of the request)")
+    issue.add_argument("--days", type=int, default=365, help="validity of the certificate in days")
     issue.add_argument(
-        "--bundle", type=Path, metavar="FOLDER", help="for a lab: make the key here, too, and copy it to the node"
+        "--bundle", type=Path, metavar="FOLDER", help="for a lab: also make the key here, to be copied to the node"
     )
     _add_names(issue, required=False)
-    issue.epilog = "Without --role only requests of devices are granted."
-    finish(issue, _issue)
-    revoke = of_certs.add_parser("revoke", help="at the authority: revoke certificates")
-    revoke.add_argument("folder", type=Path, metavar="CA")
-    revoke.add_argument("which", nargs="+", metavar="ROLE/NAME|SERIAL")
-    finish(revoke, _revoke)
-    show = of_certs.add_parser("show", help="show names, serial numbers and expiry dates")
+    issue.epilog = "Without --role, only requests of devices are granted."
+    revoke = add_command(certs, "revoke", _revoke, "at the authority: revoke certificates")
+    _add_authority(revoke)
+    revoke.add_argument("which", nargs="+", metavar="ROLE/NAME|SERIAL", help="the certificates to revoke")
+    show = add_command(certs, "show", _show, "show names, serial numbers and expiry dates")
     show.add_argument(
         "paths", type=Path, nargs="+", metavar="PATH", help="a node's folder, an authority's, or a PEM file"
     )
-    finish(show, _show)
+
+
+def _add_authority(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="CA", help="the folder of the authority")
 
 
 def _add_names(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument("--role", required=required, metavar="ROLE", help="cloud, gateway, device or operator")
-    parser.add_argument(
-        "--name",
-        required=required,
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="repeatable, for devices on one host",
-    )
+    text = "the name of the node; repeatable, for devices on one host"
+    parser.add_argument("--name", required=required, action="append", default=[], metavar="NAME", help=text)
 
 
 def _init(options: argparse.Namespace) -> int:
@@ -94,7 +86,7 @@ def _issue(options: argparse.Namespace) -> int:
         raise IdentityError("certs issue: give either a request.pem, or --bundle FOLDER with --role and --name")
     if options.bundle is not None:
         if not options.role or not options.name:
-            raise IdentityError("certs issue --bundle: give --role and --name, too")
+            raise IdentityError("certs issue --bundle: give --role and --name as well")
         out = options.bundle
         certificate = authority.bundle(options.role, options.name, out, options.days)
     else:

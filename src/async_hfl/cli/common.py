@@ -15,24 +15,38 @@ from async_hfl.core.errors import DataError
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """The object to which a module adds its commands."""
+Action: TypeAlias = Callable[[argparse.Namespace], int]
+"""Runs a command and returns its exit code."""
 _MOST_ERROR_LINES = 6
 _CHOICES = {
     "task": "what to learn: a name from `async-hfl tasks`, or FILE.py:NAME",
     "method": "how to learn: a name from `async-hfl methods`",
     "network": "the network: a name from `async-hfl networks`",
-    "preset": "the bandwidth preset: tight, paper or authors",
+    "preset": "the bandwidth of gateways: a name from `async-hfl presets`",
 }
 _SETTINGS = ("file", *_CHOICES, "seed", "overrides")
 
 
-def finish(parser: argparse.ArgumentParser, action: Callable[[argparse.Namespace], int]) -> None:
-    """Add the options that every command has, and the action to call. The last step in defining a command."""
-    parser.add_argument("--json", action="store_true", help="print the result as one line of JSON, last on stdout")
+def add_command(commands: Commands, name: str, action: Action, summary: str) -> argparse.ArgumentParser:
+    """Add a command that calls `action`; the caller adds its options to the parser returned."""
+    description = f"{summary[0].upper()}{summary[1:]}.".replace("%%", "%")
+    parser = commands.add_parser(name, help=summary, description=description)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON, as the last line of stdout")
     parser.set_defaults(action=action, parser=parser)
+    return parser
+
+
+def add_group(commands: Commands, name: str, summary: str) -> Commands:
+    """Add a command that consists of subcommands."""
+    return commands.add_parser(name, help=summary).add_subparsers(metavar="WHAT", required=True)
 
 
 def add_run_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a run file (TOML)")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run directory")
 
 
 def add_choices(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -43,12 +57,10 @@ def add_choices(parser: argparse.ArgumentParser, *names: str) -> None:
 
 def add_settings(parser: argparse.ArgumentParser, *, seed: bool = True) -> None:
     """Add --set and --seed."""
-    metavar = "SECTION.KEY=VALUE"
-    parser.add_argument(
-        "--set", action="append", default=[], metavar=metavar, dest="overrides", help="change a setting; repeatable"
-    )
+    form, text = "SECTION.KEY=VALUE", "change a setting; repeatable"
+    parser.add_argument("--set", action="append", default=[], metavar=form, dest="overrides", help=text)
     if seed:
-        parser.add_argument("--seed", type=int, help="the seed of all random streams (1)")
+        parser.add_argument("--seed", type=int, help="the seed of all random streams (default: 1)")
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:

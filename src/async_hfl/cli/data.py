@@ -7,26 +7,31 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from async_hfl.cli.common import Commands, add_choices, add_settings, answer, complain, finish, not_writable
+from async_hfl.cli.common import (
+    Commands,
+    add_choices,
+    add_command,
+    add_group,
+    add_settings,
+    answer,
+    complain,
+    not_writable,
+)
 from async_hfl.core.errors import UserError
 
 
 def add_commands(commands: Commands) -> None:
-    data = commands.add_parser("data", help="the data sets: list, fetch, verify, show")
-    of_data = data.add_subparsers(metavar="WHAT", required=True)
-    finish(of_data.add_parser("list", help="every data set, and where it is on this machine"), _list)
-    fetch = of_data.add_parser("fetch", help="download data sets, or copy them from $ASYNC_HFL_DATA")
+    data = add_group(commands, "data", "data sets: list, fetch, verify, show")
+    add_command(data, "list", _list, "list all data sets and their locations on this machine")
+    fetch = add_command(data, "fetch", _fetch, "download data sets, or copy them from $ASYNC_HFL_DATA")
     fetch.add_argument("names", nargs="+", metavar="NAME", help="names from `async-hfl data list`, or all")
-    finish(fetch, _fetch)
-    verify = of_data.add_parser("verify", help="compare checksums with the published ones")
-    verify.add_argument("names", nargs="*", metavar="NAME", help="default: every data set on this machine")
-    finish(verify, _verify)
-    show = of_data.add_parser("show", help="draw the distribution of the data over the devices")
+    verify = add_command(data, "verify", _verify, "compare checksums with the published ones")
+    verify.add_argument("names", nargs="*", metavar="NAME", help="names of data sets (default: all on this machine)")
+    show = add_command(data, "show", _show, "draw the distribution of the data over the devices")
     add_choices(show, "task")
     show.add_argument("--devices", type=int, metavar="N", help="the same as --set task.devices=N")
     add_settings(show)
-    show.add_argument("--out", type=Path, metavar="FILE.png", help="the picture (TASK-devices.png)")
-    finish(show, _show)
+    show.add_argument("--out", type=Path, metavar="FILE.png", help="the picture (default: TASK-devices.png)")
 
 
 def _list(options: argparse.Namespace) -> int:

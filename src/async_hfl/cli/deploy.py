@@ -6,88 +6,74 @@ import argparse
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from async_hfl.cli.common import Commands, add_choices, add_run_file, add_settings, answer, finish, settings_of
+from async_hfl.cli.common import Commands, add_choices, add_command, add_run_file, add_settings, answer, settings_of
 from async_hfl.core.errors import UserError
 
 
 def add_commands(commands: Commands) -> None:
-    cloud = commands.add_parser("cloud", help="run the cloud of a deployment")
+    cloud = add_command(commands, "cloud", _cloud, "run the cloud of a deployment")
     add_run_file(cloud)
     add_choices(cloud, "task", "method")
     add_settings(cloud)
-    cloud.add_argument("--listen", default="0.0.0.0:7100", metavar="HOST:PORT", help="(0.0.0.0:7100)")
+    cloud.add_argument("--listen", default="0.0.0.0:7100", metavar="HOST:PORT", help="the address to listen on")
     _add_process(cloud, "cloud")
-    finish(cloud, _cloud)
 
-    gateway = commands.add_parser("gateway", help="run a gateway of a deployment")
+    gateway = add_command(commands, "gateway", _gateway, "run a gateway of a deployment")
     gateway.add_argument("--cloud", required=True, metavar="HOST:PORT", help="the address of the cloud")
-    gateway.add_argument("--listen", default="0.0.0.0:7200", metavar="HOST:PORT", help="(0.0.0.0:7200)")
+    gateway.add_argument("--listen", default="0.0.0.0:7200", metavar="HOST:PORT", help="the address to listen on")
     _add_give_up(gateway, "the cloud does not answer")
     _add_process(gateway, "gateway")
-    finish(gateway, _gateway)
 
-    device = commands.add_parser("device", help="run one or several devices of a deployment")
-    device.add_argument("--gateways", metavar="HOST:PORT,...", help="the gateways that it can reach")
-    device.add_argument("--data", metavar="PATH", help="its samples: a .npz or .csv file, or a folder of them")
-    device.add_argument("--shard", metavar="3/8,...", help="instead: this part of a built-in data set")
+    device = add_command(commands, "device", _device, "run one or several devices of a deployment")
+    device.add_argument("--gateways", metavar="HOST:PORT,...", help="the gateways that the device can reach")
+    device.add_argument("--data", metavar="PATH", help="the training data: a .npz or .csv file, or a folder of them")
+    device.add_argument("--shard", metavar="3/8,...", help="instead of --data: this part of a built-in data set")
     device.add_argument("--task", help="the local FILE.py:NAME of the task, if the cloud's task is a file")
     device.add_argument("--slowdown", metavar="FACTOR,...", help="slow training down by this factor")
     device.add_argument("--check", action="store_true", help="load the data, train once, report the time, and exit")
     _add_give_up(device, "no gateway answers")
     _add_process(device, "device")
-    finish(device, _device)
 
-    cluster = commands.add_parser("cluster", help="run a whole deployment with real processes on this machine")
+    cluster = add_command(commands, "cluster", _cluster, "run a whole deployment with real processes on this machine")
     add_run_file(cluster)
-    cluster.add_argument("--gateways", type=int, default=2, help="(2)")
-    cluster.add_argument("--devices", type=int, help="default: 8, or the sum over the classes")
-    cluster.add_argument("--devices-per-process", type=int, default=4, help="the number of devices in a process (4)")
+    cluster.add_argument("--gateways", type=int, default=2, help="the number of gateways")
+    cluster.add_argument("--devices", type=int, help="the number of devices (default: 8, or the sum of the classes)")
+    cluster.add_argument("--devices-per-process", type=int, default=4, help="the number of devices in a process")
     add_choices(cluster, "task", "method")
     add_settings(cluster)
     cluster.add_argument("--insecure", action="store_true", help="run without certificates")
-    cluster.add_argument(
-        "--class",
-        action="append",
-        default=[],
-        dest="classes",
-        metavar="COUNT:SLOWDOWN[:BYTES/S[:DELAY_S]]",
-        help="COUNT devices with this slowdown of training and, through proxies, this link; repeatable",
-    )
+    form = "COUNT:SLOWDOWN[:BYTES/S[:DELAY_S]]"
+    text = "COUNT devices with this slowdown of training and, through proxies, this link; repeatable"
+    cluster.add_argument("--class", action="append", default=[], dest="classes", metavar=form, help=text)
     cluster.add_argument("--proxies", action="store_true", help="put a proxy on every link between device and gateway")
     cluster.add_argument("--out", type=Path, metavar="DIR", help="the run directory (default: a new one under runs/)")
-    finish(cluster, _cluster)
 
 
 def _add_give_up(parser: argparse.ArgumentParser, when: str) -> None:
-    parser.add_argument(
-        "--give-up",
-        default="24h",
-        metavar="TIME",
-        help=f"exit with code 3 if {when} for this long: 90s, 15m, 24h (the default), 7d, never",
-    )
+    text = f"exit with code 3 if {when} for this long, such as 90s, 15m, 7d or never"
+    parser.add_argument("--give-up", default="24h", metavar="TIME", help=text)
 
 
 def _add_process(parser: argparse.ArgumentParser, role: str) -> None:
     several = "; for several devices, separated by commas" if role == "device" else ""
-    parser.add_argument("--name", default=role, help=f"the name in its certificate{several} ({role})")
-    parser.add_argument("--state", type=Path, metavar="DIR", help="the directory of its durable state (state/NAME)")
+    parser.add_argument("--name", default=role, help=f"the name in the certificate{several}")
+    parser.add_argument("--state", type=Path, metavar="DIR", help="the durable state (default: state/NAME)")
     parser.add_argument("--certificates", type=Path, metavar="DIR", help="its key.pem, certificate.pem and ca.pem")
-    parser.add_argument("--insecure", action="store_true", help="run without certificates, in a lab")
-    parser.add_argument(
-        "--insecure-beyond-loopback", action="store_true", help="the same, on addresses that others can reach"
-    )
-    parser.add_argument(
-        "--log", default="info", choices=["debug", "info", "warning"], help="lowest level logged (info)"
-    )
+    parser.add_argument("--insecure", action="store_true", help="run without certificates, for a lab")
+    beyond = "allow --insecure on addresses that other machines can reach"
+    parser.add_argument("--insecure-beyond-loopback", action="store_true", help=beyond)
+    levels = ["debug", "info", "warning"]
+    parser.add_argument("--log", default="info", choices=levels, help="the lowest level to log")
     parser.add_argument("--log-format", default="text", choices=["text", "json"], help="json: one object per line")
-    parser.add_argument("--metrics", metavar="[HOST:]PORT", help="serve Prometheus metrics (on loopback by default)")
+    parser.add_argument("--metrics", metavar="[HOST:]PORT", help="serve Prometheus metrics (default host: loopback)")
 
 
 def _begin(options: argparse.Namespace, role: Any, *names: str) -> Any:
-    """Set up logs, exit with the parent process, and return the credentials."""
+    """Set up logging, make this process exit with its parent, and return the credentials."""
     from async_hfl.deployment.identity.credentials import Certified, Insecure
     from async_hfl.deployment.operations.logs import set_up_logs
     from async_hfl.deployment.processes.parent_death import die_with_launcher
@@ -106,8 +92,8 @@ def _begin(options: argparse.Namespace, role: Any, *names: str) -> Any:
     return credentials
 
 
-def _ended(options: argparse.Namespace, role: str, process: Callable[[Callable[[Any], None]], Any]) -> int:
-    """Run a process to its end. `process` gets a callback for every record."""
+def _run_process(options: argparse.Namespace, role: str, process: Callable[..., Any]) -> int:
+    """Run a node to its end. `process` creates it; its argument `wrote` is called for every record."""
     from async_hfl.deployment.processes.main_loop import Interrupted, run_to_end
 
     with ExitStack() as closing:
@@ -119,7 +105,7 @@ def _ended(options: argparse.Namespace, role: str, process: Callable[[Callable[[
             closing.callback(metrics.serve(options.metrics))
             wrote = metrics.wrote
         try:
-            run_to_end(process(wrote).run())
+            run_to_end(process(wrote=wrote).run())
         except Interrupted as interrupted:
             return interrupted.code
     return 0
@@ -134,7 +120,7 @@ def _cloud(options: argparse.Namespace) -> int:
     composed = compose(**settings_of(options), network="deployed")
     plan = cloud_plan(options.name, composed.choice, composed.settings)
     state = options.state or Path("state") / options.name
-    return _ended(options, "cloud", lambda wrote: CloudProcess(plan, state, options.listen, credentials, wrote=wrote))
+    return _run_process(options, "cloud", partial(CloudProcess, plan, state, options.listen, credentials))
 
 
 def _gateway(options: argparse.Namespace) -> int:
@@ -146,13 +132,9 @@ def _gateway(options: argparse.Namespace) -> int:
     state = options.state or Path("state") / options.name
     plan = gateway_plan(options.name)
     give_up_s = parse_duration(options.give_up)
-    return _ended(
-        options,
-        "gateway",
-        lambda wrote: GatewayProcess(
-            plan, state, options.cloud, options.listen, credentials, wrote=wrote, give_up_s=give_up_s
-        ),
-    )
+    addresses = (options.cloud, options.listen)
+    process = partial(GatewayProcess, plan, state, *addresses, credentials, give_up_s=give_up_s)
+    return _run_process(options, "gateway", process)
 
 
 def _device(options: argparse.Namespace) -> int:
@@ -176,11 +158,8 @@ def _device(options: argparse.Namespace) -> int:
         raise UserError(f"--gateways has {len(reached)} lists (separated by ;) for {len(names)} devices")
     plan = device_plan(names, local, _slowdowns(options.slowdown, len(names)))
     give_up_s = parse_duration(options.give_up)
-    return _ended(
-        options,
-        "device",
-        lambda wrote: DeviceProcess(plan, states, reached, credentials, wrote=wrote, give_up_s=give_up_s),
-    )
+    process = partial(DeviceProcess, plan, states, reached, credentials, give_up_s=give_up_s)
+    return _run_process(options, "device", process)
 
 
 def _slowdowns(text: str | None, devices: int) -> list[float]:
@@ -202,9 +181,7 @@ def _local(options: argparse.Namespace, names: list[str]) -> Any:
     from async_hfl.assembly.deployments.local_learning import Files, Local
 
     if (options.shard is None) == (options.data is None):
-        raise UserError(
-            "the device needs data to train on: either --data PATH, or --shard 3/8 of a built-in data set; not both"
-        )
+        raise UserError("the device needs data: give either --data PATH, or --shard 3/8 of a built-in data set")
     texts = (options.data if options.shard is None else options.shard).split(",")
     if len(texts) != len(names):
         raise UserError(f"{len(texts)} parts of data for {len(names)} devices (--name); give one for each device")

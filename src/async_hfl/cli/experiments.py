@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from async_hfl.cli.common import Commands, add_choices, add_settings, answer, complain, finish, print_json
+from async_hfl.cli.common import Commands, add_choices, add_command, add_settings, answer, complain, print_json
 from async_hfl.core.errors import UserError
 
 if TYPE_CHECKING:  # imported when a command runs, so that `async-hfl --help` starts fast
@@ -17,52 +17,48 @@ if TYPE_CHECKING:  # imported when a command runs, so that `async-hfl --help` st
     from async_hfl.experiments.sweeps.worker_pool import WorkerPool
 
 _TIME_FACTOR = 10.0
+_REFERENCE = "speed-ups are relative to this one (default: async-random if present, else the first)"
 
 
 def add_commands(commands: Commands) -> None:
-    sweep = commands.add_parser("sweep", help="make every run of a plan; continues where it was stopped")
-    sweep.add_argument("plan", type=Path, metavar="PLAN.toml")
-    sweep.add_argument("--reference", metavar="GROUP", help="the base of speed-ups (async-random, else the first)")
+    sweep = add_command(commands, "sweep", _sweep, "make the runs of a plan that are not complete yet")
+    sweep.add_argument("plan", type=Path, metavar="PLAN.toml", help="a plan (docs/experiments.md)")
+    sweep.add_argument("--reference", metavar="GROUP", help=_REFERENCE)
     _add_work(sweep, "runs/PLAN")
-    finish(sweep, _sweep)
 
-    compare = commands.add_parser("compare", help="compare methods on one task with several seeds")
+    compare = add_command(commands, "compare", _compare, "compare methods on one task with several seeds")
     add_choices(compare, "task", "network", "preset")
-    compare.add_argument("--methods", metavar="A,B,…", help="default: all; semi-async is run with three periods")
-    compare.add_argument("--seeds", default="3", metavar="N", help="the number of seeds (3), or a list: 1,2,5")
+    compare.add_argument("--methods", metavar="A,B,…", help="default: all; semi-async runs with three periods")
+    compare.add_argument("--seeds", default="3", metavar="N", help="the number of seeds, or a list: 1,2,5")
     compare.add_argument("--target", type=float, metavar="T", help="the metric to reach (default: the task's target)")
     add_settings(compare, seed=False)
-    compare.add_argument("--reference", metavar="METHOD", help="the base of speed-ups (async-random, else the first)")
+    compare.add_argument("--reference", metavar="METHOD", help=_REFERENCE)
     _add_work(compare, "runs/compare-TASK")
-    finish(compare, _compare)
 
-    paper = commands.add_parser("paper", help="reproduce a table or figure of the Async-HFL paper")
+    paper = add_command(commands, "paper", _paper, "reproduce a table or figure of the Async-HFL paper")
     paper.add_argument("name", metavar="NAME", help="a name from `async-hfl paper list`")
     paper.add_argument("--quick", action="store_true", help="a small version that takes minutes on a laptop")
-    paper.add_argument("--preset", default="paper", help="the bandwidth preset: paper (default), authors or tight")
-    paper.add_argument("--network", default="nycmesh-paper", help="nycmesh-paper (default) or nycmesh")
-    paper.add_argument("--tasks", metavar="A,B,…", help="default: those of the paper")
+    paper.add_argument("--preset", default="paper", help="the bandwidth of gateways: paper, authors or tight")
+    paper.add_argument("--network", default="nycmesh-paper", help="nycmesh-paper or nycmesh")
+    paper.add_argument("--tasks", metavar="A,B,…", help="the tasks (default: those of the paper)")
     paper.add_argument("--seeds", metavar="N", help="the number of seeds, or a list: 1,2,5 (default: depends on NAME)")
     add_settings(paper, seed=False)
     paper.add_argument("--runs", nargs="+", type=Path, metavar="RUN", help="fig8, fig9: draw these runs, make none")
-    paper.add_argument(
-        "--rounds", type=int, metavar="N", help="fig8, fig9: cloud rounds (30); a tenth of them for synchronous methods"
-    )
+    rounds = "fig8, fig9: cloud epochs (default: 30); synchronous methods make a tenth of them"
+    paper.add_argument("--rounds", type=int, metavar="N", help=rounds)
     paper.add_argument("--deployed", action="store_true", help="fig8, fig9: run real processes on this machine")
-    paper.add_argument(
-        "--time-factor", type=float, metavar="F", help="with --deployed: run F times as fast as the testbed (10)"
-    )
+    factor = "with --deployed: run F times as fast as the paper's deployment (default: 10)"
+    paper.add_argument("--time-factor", type=float, metavar="F", help=factor)
     _add_work(paper, "runs/paper")
-    finish(paper, _paper)
 
 
 def _add_work(parser: argparse.ArgumentParser, out: str) -> None:
     """Add the options about workers, time limit and output directory."""
-    parser.add_argument("--out", type=Path, metavar="DIR", help=f"the directory of runs and tables ({out})")
-    parser.add_argument("--on", metavar="WHERE", default="processes", help="processes (default), ray, ray://HOST:PORT")
-    parser.add_argument("--processes", type=int, metavar="P", help="workers (one per core; several per GPU)")
-    parser.add_argument("--together", type=int, metavar="K", help="runs that share an engine in a worker (GPU: 6)")
-    parser.add_argument("--limit-minutes", type=float, metavar="M", help="then stop; the same command continues")
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"the directory of runs and tables (default: {out})")
+    parser.add_argument("--on", metavar="WHERE", default="processes", help="processes, ray or ray://HOST:PORT")
+    parser.add_argument("--processes", type=int, metavar="P", help="workers (default: one per core, several per GPU)")
+    parser.add_argument("--together", type=int, metavar="K", help="runs at once in a worker (default: 1; 6 on a GPU)")
+    parser.add_argument("--limit-minutes", type=float, metavar="M", help="stop then; the same command continues later")
 
 
 def _sweep(options: argparse.Namespace) -> int:
@@ -104,7 +100,7 @@ def _compare_runs(options: argparse.Namespace, plan: Plan, title: str, command: 
 def _paper(options: argparse.Namespace) -> int:
     from async_hfl.experiments.comparison.plan import seeds_of
     from async_hfl.experiments.paper.catalogue import CATALOGUE, find
-    from async_hfl.experiments.paper.entry import NETWORKS, PRESETS, Asked
+    from async_hfl.experiments.paper.entry import NETWORKS, PRESETS, PaperOptions
     from async_hfl.experiments.plans.plan import Plan
     from async_hfl.experiments.sweeps.folder import SweepFolder
 
@@ -123,7 +119,7 @@ def _paper(options: argparse.Namespace) -> int:
     factor = _time_factor(options, entry.name)
     folder = SweepFolder(options.out or Path("runs") / "paper")
     kind = ("-deployed" if factor is not None else "") + ("-quick" if options.quick else "")
-    asked = Asked(
+    asked = PaperOptions(
         quick=options.quick,
         preset=options.preset,
         network=options.network,
@@ -146,7 +142,7 @@ def _time_factor(options: argparse.Namespace, entry: str) -> float | None:
     """Return the time factor of real processes, or None for a simulation."""
     if not options.deployed:
         if options.time_factor is not None:
-            raise UserError("--time-factor: applies to real processes only; give --deployed, too")
+            raise UserError("--time-factor: applies to real processes only; give --deployed as well")
         return None
     if entry not in ("fig8", "fig9") or options.runs:
         raise UserError("--deployed: applies to fig8 and fig9 only, and not together with --runs")

@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from async_hfl.cli import certs, data, deploy, experiments, network, operate, reports, runs, tools
 from async_hfl.cli.common import complain
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return complain("interrupted; `async-hfl resume RUN` continues a run", 130)
     except BrokenPipeError:
-        # The reader of the output is gone. Redirect what is left, so that the interpreter does not complain at exit.
+        # The pipe is closed. Redirect the rest of the output, so that the interpreter reports no error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except MemoryError as error:
@@ -50,8 +50,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return complain(f"{type(error).__name__}: {error}\n{_OUR_FAULT}", 1)
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Adds the default of an option to its help text."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        text = action.help
+        if not text or "default" in text or not action.default or action.nargs == 0:
+            return text
+        return f"{text} (default: %(default)s)"
+
+
 class _Parser(argparse.ArgumentParser):
     """Reports a wrong argument in one line; argparse would print the whole usage first."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=_HelpFormatter, **settings)
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: error: {message}; see `{self.prog} --help`", file=sys.stderr)

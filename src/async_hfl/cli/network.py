@@ -7,36 +7,35 @@ import subprocess
 import sys
 from pathlib import Path
 
-from async_hfl.cli.common import Commands, add_settings, answer, finish
+from async_hfl.cli.common import Commands, add_command, add_group, add_run, add_settings, answer
 from async_hfl.core.errors import UserError
 
 
 def add_commands(commands: Commands) -> None:
-    network = commands.add_parser("network", help="networks: show, record, path-loss, validate")
-    of_network = network.add_subparsers(metavar="WHAT", required=True)
-    show = of_network.add_parser("show", help="draw a map with links and delays, as a page and as a picture")
+    network = add_group(commands, "network", "networks: show, record, path-loss, validate")
+    show = add_command(network, "show", _show, "draw a map with links and delays, as a page and as a picture")
     show.add_argument("name", metavar="NAME", help="a name from `async-hfl networks`, a network file or a RUN")
-    show.add_argument("--devices", type=int, metavar="N", help="default: 184, or all that the file has")
-    show.add_argument("--gateways", type=int, metavar="G")
-    show.add_argument("--model-bytes", type=int, metavar="B", help="the size of the transferred model (600000)")
+    show.add_argument("--devices", type=int, metavar="N", help="devices to place (default: 184, or all of a file)")
+    show.add_argument("--gateways", type=int, metavar="G", help="gateways to place (default: depends on NAME)")
+    show.add_argument("--model-bytes", type=int, metavar="B", help="the size of the model (default: 600000)")
     add_settings(show)
-    show.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="where to write both files (.)")
-    finish(show, _show)
-    record = of_network.add_parser("record", help="write the delays in a run's journal as a network trace")
-    record.add_argument("run", type=Path, metavar="RUN")
-    record.add_argument("out", type=Path, metavar="OUT.csv")
-    finish(record, _record)
-    losses = of_network.add_parser("path-loss", help="compute the path loss in dB for each pair of sites in a CSV file")
+    show.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="the directory of both files")
+    record = add_command(network, "record", _record, "write the delays in a run's journal as a network trace")
+    add_run(record)
+    record.add_argument("out", type=Path, metavar="OUT.csv", help="the trace to write")
+    losses = add_command(
+        network, "path-loss", _path_loss, "compute the path loss in dB for each pair of sites in a CSV file"
+    )
     losses.add_argument("pairs", type=Path, metavar="PAIRS.csv", help="device_x_m, device_y_m, device_z_m, gateway_z_m")
     losses.add_argument("--frequency-mhz", type=float, required=True, metavar="F", help="the paper uses 2160")
-    losses.add_argument("--environment", choices=["urban", "suburban", "open-areas"], default="urban", help="(urban)")
-    losses.add_argument("--city-size", choices=["small", "medium", "large"], default="large", help="(large)")
-    losses.add_argument("--rooftop-m", type=float, default=20.0, metavar="H", help="the height of the rooftops (20)")
-    finish(losses, _path_loss)
-    validate = of_network.add_parser("validate", help="compare path loss and Wi-Fi with ns-3 (needs a source checkout)")
-    validate.add_argument("--quick", action="store_true", help="few transfers: a minute or two, not half an hour")
-    validate.add_argument("--python", type=Path, metavar="PATH", help="a Python that has ns3 (default: this one)")
-    finish(validate, _network_validate)
+    losses.add_argument("--environment", choices=["urban", "suburban", "open-areas"], default="urban", help="the area")
+    losses.add_argument("--city-size", choices=["small", "medium", "large"], default="large", help="the city")
+    losses.add_argument("--rooftop-m", type=float, default=20.0, metavar="H", help="the height of the rooftops")
+    validate = add_command(
+        network, "validate", _network_validate, "compare path loss and Wi-Fi with ns-3 (needs a source checkout)"
+    )
+    validate.add_argument("--quick", action="store_true", help="few transfers: minutes instead of half an hour")
+    validate.add_argument("--python", type=Path, metavar="PATH", help="an interpreter with ns3 (default: this one)")
 
 
 def _show(options: argparse.Namespace) -> int:

@@ -8,27 +8,24 @@ import time
 from pathlib import Path
 from typing import Any
 
-from async_hfl.cli.common import Commands, answer, finish, print_json
+from async_hfl.cli.common import Commands, add_command, answer, print_json
 from async_hfl.core.errors import UserError
 
 
 def add_commands(commands: Commands) -> None:
-    status = commands.add_parser("status", help="show the state of a deployment")
+    status = add_command(commands, "status", _status, "show the state of a deployment")
     _add_cloud(status)
-    status.add_argument("--watch", type=float, metavar="SECONDS", help="repeat until the run is over")
-    finish(status, _status)
+    status.add_argument("--watch", type=float, metavar="SECONDS", help="repeat at this interval until the run is over")
 
-    drain = commands.add_parser("drain", help="end the run of a deployment now, gracefully")
+    drain = add_command(commands, "drain", _drain, "end the run of a deployment now, gracefully")
     _add_cloud(drain)
-    finish(drain, _drain)
 
-    collect = commands.add_parser("collect", help="merge the journals of a deployment into a run directory")
+    collect = add_command(commands, "collect", _collect, "merge the journals of a deployment into a run directory")
     collect.add_argument("out", type=Path, metavar="OUT", help="the run directory to create")
     collect.add_argument("states", nargs="*", type=Path, metavar="DIR", help="state directories, or folders of them")
     collect.add_argument("--cloud", metavar="HOST:PORT", help="fetch the journal of a running cloud")
-    collect.add_argument("--gateways", default="", metavar="HOST:PORT,...", help="the same for running gateways")
+    collect.add_argument("--gateways", default="", metavar="HOST:PORT,...", help="fetch those of running gateways")
     _add_trust(collect)
-    finish(collect, _collect)
 
 
 def _add_cloud(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +34,7 @@ def _add_cloud(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_trust(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--certificates", type=Path, metavar="DIR", help="the certificates of an operator")
+    parser.add_argument("--certificates", type=Path, metavar="DIR", help="the directory of an operator's certificate")
     parser.add_argument("--insecure", action="store_true", help="the deployment runs without certificates")
 
 

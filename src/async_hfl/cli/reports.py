@@ -7,29 +7,21 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from async_hfl.cli.common import Commands, answer, finish
+from async_hfl.cli.common import Commands, add_command, add_run, answer
 from async_hfl.core.errors import UserError
 
 FORMATS = ("csv", "parquet", "tensorboard", "mlflow")
 
 
 def add_commands(commands: Commands) -> None:
-    report = commands.add_parser("report", help="make a page about one run, or one that compares several")
+    report = add_command(commands, "report", _report, "make a page about one run, or a comparison of several")
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories, or directories of them")
-    report.add_argument(
-        "--out",
-        action="append",
-        type=Path,
-        metavar="FILE",
-        help="a page (.html), a picture of the curves (.png, .svg, .pdf) or a table (.csv, .tex); repeatable "
-        "(report-NAME.html)",
-    )
-    finish(report, _report)
-    export = commands.add_parser("export", help="export all records of a run to other tools")
-    export.add_argument("run", type=Path, metavar="RUN")
-    export.add_argument("--format", choices=FORMATS, default="csv", help="(csv)")
-    export.add_argument("--out", required=True, metavar="DIR", help="the directory to write; for mlflow a tracking URI")
-    finish(export, _export)
+    files = "a page (.html), picture (.png, .svg, .pdf) or table (.csv, .tex); repeatable (default: report-NAME.html)"
+    report.add_argument("--out", action="append", type=Path, metavar="FILE", help=files)
+    export = add_command(commands, "export", _export, "export all records of a run to other tools")
+    add_run(export)
+    export.add_argument("--format", choices=FORMATS, default="csv", help="the format")
+    export.add_argument("--out", required=True, metavar="DIR", help="the directory to write, or MLflow's tracking URI")
 
 
 def add_trackers(parser: argparse.ArgumentParser) -> None:

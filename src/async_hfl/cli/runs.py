@@ -11,10 +11,11 @@ from typing import Any
 from async_hfl.cli.common import (
     Commands,
     add_choices,
+    add_command,
+    add_run,
     add_run_file,
     add_settings,
     answer,
-    finish,
     not_writable,
     print_json,
     settings_of,
@@ -24,52 +25,43 @@ from async_hfl.core.errors import UserError
 
 
 def add_commands(commands: Commands) -> None:
-    demo = commands.add_parser("demo", help="race four methods to 90 %% on handwritten digits over NYC Mesh")
-    demo.add_argument("--out", type=Path, default=Path("runs/demo"), help="the directory to write (runs/demo)")
-    demo.add_argument("--seed", type=int, default=1, help="the seed of all random streams (1)")
-    finish(demo, _demo)
+    demo = add_command(commands, "demo", _demo, "race four methods to 90 %% on handwritten digits over NYC Mesh")
+    demo.add_argument("--out", type=Path, default=Path("runs/demo"), help="the directory to write")
+    demo.add_argument("--seed", type=int, default=1, help="the seed of all random streams")
 
-    run = commands.add_parser("run", help="simulate one configuration")
+    run = add_command(commands, "run", _run, "simulate one configuration")
     add_run_file(run)
     add_choices(run, "task", "method", "network", "preset")
     add_settings(run)
     run.add_argument("--out", type=Path, metavar="DIR", help="the run directory (default: a new one under runs/)")
-    run.add_argument("--start-from", type=Path, metavar="MODEL", help="start with this model (safetensors)")
+    run.add_argument("--start-from", type=Path, metavar="MODEL", help="start with this model (a safetensors file)")
     add_trackers(run)
-    finish(run, _run)
 
-    central = commands.add_parser("central", help="train a task on all its data in one place, as an upper bound")
+    central = add_command(commands, "central", _central, "train a task on all its data in one place, as an upper bound")
     add_run_file(central)
     add_choices(central, "task")
     add_settings(central)
     central.add_argument("--model", type=Path, metavar="OUT.safetensors", help="save the final weights here")
-    finish(central, _central)
 
-    resume = commands.add_parser("resume", help="continue an interrupted run")
-    resume.add_argument("run", type=Path, metavar="RUN")
-    finish(resume, _resume)
+    add_run(add_command(commands, "resume", _resume, "continue an interrupted run"))
 
-    show = commands.add_parser("show", help="print the result of a run")
-    show.add_argument("run", type=Path, metavar="RUN")
-    finish(show, _show)
+    add_run(add_command(commands, "show", _show, "print the result of a run"))
 
-    model = commands.add_parser("model", help="copy the model of a run to a file")
-    model.add_argument("run", type=Path, metavar="RUN")
-    model.add_argument("out", type=Path, metavar="OUT.safetensors")
-    finish(model, _model)
+    model = add_command(commands, "model", _model, "copy the model of a run to a file")
+    add_run(model)
+    model.add_argument("out", type=Path, metavar="OUT.safetensors", help="the file to write")
 
     for kind in ("method", "task", "network", "preset"):
-        listing = commands.add_parser(f"{kind}s", help=f"list the {kind}s")
+        listing = add_command(commands, f"{kind}s", _list, f"list the {kind}s")
         listing.set_defaults(kind=kind)
-        finish(listing, _list)
 
 
 def _run(options: argparse.Namespace) -> int:
     from async_hfl import api
-    from async_hfl.reports.export.trackers import Follower
+    from async_hfl.reports.export.trackers import RunTracker
     from async_hfl.reports.terminal.run_view import RunView
 
-    follower = Follower(options.tensorboard, options.mlflow)
+    follower = RunTracker(options.tensorboard, options.mlflow)
 
     def started(made: api.Run, settings: Any) -> None:
         view.started(made, settings)

@@ -6,40 +6,34 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from async_hfl.cli.common import Commands, answer, finish, print_json
+from async_hfl.cli.common import Commands, add_command, add_group, answer, print_json
 from async_hfl.core.errors import UserError
 
 
 def add_commands(commands: Commands) -> None:
-    decide = commands.add_parser("decide", help="solve one selection or association problem from a file")
-    which = decide.add_subparsers(metavar="WHAT", required=True)
+    decide = add_group(commands, "decide", "solve one selection or association problem from a file")
     for kind, text in (("selection", "choose the devices to trigger"), ("association", "assign devices to gateways")):
-        one = which.add_parser(kind, help=text)
-        one.add_argument("problem", type=Path, metavar="PROBLEM.json")
+        one = add_command(decide, kind, _decide, text)
+        one.add_argument("problem", type=Path, metavar="PROBLEM.json", help="the problem")
         one.add_argument("--exact", action="store_true", help="find a proven optimum, however long it takes")
         one.set_defaults(kind=kind)
-        finish(one, _decide)
 
-    replay = commands.add_parser("replay", help="feed the logs of nodes to new nodes and compare every effect")
-    replay.add_argument("path", type=Path, metavar="RUN|NODE_DIR", help="a run directory, or the state of one node")
+    replay = add_command(commands, "replay", _replay, "feed the logs of a run to new nodes and compare every effect")
+    replay.add_argument("path", type=Path, metavar="RUN|NODE_DIR", help="a run, or the state directory of a node")
     replay.add_argument("--resolve", action="store_true", help="also solve the associations again and compare them")
-    finish(replay, _replay)
 
-    bench = commands.add_parser("bench", help="measure the simulator")
-    what = bench.add_subparsers(metavar="WHAT", required=True)
-    events = what.add_parser("events", help="device updates per second without training, by number of devices")
+    bench = add_group(commands, "bench", "measure the simulator: events")
+    events = add_command(bench, "events", _bench_events, "measure device updates per second without training")
     events.add_argument("--quick", action="store_true", help="1,000 and 10,000 devices only")
-    finish(events, _bench_events)
 
-    fuzz = commands.add_parser("fuzz-faults", help="simulate faults and check every invariant after every event")
-    fuzz.add_argument("--seeds", type=int, default=200, metavar="N", help="the number of scenarios (200)")
-    fuzz.add_argument("--first-seed", type=int, default=0, metavar="S", help="the seed of the first scenario (0)")
-    fuzz.add_argument("--processes", type=int, default=None, metavar="P", help="default: one per core")
+    fuzz = add_command(commands, "fuzz-faults", _fuzz, "simulate faults and check every invariant after every event")
+    fuzz.add_argument("--seeds", type=int, default=200, metavar="N", help="the number of scenarios")
+    fuzz.add_argument("--first-seed", type=int, default=0, metavar="S", help="the first seed (default: 0)")
+    fuzz.add_argument("--processes", type=int, metavar="P", help="the number of processes (default: one per core)")
     drawn = "a built-in rule or FILE.py:CLASS (default: drawn for each scenario)"
     fuzz.add_argument("--gateway-rule", metavar="RULE", help=f"the aggregation rule of the gateways: {drawn}")
     fuzz.add_argument("--cloud-rule", metavar="RULE", help=f"the aggregation rule of the cloud: {drawn}")
     fuzz.add_argument("--resume", type=Path, metavar="FILE", help="keep the progress in FILE and continue from it")
-    finish(fuzz, _fuzz)
 
 
 def _decide(options: argparse.Namespace) -> int:

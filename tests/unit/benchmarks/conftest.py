@@ -1,4 +1,4 @@
-"""The scripts and packages of benchmarks/ can be imported by these tests."""
+"""Makes the scripts and packages in benchmarks/ importable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmarks run, say what they promise, and compare the same work."""
+"""The engine benchmarks run, print their results, and compare equal work."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def told(script: str, *arguments: str) -> Any:
 SMALL = ("--quick", "--tasks", "digits", "--clients", "digits=4", "--rounds", "1", "--seconds", "0.02")
 
 
-def test_ours_alone_is_measured_where_nothing_else_is_installed() -> None:
+def test_only_async_hfl_is_measured_if_nothing_else_is_installed() -> None:
     [row] = told("engine.py", *SMALL, "--engines", "ours")
     assert set(row) == FIELDS
     assert (row["task"], row["engine"], row["ratio_to_loop"]) == ("digits", "ours", None)
@@ -49,14 +49,14 @@ def test_ours_alone_is_measured_where_nothing_else_is_installed() -> None:
 @pytest.mark.long
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
 def test_pytorch_ends_at_the_same_weights() -> None:
-    """The benchmark itself ends with an error where it does not."""
+    """The benchmark itself raises an error if the weights differ."""
     rows = told("engine.py", *SMALL, "--engines", "ours,torch-loop,torch-tuned")
     assert [row["engine"] for row in rows] == ["ours", "torch-loop", "torch-tuned"]
     assert rows[1]["ratio_to_loop"] == 1
     assert all(set(row) == FIELDS for row in rows)
 
 
-def test_what_is_not_installed_is_left_out_with_a_reason() -> None:
+def test_a_missing_library_is_left_out_with_a_reason() -> None:
     script = [sys.executable, str(BENCHMARKS / "engine.py"), *SMALL, "--engines", "flower"]
     nowhere = ["--peer-python", "flower=/nowhere/python"]
     done = subprocess.run([*script, *nowhere], capture_output=True, text=True, timeout=HANG_GUARD_S, check=False)
@@ -71,18 +71,18 @@ def test_share_of_a_whole_run() -> None:
 
 
 def test_counted_operations() -> None:
-    """By hand: HAR multiplies 561 x 128 and 128 x 6 a sample; the CNN's figure is well known."""
+    """By hand: HAR multiplies 561 x 128 and 128 x 6 per sample; the number of the CNN is published."""
     from engine_peers.flops import update_flops
     from engine_peers.sizes import SIZES
 
     sizes = {size.task: size for size in SIZES}
     assert update_flops(sizes["har"]) == 300 * 5 * (4 * 561 * 128 + 6 * 128 * 6)
     assert update_flops(replace(sizes["mnist"], samples=1)) == 4 * 288_000 + 6 * (1_600_000 + 400_000 + 5_000)
-    # 0.556 thousand million multiplications forward, as published for this network.
+    # 0.556 billion multiplications in the forward pass, as published for this network.
     assert update_flops(replace(sizes["cifar10"], samples=1)) / 6 == pytest.approx(0.556e9, rel=0.005)
 
 
-def test_orders_are_the_engines_own(tmp_path: Path) -> None:
+def test_batch_orders_are_those_of_the_engine(tmp_path: Path) -> None:
     from async_hfl.learning.engine.batches import BatchOrders
     from async_hfl.learning.engine.recipe import StaticHyperparameters
     from engine_peers.prepare import prepare

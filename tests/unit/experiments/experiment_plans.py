@@ -1,4 +1,4 @@
-"""Small plans: runs of a few milliseconds that learn nothing, and what to do them with."""
+"""Small plans of runs that take a few milliseconds and learn nothing, and helpers to make them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def small_plan(**changes: Any) -> Plan:
 
 
 class Listener:
-    """A view that remembers."""
+    """A view that records everything it is told."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, str]] = []
@@ -33,16 +33,16 @@ class Listener:
     def began(self, total: int, done: int, shape: PoolShape) -> None:
         self.shape = shape
 
-    def news(self, run: PlannedRun, data: dict[str, Any]) -> None:
+    def status(self, run: PlannedRun, data: dict[str, Any]) -> None:
         self.heard.append((run.id, data["what"]))
 
     def note(self, text: str) -> None:
         self.notes.append(text)
 
     def those(self, what: str) -> set[str]:
-        return {run for run, news in self.heard if news == what}
+        return {run for run, status in self.heard if status == what}
 
 
 def digests(folder: Path) -> dict[str, bytes]:
-    """Run -> its journal."""
+    """Return the journal of each run by its id."""
     return {path.parent.name: path.read_bytes() for path in sorted(folder.glob("runs/*/events.jsonl"))}

@@ -28,7 +28,7 @@ class Notebook:
     def began(self, total: int, done: int, shape: Any) -> None:
         return
 
-    def news(self, run: PlannedRun, data: dict[str, Any]) -> None:
+    def status(self, run: PlannedRun, data: dict[str, Any]) -> None:
         return
 
     def note(self, text: str) -> None:
@@ -50,9 +50,9 @@ def runs() -> list[PlannedRun]:
 def test_complete_runs_are_kept(runs: list[PlannedRun], tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
     first = make_cluster_runs(runs[:1], folder, simulated, Notebook())
-    assert (first.there, first.done, first.complete) == (0, 1, True)
+    assert (first.already_complete, first.done, first.complete) == (0, 1, True)
     second = make_cluster_runs(runs, folder, simulated, Notebook())
-    assert (second.there, second.done, second.complete) == (1, 1, True)
+    assert (second.already_complete, second.done, second.complete) == (1, 1, True)
 
 
 def test_an_interrupted_run_starts_again(runs: list[PlannedRun], tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_an_interrupted_run_starts_again(runs: list[PlannedRun], tmp_path: Path)
     make_cluster_runs(runs[:1], folder, simulated, view)
     (folder.run(runs[0].id) / "summary.json").unlink()
     swept = make_cluster_runs(runs[:1], folder, simulated, view)
-    assert (swept.there, swept.done) == (0, 1)
+    assert (swept.already_complete, swept.done) == (0, 1)
     assert len(list((tmp_path / "broken").iterdir())) == 1
     assert "starting again" in view.notes[0]
 

@@ -13,7 +13,7 @@ from async_hfl.experiments.comparison.comparison import compare
 from async_hfl.experiments.comparison.report import Report
 from async_hfl.experiments.paper import published
 from async_hfl.experiments.paper.catalogue import CATALOGUE, find
-from async_hfl.experiments.paper.entry import NETWORKS, PRESETS, Asked
+from async_hfl.experiments.paper.entry import NETWORKS, PRESETS, PaperOptions
 from async_hfl.experiments.paper.sensitivity import scaled_bandwidth
 from async_hfl.experiments.plans.planned_run import PlannedRun, planned
 from async_hfl.experiments.sweeps.folder import SweepFolder
@@ -25,7 +25,7 @@ NAMES = [
 ]
 
 
-def test_every_table_and_figure_is_there() -> None:
+def test_every_table_and_figure_is_listed() -> None:
     assert list(CATALOGUE) == NAMES
     with pytest.raises(UserError, match=r"did you mean table6\?"):
         find("table66")
@@ -34,9 +34,9 @@ def test_every_table_and_figure_is_there() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_plan_composes(name: str, preset: str) -> None:
-    """Small on one network, whole on the other: a setting that nobody reads would be an error here."""
+    """The small version on one network and the whole one on the other; an unknown setting would be an error."""
     for quick, network in zip((True, False), NETWORKS, strict=True):
-        plan = CATALOGUE[name].plan(Asked(quick=quick, preset=preset, network=network))
+        plan = CATALOGUE[name].plan(PaperOptions(quick=quick, preset=preset, network=network))
         assert plan.runs
         assert len({run.id for run in plan.runs}) == len(plan.runs)
         assert {run.preset for run in plan.runs} == {preset}
@@ -45,21 +45,21 @@ def test_every_plan_composes(name: str, preset: str) -> None:
 
 
 def test_table_6_is_the_whole_grid() -> None:
-    runs = CATALOGUE["table6"].plan(Asked()).runs
+    runs = CATALOGUE["table6"].plan(PaperOptions()).runs
     assert {run.task for run in runs} == set(published.TASKS)
     assert {run.family for run in runs} == {"async-hfl", "async-hfl-plus", *published.BASELINES}
     assert len(runs) == 6 * 3 * 12  # ten methods, one of them with three periods
     assert {run.target for run in runs if run.task == "har"} == {0.95}
 
 
-def test_bandwidth_is_scaled_as_the_preset_gives_it() -> None:
-    assert scaled_bandwidth("mnist", Asked(preset="paper"), 0.5) == "500000.0"
-    assert scaled_bandwidth("mnist", Asked(preset="authors"), 2.0) == "200000.0"
-    assert scaled_bandwidth("har", Asked(preset="tight"), 0.5) == '"25%"'
+def test_scaled_bandwidth_keeps_the_unit_of_the_preset() -> None:
+    assert scaled_bandwidth("mnist", PaperOptions(preset="paper"), 0.5) == "500000.0"
+    assert scaled_bandwidth("mnist", PaperOptions(preset="authors"), 2.0) == "200000.0"
+    assert scaled_bandwidth("har", PaperOptions(preset="tight"), 0.5) == '"25%"'
 
 
 def made_up(folder: SweepFolder, run: PlannedRun, times: list[float], metrics: list[float], bound: float) -> None:
-    """A run directory that evaluated to these metrics at these times; a hundred bytes a second."""
+    """Write a run directory with these metrics at these times, and a hundred bytes per second."""
     path = folder.run(run.id)
     path.mkdir(parents=True)
     manifest: dict[str, Any] = {
@@ -90,7 +90,7 @@ def made_up(folder: SweepFolder, run: PlannedRun, times: list[float], metrics: l
 
 
 UP = [0.5, 0.95, 0.95, 0.95]
-"""First at the second evaluation, held at the fourth."""
+"""Passes the target first at the second evaluation, and holds it at the fourth."""
 LOW = [0.5, 0.6, 0.6, 0.6]
 
 
@@ -104,7 +104,7 @@ def runs_of(method: str, **more: Any) -> list[PlannedRun]:
 
 
 def test_ratios_by_hand(tmp_path: Path) -> None:
-    """async-hfl holds at 40 s with both seeds; random at 80 and 160 s, twice and four times that; the third never."""
+    """async-hfl holds the target at 40 s with both seeds, random at 80 and 160 s, and the third method never."""
     folder = SweepFolder(tmp_path)
     ours, random, never = runs_of("async-hfl"), runs_of("async-random"), runs_of("async-st")
     for run in ours:
@@ -133,7 +133,7 @@ def test_ratios_by_hand(tmp_path: Path) -> None:
     assert lost.as_json()["time_to_target_s"] == {"mean": None, "deviation": None, "by_seed": {1: None, 2: None}}
 
 
-def test_one_seed_that_never_came_leaves_no_mean(tmp_path: Path) -> None:
+def test_a_seed_that_never_reached_the_target_leaves_no_mean(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
     ours, random = runs_of("async-hfl"), runs_of("async-random")
     for run, metrics in zip(ours, (UP, LOW), strict=True):
@@ -149,7 +149,7 @@ def test_one_seed_that_never_came_leaves_no_mean(tmp_path: Path) -> None:
     assert row.speed_up.low is None
 
 
-def test_the_best_variant_counts(tmp_path: Path) -> None:
+def test_the_best_variant_represents_the_method(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
     slow = runs_of("semi-async", overrides=["gateway.period=150"], variant="150 s", best=True)
     quick = runs_of("semi-async", overrides=["gateway.period=50"], variant="50 s", best=True)
@@ -158,11 +158,12 @@ def test_the_best_variant_counts(tmp_path: Path) -> None:
     for run in quick:
         made_up(folder, run, [10.0, 20.0, 30.0, 40.0], UP, 0.0)
     (panel,) = compare([*slow, *quick], folder)
-    assert {row.group: row.counts for row in panel.rows} == {"semi-async, 150 s": False, "semi-async, 50 s": True}
+    best = {row.group: row.is_best_variant for row in panel.rows}
+    assert best == {"semi-async, 150 s": False, "semi-async, 50 s": True}
 
 
-def drawn(name: str, folder: SweepFolder, asked: Asked, scale: dict[str, float]) -> Report:
-    """The entry, with every run of its plan made up: a method takes `scale` times as long as Async-HFL."""
+def drawn(name: str, folder: SweepFolder, asked: PaperOptions, scale: dict[str, float]) -> Report:
+    """Draw an entry from made-up runs, in which a method takes `scale` times as long as Async-HFL."""
     plan = CATALOGUE[name].plan(asked)
     for run in plan.runs:
         factor = scale.get(run.family, 1.0)
@@ -176,9 +177,9 @@ def column(table: Table, name: str) -> list[Any]:
     return [cell.value if isinstance(cell, Spread) else cell for cell in cells]
 
 
-def test_table_6_sets_the_papers_figures_beside_ours(tmp_path: Path) -> None:
+def test_table_6_shows_published_and_measured_values(tmp_path: Path) -> None:
     scale = {"async-hl": 1.5, "sync-random": 20.0, "async-hfl-plus": 0.5}
-    asked = Asked(quick=True, tasks=("har",), out=tmp_path)
+    asked = PaperOptions(quick=True, tasks=("har",), out=tmp_path)
     table = drawn("table6", SweepFolder(tmp_path), asked, scale).page.tables[0]
     assert column(table, "baseline") == list(published.BASELINES)
     assert column(table, "paper") == list(published.SPEED_UPS["har"])
@@ -192,15 +193,15 @@ def test_table_6_sets_the_papers_figures_beside_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("fig8", "fig9", "overhead")])
-def test_every_table_tells_how_often_the_bandwidth_bound(name: str, tmp_path: Path) -> None:
-    asked = Asked(quick=True, out=tmp_path / "report", tasks=("digits",))
+def test_every_table_shows_the_share_of_selections_limited_by_bandwidth(name: str, tmp_path: Path) -> None:
+    asked = PaperOptions(quick=True, out=tmp_path / "report", tasks=("digits",))
     table = drawn(name, SweepFolder(tmp_path), asked, {}).page.tables[0]
     assert set(column(table, "bound")) == {0.125}
 
 
-def test_fig_10_right_reads_every_target_off_one_run(tmp_path: Path) -> None:
+def test_fig_10_right_takes_every_target_from_the_same_runs(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
-    asked = Asked(quick=True, out=tmp_path)
+    asked = PaperOptions(quick=True, out=tmp_path)
     plan = CATALOGUE["fig10-right"].plan(asked)
     for run in plan.runs:
         late = 3.0 if run.method == "async-random" else 1.0
@@ -217,8 +218,8 @@ def test_fig_10_right_reads_every_target_off_one_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("rounds", "epochs"), [(None, [30, 30, 3]), (10, [10, 10, 1]), (4, [4, 4, 1])])
-def test_the_deployment_stops_by_rounds(rounds: int | None, epochs: list[int]) -> None:
+def test_the_deployment_stops_after_its_rounds(rounds: int | None, epochs: list[int]) -> None:
     for factor in (None, 10.0):
-        plan = find("fig8").plan(Asked(tasks=("har",), seeds=(1,), rounds=rounds, time_factor=factor))
+        plan = find("fig8").plan(PaperOptions(tasks=("har",), seeds=(1,), rounds=rounds, time_factor=factor))
         said = [text for run in plan.runs for text in run.overrides if text.startswith("cloud.epochs=")]
         assert said == [f"cloud.epochs={number}" for number in epochs]

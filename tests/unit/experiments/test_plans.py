@@ -1,4 +1,4 @@
-"""A plan becomes runs with ids that depend on the work and on nothing else."""
+"""A plan becomes runs whose ids depend only on what determines their results."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def test_a_grid_is_a_product() -> None:
     assert {run.panel for run in plan.runs} == {"null · uniform · tight"}
 
 
-def test_an_id_is_that_of_the_work() -> None:
-    """However it is written, the same settings have one id; any other setting, seed or choice has another."""
+def test_an_id_depends_on_everything_that_determines_the_result() -> None:
+    """The same settings have the same id however they are written; any difference gives another id."""
     plain = planned(task="null", method="two-tier", network="uniform", preset="tight", seed=1)
     spelt = planned(
         task="null", method="two-tier", network="uniform", preset="tight", seed=1, overrides=["cloud.epochs=1000"]
@@ -47,7 +47,7 @@ def test_an_id_is_that_of_the_work() -> None:
     assert plain.id.startswith("null-two-tier-uniform-tight-s1-")
 
 
-def test_an_id_knows_the_users_files(tmp_path: Path) -> None:
+def test_an_id_depends_on_the_users_files(tmp_path: Path) -> None:
     policy = tmp_path / "own.py"
 
     def now() -> str:
@@ -63,13 +63,13 @@ def test_an_id_knows_the_users_files(tmp_path: Path) -> None:
     assert now() != before
 
 
-def test_ids_know_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_id_depends_on_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     before = small_plan().runs[0].id
     monkeypatch.setattr("async_hfl.experiments.plans.planned_run.versions", lambda: {"numpy": "99"})
     assert small_plan().runs[0].id != before
 
 
-def test_cases_stand_over_what_is_above_them_and_no_run_is_made_twice() -> None:
+def test_cases_override_shared_keys_and_no_run_is_planned_twice() -> None:
     cases = [
         {"methods": "semi-async", "vary": {"gateway": {"period": [50, 100]}}, "best": True},
         {"methods": ["two-tier"], "set": {"cloud": {"epochs": 9}}},
@@ -102,7 +102,7 @@ def test_cases_stand_over_what_is_above_them_and_no_run_is_made_twice() -> None:
         ({"best": 1}, "best must be true or false"),
     ],
 )
-def test_mistakes_are_told(changes: dict[str, Any], told: str) -> None:
+def test_mistakes_are_reported(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(UserError, match=re.escape(told)):
         make_plan({**SMALL, **changes}, "plan.toml", "plan")
 
@@ -139,7 +139,7 @@ def test_a_comparison_has_every_method_and_three_periods() -> None:
     assert [run.group for run in told.runs] == ["semi-async"]
 
 
-def test_seeds_by_number_or_by_name() -> None:
+def test_seeds_as_a_number_or_as_a_list() -> None:
     assert seeds_of("3") == [1, 2, 3]
     assert seeds_of("7,2,7") == [7, 2]
     for wrong in ("0", "x", "1,x"):
@@ -147,7 +147,7 @@ def test_seeds_by_number_or_by_name() -> None:
             seeds_of(wrong)
 
 
-def test_the_example_is_a_plan() -> None:
+def test_the_example_is_a_valid_plan() -> None:
     plan = read_plan(Path(__file__).parents[3] / "examples" / "plans" / "bandwidth.toml")
     assert len(plan.runs) == 8
     assert {run.group for run in plan.runs} == {

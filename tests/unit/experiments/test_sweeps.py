@@ -1,4 +1,4 @@
-"""A sweep makes what is missing, whatever happens to it; its folder is all it remembers."""
+"""A sweep makes the missing runs, also after interruptions; its folder holds all its state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def swept(plan: Plan, out: Path, view: Listener | None = None, **options: Any) -
     return sweep(plan.runs, folder, ProcessPool(out, **options), view or Listener(), limit_s=limit)
 
 
-def test_a_sweep_gives_what_single_runs_give(tmp_path: Path) -> None:
+def test_a_sweep_gives_the_same_runs_as_single_commands(tmp_path: Path) -> None:
     plan = small_plan()
     done = swept(plan, tmp_path / "sweep", processes=2)
     assert done.complete
@@ -49,18 +49,18 @@ def test_several_runs_share_an_engine_in_one_worker(tmp_path: Path) -> None:
     assert digests(tmp_path / "one") == digests(tmp_path / "shared")
 
 
-def test_nothing_is_done_twice(tmp_path: Path) -> None:
+def test_complete_runs_are_not_repeated(tmp_path: Path) -> None:
     plan = small_plan()
     swept(plan, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
     view = Listener()
     again = swept(plan, tmp_path, view)
-    assert (again.there, again.done, again.complete) == (4, 0, True)
+    assert (again.already_complete, again.done, again.complete) == (4, 0, True)
     assert view.heard == []
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == before
 
 
-def test_what_was_cut_off_is_gone_on_with(tmp_path: Path) -> None:
+def test_interrupted_runs_are_resumed(tmp_path: Path) -> None:
     plan = small_plan(methods="async-random", seeds=1, set={"task.devices": 8, "cloud.epochs": 40})
     whole = swept(plan, tmp_path / "whole")
     (run,) = plan.runs
@@ -74,13 +74,13 @@ def test_what_was_cut_off_is_gone_on_with(tmp_path: Path) -> None:
         return seen >= 20
 
     assert not api.run(**run.arguments(), out=cut.run(run.id), pause=enough).complete
-    assert cut.state(run.id) == "cut"
+    assert cut.state(run.id) == "interrupted"
     done = swept(plan, tmp_path / "cut")
     assert (done.done, done.resumed) == (1, 1)
     assert digests(tmp_path / "cut") == digests(whole.folder.path)
 
 
-def test_killed_before_the_manifest_a_run_begins_again(tmp_path: Path) -> None:
+def test_a_run_killed_before_its_manifest_starts_again(tmp_path: Path) -> None:
     plan = small_plan(methods="two-tier", seeds=1)
     left = tmp_path / "runs" / plan.runs[0].id
     left.mkdir(parents=True)
@@ -94,7 +94,7 @@ def test_killed_before_the_manifest_a_run_begins_again(tmp_path: Path) -> None:
 
 
 def test_a_limit_stops_at_a_checkpoint(tmp_path: Path) -> None:
-    """Half a second of a run of many: what is there can be gone on with, and comes to the same."""
+    """Half a second of a longer run: it can be resumed and gives the same result."""
     plan = small_plan(
         methods="async-random",
         seeds=1,
@@ -103,7 +103,7 @@ def test_a_limit_stops_at_a_checkpoint(tmp_path: Path) -> None:
     first = swept(plan, tmp_path, limit_s=0.6)
     assert (first.stopped, first.left, first.failed) == ("limit", 1, {})
     (run,) = plan.runs
-    assert first.folder.state(run.id) == "cut"
+    assert first.folder.state(run.id) == "interrupted"
     assert (first.folder.run(run.id) / "checkpoint.msgpack").is_file()
     second = swept(plan, tmp_path)
     assert second.complete
@@ -125,7 +125,7 @@ def test_two_sweeps_on_one_folder_share_the_work(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(HANG_GUARD_S)
     assert [done.complete for done in results] == [True, True]
-    # Each run was begun once, by one of them.
+    # Each run was started once, by one of the sweeps.
     begun = [run for view in views for run, what in view.heard if what == "began"]
     assert sorted(begun) == sorted(run.id for run in plan.runs)
 
@@ -156,7 +156,7 @@ def own_policy(tmp_path: Path, failures: int, how: str) -> Plan:
     return small_plan(methods="async-random", seeds=1, set=settings)
 
 
-def test_a_worker_that_dies_is_replaced_and_its_run_tried_again(tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_replaced_and_its_run_is_retried(tmp_path: Path) -> None:
     plan = own_policy(tmp_path, 1, "os.kill(os.getpid(), 9)")
     view = Listener()
     done = swept(plan, tmp_path / "sweep", view)
@@ -166,7 +166,7 @@ def test_a_worker_that_dies_is_replaced_and_its_run_tried_again(tmp_path: Path) 
     assert "SIGKILL" in json.loads(kept.read_text())[0]["reason"]
 
 
-def test_what_always_fails_is_given_up_and_the_others_are_done(tmp_path: Path) -> None:
+def test_a_run_that_always_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     plan = own_policy(tmp_path, 99, "os._exit(7)")
     both = Plan("both", (*plan.runs, *small_plan(methods="two-tier", seeds=1).runs))
     done = swept(both, tmp_path / "sweep")
@@ -178,7 +178,7 @@ def test_what_always_fails_is_given_up_and_the_others_are_done(tmp_path: Path) -
     assert {row.group: row.missing for row in panel.rows} == {"async-random": 1, "two-tier": 0}
 
 
-def test_the_users_mistake_is_not_tried_again(tmp_path: Path) -> None:
+def test_a_mistake_of_the_user_is_not_retried(tmp_path: Path) -> None:
     plan = own_policy(tmp_path, 99, "raise ValueError('no idea')")
     done = swept(plan, tmp_path / "sweep")
     assert "no idea" in done.failed[plan.runs[0].id]
@@ -186,7 +186,7 @@ def test_the_users_mistake_is_not_tried_again(tmp_path: Path) -> None:
     assert (tmp_path / "tried").read_text() == "x"
 
 
-def test_a_worker_ends_with_whoever_gave_the_orders(tmp_path: Path) -> None:
+def test_a_worker_exits_when_its_sweep_has_gone(tmp_path: Path) -> None:
     inbox: Queue[Message] = Queue()
     member = ProcessWorker(0, tmp_path, inbox, os.environ)
     process = member._process
@@ -196,7 +196,7 @@ def test_a_worker_ends_with_whoever_gave_the_orders(tmp_path: Path) -> None:
     assert "died" in inbox.get(timeout=HANG_GUARD_S).data
 
 
-def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
+def test_a_claim_is_released_when_its_process_ends(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
     folder.make()
     script = (

@@ -1,4 +1,4 @@
-"""Run directories as a run leaves them, with numbers chosen by hand."""
+"""Complete run directories with made-up numbers."""
 
 from __future__ import annotations
 

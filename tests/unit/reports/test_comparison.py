@@ -8,12 +8,13 @@ from pathlib import Path
 from rich.console import Console
 from stored_runs import stored
 
-from async_hfl.reports.tables.comparison import Row, compare, table
+from async_hfl.reports.tables.comparison import Row, compare, comparison_table
+from async_hfl.reports.tables.table import as_rich
 
 
 def printed(rows: list[Row], reference: str, width: int = 80) -> str:
     file = io.StringIO()
-    Console(file=file, width=width).print(table(rows, reference, "Race to 90 %"))
+    Console(file=file, width=width).print(as_rich(comparison_table(rows, reference, "Race to 90 %")))
     return file.getvalue()
 
 
@@ -57,9 +58,3 @@ def test_nothing_is_cut_off_at_80_columns(tmp_path: Path) -> None:
         assert word in text
     for name in names[:4]:
         assert name in text
-
-
-def test_rows_as_json(tmp_path: Path) -> None:
-    (row,) = compare([stored(tmp_path, "fast", 1000.0)], "fast")
-    assert row.as_json()["method"] == "fast"
-    assert row.as_json()["speed_up"] == 1.0

@@ -1,4 +1,4 @@
-"""Curves: what thinning keeps, and where a target is reached."""
+"""Curves: thinning, and the evaluation at which a target is reached."""
 
 from __future__ import annotations
 

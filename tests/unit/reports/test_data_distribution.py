@@ -14,7 +14,7 @@ TARGETS = np.array([0, 0, 1, 2, 2, 2, 0, 1])
 OWNED = [np.array([0, 1, 3]), np.array([2]), np.array([3, 4, 5])]
 
 
-def test_counted() -> None:
+def test_counts_by_hand() -> None:
     held = data_distribution("some/own.py:task", "iid", 1, OWNED, TARGETS, 4, ("cat", "dog"))
     assert held.counts.tolist() == [[2, 0, 1, 0], [0, 1, 0, 0], [0, 0, 3, 0]]
     assert held.class_names == ("cat", "dog", "2", "3")
@@ -56,7 +56,7 @@ def test_drawn(tmp_path: Path, devices: int, classes: int, most: int) -> None:
     assert 500 <= height <= 2500
 
 
-def test_signs_that_matplotlib_would_read_as_formulas(tmp_path: Path) -> None:
+def test_class_names_that_matplotlib_would_parse_as_formulas(tmp_path: Path) -> None:
     counts = np.ones((2, 4), dtype=np.int64)
     draw_distribution(DataDistribution("signs", "iid", 1, counts, ("$", "\n", " ", "_^"), 8, 8), tmp_path / "signs.svg")
     assert "<svg" in (tmp_path / "signs.svg").read_text()

@@ -1,4 +1,4 @@
-"""Learning curves as a picture."""
+"""Pictures of learning curves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from async_hfl.reports.figures.learning_curves import draw_groups
 
 
 def drawn(runs: list[RunDirectory], path: Path) -> tuple[int, int]:
-    """Width and height of a picture that is a PNG from its first chunk to its last."""
+    """Return width and height of a picture, after checking that it is a complete PNG."""
     draw_groups([RunGroup(run.path.name, (run.path,)) for run in runs], path, "Race to 90 %")
     data = path.read_bytes()
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
@@ -36,7 +36,7 @@ def test_more_curves_make_another_picture(tmp_path: Path) -> None:
     assert (tmp_path / "one.png").read_bytes() != (tmp_path / "nine.png").read_bytes()
 
 
-def test_runs_that_have_nothing_to_show_yet(tmp_path: Path) -> None:
+def test_incomplete_runs(tmp_path: Path) -> None:
     drawn([], tmp_path / "none.png")
     drawn([stored(tmp_path, "begun", complete=False)], tmp_path / "begun.png")
     drawn([stored(tmp_path, "cut", complete=False, rows=3)], tmp_path / "cut.png")

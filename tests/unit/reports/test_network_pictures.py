@@ -1,4 +1,4 @@
-"""Networks drawn: what a view holds, that the page stands alone, that the picture is one."""
+"""Drawings of networks: the view, the self-contained page, the picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from async_hfl.assembly.runs.shown_network import last_association, network_by_n
 from async_hfl.network.topologies.nycmesh_paper import nycmesh_paper
 from async_hfl.network.topologies.uniform import uniform
 from async_hfl.reports.data import network_view as module
-from async_hfl.reports.data.curves import longer_than
+from async_hfl.reports.data.curves import tail_distribution
 from async_hfl.reports.data.network_view import NetworkView, network_view, tail
 from async_hfl.reports.figures.colours import FEW, gateway_colours
 from async_hfl.reports.figures.network import draw_network
@@ -45,7 +45,7 @@ def test_a_tail_by_hand() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_rounds_of_nycmesh_have_a_long_tail(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both parts of a round; the authors' transfers have none, since applications of fixed rates made them."""
+    """Training and transfers have long tails; the authors' transfers do not, because they were sent at fixed rates."""
     monkeypatch.setattr(module, "ROUNDS", 8000)
     shown = network_by_name("nycmesh", seed=seed)
     told = network_view(shown.network, shown.model_bytes, shown.seed).as_json()
@@ -55,7 +55,7 @@ def test_rounds_of_nycmesh_have_a_long_tail(seed: int, monkeypatch: pytest.Monke
     assert paper["transfers_tail"]["p99_over_median"] == pytest.approx(2.4, abs=0.1)
     assert told["transfers_tail"]["p99_over_median"] > 1.5 * paper["transfers_tail"]["p99_over_median"]
     assert told["transfers_tail"]["skewness"] > 1.5 * paper["transfers_tail"]["skewness"]
-    # Drawn anew each round: one device over one link is never the same twice, and now and then far beyond its middle.
+    # Delays are drawn anew in each round: those of one device over one link differ, and some far exceed the median.
     links, delays = shown.network.links, shown.network.delays
     device, gateway = int(links.link_device[0]), int(links.link_gateway[0])
     up = np.array([delays.to_gateway(device, gateway, MODEL) for _ in range(2000)])
@@ -91,7 +91,7 @@ def test_a_view() -> None:
     assert network_lines(view)[0] == "nycmesh-paper: 184 devices, 6 gateways, 525 links"
 
 
-def test_an_association_of_ones_own() -> None:
+def test_a_given_association() -> None:
     network = nycmesh_paper(3)
     view = network_view(network, MODEL, 1, np.array([0, -1, 5]), "by hand")
     assert view.gateway_of.tolist() == [0, -1, 5]
@@ -102,7 +102,7 @@ def test_an_association_of_ones_own() -> None:
     assert last_association(4, []) is None
 
 
-def test_a_drawing_where_there_are_no_places() -> None:
+def test_a_network_without_positions_is_drawn_schematically() -> None:
     view = network_view(uniform(50, 4, MODEL, 1), MODEL, 1)
     assert view.schematic
     own = np.hypot(view.device_x - view.gateway_x[view.gateway_of], view.device_y - view.gateway_y[view.gateway_of])
@@ -123,7 +123,7 @@ def test_a_large_network_is_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None
     assert "the map shows one device in 4" in view.notes
 
 
-def test_the_page_stands_alone(tmp_path: Path, mesh: NetworkView) -> None:
+def test_the_page_is_self_contained(tmp_path: Path, mesh: NetworkView) -> None:
     write_network_page(mesh, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     outside = re.sub(r"http://www\.w3\.org/2000/svg", "", page)  # a name, never fetched
@@ -163,11 +163,11 @@ def test_the_picture(tmp_path: Path, mesh: NetworkView, which: str) -> None:
     assert len(picture) > 50_000
 
 
-def test_the_share_that_takes_longer() -> None:
-    seconds, share = longer_than(np.arange(1.0, 5.0))
+def test_the_tail_distribution() -> None:
+    seconds, share = tail_distribution(np.arange(1.0, 5.0))
     assert seconds.tolist() == [1, 2, 3, 4]
     assert share.tolist() == [0.875, 0.625, 0.375, 0.125]
-    seconds, share = longer_than(np.sort(np.random.default_rng(1).lognormal(size=20_000)))
+    seconds, share = tail_distribution(np.sort(np.random.default_rng(1).lognormal(size=20_000)))
     assert len(seconds) < 500
     assert (np.diff(share) < 0).all()
     assert share[-1] == pytest.approx(1 / 40_000)

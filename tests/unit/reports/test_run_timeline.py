@@ -1,11 +1,11 @@
-"""Timelines and maps of long runs and big networks stay small."""
+"""The data of timelines and maps stays small for long runs and large networks."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from async_hfl.reports.data.journal_columns import Columns, Jobs
-from async_hfl.reports.data.run_data import MOST_BARS, device_data, life_data
+from async_hfl.reports.data.run_data import MOST_BARS, device_data, lifecycle_data
 from async_hfl.reports.data.run_timeline import MOST_DEVICES, MOST_GATEWAYS, MOST_JOBS, timeline_data
 from async_hfl.reports.pages.run_map import MOST_STEPS, association_steps
 
@@ -16,8 +16,6 @@ def columns(gateway: list[int], device: list[int], **more: object) -> Columns:
     ones = np.ones(count)
     jobs = Jobs(
         np.array(gateway),
-        np.ones(count, np.int64),
-        np.arange(count),
         np.array(device),
         ("aggregated",) * count,
         at,
@@ -27,8 +25,6 @@ def columns(gateway: list[int], device: list[int], **more: object) -> Columns:
         at + 4,
         at + 5,
         np.ones(count, np.int64),
-        ones,
-        ones,
         np.ones(count, np.bool_),
     )
     return Columns(jobs, (), (), more.get("associations", ()), more.get("life", ()), (), float(count))  # type: ignore[arg-type]
@@ -99,7 +95,7 @@ def test_the_number_of_nodes_that_are_down_over_time() -> None:
             (6.0, "died", "g1"),
         )
     )
-    found = life_data(columns([0] * 9, [0] * 9, life=life))
+    found = lifecycle_data(columns([0] * 9, [0] * 9, life=life))
     assert found["lines"] == {
         "devices down": [[0.0, 0], [1.0, 1], [4.0, 0], [9.0, 0]],
         "links down": [[0.0, 0], [2.0, 1], [9.0, 1]],

@@ -1,4 +1,4 @@
-"""One table, shown everywhere: by hand."""
+"""Tables in a terminal, as CSV and as LaTeX."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ TABLE = Table(
         (Spread(None), "seconds", "-"),
     ],
 )
-def test_a_cell_as_people_read_it(cell: object, kind: str, text: str) -> None:
+def test_a_formatted_cell(cell: object, kind: str, text: str) -> None:
     assert shown(cell, kind) == text  # type: ignore[arg-type]
 
 
@@ -65,7 +65,7 @@ def test_a_row_has_a_cell_for_every_column() -> None:
         Table("t", (Column("a"), Column("b")), (("x",),))
 
 
-def test_csv_keeps_numbers_bare(tmp_path: Path) -> None:
+def test_csv_has_unformatted_numbers(tmp_path: Path) -> None:
     write_csv(TABLE, tmp_path / "new" / "t.csv")
     with (tmp_path / "new" / "t.csv").open() as file:
         rows = list(csv.reader(file))
@@ -90,19 +90,19 @@ def test_latex_escapes(tmp_path: Path) -> None:
     assert latex("a\\b{$}^~#<") == r"a\textbackslash{}b\{\$\}\textasciicircum{}\textasciitilde{}\#\textless{}"
 
 
-def test_the_terminal_never_reads_markup() -> None:
+def test_markup_is_not_interpreted() -> None:
     file = io.StringIO()
     Console(width=120, file=file).print(as_rich(Table("[b]x", (Column("a[/]"),), (("[red]b, quite long",),), ("[n]",))))
     for part in ("[b]x", "a[/]", "[red]b, quite long", "[n]"):
         assert part in file.getvalue()
 
 
-def test_columns_that_say_nothing_are_left_out() -> None:
+def test_empty_columns_are_left_out() -> None:
     assert [column.name for column in without_empty(TABLE).columns] == ["method", "to target", "gain"]
     assert without_empty(TABLE).rows[1] == ("two-tier", Spread(None, text="not reached"), None)
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot be written"):
         write_csv(TABLE, tmp_path / "file" / "t.csv")

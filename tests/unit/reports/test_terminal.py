@@ -14,6 +14,7 @@ from stored_runs import MANIFEST, summary
 
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.reports.terminal.run_view import RunView, print_summary
+from async_hfl.simulation.recorded_run import Progress
 
 
 @dataclass(frozen=True)
@@ -24,15 +25,17 @@ class Shown:
     manifest: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Progress:
-    at: float = 3720.0
-    epoch: int = 12
-    metric: float = 0.8123
-    bytes_total: int = 51_400_000
-    updates_per_s: float = 1234.5
-
-
+PROGRESS = Progress(
+    at=3720.0,
+    epoch=12,
+    metric=0.8123,
+    updates=99,
+    bytes_total=51_400_000,
+    updates_per_s=1234.5,
+    target_reached=False,
+    loss=0.5,
+    bytes_models_up=1_000_000,
+)
 RUN = Shown(Path("runs/[odd] name"), {"method": "async-hfl", "task": "digits", "network": "nycmesh-paper", "seed": 1})
 
 
@@ -42,11 +45,11 @@ def printed(result: dict[str, Any], width: int = 80) -> str:
     return file.getvalue()
 
 
-def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with RunView(quiet=False) as view:
         view.started(RUN, Settings())
         for _ in range(100):
-            view.epoch(Progress())
+            view.epoch(PROGRESS)
     out, err = capsys.readouterr()
     assert out == ""
     lines = err.splitlines()
@@ -58,15 +61,15 @@ def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) ->
     assert "\x1b" not in err
 
 
-def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with RunView(quiet=True) as view:
         view.started(RUN, Settings())
-        view.epoch(Progress())
+        view.epoch(PROGRESS)
     assert capsys.readouterr() == ("", "")
 
 
 def test_a_long_path_stays_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """So that it can be copied."""
+    """So that it can be copied from the terminal."""
     path = Path("runs") / ("long-" * 40)
     with RunView(quiet=False) as view:
         view.started(Shown(path, RUN.manifest), Settings())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from async_hfl.core.errors import UserError
-from async_hfl.experiments.comparison.outcome import Outcome, Reached, read_outcome
+from async_hfl.experiments.comparison.outcome import Outcome, Quantity, Rule, at_target, read_outcome
 from async_hfl.experiments.comparison.statistics import Average, Ratio, average, paired_ratio
 from async_hfl.experiments.plans.planned_run import PlannedRun
 from async_hfl.experiments.sweeps.folder import SweepFolder
@@ -24,7 +24,7 @@ class Row:
     """Outcomes of the complete runs, sorted by seed."""
     missing: int
     """The number of planned runs that failed or are not complete yet."""
-    counts: bool
+    is_best_variant: bool
     """True for the best variant of a method, which represents the method."""
     speed_up: Ratio | None
     """Time of the reference to hold the target over the time of this group."""
@@ -41,18 +41,14 @@ class Row:
     def reached(self) -> int:
         return sum(one.held is not None for one in self.outcomes)
 
-    def held(self, value: Callable[[Reached], float]) -> dict[int, float]:
-        """Return the value at the target by seed, for the seeds that reached it."""
-        return {one.seed: value(one.held) for one in self.outcomes if one.held is not None}
+    def at_target(self, quantity: Quantity = "at", rule: Rule = "held") -> dict[int, float]:
+        return at_target(self.outcomes, quantity, rule)
 
     def less_warmup(self) -> dict[int, float]:
         """Return the seconds from the end of the warm-up until the target was held, by seed."""
         return {one.seed: one.held.at - one.warmup_s for one in self.outcomes if one.held is not None}
 
-    def crossed(self, value: Callable[[Reached], float]) -> dict[int, float]:
-        return {one.seed: value(one.first) for one in self.outcomes if one.first is not None}
-
-    def whole(self, values: dict[int, float]) -> Average | None:
+    def over_all_seeds(self, values: dict[int, float]) -> Average | None:
         """Return the mean over seeds, or None if a seed has no value: a failure must not vanish in a mean."""
         return average(list(values.values())) if values and len(values) == self.seeds else None
 
@@ -64,7 +60,7 @@ class Row:
     @property
     def energy(self) -> Average | None:
         spent = {one.seed: one.energy_j for one in self.outcomes if one.energy_j is not None and one.held is not None}
-        return self.whole(spent)
+        return self.over_all_seeds(spent)
 
     @property
     def final(self) -> Average | None:
@@ -75,18 +71,18 @@ class Row:
             "group": self.group,
             "family": self.family,
             "method": self.method,
-            "counts": self.counts,
+            "counts": self.is_best_variant,
             "seeds": self.seeds,
             "missing": self.missing,
             "reached": self.reached,
-            "time_to_target_s": _numbers(self, self.held(lambda r: r.at)),
+            "time_to_target_s": _numbers(self, self.at_target()),
             "less_warmup_s": _numbers(self, self.less_warmup()),
-            "first_crossing_s": _numbers(self, self.crossed(lambda r: r.at)),
+            "first_crossing_s": _numbers(self, self.at_target(rule="first")),
             "speed_up": None if self.speed_up is None else asdict(self.speed_up),
             "speed_up_first": None if self.speed_up_first is None else asdict(self.speed_up_first),
             "speed_up_below": self.speed_up_below,
-            "bytes_to_target": _numbers(self, self.held(lambda r: r.bytes_total)),
-            "models_uplink_bytes_to_target": _numbers(self, self.held(lambda r: r.bytes_models_up)),
+            "bytes_to_target": _numbers(self, self.at_target("bytes_total")),
+            "models_uplink_bytes_to_target": _numbers(self, self.at_target("bytes_models_up")),
             "energy_j": None if self.energy is None else asdict(self.energy),
             "final_metric": None if self.final is None else asdict(self.final),
             "bandwidth_bound_share": self.bound_share,
@@ -97,7 +93,7 @@ class Row:
 
 def _numbers(row: Row, values: dict[int, float]) -> dict[str, Any]:
     """Return mean and deviation if every seed has a value, and the values by seed (null for a missing one)."""
-    whole = row.whole(values)
+    whole = row.over_all_seeds(values)
     return {
         "mean": None if whole is None else whole.mean,
         "deviation": None if whole is None else whole.deviation,
@@ -157,7 +153,7 @@ def _panel(
     base = reference if reference in groups else _usual_reference(done)
     bare = [_row(found[0], done[group], len(found), done[base]) for group, found in groups.items()]
     best = {row.family: min((one for one in bare if one.family == row.family), key=_order) for row in bare}
-    rows = tuple(replace(row, counts=best[row.family] is row) for row in bare)
+    rows = tuple(replace(row, is_best_variant=best[row.family] is row) for row in bare)
     return Panel(name, base, runs[0].target if target is None else target, rows)
 
 
@@ -169,31 +165,22 @@ def _usual_reference(done: dict[str, list[Outcome]]) -> str:
 
 
 def _row(run: PlannedRun, outcomes: list[Outcome], planned: int, base: list[Outcome]) -> Row:
-    def times(found: list[Outcome], of: Callable[[Outcome], Reached | None]) -> dict[int, float]:
-        return {one.seed: got.at for one in found if (got := of(one)) is not None}
-
-    held, first = (lambda one: one.held), (lambda one: one.first)
-    own = times(outcomes, held)
+    own, reference = at_target(outcomes), at_target(base)
+    bound = None if own else paired_ratio(reference, {one.seed: one.virtual_s for one in outcomes}, len(outcomes))
     return Row(
         group=run.group,
         family=run.family,
         method=run.method,
         outcomes=tuple(outcomes),
         missing=planned - len(outcomes),
-        counts=True,
-        speed_up=paired_ratio(times(base, held), own, planned),
-        speed_up_first=paired_ratio(times(base, first), times(outcomes, first), planned),
-        speed_up_below=None if own else _below(outcomes, times(base, held)),
+        is_best_variant=True,
+        speed_up=paired_ratio(reference, own, planned),
+        speed_up_first=paired_ratio(at_target(base, rule="first"), at_target(outcomes, rule="first"), planned),
+        speed_up_below=None if bound is None else bound.value,
     )
-
-
-def _below(outcomes: list[Outcome], base: dict[int, float]) -> float | None:
-    spent = {one.seed: one.virtual_s for one in outcomes}
-    bound = paired_ratio(base, spent, len(spent))
-    return None if bound is None else bound.value
 
 
 def _order(row: Row) -> tuple[int, float, str]:
     """Return a sort key: most seeds that reached the target first, then the shortest time."""
-    times = row.held(lambda r: r.at)
+    times = row.at_target()
     return -row.reached, math.fsum(times.values()) / len(times) if times else math.inf, row.group

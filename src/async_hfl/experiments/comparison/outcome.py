@@ -6,12 +6,17 @@ robust to noise). *first*: a single evaluation passes it (the paper's rule).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from async_hfl.core.maths.targets import Direction
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.data.curves import Curve, reached, read_curve
+
+Rule = Literal["held", "first"]
+Quantity = Literal["at", "bytes_total", "bytes_models_up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +28,6 @@ class Reached:
     """All bytes, in both directions and both tiers."""
     bytes_models_up: float
     """Bytes of models sent towards the cloud, which is what the paper counts."""
-    updates: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,5 +76,10 @@ def reached_at(curve: Curve, target: float, direction: Direction, window: int) -
     place = reached(curve, target, direction, window)
     if place is None:
         return None
-    counts = (int(column[place]) for column in (curve.bytes, curve.up, curve.updates))
-    return Reached(float(curve.time[place]), *counts)
+    return Reached(float(curve.time[place]), int(curve.bytes[place]), int(curve.up[place]))
+
+
+def at_target(outcomes: Sequence[Outcome], quantity: Quantity = "at", rule: Rule = "held") -> dict[int, float]:
+    """Return a quantity at the moment the target was reached, by seed; other seeds are left out."""
+    states = {one.seed: getattr(one, rule) for one in outcomes}
+    return {seed: getattr(state, quantity) for seed, state in states.items() if state is not None}

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from async_hfl.core.errors import UserError
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.plans.planned_run import PlannedRun, planned
 
 METHODS = (
-    "async-hfl-plus",
-    "async-hfl",
-    "async-hfl-selection",
-    "async-hfl-association",
-    "async-hl",
-    "async-random",
-    "async-st",
-    "async-age",
-    "two-tier",
-    "semi-async",
-    "rfl-ha",
-    "sync-random",
-    "sync-tifl",
-    "sync-oort",
-    "sync-divfl",
+    *("async-hfl-plus", "async-hfl", "async-hfl-selection", "async-hfl-association", "async-hl", "async-random"),
+    *("async-st", "async-age", "two-tier", "semi-async", "rfl-ha"),
+    *("sync-random", "sync-tifl", "sync-oort", "sync-divfl"),
 )
 PERIODS = (50, 100, 150)
 """Periods in seconds that are tried for semi-async; the best one represents the method."""
@@ -42,20 +31,12 @@ def comparison_plan(
 ) -> Plan:
     """Plan all methods with one seed before the next seed, so that an interrupted comparison is still fair."""
     runs: dict[str, PlannedRun] = {}
+    plan = partial(planned, task=task, network=network, preset=preset, panel=panel)
     for seed in seeds:
         for method in methods:
             for settings, variant in variants(method, overrides):
-                run = planned(
-                    task=task,
-                    method=method,
-                    network=network,
-                    preset=preset,
-                    seed=seed,
-                    overrides=[*overrides, *settings],
-                    variant=variant,
-                    best=bool(variant),
-                    panel=panel,
-                )
+                own = [*overrides, *settings]
+                run = plan(method=method, seed=seed, overrides=own, variant=variant, best=bool(variant))
                 runs.setdefault(run.id, run)
     return Plan(name, tuple(runs.values()))
 

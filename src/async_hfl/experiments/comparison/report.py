@@ -74,8 +74,6 @@ def markdown(report: Comparison) -> str:
         remarks = [f"{column.name}: {column.note}." for column in table.columns if column.note] + list(table.notes)
         if remarks:
             parts.append("\n".join(f"* {remark}" for remark in remarks))
-    if report.notes:
-        parts.append("\n".join(f"* {note}" for note in report.notes))
     return "\n\n".join(parts) + "\n"
 
 
@@ -142,7 +140,7 @@ def winner(panel: Panel) -> str:
     best = fastest(panel)
     if best is None:
         return f"{panel.name}: no method reached {panel.target:g} with every seed."
-    when = over_seeds(best, best.held(lambda r: r.at), "seconds")
+    when = over_seeds(best, best.at_target(), "seconds")
     failed = [row.group for row in panel.rows if row.outcomes and row.reached < len(row.outcomes)]
     others = f" Did not reach it with every seed: {', '.join(failed)}." if failed else ""
     return f"{panel.name}: {best.group} was the fastest to reach {panel.target:g}, in {shown(when, 'seconds')}.{others}"

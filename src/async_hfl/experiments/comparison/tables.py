@@ -28,9 +28,9 @@ def time_table(panel: Panel) -> Table:
         (
             row.group,
             _reached(row),
-            over_seeds(row, row.held(lambda r: r.at), "seconds"),
+            over_seeds(row, row.at_target(), "seconds"),
             over_seeds(row, row.less_warmup(), "seconds"),
-            over_seeds(row, row.crossed(lambda r: r.at), "seconds"),
+            over_seeds(row, row.at_target(rule="first"), "seconds"),
             speed_up(row, panel),
         )
         for row in panel.rows
@@ -42,8 +42,8 @@ def cost_table(panel: Panel) -> Table:
     rows = [
         (
             row.group,
-            over_seeds(row, row.held(lambda r: r.bytes_total), "bytes"),
-            over_seeds(row, row.held(lambda r: r.bytes_models_up), "bytes"),
+            over_seeds(row, row.at_target("bytes_total"), "bytes"),
+            over_seeds(row, row.at_target("bytes_models_up"), "bytes"),
             None if row.energy is None else row.energy.mean,
             None if row.final is None else row.final.mean,
             row.bound_share,
@@ -55,7 +55,7 @@ def cost_table(panel: Panel) -> Table:
 
 def brief_table(panel: Panel) -> Table:
     """Return the main columns in a table that fits a terminal of 80 columns."""
-    times = [whole.mean for row in panel.rows if (whole := row.whole(row.held(lambda r: r.at)))]
+    times = [whole.mean for row in panel.rows if (whole := row.over_all_seeds(row.at_target()))]
     unit, seconds = ("h", 3600.0) if times and max(times) > 7200 else ("min", 60.0)
     columns = (
         Column("method"),
@@ -70,9 +70,9 @@ def brief_table(panel: Panel) -> Table:
         (
             row.group,
             f"{row.reached}/{row.seeds}",
-            _short(row, row.held(lambda r: r.at), seconds, spread=True),
+            _short(row, row.at_target(), seconds, spread=True),
             _short_ratio(row, panel),
-            _short(row, row.held(lambda r: r.bytes_total), 1e6),
+            _short(row, row.at_target("bytes_total"), 1e6),
             None if row.energy is None else _three(row.energy.mean / 1e3),
             None if row.bound_share is None else f"{100 * row.bound_share:.0f} %",
         )
@@ -95,7 +95,7 @@ def _table(
     panel: Panel, columns: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]], title: str, notes: tuple[str, ...]
 ) -> Table:
     best = fastest(panel)
-    variants = [row.group for row in panel.rows if not row.counts]
+    variants = [row.group for row in panel.rows if not row.is_best_variant]
     if variants:
         notes = (*notes, f"Variants that are not the best of their method: {'; '.join(variants)}.")
     return Table(title, columns, tuple(rows), notes, tuple(n for n, row in enumerate(panel.rows) if row is best))
@@ -106,7 +106,7 @@ def _reached(row: Row) -> str:
 
 
 def _short(row: Row, values: dict[int, float], unit: float, *, spread: bool = False) -> str | None:
-    whole = row.whole(values)
+    whole = row.over_all_seeds(values)
     if whole is None:
         return "never" if row.outcomes and not values else f"{len(values)} seeds" if values else None
     if not spread or whole.deviation is None:
@@ -137,13 +137,13 @@ def _three(value: float) -> str:
 
 def fastest(panel: Panel) -> Row | None:
     """Return the fastest method among those that reached the target with every seed."""
-    there = [row for row in panel.rows if row.counts and row.seeds and row.reached == row.seeds]
-    return min(there, key=lambda row: sum(row.held(lambda r: r.at).values()), default=None)
+    there = [row for row in panel.rows if row.is_best_variant and row.seeds and row.reached == row.seeds]
+    return min(there, key=lambda row: sum(row.at_target().values()), default=None)
 
 
 def over_seeds(row: Row, values: dict[int, float], kind: Kind) -> Cell:
     """Return mean and range or, if a seed never reached the target, the value of each seed."""
-    whole = row.whole(values)
+    whole = row.over_all_seeds(values)
     if whole is not None:
         return whole.mean if len(values) == 1 else Spread(whole.mean, min(values.values()), max(values.values()))
     if not row.outcomes:

@@ -13,7 +13,7 @@ import numpy as np
 from async_hfl.core.arrays import Floats
 from async_hfl.experiments.comparison.report import Report, narrow
 from async_hfl.experiments.paper import published, testbed
-from async_hfl.experiments.paper.entry import Asked, Entry
+from async_hfl.experiments.paper.entry import Entry, PaperOptions
 from async_hfl.experiments.paper.testbed import client_names, clock_of, deployed_run
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.plans.planned_run import PlannedRun, planned
@@ -32,61 +32,61 @@ _SHOWN = 10
 """The number of clients of each kind in Fig. 9."""
 
 
-def _run(task: str, method: str, seed: int, asked: Asked) -> PlannedRun:
-    if asked.time_factor is not None:
-        return deployed_run(task, method, seed, _settings(task, method, asked), asked, asked.time_factor)
+def _run(task: str, method: str, seed: int, options: PaperOptions) -> PlannedRun:
+    if options.time_factor is not None:
+        return deployed_run(task, method, seed, _settings(task, method, options), options, options.time_factor)
     return planned(
         task=task,
         method=method,
         network="file",
-        preset=asked.preset,
+        preset=options.preset,
         seed=seed,
-        overrides=[*testbed.settings(task), *_settings(task, method, asked), *asked.overrides],
+        overrides=[*testbed.settings(task), *_settings(task, method, options), *options.overrides],
         panel=task,
     )
 
 
-def _rounds(method: str, asked: Asked) -> int:
-    rounds = asked.rounds or _ROUNDS
+def _rounds(method: str, options: PaperOptions) -> int:
+    rounds = options.rounds or _ROUNDS
     return max(1, rounds // _SYNCHRONOUS) if method.startswith("sync") else rounds
 
 
-def _settings(task: str, method: str, asked: Asked) -> list[str]:
+def _settings(task: str, method: str, options: PaperOptions) -> list[str]:
     unreachable = "0.0" if task == "hpwren" else "1.0"  # the runs end after their rounds
     return [
-        f"cloud.epochs={_rounds(method, asked)}",
+        f"cloud.epochs={_rounds(method, options)}",
         f"task.target={unreachable}",
         # Synchronous rounds have a timeout, as in the authors' final version.
         *(["gateway.round_patience=3"] if method.startswith("sync") else []),
     ]
 
 
-def _plan8(asked: Asked) -> Plan:
-    tasks = asked.tasks or (_QUICK_TASKS if asked.quick else _TASKS)
-    seeds = asked.seeds_or(quick=2)
+def _plan8(options: PaperOptions) -> Plan:
+    tasks = options.tasks or (_QUICK_TASKS if options.quick else _TASKS)
+    seeds = options.seeds_or(quick=2)
     return Plan(
-        "fig8", tuple(_run(task, method, seed, asked) for task in tasks for seed in seeds for method in _METHODS)
+        "fig8", tuple(_run(task, method, seed, options) for task in tasks for seed in seeds for method in _METHODS)
     )
 
 
-def _plan9(asked: Asked) -> Plan:
-    task = asked.tasks[0] if asked.tasks else "har" if asked.quick else "mnist"
-    return Plan("fig9", (_run(task, "async-hfl", asked.seeds_or(quick=1, full=1)[0], asked),))
+def _plan9(options: PaperOptions) -> Plan:
+    task = options.tasks[0] if options.tasks else "har" if options.quick else "mnist"
+    return Plan("fig9", (_run(task, "async-hfl", options.seeds_or(quick=1, full=1)[0], options),))
 
 
-def _directories(asked: Asked, plan: Plan, folder: SweepFolder) -> list[RunDirectory]:
+def _directories(options: PaperOptions, plan: Plan, folder: SweepFolder) -> list[RunDirectory]:
     """Return the runs given by `--runs`, or else the complete runs of the plan."""
-    if asked.runs:
-        return [RunDirectory.open(path) for path in asked.runs]
+    if options.runs:
+        return [RunDirectory.open(path) for path in options.runs]
     return [RunDirectory(folder.run(run.id)) for run in plan.runs if folder.state(run.id) == "done"]
 
 
-def _fig8(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
+def _fig8(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
     found: dict[tuple[str, str], list[RunDirectory]] = {}
-    for directory in _directories(asked, plan, folder):
+    for directory in _directories(options, plan, folder):
         manifest = directory.read_manifest()
         found.setdefault((manifest["task"], manifest["method"]), []).append(directory)
-    simulated = _counterparts(asked, plan, folder)
+    simulated = _counterparts(options, plan, folder)
     rows = []
     for (task, method), runs in found.items():
         until = published.DEPLOYED_S.get(task, 2000.0)
@@ -111,27 +111,27 @@ def _fig8(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         Column("after", "seconds"),
         Column("measured", "metric", note="at that time; mean and range over seeds"),
         *([Column("simulated", "metric", note="the same in the simulated testbed")] if simulated else []),
-        Column("final", "metric", note=f"after {asked.rounds or _ROUNDS} cloud epochs, a tenth of them if synchronous"),
+        Column("final", "metric", note=f"after {options.rounds or _ROUNDS} cloud epochs; a tenth if synchronous"),
         Column("ends", "seconds", note="time of the final value"),
         BOUND,
     )
-    title = f"Fig. 8: convergence on the deployment (preset {asked.preset})"
+    title = f"Fig. 8: convergence on the deployment (preset {options.preset})"
     every = [run for runs in found.values() for run in runs]
-    notes = _notes(asked, every)
+    notes = _notes(options, every)
     table = Table(title, columns, tuple(rows), notes)
     groups = tuple(RunGroup(method, tuple(run.path for run in runs), task) for (task, method), runs in found.items())
     figures = _curves(found, simulated) if _scaled(every) else ()
-    page = Comparison(title, tables=(table,), figures=figures, command=asked.command, reference="async-hfl")
+    page = Comparison(title, tables=(table,), figures=figures, command=options.command, reference="async-hfl")
     return Report(page, () if figures else groups, (narrow(table),))
 
 
-def _notes(asked: Asked, runs: Sequence[RunDirectory]) -> tuple[str, ...]:
+def _notes(options: PaperOptions, runs: Sequence[RunDirectory]) -> tuple[str, ...]:
     factors = sorted({clock_of(run).factor for run in runs} - {1.0})
     scaled = [
         f"Real processes, {factor:g} times as fast as the testbed: times, from the first job on, are scaled back."
         for factor in factors
     ]
-    return tuple(scaled) if asked.runs or scaled else (testbed.NOTE,)
+    return tuple(scaled) if options.runs or scaled else (testbed.NOTE,)
 
 
 def _scaled(runs: Sequence[RunDirectory]) -> bool:
@@ -139,12 +139,12 @@ def _scaled(runs: Sequence[RunDirectory]) -> bool:
     return any(clock_of(run).factor != 1.0 for run in runs)
 
 
-def _counterparts(asked: Asked, plan: Plan, folder: SweepFolder) -> dict[tuple[str, str], list[RunDirectory]]:
+def _counterparts(options: PaperOptions, plan: Plan, folder: SweepFolder) -> dict[tuple[str, str], list[RunDirectory]]:
     """Return the simulated runs in the folder that correspond to a deployed plan."""
     found: dict[tuple[str, str], list[RunDirectory]] = {}
-    if asked.time_factor is not None and not asked.runs:
+    if options.time_factor is not None and not options.runs:
         for run in plan.runs:
-            counterpart = _run(run.task, run.method, run.seed, replace(asked, time_factor=None))
+            counterpart = _run(run.task, run.method, run.seed, replace(options, time_factor=None))
             if folder.state(counterpart.id) == "done":
                 found.setdefault((run.task, run.method), []).append(RunDirectory(folder.run(counterpart.id)))
     return found
@@ -175,10 +175,10 @@ def _over(values: Iterable[float | None]) -> Cell:
     return known[0] if len(known) == 1 else Spread.over(known)
 
 
-def _fig9(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
+def _fig9(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
     parts: dict[str, list[Floats]] = {}
-    runs = _directories(asked, plan, folder)
-    simulated = {} if asked.runs else dict(enumerate(testbed.names()))
+    runs = _directories(options, plan, folder)
+    simulated = {} if options.runs else dict(enumerate(testbed.names()))
     for run in runs:
         jobs = read_columns(run).jobs
         times = clock_of(run).factor * np.column_stack((jobs.download_s, jobs.training_s, jobs.upload_s))
@@ -204,13 +204,13 @@ def _fig9(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         if whole
         else "",
         _bound_share(runs),
-        *_notes(asked, runs),
+        *_notes(options, runs),
     )
     table = Table(title, columns, rows, tuple(note for note in notes if note))
     kinds = ("Raspberry Pis", "cluster" if simulated else "devices")
     figures = tuple(_parts_figure(what, half, means) for what, half in zip(kinds, halves, strict=True) if half)
     groups = (RunGroup("async-hfl", tuple(run.path for run in runs)),) if runs and not _scaled(runs) else ()
-    return Report(Comparison(title, tables=(table,), figures=figures, command=asked.command), groups)
+    return Report(Comparison(title, tables=(table,), figures=figures, command=options.command), groups)
 
 
 def _bound_share(runs: Sequence[RunDirectory]) -> str:

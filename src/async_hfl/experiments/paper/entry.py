@@ -19,7 +19,7 @@ QUICK_EPOCHS = 150
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PaperOptions:
     """The options of `async-hfl paper`."""
 
     quick: bool = False
@@ -62,5 +62,5 @@ class Entry:
     title: str
     quick: str
     """Description of the small version."""
-    plan: Callable[[Asked], Plan]
-    draw: Callable[[Asked, Plan, SweepFolder], Report]
+    plan: Callable[[PaperOptions], Plan]
+    draw: Callable[[PaperOptions, Plan, SweepFolder], Report]

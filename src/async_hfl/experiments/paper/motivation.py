@@ -10,11 +10,11 @@ from async_hfl.experiments.comparison.comparison import Panel, compare
 from async_hfl.experiments.comparison.report import Report, comparison_report, with_page
 from async_hfl.experiments.paper import published, ratios
 from async_hfl.experiments.paper.convergence import grid
-from async_hfl.experiments.paper.entry import Asked, Entry
+from async_hfl.experiments.paper.entry import Entry, PaperOptions
 from async_hfl.experiments.paper.ratios import ASYNC_HFL, PLUS
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.sweeps.folder import SweepFolder
-from async_hfl.reports.data.curves import longer_than
+from async_hfl.reports.data.curves import tail_distribution
 from async_hfl.reports.data.experiment import Figure, FigureLine
 from async_hfl.reports.tables.table import BOUND, Cell, Column, Table
 from async_hfl.reports.terminal.network_show import draw_both, find_network
@@ -22,12 +22,12 @@ from async_hfl.reports.terminal.network_show import draw_both, find_network
 _STUDY = (ASYNC_HFL, "sync-oort", "rfl-ha", "semi-async", "two-tier", "async-random", "async-st", PLUS)
 
 
-def _plan(name: str, asked: Asked) -> Plan:
-    return grid(name, replace(asked, tasks=asked.tasks or ("har",)), _STUDY)
+def _plan(name: str, options: PaperOptions) -> Plan:
+    return grid(name, replace(options, tasks=options.tasks or ("har",)), _STUDY)
 
 
 def _report(
-    asked: Asked,
+    options: PaperOptions,
     plan: Plan,
     folder: SweepFolder,
     table: Table,
@@ -47,31 +47,31 @@ def _report(
         for panel in panels
         for method in _STUDY[1:]
     )
-    small = ("Small version: to 90 % instead of 95 %, at most 150 epochs.",) if asked.quick else ()
+    small = ("Small version: to 90 % instead of 95 %, at most 150 epochs.",) if options.quick else ()
     table = replace(table, rows=rows, notes=(*ratios.bound_note(panels), *table.notes, *small))
-    return with_page(comparison_report(table.title, panels, asked.command), tables=(table,), figures=figures)
+    return with_page(comparison_report(table.title, panels, options.command), tables=(table,), figures=figures)
 
 
-def _table3(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
+def _table3(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
     columns = (Column("method"), Column("paper", "ratio", "its Table 3"), ratios.UPLINK, ratios.ALL_BYTES, BOUND)
-    title = f"Table 3: bytes to the target relative to Async-HFL {asked.where}"
+    title = f"Table 3: bytes to the target relative to Async-HFL {options.where}"
     note = "The paper's text gives 426 MB for 0.3x, so Async-HFL itself needed about 1.4 GB to reach 95 % there."
     cells = (
-        lambda panel, method: ratios.over_cell(panel, method, value=ratios.uplink),
-        lambda panel, method: ratios.over_cell(panel, method, value=ratios.all_bytes),
+        lambda panel, method: ratios.relative_cell(panel, method, quantity="bytes_models_up"),
+        lambda panel, method: ratios.relative_cell(panel, method, quantity="bytes_total"),
     )
-    return _report(asked, plan, folder, Table(title, columns, (), (note,)), published.BYTES_HAR, cells)
+    return _report(options, plan, folder, Table(title, columns, (), (note,)), published.BYTES_HAR, cells)
 
 
-def _fig3(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
+def _fig3(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
     paper = Column("paper", "ratio", "time relative to Async-HFL, from its text")
-    title = f"Fig. 3: convergence in the motivating study {asked.where}"
-    view, short = find_network(asked.network)
-    page, picture = draw_both(view, asked.out, short)
+    title = f"Fig. 3: convergence in the motivating study {options.where}"
+    view, short = find_network(options.network)
+    page, picture = draw_both(view, options.out, short)
     note = f"The map and the delays of all 184 devices are in {page.name} and {picture.name}, beside this report."
     lines = []
     for name, values in (("round", view.delays.rounds), ("transfers alone", view.delays.transfers)):
-        at, share = longer_than(values)
+        at, share = tail_distribution(values)
         lines.append(FigureLine(name, tuple(at.tolist()), tuple(share.tolist())))
     delays = Figure(
         "Fig. 3, second from left: round delays of all devices",
@@ -82,8 +82,8 @@ def _fig3(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         kind="share",
     )
     table = Table(title, (Column("method"), paper, ratios.FIRST, ratios.HELD, BOUND), (), (note,))
-    cells = (lambda panel, method: ratios.over_cell(panel, method, of=ratios.first), ratios.over_cell)
-    return _report(asked, plan, folder, table, published.TIMES_HAR, cells, (delays,))
+    cells = (lambda panel, method: ratios.relative_cell(panel, method, rule="first"), ratios.relative_cell)
+    return _report(options, plan, folder, table, published.TIMES_HAR, cells, (delays,))
 
 
 ENTRIES = tuple(

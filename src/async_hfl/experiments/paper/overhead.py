@@ -10,7 +10,7 @@ import numpy as np
 from async_hfl.experiments.comparison.comparison import compare
 from async_hfl.experiments.comparison.report import Report, comparison_report, with_page
 from async_hfl.experiments.paper import published
-from async_hfl.experiments.paper.entry import QUICK_EPOCHS, Asked, Entry
+from async_hfl.experiments.paper.entry import QUICK_EPOCHS, Entry, PaperOptions
 from async_hfl.experiments.paper.ratios import ASYNC_HFL, PLUS
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.plans.planned_run import PlannedRun
@@ -27,25 +27,25 @@ _COMPRESSIONS = {
 _DECISION_EPOCHS = 30
 
 
-def _plan(asked: Asked) -> Plan:
+def _plan(options: PaperOptions) -> Plan:
     """Plan runs on HAR to the target for the bytes, and a few epochs of every task for the decision times."""
-    seeds = asked.seeds_or(quick=3)
+    seeds = options.seeds_or(quick=3)
     runs = [
-        asked.planned("har", method, seed, [*asked.small(), *asked.overrides, *settings], label=name, panel="har")
+        options.planned("har", method, seed, [*options.small(), *options.overrides, *settings], label=name, panel="har")
         for seed in seeds
         for name, (method, settings) in _COMPRESSIONS.items()
     ]
-    tasks = asked.tasks or (("har", "digits") if asked.quick else published.TASKS)
-    epochs = 10 if asked.quick else _DECISION_EPOCHS
-    return Plan("overhead", (*runs, *(_decisions(task, seeds[0], epochs, asked) for task in tasks)))
+    tasks = options.tasks or (("har", "digits") if options.quick else published.TASKS)
+    epochs = 10 if options.quick else _DECISION_EPOCHS
+    return Plan("overhead", (*runs, *(_decisions(task, seeds[0], epochs, options) for task in tasks)))
 
 
-def _decisions(task: str, seed: int, epochs: int, asked: Asked) -> PlannedRun:
-    overrides = [*asked.overrides, f"cloud.epochs={epochs}"]
-    return asked.planned(task, ASYNC_HFL, seed, overrides, label="decisions", panel=f"decisions on {task}")
+def _decisions(task: str, seed: int, epochs: int, options: PaperOptions) -> PlannedRun:
+    overrides = [*options.overrides, f"cloud.epochs={epochs}"]
+    return options.planned(task, ASYNC_HFL, seed, overrides, label="decisions", panel=f"decisions on {task}")
 
 
-def _draw(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
+def _draw(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
     bytes_of = [run for run in plan.runs if run.panel == "har"]
     timed = [run for run in plan.runs if run.group == "decisions" and folder.state(run.id) == "done"]
     panels = compare(bytes_of, folder, "whole gradients")
@@ -72,7 +72,7 @@ def _draw(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         Column("time", "ratio", note="time to the target relative to whole gradients, paired by seed"),
         BOUND,
     )
-    title = f"Overhead: bytes {asked.where}"
+    title = f"Overhead: bytes {options.where}"
     first = Table(title, columns, tuple(rows))
     second = Table(
         "Overhead: seconds per decision",
@@ -87,7 +87,7 @@ def _draw(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         ),
         tuple(line for run in timed for line in _times(run.task, RunDirectory(folder.run(run.id)))),
     )
-    return with_page(comparison_report(title, panels, asked.command), tables=(first, second), figures=())
+    return with_page(comparison_report(title, panels, options.command), tables=(first, second), figures=())
 
 
 def _kinds(run: RunDirectory) -> dict[str, float]:

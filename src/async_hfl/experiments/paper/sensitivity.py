@@ -10,7 +10,7 @@ from async_hfl.experiments.comparison.comparison import Panel, compare
 from async_hfl.experiments.comparison.report import Report, comparison_report, with_page
 from async_hfl.experiments.comparison.tables import over_seeds
 from async_hfl.experiments.paper import published, ratios
-from async_hfl.experiments.paper.entry import QUICK_EPOCHS, QUICK_TARGET, Asked, Entry
+from async_hfl.experiments.paper.entry import QUICK_EPOCHS, QUICK_TARGET, Entry, PaperOptions
 from async_hfl.experiments.paper.ratios import ASYNC_HFL, PLUS
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.sweeps.folder import SweepFolder
@@ -26,24 +26,24 @@ _SMALL = ("Small version: HAR instead of MNIST, at most 150 epochs.",)
 _OVER = Column("over", note="the baseline of the speed-up of Async-HFL")
 
 
-def _task(asked: Asked) -> str:
-    return asked.tasks[0] if asked.tasks else "har" if asked.quick else "mnist"
+def _task(options: PaperOptions) -> str:
+    return options.tasks[0] if options.tasks else "har" if options.quick else "mnist"
 
 
-def scaled_bandwidth(task: str, asked: Asked, factor: float) -> str:
+def scaled_bandwidth(task: str, options: PaperOptions, factor: float) -> str:
     """Return a multiple of the preset's bandwidth, which is in bytes per second or a share of the demand."""
-    usual = compose(task=task, network=asked.network, preset=asked.preset).settings.gateway.bandwidth
+    usual = compose(task=task, network=options.network, preset=options.preset).settings.gateway.bandwidth
     share = bandwidth_share(usual)
     return f'"{100 * share * factor:g}%"' if share is not None else repr(float(usual) * factor)
 
 
-def _bandwidth_plan(asked: Asked) -> Plan:
-    task, runs = _task(asked), []
-    for seed in asked.seeds_or(quick=3):
+def _bandwidth_plan(options: PaperOptions) -> Plan:
+    task, runs = _task(options), []
+    for seed in options.seeds_or(quick=3):
         for factor in FACTORS:
-            bandwidth = f"gateway.bandwidth={scaled_bandwidth(task, asked, factor)}"
-            sets = [*asked.small(), *asked.overrides, bandwidth]
-            runs += [asked.planned(task, method, seed, sets, panel=_bandwidth_name(factor)) for method in _METHODS]
+            bandwidth = f"gateway.bandwidth={scaled_bandwidth(task, options, factor)}"
+            sets = [*options.small(), *options.overrides, bandwidth]
+            runs += [options.planned(task, method, seed, sets, panel=_bandwidth_name(factor)) for method in _METHODS]
     return Plan("fig10-left", tuple(runs))
 
 
@@ -51,13 +51,13 @@ def _bandwidth_name(factor: float) -> str:
     return f"bandwidth x {factor:g}"
 
 
-def _bandwidth(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
+def _bandwidth(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
     panels = {panel.name: panel for panel in compare(plan.runs, folder, ASYNC_HFL)}
     rows = [
         (
-            scaled_bandwidth(_task(asked), asked, factor).strip('"'),
+            scaled_bandwidth(_task(options), options, factor).strip('"'),
             method,
-            published.BANDWIDTH.get((method, factor)) if asked.preset == "paper" else None,
+            published.BANDWIDTH.get((method, factor)) if options.preset == "paper" else None,
             *_cells(panels[_bandwidth_name(factor)], method),
         )
         for factor in FACTORS
@@ -71,44 +71,45 @@ def _bandwidth(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         ratios.HELD,
         BOUND,
     )
-    title = f"Fig. 10 left: speed-up by bandwidth ({_task(asked)}, {asked.network}, preset {asked.preset})"
+    title = f"Fig. 10 left: speed-up by bandwidth ({_task(options)}, {options.network}, preset {options.preset})"
     figure = _curves(title, "bandwidth relative to the preset", [panels[_bandwidth_name(f)] for f in FACTORS], FACTORS)
     table = Table(
-        title, columns, tuple(rows), (*ratios.bound_note(list(panels.values())), *(_SMALL if asked.quick else ()))
+        title, columns, tuple(rows), (*ratios.bound_note(list(panels.values())), *(_SMALL if options.quick else ()))
     )
-    report = comparison_report(title, list(panels.values()), asked.command)
+    report = comparison_report(title, list(panels.values()), options.command)
     return with_page(report, tables=(table,), figures=(figure,))
 
 
 def _cells(panel: Panel, method: str) -> tuple[Cell, ...]:
     return (
-        ratios.over_cell(panel, method, of=ratios.first),
-        ratios.over_cell(panel, method),
+        ratios.relative_cell(panel, method, rule="first"),
+        ratios.relative_cell(panel, method),
         ratios.bound_share(panel, ASYNC_HFL),
     )
 
 
 def _curves(title: str, x_name: str, panels: Sequence[Panel], values: Sequence[float]) -> Figure:
     lines = [
-        ratios.ratio_line(method, values, [ratios.over(panel, method) for panel in panels]) for method in _METHODS[1:]
+        ratios.ratio_line(method, values, [ratios.relative(panel, method) for panel in panels])
+        for method in _METHODS[1:]
     ]
     return Figure(title, x_name, "time relative to Async-HFL", tuple(lines), kind="ratio")
 
 
-def _target_plan(asked: Asked) -> Plan:
-    highest = (_QUICK_TARGETS if asked.quick else _TARGETS)[-1]
-    small = [f"cloud.epochs={QUICK_EPOCHS}"] if asked.quick else []
+def _target_plan(options: PaperOptions) -> Plan:
+    highest = (_QUICK_TARGETS if options.quick else _TARGETS)[-1]
+    small = [f"cloud.epochs={QUICK_EPOCHS}"] if options.quick else []
     runs = [
-        asked.planned(_task(asked), method, seed, [f"task.target={highest}", *small, *asked.overrides])
-        for seed in asked.seeds_or(quick=3)
+        options.planned(_task(options), method, seed, [f"task.target={highest}", *small, *options.overrides])
+        for seed in options.seeds_or(quick=3)
         for method in _METHODS
     ]
     return Plan("fig10-right", tuple(runs))
 
 
-def _target(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
+def _target(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
     """Compare the times at which the same runs passed each of the targets."""
-    targets = _QUICK_TARGETS if asked.quick else _TARGETS
+    targets = _QUICK_TARGETS if options.quick else _TARGETS
     panels = [compare(plan.runs, folder, ASYNC_HFL, target)[0] for target in targets]
     rows = [
         (target, method, published.TARGETS.get(method, {}).get(target), *_cells(panel, method))
@@ -123,10 +124,10 @@ def _target(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
         ratios.HELD,
         BOUND,
     )
-    title = f"Fig. 10 right: speed-up by target ({_task(asked)}, {asked.network}, preset {asked.preset})"
-    table = Table(title, columns, tuple(rows), (*ratios.bound_note(panels[-1:]), *(_SMALL if asked.quick else ())))
+    title = f"Fig. 10 right: speed-up by target ({_task(options)}, {options.network}, preset {options.preset})"
+    table = Table(title, columns, tuple(rows), (*ratios.bound_note(panels[-1:]), *(_SMALL if options.quick else ())))
     figure = _curves(title, "target", panels, targets)
-    return with_page(comparison_report(title, panels[-1:], asked.command), tables=(table,), figures=(figure,))
+    return with_page(comparison_report(title, panels[-1:], options.command), tables=(table,), figures=(figure,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,17 +168,17 @@ COMPONENTS = _Parameter(
 )
 
 
-def _parameter_plan(parameter: _Parameter) -> Callable[[Asked], Plan]:
-    def plan(asked: Asked) -> Plan:
+def _parameter_plan(parameter: _Parameter) -> Callable[[PaperOptions], Plan]:
+    def plan(options: PaperOptions) -> Plan:
         runs = [
-            asked.planned(
-                asked.tasks[0] if asked.tasks else "har",
+            options.planned(
+                options.tasks[0] if options.tasks else "har",
                 ASYNC_HFL,
                 seed,
-                [*asked.small(), *asked.overrides, *settings],
+                [*options.small(), *options.overrides, *settings],
                 label=f"{parameter.name} {value}",
             )
-            for seed in asked.seeds_or(quick=3, full=5)
+            for seed in options.seeds_or(quick=3, full=5)
             for value, settings in parameter.values
         ]
         return Plan(parameter.figure, tuple(runs))
@@ -185,26 +186,26 @@ def _parameter_plan(parameter: _Parameter) -> Callable[[Asked], Plan]:
     return plan
 
 
-def _parameter_draw(parameter: _Parameter) -> Callable[[Asked, Plan, SweepFolder], Report]:
-    def draw(asked: Asked, plan: Plan, folder: SweepFolder) -> Report:
+def _parameter_draw(parameter: _Parameter) -> Callable[[PaperOptions, Plan, SweepFolder], Report]:
+    def draw(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
         usual = f"{parameter.name} {parameter.usual}"
         (panel,) = compare(plan.runs, folder, usual)
         names = [f"{parameter.name} {value}" for value, _ in parameter.values]
         rows = []
         times = []
         for (value, _), name in zip(parameter.values, names, strict=True):
-            row = ratios.counted(panel, name)
+            row = ratios.best_variant(panel, name)
             assert row is not None
-            held = row.held(lambda reached: reached.at)
-            whole = row.whole(held)
+            held = row.at_target()
+            whole = row.over_all_seeds(held)
             times.append(None if whole is None else whole.mean)
             rows.append(
                 (
                     value,
                     over_seeds(row, held, "seconds"),
                     over_seeds(row, row.less_warmup(), "seconds"),
-                    ratios.over_cell(panel, name, base=usual),
-                    over_seeds(row, row.held(lambda reached: reached.bytes_total), "bytes"),
+                    ratios.relative_cell(panel, name, base=usual),
+                    over_seeds(row, row.at_target("bytes_total"), "bytes"),
                     row.bound_share,
                 )
             )
@@ -225,10 +226,10 @@ def _parameter_draw(parameter: _Parameter) -> Callable[[Asked, Plan, SweepFolder
             f"{parameter.name} ({panel.name})"
         )
         small = (f"Small version: to {QUICK_TARGET:g} instead of 0.95, at most {QUICK_EPOCHS} epochs.",)
-        table = Table(title, columns, tuple(rows), (parameter.paper, *(small if asked.quick else ())))
+        table = Table(title, columns, tuple(rows), (parameter.paper, *(small if options.quick else ())))
         line = FigureLine(ASYNC_HFL, tuple(value for value, _ in parameter.values), tuple(times))
         figure = Figure(title, parameter.name, "seconds to the target", (line,), bars=True, kind="seconds")
-        return with_page(comparison_report(title, (panel,), asked.command), tables=(table,), figures=(figure,))
+        return with_page(comparison_report(title, (panel,), options.command), tables=(table,), figures=(figure,))
 
     return draw
 

@@ -29,7 +29,7 @@ from async_hfl.core.errors import UserError
 from async_hfl.core.identifiers import DEVICE_TIER
 from async_hfl.deployment.operations.node_journal import read_fact
 from async_hfl.deployment.processes.cloud import NUMBERS
-from async_hfl.experiments.paper.entry import Asked
+from async_hfl.experiments.paper.entry import PaperOptions
 from async_hfl.experiments.plans.planned_run import PlannedRun, planned
 from async_hfl.experiments.sweeps.cluster_runs import Make
 from async_hfl.experiments.sweeps.folder import SweepFolder
@@ -94,10 +94,13 @@ def on_a_pi(name: str) -> bool:
     return name.startswith("pi")
 
 
-def deployed_run(task: str, method: str, seed: int, sets: list[str], asked: Asked, time_factor: float) -> PlannedRun:
-    """Plan a run with real processes. `sets` are the settings of the figure; the user's override them."""
+def deployed_run(
+    task: str, method: str, seed: int, settings: list[str], options: PaperOptions, time_factor: float
+) -> PlannedRun:
+    """Plan a run with real processes. The user's settings override those of the figure."""
     devices = f"task.devices={OWNERS.get(task, DEVICES)}"
-    own = [devices, *sets, f"gateway.bandwidth={_bandwidth(task, method, asked.preset, time_factor)}", *asked.overrides]
+    bandwidth = f"gateway.bandwidth={_bandwidth(task, method, options.preset, time_factor)}"
+    own = [devices, *settings, bandwidth, *options.overrides]
     run = planned(task=task, method=method, network="deployed", preset="tight", seed=seed, overrides=own, panel=task)
     return replace(run, id=f"{run.id}-x{time_factor:g}")
 

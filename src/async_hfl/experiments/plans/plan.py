@@ -98,22 +98,13 @@ def _runs(case: Mapping[str, Any], where: str) -> Iterator[PlannedRun]:
     if not isinstance(best, bool) or not isinstance(label, str | None):
         raise SettingsError(f"{where}: best must be true or false, and label a string")
     fixed = [f"{key}={_text(value, where)}" for key, value in case["set"].items() if key not in varied]
-    for task, method, network, preset in itertools.product(*axes):
+    for names in itertools.product(*axes):
+        named = dict(zip(("task", "method", "network", "preset"), names, strict=True))
         for values in itertools.product(*varied.values()):
             chosen = [f"{key}={_text(value, where)}" for key, value in zip(varied, values, strict=True)]
             variant = ", ".join(f"{key}={value}" for key, value in zip(varied, values, strict=True))
             for seed in seeds:
-                yield planned(
-                    task=task,
-                    method=method,
-                    network=network,
-                    preset=preset,
-                    seed=seed,
-                    overrides=[*fixed, *chosen],
-                    label=label,
-                    variant=variant,
-                    best=best,
-                )
+                yield planned(**named, seed=seed, overrides=[*fixed, *chosen], label=label, variant=variant, best=best)
 
 
 def _names(case: Mapping[str, Any], axis: str, where: str) -> Sequence[str | None]:

@@ -17,7 +17,7 @@ from async_hfl.deployment.processes.main_loop import Interrupted
 from async_hfl.experiments.plans.planned_run import PlannedRun
 from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.experiments.sweeps.sweep import SweepResult, View
-from async_hfl.experiments.sweeps.work import News, done_news
+from async_hfl.experiments.sweeps.work import RunStatus, done_status, epoch_status
 from async_hfl.experiments.sweeps.worker_pool import PoolShape
 from async_hfl.simulation.recorded_run import Progress
 
@@ -31,8 +31,8 @@ def make_cluster_runs(
     """Make the missing runs; after `limit_s` no other run is started."""
     folder.make()
     began = time.monotonic()
-    result = SweepResult(folder, len(runs), there=sum(folder.state(run.id) == "done" for run in runs))
-    view.began(len(runs), result.there, PoolShape(0, 1))
+    result = SweepResult(folder, len(runs), already_complete=sum(folder.state(run.id) == "done" for run in runs))
+    view.began(len(runs), result.already_complete, PoolShape(0, 1))
     for run in runs:
         if folder.state(run.id) == "done":
             continue
@@ -50,7 +50,7 @@ def make_cluster_runs(
                 result.stopped = "interrupted"
                 break
             except AsyncHflError as error:
-                folder.failed(run.id, str(error))
+                folder.record_failure(run.id, str(error))
                 result.failed[run.id] = str(error)
                 result.users_fault |= isinstance(error, UserError)
                 view.note(f"{run.name}: failed: {error}")
@@ -59,16 +59,14 @@ def make_cluster_runs(
 
 
 def _make_one(run: PlannedRun, folder: SweepFolder, make: Make, view: View) -> None:
-    if folder.state(run.id) == "cut":
+    if folder.state(run.id) == "interrupted":
         view.note(f"{run.name}: was interrupted; starting again")
         folder.set_aside(run.id)
     folder.clear(run.id)
 
-    def tell(news: News) -> None:
-        view.news(run, asdict(news))
+    def report(status: RunStatus) -> None:
+        view.status(run, asdict(status))
 
-    def progress(now: Progress) -> None:
-        tell(News(run.id, "epoch", now.epoch, now.metric, now.at, updates_per_s=now.updates_per_s))
-
-    tell(News(run.id, "began"))
-    tell(done_news(run.id, make(run, folder.run(run.id), progress).summary))
+    report(RunStatus(run.id, "began"))
+    made = make(run, folder.run(run.id), lambda progress: report(epoch_status(run.id, progress)))
+    report(done_status(run.id, made.summary))

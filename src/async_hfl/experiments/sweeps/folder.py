@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 from async_hfl.core.errors import RunDirectoryError, UserError
 from async_hfl.journal.run_directory import RUN_FILES, RunDirectory
 
-State = Literal["done", "cut", "missing"]
+State = Literal["done", "interrupted", "missing"]
 """`cut`: interrupted, can be resumed."""
 
 
@@ -44,7 +44,7 @@ class SweepFolder:
         directory = RunDirectory(self.run(run))
         if directory.summary.is_file():
             return "done"
-        return "cut" if directory.manifest.is_file() else "missing"
+        return "interrupted" if directory.manifest.is_file() else "missing"
 
     @contextmanager
     def claimed(self, run: str) -> Iterator[bool]:
@@ -89,7 +89,7 @@ class SweepFolder:
             raise UserError(f"{path}: not JSON ({error}); you can remove this file, it only lists failures") from error
         return found
 
-    def failed(self, run: str, reason: str) -> None:
+    def record_failure(self, run: str, reason: str) -> None:
         path = self._failures(run)
         at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         partial = path.with_suffix(f".{os.getpid()}.part")

@@ -81,7 +81,7 @@ class ProcessWorker:
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
-    def give(self, assignments: Sequence[Assignment], width: int) -> None:
+    def assign(self, assignments: Sequence[Assignment], width: int) -> None:
         self._send({"do": [asdict(one) for one in assignments], "width": width})
 
     def pause(self) -> None:

@@ -19,12 +19,12 @@ from typing import Any
 
 from async_hfl.core.errors import UserError
 from async_hfl.experiments.sweeps.folder import SweepFolder
-from async_hfl.experiments.sweeps.work import Assignment, News, do
+from async_hfl.experiments.sweeps.work import Assignment, RunStatus, make_runs
 from async_hfl.experiments.sweeps.worker_pool import Inbox, Message, PoolShape
 from async_hfl.journal.run_directory import RUN_FILES
 from async_hfl.reports.export.optional_imports import needed
 
-_LOOK_S = 0.3
+_POLL_S = 0.3
 _WIDTH = 6
 _PER_GPU = 8
 
@@ -84,7 +84,7 @@ class _Actor:
         shared = bool(token) and (Path(folder) / "claims" / token).is_file()
         self._own = None if shared else tempfile.TemporaryDirectory(prefix="async-hfl-")
         self._folder = SweepFolder(Path(folder if self._own is None else self._own.name)).make()
-        self._news: list[str] = []
+        self._unread: list[str] = []
         self._lock = threading.Lock()
         self._paused = threading.Event()
 
@@ -94,12 +94,12 @@ class _Actor:
 
     def do(self, assignments: str, width: int) -> None:
         given = [Assignment(**one) for one in json.loads(assignments)]
-        do(given, self._folder, self._tell, self._paused.is_set, width)
+        make_runs(given, self._folder, self._report, self._paused.is_set, width)
 
-    def news(self) -> list[str]:
+    def unread(self) -> list[str]:
         with self._lock:
-            news, self._news = self._news, []
-        return news
+            unread, self._unread = self._unread, []
+        return unread
 
     def pause(self) -> None:
         self._paused.set()
@@ -111,9 +111,9 @@ class _Actor:
     def fetch(self, run: str) -> dict[str, bytes]:
         return read_files(self._folder.run(run))
 
-    def _tell(self, news: News) -> None:
+    def _report(self, status: RunStatus) -> None:
         with self._lock:
-            self._news.append(json.dumps(asdict(news)))
+            self._unread.append(json.dumps(asdict(status)))
 
 
 class RayWorker:
@@ -121,7 +121,7 @@ class RayWorker:
         self._number, self._actor, self._folder, self._inbox = number, actor, folder, inbox
         self._stopped = False
 
-    def give(self, assignments: Sequence[Assignment], width: int) -> None:
+    def assign(self, assignments: Sequence[Assignment], width: int) -> None:
         threading.Thread(target=self._follow, args=(list(assignments), width), daemon=True).start()
 
     def pause(self) -> None:
@@ -143,12 +143,12 @@ class RayWorker:
                 doing = self._actor.do.remote(json.dumps([asdict(one) for one in assignments]), width)
                 finished: list[Any] = []
                 while not finished:
-                    finished, _ = ray.wait([doing], timeout=_LOOK_S)
-                    self._forward_news(remote)
+                    finished, _ = ray.wait([doing], timeout=_POLL_S)
+                    self._forward_statuses(remote)
                 ray.get(doing)
-                self._forward_news(remote)
+                self._forward_statuses(remote)
             self._report({"idle": True})
-        except Exception as error:  # whatever happened to the actor, its runs must be given to another worker
+        except Exception as error:  # whatever happened, the runs must be assigned to another worker
             self._report({"died": f"its Ray actor was lost ({type(error).__name__}: {str(error).splitlines()[0]})"})
 
     def _claimed(self, assignments: list[Assignment], claims: ExitStack) -> list[Assignment]:
@@ -158,23 +158,23 @@ class RayWorker:
             if claims.enter_context(self._folder.claimed(one.id)):
                 mine.append(one)
             else:
-                self._report(asdict(News(one.id, "elsewhere")))
+                self._report(asdict(RunStatus(one.id, "elsewhere")))
         return mine
 
-    def _forward_news(self, remote: bool) -> None:
+    def _forward_statuses(self, remote: bool) -> None:
         ray = _ray()
-        for text in ray.get(self._actor.news.remote()):
+        for text in ray.get(self._actor.unread.remote()):
             data = json.loads(text)
             if remote and data["what"] in ("done", "paused"):
                 write_files(self._folder.run(data["run"]), ray.get(self._actor.fetch.remote(data["run"])))
             if remote and data["what"] == "failed":
-                self._folder.failed(data["run"], data["reason"])
+                self._folder.record_failure(data["run"], data["reason"])
             self._report(data)
 
     def _send(self, assignments: list[Assignment]) -> None:
         ray = _ray()
         for one in assignments:
-            if self._folder.state(one.id) == "cut" and not one.restart:
+            if self._folder.state(one.id) == "interrupted" and not one.restart:
                 ray.get(self._actor.take.remote(one.id, read_files(self._folder.run(one.id))))
 
     def _report(self, data: dict[str, Any]) -> None:

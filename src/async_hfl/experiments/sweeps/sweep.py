@@ -19,8 +19,8 @@ from async_hfl.experiments.sweeps.work import Assignment
 from async_hfl.experiments.sweeps.worker_pool import Inbox, Message, PoolShape, Worker, WorkerPool
 
 _TRIES = 3
-_LOOK_S = 0.5
-"""Interval between looks at the clock, and at runs that another sweep is working on."""
+_POLL_S = 0.5
+"""Interval between checks of the clock and of the runs that other sweeps work on."""
 _PAUSE_LIMIT_S = 600.0
 """A worker that takes longer than this to pause is stopped; its runs keep their previous checkpoints."""
 
@@ -29,7 +29,7 @@ class View(Protocol):
     """Shows the progress of a sweep."""
 
     def began(self, total: int, done: int, shape: PoolShape) -> None: ...
-    def news(self, run: PlannedRun, data: dict[str, Any]) -> None: ...
+    def status(self, run: PlannedRun, data: dict[str, Any]) -> None: ...
     def note(self, text: str) -> None: ...
 
 
@@ -39,11 +39,11 @@ class SweepResult:
 
     folder: SweepFolder
     total: int
-    there: int = 0
-    """Runs that were complete before."""
+    already_complete: int = 0
+    """Runs that were complete before the sweep."""
     done: int = 0
     resumed: int = 0
-    """Those of the runs done now that had been started before."""
+    """Those of the runs done now that were resumed."""
     failed: dict[str, str] = field(default_factory=dict)
     """Run id -> the reason of the last failure."""
     users_fault: bool = False
@@ -52,7 +52,7 @@ class SweepResult:
 
     @property
     def left(self) -> int:
-        return self.total - self.there - self.done - len(self.failed)
+        return self.total - self.already_complete - self.done - len(self.failed)
 
     @property
     def complete(self) -> bool:
@@ -62,7 +62,7 @@ class SweepResult:
         return {
             "out": str(self.folder.path),
             "runs": self.total,
-            "were_there": self.there,
+            "were_there": self.already_complete,
             "done": self.done,
             "resumed": self.resumed,
             "failed": self.failed,
@@ -83,7 +83,7 @@ def sweep(
     try:
         while not state.finished():
             try:
-                state.turn()
+                state.step()
             except KeyboardInterrupt:
                 if result.stopped:
                     break  # interrupted a second time: stop at once
@@ -115,21 +115,22 @@ class _Sweep:
         self._tries: dict[str, int] = {}
         self._elsewhere: set[str] = set()
         self._resumed: set[str] = set()
-        self._next_look = 0.0
+        self._next_poll = 0.0
         self._started = 0
         states = {run: folder.state(run) for run in self._runs}
-        result.there = sum(state == "done" for state in states.values())
+        result.already_complete = sum(state == "done" for state in states.values())
         # Interrupted runs come first: they need the least time to complete.
-        self._pending = deque(run for wanted in ("cut", "missing") for run in self._runs if states[run] == wanted)
+        wanted = ("interrupted", "missing")
+        self._pending = deque(run for state in wanted for run in self._runs if states[run] == state)
         self._shape = pool.shape(len(self._pending)) if self._pending else PoolShape(0, 1)
-        view.began(len(self._runs), result.there, self._shape)
+        view.began(len(self._runs), result.already_complete, self._shape)
 
     def finished(self) -> bool:
         if self._busy:
             return False
         return bool(self._result.stopped) or not (self._pending or self._elsewhere)
 
-    def turn(self) -> None:
+    def step(self) -> None:
         now = time.monotonic()
         if self._deadline is not None and now >= self._deadline and not self._result.stopped:
             self.pause("limit")
@@ -142,7 +143,7 @@ class _Sweep:
             self._check_other_sweeps(now)
             self._assign()
         try:
-            message = self._inbox.get(timeout=_LOOK_S)
+            message = self._inbox.get(timeout=_POLL_S)
         except Empty:
             return
         self._receive(message)
@@ -172,7 +173,7 @@ class _Sweep:
             share = 1 if self._shape.width == 1 else max(self._shape.width, -(-len(self._pending) // free))
             mine = [self._pending.popleft() for _ in range(min(share, len(self._pending)))]
             self._busy[idle] = set(mine)
-            self._workers[idle].give(
+            self._workers[idle].assign(
                 [
                     Assignment(run, self._runs[run].arguments(), restart=self._tries.get(run, 0) == _TRIES - 1)
                     for run in mine
@@ -189,7 +190,7 @@ class _Sweep:
             self._workers.pop(number, None)
             for run in self._busy.pop(number, set()):
                 if not self._result.stopped:
-                    self._failed(run, data["died"], users=False, record=True)
+                    self._failed(run, data["died"], users_mistake=False, record=True)
             return
         run, what = data["run"], data["what"]
         if what in ("done", "paused", "failed", "elsewhere"):
@@ -202,34 +203,34 @@ class _Sweep:
                 self._result.done += 1
                 self._result.resumed += run in self._resumed
             case "failed":
-                self._failed(run, data["reason"], users=data["users"], record=False)
+                self._failed(run, data["reason"], users_mistake=data["users_mistake"], record=False)
             case "elsewhere":
                 self._elsewhere.add(run)
-        self._view.news(self._runs[run], data)
+        self._view.status(self._runs[run], data)
 
-    def _failed(self, run: str, reason: str, *, users: bool, record: bool) -> None:
+    def _failed(self, run: str, reason: str, *, users_mistake: bool, record: bool) -> None:
         if record:
-            self._folder.failed(run, reason)
+            self._folder.record_failure(run, reason)
         self._tries[run] = self._tries.get(run, 0) + 1
-        if users or self._tries[run] >= _TRIES:
+        if users_mistake or self._tries[run] >= _TRIES:
             if reason not in self._result.failed.values():  # many runs may fail for the same reason
                 self._view.note(f"{self._runs[run].name}: failed: {reason}")
             self._result.failed[run] = reason
-            self._result.users_fault |= users
+            self._result.users_fault |= users_mistake
         else:
             self._view.note(f"{self._runs[run].name}: {reason}; retrying")
             self._pending.append(run)
 
     def _check_other_sweeps(self, now: float) -> None:
-        """Look at the runs of other sweeps: they may be complete by now, or free again."""
-        if now < self._next_look:
+        """Check the runs of other sweeps: they may be complete by now, or no longer claimed."""
+        if now < self._next_poll:
             return
-        self._next_look = now + _LOOK_S
+        self._next_poll = now + _POLL_S
         for run in list(self._elsewhere):
             if self._folder.state(run) == "done":
                 self._result.done += 1
                 self._elsewhere.discard(run)
-                self._view.news(self._runs[run], {"what": "done", "run": run})
+                self._view.status(self._runs[run], {"what": "done", "run": run})
                 continue
             with self._folder.claimed(run) as free:
                 pass

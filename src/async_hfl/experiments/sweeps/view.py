@@ -27,7 +27,7 @@ class SweepView:
         self._quiet = quiet
         self._console = Console(stderr=True, highlight=False)
         self._live: Live | None = None
-        self._total = self._there = self._ended = 0
+        self._total = self._already_complete = self._ended = 0
         self._running: dict[str, tuple[PlannedRun, dict[str, Any]]] = {}
         self._began = time.monotonic()
 
@@ -42,13 +42,13 @@ class SweepView:
             self._live.stop()
 
     def began(self, total: int, done: int, shape: PoolShape) -> None:
-        self._total, self._there, self._began = total, done, time.monotonic()
+        self._total, self._already_complete, self._began = total, done, time.monotonic()
         known = f", {done:,} of them already complete" if done else ""
         together = f" with {shape.width} runs at a time" if shape.width > 1 else ""
         by = f"; {shape.workers} workers{together}" if shape.workers else ""
         self._say(Text.assemble((self._title, "bold"), f": {total:,} runs{known}{by}"))
 
-    def news(self, run: PlannedRun, data: dict[str, Any]) -> None:
+    def status(self, run: PlannedRun, data: dict[str, Any]) -> None:
         match data["what"]:
             case "began" | "epoch":
                 self._running[run.id] = (run, data)
@@ -56,7 +56,7 @@ class SweepView:
                 self._ended += 1
                 self._running.pop(run.id, None)
                 if self._live is None:
-                    count = self._there + self._ended
+                    count = self._already_complete + self._ended
                     self._say(Text(f"[{count}/{self._total}] {self._name(run)}: {_result(run, data)}"))
             case _:
                 self._running.pop(run.id, None)
@@ -74,7 +74,7 @@ class SweepView:
             self._console.print(text, soft_wrap=True)
 
     def _drawn(self) -> Group:
-        done = self._there + self._ended
+        done = self._already_complete + self._ended
         spent = time.monotonic() - self._began
         left = f", about {duration(spent / self._ended * (self._total - done))} to go" if self._ended else ""
         head = Table.grid(padding=(0, 2, 0, 0))

@@ -14,7 +14,7 @@ from async_hfl.core.errors import AsyncHflError, UserError
 from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.simulation.recorded_run import Progress
 
-_SECONDS_BETWEEN_NEWS = 0.2
+_STATUS_INTERVAL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """A change in the state of a run."""
+class RunStatus:
+    """The state of a run, as reported by a worker."""
 
     run: str
     what: Literal["began", "epoch", "done", "paused", "failed", "elsewhere"]
@@ -40,42 +40,46 @@ class News:
     updates_per_s: float = 0.0
     reached: bool = False
     reason: str = ""
-    users: bool = False
-    """True if the failure is a mistake of the user, so that another attempt would fail, too."""
+    users_mistake: bool = False
+    """True if the failure is a mistake of the user, so that a retry would fail as well."""
     resumed: bool = False
 
 
-Tell = Callable[[News], None]
+ReportStatus = Callable[[RunStatus], None]
 
 
-def done_news(run: str, summary: dict[str, Any]) -> News:
+def epoch_status(run: str, now: Progress) -> RunStatus:
+    return RunStatus(run, "epoch", now.epoch, now.metric, now.at, updates_per_s=now.updates_per_s)
+
+
+def done_status(run: str, summary: dict[str, Any]) -> RunStatus:
     reached = summary["target_reached"]
     at = summary["time_to_target_s"] if reached else summary["virtual_s"]
-    return News(run, "done", summary["cloud_epochs"], summary["final_metric"] or 0.0, at, reached=reached)
+    return RunStatus(run, "done", summary["cloud_epochs"], summary["final_metric"] or 0.0, at, reached=reached)
 
 
-def do(
-    assignments: Sequence[Assignment], folder: SweepFolder, tell: Tell, pause: Callable[[], bool], width: int
+def make_runs(
+    assignments: Sequence[Assignment], folder: SweepFolder, report: ReportStatus, pause: Callable[[], bool], width: int
 ) -> None:
     """Make the runs, `width` at a time on one engine. The end of every run is reported; no failure is raised."""
     with ExitStack() as claims:
         mine: list[tuple[Assignment, dict[str, Any]]] = []
         for one in assignments:
             if not claims.enter_context(folder.claimed(one.id)):
-                tell(News(one.id, "elsewhere"))
+                report(RunStatus(one.id, "elsewhere"))
                 continue
             try:
                 call = _call(one, folder)
             except (AsyncHflError, OSError) as error:
-                _failed(one.id, error, folder, tell)
+                _failed(one.id, error, folder, report)
                 continue
             if call is None:
-                tell(News(one.id, "done"))
+                report(RunStatus(one.id, "done"))
             else:
                 mine.append((one, call))
-                tell(News(one.id, "began", resumed="resume" in call))
+                report(RunStatus(one.id, "began", resumed="resume" in call))
         if mine:
-            _simulate(mine, folder, tell, pause, width)
+            _simulate(mine, folder, report, pause, width)
 
 
 def _call(one: Assignment, folder: SweepFolder) -> dict[str, Any] | None:
@@ -85,7 +89,7 @@ def _call(one: Assignment, folder: SweepFolder) -> dict[str, Any] | None:
     match folder.state(one.id):
         case "done":
             return None
-        case "cut":
+        case "interrupted":
             return {"resume": folder.run(one.id)}
         case _:
             folder.clear(one.id)
@@ -95,7 +99,7 @@ def _call(one: Assignment, folder: SweepFolder) -> dict[str, Any] | None:
 def _simulate(
     mine: Sequence[tuple[Assignment, dict[str, Any]]],
     folder: SweepFolder,
-    tell: Tell,
+    report: ReportStatus,
     pause: Callable[[], bool],
     width: int,
 ) -> None:
@@ -103,20 +107,19 @@ def _simulate(
 
     def epoch(number: int, progress: Progress) -> None:
         now = time.monotonic()
-        if now - reported_at.get(number, 0.0) < _SECONDS_BETWEEN_NEWS:
+        if now - reported_at.get(number, 0.0) < _STATUS_INTERVAL_S:
             return
         reported_at[number] = now
-        run = mine[number][0].id
-        tell(News(run, "epoch", progress.epoch, progress.metric, progress.at, updates_per_s=progress.updates_per_s))
+        report(epoch_status(mine[number][0].id, progress))
 
     def end(number: int, outcome: api.Run | BaseException) -> None:
         run = mine[number][0].id
         if isinstance(outcome, BaseException):
-            _failed(run, outcome, folder, tell)
+            _failed(run, outcome, folder, report)
         elif not outcome.complete:
-            tell(News(run, "paused"))
+            report(RunStatus(run, "paused"))
         else:
-            tell(done_news(run, outcome.summary))
+            report(done_status(run, outcome.summary))
 
     if width > 1:
         api.run_together([call for _, call in mine], width=width, on_epoch=epoch, on_end=end, pause=pause)
@@ -132,7 +135,7 @@ def _simulate(
             end(number, error)
 
 
-def _failed(run: str, error: BaseException, folder: SweepFolder, tell: Tell) -> None:
+def _failed(run: str, error: BaseException, folder: SweepFolder, report: ReportStatus) -> None:
     reason = str(error) if isinstance(error, AsyncHflError) else f"{type(error).__name__}: {error}"
-    folder.failed(run, reason)
-    tell(News(run, "failed", reason=reason, users=isinstance(error, UserError)))
+    folder.record_failure(run, reason)
+    report(RunStatus(run, "failed", reason=reason, users_mistake=isinstance(error, UserError)))

@@ -3,7 +3,7 @@
 In:   {"folder": PATH}                                   first, once
       {"do": [{"id", "arguments", "restart"}], "width"}  repeatedly
       {"pause": true}                                    checkpoint and stop
-Out:  {"ready": "cpu" | "gpu" | …, "devices": N}, then the news of every run, and {"idle": true} after each `do`.
+Out:  {"ready": "cpu" | "gpu" | …, "devices": N}, then the status of every run, and {"idle": true} after each `do`.
 
 The worker exits at once when stdin closes, because the sweep is then gone. Its runs have their checkpoints, and its
 claims are released with the process.
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from async_hfl.experiments.sweeps.folder import SweepFolder
-from async_hfl.experiments.sweeps.work import Assignment, do
+from async_hfl.experiments.sweeps.work import Assignment, make_runs
 from async_hfl.learning.engine.runtime import platform_and_devices
 
 
@@ -54,10 +54,10 @@ def main() -> None:
     write({"ready": kind, "devices": devices})
     while True:
         order = orders.get()
-        do(
+        make_runs(
             [Assignment(**one) for one in order["do"]],
             folder,
-            lambda news: write(asdict(news)),
+            lambda status: write(asdict(status)),
             paused.is_set,
             order["width"],
         )

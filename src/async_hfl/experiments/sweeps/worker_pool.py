@@ -1,4 +1,4 @@
-"""The interface of worker pools: workers are given runs and report what becomes of them.
+"""The interface of worker pools: workers are assigned runs and report their status.
 
 Implementations: processes of this machine (process_workers.py) and Ray actors (ray_workers.py).
 """
@@ -15,7 +15,7 @@ from async_hfl.experiments.sweeps.work import Assignment
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """From a worker: news of a run (a `work.News` as a dictionary), {"idle": true}, or {"died": reason}."""
+    """From a worker: the status of a run (`work.RunStatus` as a dictionary), {"idle": true}, or {"died": reason}."""
 
     worker: int
     data: dict[str, Any]
@@ -33,7 +33,7 @@ class PoolShape:
 
 
 class Worker(Protocol):
-    def give(self, assignments: Sequence[Assignment], width: int) -> None: ...
+    def assign(self, assignments: Sequence[Assignment], width: int) -> None: ...
     def pause(self) -> None:
         """Checkpoint all runs in progress soon."""
 

@@ -86,7 +86,7 @@ def evenly_spaced(count: int, most: int) -> Ints:
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 
 
-def longer_than(values: Floats, points: int = 400) -> tuple[Floats, Floats]:
+def tail_distribution(values: Floats, points: int = 400) -> tuple[Floats, Floats]:
     """Return the tail distribution of sorted values: points on the axis, and the share of values above each.
 
     The last 60 values are all kept, because the tail is what the curve is about.

@@ -37,7 +37,6 @@ class Figure:
     x_name: str
     y_name: str
     lines: tuple[FigureLine, ...]
-    note: str = ""
     bars: bool = False
     log_x: bool = False
     kind: Kind = "number"
@@ -46,12 +45,13 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
+    """The texts, tables and figures of a page that compares runs."""
+
     title: str
     summary: tuple[str, ...] = ()
     """Sentences below the title."""
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
-    notes: tuple[str, ...] = ()
     command: str = ""
     """The command that makes this comparison again."""
     reference: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from async_hfl.reports.data.curves import (
     AXES,
     Curve,
     evenly_spaced,
-    longer_than,
     reached,
     read_curve,
     significant,
+    tail_distribution,
     thinned,
 )
+from async_hfl.reports.data.experiment import RunGroup
 from async_hfl.reports.data.journal_columns import read_columns
 
 _POINTS = 160
@@ -29,7 +31,9 @@ _POINTS = 160
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RunFigures:
+class ComparedRun:
+    """The data of one run that a comparison needs."""
+
     path: Path
     manifest: dict[str, Any]
     summary: dict[str, Any] | None
@@ -51,7 +55,7 @@ class RunFigures:
     """Number of aggregated updates of each device."""
 
 
-def read_run(path: Path, target: float | None = None) -> RunFigures:
+def read_run(path: Path, target: float | None = None) -> ComparedRun:
     directory = RunDirectory.open(path)
     manifest, summary = directory.read_manifest(), directory.read_summary()
     try:
@@ -64,7 +68,7 @@ def read_run(path: Path, target: float | None = None) -> RunFigures:
     direction, window = rule.get("direction", "at_least"), rule.get("window", 3)
     columns = read_columns(directory, transfers=False)
     jobs = columns.jobs
-    return RunFigures(
+    return ComparedRun(
         path,
         manifest,
         summary,
@@ -82,7 +86,19 @@ def read_run(path: Path, target: float | None = None) -> RunFigures:
     )
 
 
-def group_data(runs: list[RunFigures], points: int) -> dict[str, Any]:
+Panel = list[tuple[RunGroup, list[ComparedRun]]]
+"""Groups that are compared with one another, with the data of their runs."""
+
+
+def read_panels(groups: Sequence[RunGroup]) -> dict[str, Panel]:
+    """Read the runs of every group; the result is keyed by the name of the panel."""
+    panels: dict[str, Panel] = {}
+    for group in groups:
+        panels.setdefault(group.panel, []).append((group, [read_run(path, group.target) for path in group.runs]))
+    return panels
+
+
+def group_data(runs: list[ComparedRun], points: int) -> dict[str, Any]:
     return {
         "runs": [_run_data(run, points) for run in runs],
         "rounds": _round_tail(np.sort(np.concatenate([run.rounds for run in runs] or [np.empty(0)]))),
@@ -96,7 +112,7 @@ def group_data(runs: list[RunFigures], points: int) -> dict[str, Any]:
     }
 
 
-def _run_data(run: RunFigures, points: int) -> dict[str, Any]:
+def _run_data(run: ComparedRun, points: int) -> dict[str, Any]:
     curve = run.curve
     kept = thinned(curve.metric, points)
     columns = {name: significant(getattr(curve, name)[kept]) for name in (*AXES, "metric", "loss")}
@@ -115,7 +131,7 @@ def _run_data(run: RunFigures, points: int) -> dict[str, Any]:
 def _round_tail(values: Floats) -> dict[str, Any] | None:
     if not len(values):
         return None
-    seconds, share = longer_than(values, _POINTS)
+    seconds, share = tail_distribution(values, _POINTS)
     return {"x": significant(seconds, 4), "y": significant(share, 4)}
 
 
@@ -130,7 +146,7 @@ def _staleness_tail(parts: list[Ints]) -> dict[str, Any] | None:
     return {"x": [float(v) for v in seen[kept]], "y": significant(share[kept].clip(0), 4)}
 
 
-def _participation(runs: list[RunFigures]) -> list[float | None] | None:
+def _participation(runs: list[ComparedRun]) -> list[float | None] | None:
     """Return updates relative to the mean, sorted by device, averaged over the runs, as at most 200 points."""
     ordered = [np.sort(run.participation) / run.participation.mean() for run in runs if run.participation.sum()]
     if not ordered or len({len(one) for one in ordered}) != 1:
@@ -139,7 +155,7 @@ def _participation(runs: list[RunFigures]) -> list[float | None] | None:
     return significant(mean[evenly_spaced(len(mean), 200)], 4)
 
 
-def _bytes(runs: list[RunFigures]) -> dict[str, dict[str, float]] | None:
+def _bytes(runs: list[ComparedRun]) -> dict[str, dict[str, float]] | None:
     found = [run.summary["bytes"] for run in runs if run.summary is not None and "bytes" in run.summary]
     if not found:
         return None
@@ -150,7 +166,7 @@ def _bytes(runs: list[RunFigures]) -> dict[str, dict[str, float]] | None:
     }
 
 
-def _by_class(runs: list[RunFigures]) -> dict[str, float] | None:
+def _by_class(runs: list[ComparedRun]) -> dict[str, float] | None:
     found = [run.summary["by_class"] for run in runs if run.summary is not None and run.summary.get("by_class")]
     if not found:
         return None

@@ -19,8 +19,6 @@ class Jobs:
     """One entry per finished job, ordered by the time at which it finished."""
 
     gateway: Ints
-    incarnation: Ints
-    number: Ints
     device: Ints
     reason: tuple[str, ...]
     sent_at: Floats
@@ -32,8 +30,6 @@ class Jobs:
     """Arrival of the result at the gateway; NaN in the same cases."""
     ended_at: Floats
     staleness: Ints
-    weight: Floats
-    loss: Floats
     aggregated: np.ndarray[Any, np.dtype[np.bool_]]
 
     def __len__(self) -> int:
@@ -46,14 +42,14 @@ class Columns:
     uploads: tuple[dict[str, Any], ...]
     selections: tuple[dict[str, Any], ...]
     associations: tuple[dict[str, Any], ...]
-    life: tuple[dict[str, Any], ...]
+    lifecycle: tuple[dict[str, Any], ...]
     epochs: tuple[dict[str, Any], ...]
     ends_at: float
     """Time of the last record, in seconds."""
 
     @property
     def warmup_ended_at(self) -> float | None:
-        return next((one["at"] for one in self.life if one["what"] == "warmup_ended"), None)
+        return next((one["at"] for one in self.lifecycle if one["what"] == "warmup_ended"), None)
 
 
 def read_columns(directory: RunDirectory, *, transfers: bool = True) -> Columns:
@@ -88,8 +84,6 @@ def _jobs(rows: list[dict[str, Any]], sent: dict[tuple[int, int, int], tuple[flo
     transfer = np.array([sent.get(tuple(row["job"]), unknown) for row in rows], np.float64).reshape(-1, 2)
     return Jobs(
         gateway=_ints(row["job"][0] for row in rows),
-        incarnation=_ints(row["job"][1] for row in rows),
-        number=_ints(row["job"][2] for row in rows),
         device=_ints(row["device"] for row in rows),
         reason=reason,
         sent_at=_floats(row["sent_at"] for row in rows),
@@ -99,8 +93,6 @@ def _jobs(rows: list[dict[str, Any]], sent: dict[tuple[int, int, int], tuple[flo
         arrived_at=transfer.sum(axis=1),
         ended_at=_floats(row["at"] for row in rows),
         staleness=_ints(row["staleness"] for row in rows),
-        weight=_floats(row["weight"] for row in rows),
-        loss=_floats(np.nan if row["loss"] is None else row["loss"] for row in rows),
         aggregated=np.array([one == "aggregated" for one in reason], np.bool_),
     )
 

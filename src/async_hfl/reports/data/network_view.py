@@ -17,7 +17,7 @@ from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.randomness import stream
 from async_hfl.core.topology import nearest_gateway
 from async_hfl.network.description import NetworkDescription
-from async_hfl.network.positions import MapFrame
+from async_hfl.network.positions import MapFrame, Positions
 from async_hfl.network.topologies.mesh_sites import EAST, NORTH, SOUTH, WEST
 from async_hfl.network.topologies.nycmesh_paper import nycmesh_paper
 
@@ -44,8 +44,7 @@ class Delays:
 
 
 def tail(values: Floats) -> dict[str, float]:
-    """Measure the tail of a distribution: its 99th percentile over its median, and its skewness (0 for a symmetric
-    distribution, 2 for an exponential one)."""
+    """Return 99th percentile over median, and skewness (0 for a symmetric distribution, 2 for an exponential one)."""
     middle, rare = np.quantile(values, [0.5, 0.99])
     spread = float(values.std())
     skewness = float((((values - values.mean()) / spread) ** 3).mean()) if spread > 0 else 0.0
@@ -140,10 +139,11 @@ def network_view(
     whole = fastest if gateway_of is None else gateway_of
     every = -(-links.devices // MOST_DEVICES_DRAWN)
     drawn = np.arange(0, links.devices, every)
-    places = network.positions
+    places = network.positions or _schematic(np.where(whole < 0, fastest, whole), links.gateways)
+    schematic = network.positions is None
     notes = [
-        *(["the gateways' positions are not published; they are estimated"] if places and places.estimated else []),
-        *(["a drawing, not a map: this network has no geographic positions"] if places is None else []),
+        *(["the gateways' positions are not published; they are estimated"] if places.estimated else []),
+        *(["a drawing, not a map: this network has no geographic positions"] if schematic else []),
         *network.notes,
         *([f"the map shows one device in {every}"] if every > 1 else []),
     ]
@@ -152,35 +152,23 @@ def network_view(
     row = np.full(links.devices, -1, np.int64)
     row[drawn] = np.arange(len(drawn))
     shown = row[links.link_device] >= 0
-    if places is None:
-        gateway_x, gateway_y, device_x, device_y = _schematic(np.where(whole < 0, fastest, whole), links.gateways)
-    else:
-        gateway_x, gateway_y, device_x, device_y = (
-            places.gateway_x,
-            places.gateway_y,
-            places.device_x,
-            places.device_y,
-        )
-    names = places.device_names if places is not None else ()
-    height = places.device_height if places is not None else None
-    frame = places.frame if places is not None else None
-    outline = _outline(frame)
+    height, names, outline = places.device_height, places.device_names, _outline(places.frame)
     credit = network.credit or ("Sites: NYC Mesh (nycmesh.net)" if network.name == "nycmesh-paper" else "")
     credits = [credit, "Outline: New York City Department of City Planning" if outline else ""]
     return NetworkView(
         name=title or network.name,
         devices=links.devices,
         drawn=drawn,
-        device_x=device_x[drawn],
-        device_y=device_y[drawn],
-        gateway_x=gateway_x,
-        gateway_y=gateway_y,
-        frame=frame,
-        schematic=places is None,
+        device_x=places.device_x[drawn],
+        device_y=places.device_y[drawn],
+        gateway_x=places.gateway_x,
+        gateway_y=places.gateway_y,
+        frame=places.frame,
+        schematic=schematic,
         device_height=None if height is None else height[drawn],
-        gateway_height=places.gateway_height if places is not None else None,
+        gateway_height=places.gateway_height,
         device_names=tuple(names[number] for number in drawn) if names else (),
-        gateway_names=places.gateway_names if places is not None else (),
+        gateway_names=places.gateway_names,
         gateway_of=whole[drawn],
         load=np.bincount(whole[whole >= 0], minlength=links.gateways),
         links=len(links.link_device),
@@ -250,7 +238,7 @@ def _paper(model_bytes: int, seed: int) -> Delays:
     return sampled_delays(paper, paper.name, fastest, max(model_bytes, 600_000), seed)
 
 
-def _schematic(gateway_of: Ints, gateways: int) -> tuple[Floats, Floats, Floats, Floats]:
+def _schematic(gateway_of: Ints, gateways: int) -> Positions:
     """Place gateways on a ring and the devices of each in a sunflower spiral around it."""
     size = np.sqrt(np.maximum(np.bincount(gateway_of, minlength=gateways), 1))
     widest = float(size.max()) * 1.6
@@ -264,7 +252,7 @@ def _schematic(gateway_of: Ints, gateways: int) -> tuple[Floats, Floats, Floats,
     out = np.sqrt(place + 1.5)
     device_x = gateway_x[gateway_of] + out * np.cos(place * _GOLDEN_ANGLE)
     device_y = gateway_y[gateway_of] + out * np.sin(place * _GOLDEN_ANGLE)
-    return gateway_x, gateway_y, device_x, device_y
+    return Positions(device_x, device_y, gateway_x, gateway_y, estimated=False)
 
 
 def _outline(frame: MapFrame | None) -> tuple[tuple[Floats, Floats], ...]:

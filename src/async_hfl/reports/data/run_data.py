@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from async_hfl.core.arrays import Floats, Ints
-from async_hfl.reports.data.curves import AXES, Curve, evenly_spaced, longer_than, significant, thinned
+from async_hfl.reports.data.curves import AXES, Curve, evenly_spaced, significant, tail_distribution, thinned
 from async_hfl.reports.data.journal_columns import Columns
 
 CURVE_POINTS = 900
@@ -38,7 +38,7 @@ def delay_data(columns: Columns) -> list[dict[str, Any]]:
     for name, values in parts.items():
         known = np.sort(values[used & np.isfinite(values)])
         if len(known) and known[-1] > 1e-6:
-            seconds, share = longer_than(known, 200)
+            seconds, share = tail_distribution(known, 200)
             middle, most = np.quantile(known, [0.5, 0.99]).tolist()
             found.append(
                 {"name": name, "x": significant(seconds), "y": significant(share, 4), "median": middle, "p99": most}
@@ -147,12 +147,12 @@ def _gap(association: dict[str, Any]) -> float:
     return float((bound - objective) / max(abs(bound), 1e-9))
 
 
-def life_data(columns: Columns) -> dict[str, Any]:
-    """Return the number of nodes that are down or timed out over time, and the first events."""
+def lifecycle_data(columns: Columns) -> dict[str, Any]:
+    """Return, over time, the number of nodes that are down or have timed out; and the first events."""
     counts: dict[str, int] = {}
     now = {"devices down": 0, "links down": 0, "gateways down": 0, "devices timed out": 0}
     lines: dict[str, list[list[float]]] = {name: [[0.0, 0]] for name in now}
-    for one in columns.life:
+    for one in columns.lifecycle:
         what, node = one["what"], one["node"]
         counts[what] = counts.get(what, 0) + 1
         who = "links down" if "-" in node else "devices down" if node.startswith("d") else "gateways down"
@@ -171,6 +171,6 @@ def life_data(columns: Columns) -> dict[str, Any]:
     return {
         "counts": counts,
         "lines": drawn,
-        "events": [[one["at"], one["what"], one["node"], one["detail"]] for one in columns.life[:_MOST_EVENTS]],
-        "all": len(columns.life),
+        "events": [[one["at"], one["what"], one["node"], one["detail"]] for one in columns.lifecycle[:_MOST_EVENTS]],
+        "all": len(columns.lifecycle),
     }

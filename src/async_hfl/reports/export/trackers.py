@@ -48,7 +48,7 @@ class TensorBoardWriter:
         self._writer.close()
 
 
-class Follower:
+class RunTracker:
     """Sends a run to TensorBoard while it is running, and to MLflow when it has ended."""
 
     def __init__(self, tensorboard: Path | None, mlflow: str | None) -> None:

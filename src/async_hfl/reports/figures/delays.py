@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from async_hfl.reports.data.curves import longer_than
+from async_hfl.reports.data.curves import tail_distribution
 from async_hfl.reports.data.network_view import NetworkView
 from async_hfl.reports.figures.colours import GRID, INK, SOFT
 
 _THIS, _REFERENCE = "#0072B2", "#D55E00"
 _LEAST_SHARE = 5e-4
-_TICKS = {
-    0.01: "10 ms",
-    0.1: "0.1 s",
-    1: "1 s",
-    10: "10 s",
-    60: "1 min",
-    600: "10 min",
-    3600: "1 h",
-    36_000: "10 h",
-    360_000: "100 h",
-}
+_TICKS = {0.01: "10 ms", 0.1: "0.1 s", 1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min"}
+_TICKS |= {3600: "1 h", 36_000: "10 h", 360_000: "100 h"}
 
 
 def draw_delays(axes: Any, view: NetworkView) -> None:
@@ -28,7 +19,7 @@ def draw_delays(axes: Any, view: NetworkView) -> None:
     curves = []
     for delays, colour in ((view.delays, _THIS), *(((view.reference, _REFERENCE),) if view.reference else ())):
         for values, style, label in ((delays.rounds, "-", delays.name), (delays.transfers, ":", None)):
-            seconds, share = longer_than(values)
+            seconds, share = tail_distribution(values)
             axes.plot(seconds, share, color=colour, linestyle=style, linewidth=1.9, label=label)
             curves.append(values)
     axes.plot([], [], color=SOFT, linestyle=":", linewidth=1.9, label="transfers alone")
@@ -45,13 +36,5 @@ def draw_delays(axes: Any, view: NetworkView) -> None:
     axes.grid(color=GRID, linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(GRID)
-    axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(-0.015, 0.985),
-        ncols=3,
-        fontsize=8.5,
-        frameon=False,
-        labelcolor=INK,
-        columnspacing=1.6,
-        handlelength=1.9,
-    )
+    looks = {"fontsize": 8.5, "frameon": False, "labelcolor": INK, "columnspacing": 1.6, "handlelength": 1.9}
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.015, 0.985), ncols=3, **looks)

@@ -12,8 +12,9 @@ from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import UserError
 from async_hfl.reports.data.curves import evenly_spaced
 from async_hfl.reports.data.experiment import Figure, RunGroup
-from async_hfl.reports.data.group_data import RunFigures, read_run
+from async_hfl.reports.data.group_data import ComparedRun, read_panels
 from async_hfl.reports.figures.colours import FEW
+from async_hfl.reports.output import writing
 
 COLOURS = (*FEW, "#000000")
 PICTURES = (".png", ".svg", ".pdf")
@@ -23,12 +24,10 @@ _FAR = 6
 _SCALES = {"seconds": (3600.0, "hours"), "bytes": (1e6, "MB"), "joules": (1e3, "kJ")}
 
 
-def draw_groups(runs: Sequence[RunGroup], path: Path, title: str) -> None:
+def draw_groups(groups: Sequence[RunGroup], path: Path, title: str) -> None:
     """Draw mean and range over seeds against time and against bytes, with one row of axes per panel."""
-    panels: dict[str, list[tuple[RunGroup, list[RunFigures]]]] = {}
-    for group in runs:
-        panels.setdefault(group.panel, []).append((group, [read_run(one, group.target) for one in group.runs]))
-    names = list(dict.fromkeys(group.name for group in runs))
+    panels = read_panels(groups)
+    names = list(dict.fromkeys(group.name for group in groups))
     figure = _figure(10, 4.2 * max(1, len(panels)) + 0.4)
     axes = figure.subplots(max(1, len(panels)), 2, sharey="row", squeeze=False)
     for row, (name, parts) in zip(axes, panels.items(), strict=False):
@@ -45,7 +44,7 @@ def draw_groups(runs: Sequence[RunGroup], path: Path, title: str) -> None:
     save(figure, path)
 
 
-def _draw_group(row: Any, members: list[RunFigures], name: str, number: int) -> None:
+def _draw_group(row: Any, members: list[ComparedRun], name: str, number: int) -> None:
     known = [run for run in members if len(run.curve)]
     if not known:
         return
@@ -63,7 +62,7 @@ def _draw_group(row: Any, members: list[RunFigures], name: str, number: int) -> 
                 axes.plot([at], [run.target], "o", color=style["color"], markersize=4)
 
 
-def on_one_axis(runs: Sequence[RunFigures], key: str) -> tuple[Floats, Floats]:
+def on_one_axis(runs: Sequence[ComparedRun], key: str) -> tuple[Floats, Floats]:
     """Resample runs on a common axis, one row each; a run that has ended keeps its last value."""
     axes: list[Floats] = [getattr(run.curve, key) for run in runs]
     # Points are taken from the evaluations, so they suit linear and logarithmic axes alike.
@@ -76,7 +75,7 @@ def on_one_axis(runs: Sequence[RunFigures], key: str) -> tuple[Floats, Floats]:
     return x, np.stack(rows)
 
 
-def _finish_row(row: Any, name: str, runs: list[RunFigures]) -> None:
+def _finish_row(row: Any, name: str, runs: list[ComparedRun]) -> None:
     for axes, label in ((row[0], "virtual time (hours)"), (row[1], "bytes sent over all links (MB)")):
         for target in {run.target for run in runs}:
             axes.axhline(target, color="#888888", linewidth=0.8, linestyle=":")
@@ -147,15 +146,11 @@ def save(figure: Any, path: Path) -> None:
     from matplotlib import rc_context
 
     if path.suffix not in PICTURES:
-        raise UserError(f"{path}: a picture ends in {', '.join(PICTURES)}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # No dates and no random ids in the file, so that the same runs give the same bytes.
-        undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
-        with rc_context({"svg.hashsalt": "async-hfl"}):
-            figure.savefig(path, dpi=150, metadata=undated)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}); give another --out") from error
+        raise UserError(f"{path}: the name of a picture must end in {', '.join(PICTURES)}")
+    # No dates and no random ids in the file, so that the same runs give the same bytes.
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
+    with writing(path), rc_context({"svg.hashsalt": "async-hfl"}):
+        figure.savefig(path, dpi=150, metadata=undated)
 
 
 def _plain(text: str) -> str:

@@ -17,6 +17,7 @@ from async_hfl.reports.tables.formatting import size
 _NUMBERED = 40
 """The most gateways that are labelled with their numbers."""
 _WIDTHS = (1.3, 1.0, 0.8, 0.6)
+_LEGEND = {"framealpha": 0.92, "edgecolor": GRID, "labelcolor": INK}
 
 
 def draw_network(view: NetworkView, path: Path) -> None:
@@ -27,18 +28,8 @@ def draw_network(view: NetworkView, path: Path) -> None:
 
     figure = Figure(figsize=(13.33, 7.5))
     figure.patch.set_facecolor("white")
-    grid = figure.add_gridspec(
-        2,
-        2,
-        width_ratios=(1.45, 1),
-        height_ratios=(1.3, 1),
-        left=0.045,
-        right=0.985,
-        top=0.865,
-        bottom=0.125,
-        wspace=0.12,
-        hspace=0.36,
-    )
+    margins = {"left": 0.045, "right": 0.985, "top": 0.865, "bottom": 0.125, "wspace": 0.12, "hspace": 0.36}
+    grid = figure.add_gridspec(2, 2, width_ratios=(1.45, 1), height_ratios=(1.3, 1), **margins)
     main, quality, delays = (figure.add_subplot(part) for part in (grid[:, 0], grid[0, 1], grid[1, 1]))
     _ground(main, view, "association of devices with gateways", labels=True)
     _association(main, view)
@@ -117,26 +108,9 @@ def _scale_bar(axes: Any, width: float) -> None:
     length = _nice(width / 5)
     text = f"{length / 1000:g} km" if length >= 1000 else f"{length:g} m"
     x, y = 0.965 - length / width, 0.035
-    axes.plot(
-        [x, x + length / width],
-        [y, y],
-        transform=axes.transAxes,
-        color=INK,
-        linewidth=2.2,
-        zorder=9,
-        solid_capstyle="butt",
-    )
-    axes.text(
-        x + length / width / 2,
-        y + 0.012,
-        text,
-        transform=axes.transAxes,
-        fontsize=8.5,
-        color=INK,
-        ha="center",
-        va="bottom",
-        zorder=9,
-    )
+    style = {"transform": axes.transAxes, "color": INK, "zorder": 9}
+    axes.plot([x, x + length / width], [y, y], linewidth=2.2, solid_capstyle="butt", **style)
+    axes.text(x + length / width / 2, y + 0.012, text, fontsize=8.5, ha="center", va="bottom", **style)
 
 
 def _association(axes: Any, view: NetworkView) -> None:
@@ -146,40 +120,16 @@ def _association(axes: Any, view: NetworkView) -> None:
     own = view.gateway_of >= 0
     devices = np.flatnonzero(own)
     _segments(axes, view, devices, view.gateway_of[devices], [colours[j] for j in view.gateway_of[devices]], thin, 0.45)
-    axes.scatter(
-        view.device_x[own],
-        view.device_y[own],
-        s=dot,
-        c=[colours[j] for j in view.gateway_of[own]],
-        edgecolors="white",
-        linewidths=0.35 if dot > 6 else 0,
-        zorder=4,
-    )
+    style = {"c": [colours[j] for j in view.gateway_of[own]], "linewidths": 0.35 if dot > 6 else 0}
+    axes.scatter(view.device_x[own], view.device_y[own], s=dot, edgecolors="white", zorder=4, **style)
     axes.scatter(view.device_x[~own], view.device_y[~own], s=dot, c="#999999", marker="x", linewidths=0.8, zorder=4)
     few = len(view.gateway_x) <= _NUMBERED
-    axes.scatter(
-        view.gateway_x,
-        view.gateway_y,
-        s=170 if few else 14,
-        c=list(colours),
-        marker="D" if few else "s",
-        edgecolors="white",
-        linewidths=1.3 if few else 0.4,
-        zorder=6,
-    )
+    mark = {"s": 170, "marker": "D", "linewidths": 1.3} if few else {"s": 14, "marker": "s", "linewidths": 0.4}
+    axes.scatter(view.gateway_x, view.gateway_y, c=list(colours), edgecolors="white", zorder=6, **mark)
     if few:
+        text = {"ha": "center", "va": "center_baseline", "fontsize": 7.5, "fontweight": "bold", "color": "white"}
         for number, (x, y) in enumerate(zip(view.gateway_x, view.gateway_y, strict=True)):
-            axes.text(
-                x,
-                y,
-                str(number),
-                ha="center",
-                va="center_baseline",
-                fontsize=7.5,
-                fontweight="bold",
-                color="white",
-                zorder=7,
-            )
+            axes.text(x, y, str(number), zorder=7, **text)
     _association_legend(axes, view, colours, few)
 
 
@@ -187,34 +137,21 @@ def _association_legend(axes: Any, view: NetworkView, colours: tuple[str, ...], 
     from matplotlib.lines import Line2D
 
     def mark(marker: str, colour: str, label: str, large: float) -> Any:
-        return Line2D(
-            [], [], linestyle="", marker=marker, color=colour, markersize=large, markeredgecolor="white", label=label
-        )
+        style: Any = {"marker": marker, "color": colour, "markersize": large, "markeredgecolor": "white"}
+        return Line2D([], [], linestyle="", label=label, **style)
 
-    handles: list[Any] = []
     if len(colours) <= 12:
         handles = [
             mark("D", colour, f"gateway {number}: {count:,} device{'s' if count != 1 else ''}", 7)
             for number, (colour, count) in enumerate(zip(colours, view.load.tolist(), strict=True))
         ]
     else:
-        handles = [
-            mark("D" if few else "s", INK, "gateway", 7),
-            mark("o", SOFT, "device, in the colour of its gateway", 6),
-        ]
+        text = "device, in the colour of its gateway"
+        handles = [mark("D" if few else "s", INK, "gateway", 7), mark("o", SOFT, text, 6)]
     if (view.gateway_of < 0).any():
         handles.append(Line2D([], [], linestyle="", marker="x", color="#999999", label="device without a gateway"))
-    box = axes.legend(
-        handles=handles,
-        loc=_free_corner(view, axes, 0.3, 0.27),
-        fontsize=8.5,
-        frameon=True,
-        framealpha=0.92,
-        edgecolor=GRID,
-        labelcolor=INK,
-        borderpad=0.7,
-    )
-    box.set_zorder(10)
+    corner = _free_corner(view, axes, 0.3, 0.27)
+    axes.legend(handles=handles, loc=corner, fontsize=8.5, borderpad=0.7, **_LEGEND).set_zorder(10)
 
 
 def _quality(axes: Any, view: NetworkView) -> None:
@@ -225,30 +162,15 @@ def _quality(axes: Any, view: NetworkView) -> None:
     for quality in reversed(range(len(QUALITY))):  # slow links first, so that fast ones are drawn on top
         rows = np.flatnonzero(view.link_class == quality)
         if len(rows):
-            _segments(
-                axes,
-                view,
-                view.link_device[rows],
-                view.link_gateway[rows],
-                QUALITY[quality],
-                _WIDTHS[quality] * dense + 0.2,
-                0.75,
-            )
+            ends, width = (view.link_device[rows], view.link_gateway[rows]), _WIDTHS[quality] * dense + 0.2
+            _segments(axes, view, *ends, QUALITY[quality], width, 0.75)
             low, high = view.class_edges[quality : quality + 2]
             label = f"{_seconds(low)} to {_seconds(high)}" if high > low else _seconds(low)
             handles.insert(0, Line2D([], [], color=QUALITY[quality], linewidth=2, label=label))
     axes.scatter(view.device_x, view.device_y, s=2.5, c=INK, linewidths=0, zorder=4)
     axes.scatter(view.gateway_x, view.gateway_y, s=26, c="white", marker="D", edgecolors=INK, linewidths=1.0, zorder=5)
-    box = axes.legend(
-        handles=handles,
-        loc=_free_corner(view, axes, 0.36, 0.4),
-        fontsize=8,
-        title=f"{size(view.model_bytes)} down and up",
-        title_fontsize=8,
-        framealpha=0.92,
-        edgecolor=GRID,
-        labelcolor=INK,
-    )
+    corner, title = _free_corner(view, axes, 0.36, 0.4), f"{size(view.model_bytes)} down and up"
+    box = axes.legend(handles=handles, loc=corner, fontsize=8, title=title, title_fontsize=8, **_LEGEND)
     box.get_title().set_color(SOFT)
     box.set_zorder(10)
 
@@ -272,16 +194,10 @@ def _segments(
 ) -> None:
     from matplotlib.collections import LineCollection
 
-    ends = np.stack(
-        (
-            np.stack((view.device_x[devices], view.device_y[devices]), axis=1),
-            np.stack((view.gateway_x[gateways], view.gateway_y[gateways]), axis=1),
-        ),
-        axis=1,
-    )
-    axes.add_collection(
-        LineCollection(list(ends), colors=colours, linewidths=width, alpha=alpha, zorder=3), autolim=False
-    )
+    starts = np.stack((view.device_x[devices], view.device_y[devices]), axis=1)
+    ends = np.stack((view.gateway_x[gateways], view.gateway_y[gateways]), axis=1)
+    lines = list(np.stack((starts, ends), axis=1))
+    axes.add_collection(LineCollection(lines, colors=colours, linewidths=width, alpha=alpha, zorder=3), autolim=False)
 
 
 def _nice(value: float) -> float:

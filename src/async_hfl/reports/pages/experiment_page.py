@@ -9,7 +9,7 @@ from typing import Any
 
 from async_hfl.reports.data.curves import significant
 from async_hfl.reports.data.experiment import Comparison, Figure, RunGroup
-from async_hfl.reports.data.group_data import RunFigures, group_data, read_run
+from async_hfl.reports.data.group_data import Panel, group_data, read_panels
 from async_hfl.reports.pages.page import table_data, write_html
 from async_hfl.reports.tables.group_tables import detail_tables, panel_tables
 
@@ -18,21 +18,18 @@ MOST_NUMBERS = 240_000
 _PER_POINT = 6
 
 
-def write_page(comparison: Comparison, runs: Sequence[RunGroup], out: Path) -> None:
+def write_page(comparison: Comparison, groups: Sequence[RunGroup], out: Path) -> None:
     """Write one self-contained file. Incomplete runs are drawn as far as they got."""
-    count = sum(len(group.runs) for group in runs)
+    count = sum(len(group.runs) for group in groups)
     points = max(48, min(400, MOST_NUMBERS // max(1, count * _PER_POINT)))
-    names = list(dict.fromkeys(group.name for group in runs))
-    panels: dict[str, list[tuple[RunGroup, list[RunFigures]]]] = {}
-    for group in runs:
-        panels.setdefault(group.panel, []).append((group, [read_run(path, group.target) for path in group.runs]))
+    names = list(dict.fromkeys(group.name for group in groups))
+    panels = read_panels(groups)
     every = [run for parts in panels.values() for _, members in parts for run in members]
     data = {
         "title": comparison.title,
         "summary": list(comparison.summary),
         "tables": [table_data(table) for table in comparison.tables],
         "figures": [_figure(figure) for figure in comparison.figures],
-        "notes": list(comparison.notes),
         "command": comparison.command,
         "reference": comparison.reference,
         "panels": [_panel(name, parts, names, points) for name, parts in panels.items()],
@@ -41,7 +38,7 @@ def write_page(comparison: Comparison, runs: Sequence[RunGroup], out: Path) -> N
     write_html(out, ("comparison.js",), data)
 
 
-def _panel(name: str, parts: list[tuple[RunGroup, list[RunFigures]]], names: list[str], points: int) -> dict[str, Any]:
+def _panel(name: str, parts: Panel, names: list[str], points: int) -> dict[str, Any]:
     first = next((run for _, members in parts for run in members), None)
     target = next((group.target for group, _ in parts if group.target is not None), None)
     return {

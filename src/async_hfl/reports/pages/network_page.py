@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from async_hfl.core.arrays import Floats
-from async_hfl.reports.data.curves import longer_than, significant
+from async_hfl.reports.data.curves import significant, tail_distribution
 from async_hfl.reports.data.network_view import NetworkView
 from async_hfl.reports.figures.colours import QUALITY, gateway_colours
 from async_hfl.reports.pages.page import asset, encoded, write_template
@@ -85,7 +85,7 @@ def _coordinates(view: NetworkView, x: Floats, y: Floats) -> tuple[list[float], 
 
 
 def _curve(values: Floats) -> dict[str, list[float | None]]:
-    seconds, share = longer_than(values)
+    seconds, share = tail_distribution(values)
     return {"seconds": significant(seconds, 4), "share": significant(share, 4)}
 
 

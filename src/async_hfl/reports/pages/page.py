@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from async_hfl.core.errors import UserError
+from async_hfl.reports.output import writing
 from async_hfl.reports.tables.table import Cell, Spread, Table
 
 _SHARED = ("base.js", "axes.js", "lines.js", "bars.js")
@@ -26,11 +26,8 @@ def write_template(path: Path, template: str, parts: dict[str, str]) -> None:
     """Replace each @NAME@ of the template once; the inserted texts are not searched again."""
     pieces = re.split(r"@([A-Z]+)@", asset(template))
     text = "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}); give another --out") from error
 
 
 def asset(name: str) -> str:

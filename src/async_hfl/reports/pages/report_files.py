@@ -8,7 +8,7 @@ from pathlib import Path
 from async_hfl.core.errors import UserError
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.data.experiment import Comparison, RunGroup
-from async_hfl.reports.data.group_data import RunFigures, read_run
+from async_hfl.reports.data.group_data import ComparedRun, read_panels
 from async_hfl.reports.data.grouping import group_runs, panel_name
 from async_hfl.reports.figures.learning_curves import PICTURES, draw_groups
 from async_hfl.reports.pages.experiment_page import write_page
@@ -22,7 +22,7 @@ def write_reports(runs: Sequence[Path], files: Sequence[Path], command: str) -> 
     """Write every file. A single run gets a page of its own; several runs are compared."""
     for file in files:
         if file.suffix not in ENDINGS:
-            raise UserError(f"{file}: a report ends in {', '.join(ENDINGS)}")
+            raise UserError(f"{file}: the name of a report must end in {', '.join(ENDINGS)}")
     groups = group_runs(runs)
     comparison = comparison_of(groups, command)
     for file in files:
@@ -39,9 +39,7 @@ def write_reports(runs: Sequence[Path], files: Sequence[Path], command: str) -> 
 
 
 def comparison_of(groups: Sequence[RunGroup], command: str) -> Comparison:
-    panels: dict[str, list[tuple[RunGroup, list[RunFigures]]]] = {}
-    for group in groups:
-        panels.setdefault(group.panel, []).append((group, [read_run(path, group.target) for path in group.runs]))
+    panels = read_panels(groups)
     count = sum(len(group.runs) for group in groups)
     manifest = RunDirectory.open(groups[0].runs[0]).read_manifest()
     return Comparison(
@@ -52,7 +50,7 @@ def comparison_of(groups: Sequence[RunGroup], command: str) -> Comparison:
     )
 
 
-def _race(title: str, groups: Sequence[tuple[RunGroup, list[RunFigures]]]) -> Table:
+def _race(title: str, groups: Sequence[tuple[RunGroup, list[ComparedRun]]]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     means = []
     for group, runs in groups:
@@ -77,10 +75,8 @@ def _race(title: str, groups: Sequence[tuple[RunGroup, list[RunFigures]]]) -> Ta
         (
             Column("group"),
             Column("runs", "count"),
-            Column(
-                "to target", "seconds", f"{first.metric} {first.target:g}; runs that never reached it are not counted"
-            ),
-            Column("bytes", "bytes", "sent until then, over all links and of all kinds"),
+            Column("to target", "seconds", f"{first.metric} {first.target:g}; without the runs that never reached it"),
+            Column("bytes", "bytes", "all bytes sent until then, over all links"),
             Column("uplink", "bytes", "models sent towards the cloud"),
             Column("updates", "count"),
             Column(f"final {first.metric}", "metric"),
@@ -92,5 +88,5 @@ def _race(title: str, groups: Sequence[tuple[RunGroup, list[RunFigures]]]) -> Ta
     )
 
 
-def _at_target(runs: Sequence[RunFigures], key: str) -> list[float]:
+def _at_target(runs: Sequence[ComparedRun], key: str) -> list[float]:
     return [float(getattr(run.curve, key)[run.reached]) for run in runs if run.reached is not None]

@@ -15,14 +15,14 @@ from async_hfl.reports.data.run_data import (
     decision_data,
     delay_data,
     device_data,
-    life_data,
+    lifecycle_data,
     staleness_data,
 )
 from async_hfl.reports.data.run_timeline import timeline_data
 from async_hfl.reports.pages.page import table_data, write_html
 from async_hfl.reports.pages.run_map import map_data
 from async_hfl.reports.tables import run_tables
-from async_hfl.reports.tables.table import Kind, shown
+from async_hfl.reports.tables.table import shown
 
 
 def write_run_page(run: Path, out: Path) -> None:
@@ -64,7 +64,7 @@ def _data(
         "timeline": timeline_data(columns),
         "map": map_data(manifest, columns),
         "decisions": decision_data(columns, directory.read_timings() or {}),
-        "life": life_data(columns),
+        "lifecycle": lifecycle_data(columns),
         "bytes": None if summary is None else table_data(run_tables.byte_ledger(summary)),
         "bounds": None if summary is None else table_data(run_tables.staleness_bounds(manifest, summary)),
         "tables": [table_data(table) for table in tables],
@@ -88,16 +88,12 @@ def _cards(
     manifest: dict[str, Any], summary: dict[str, Any] | None, curve: Curve, columns: Columns
 ) -> list[tuple[str, str, str, str]]:
     """Return the tiles below the title as (name, value, tone, detail)."""
-
-    def text(value: Any, kind: Kind) -> str:
-        return shown(value, kind)
-
     if summary is None:
         last = float(curve.metric[-1]) if len(curve) else None
         return [
-            ("virtual time so far", text(columns.ends_at, "seconds"), "", ""),
-            ("cloud epochs", text(len(curve), "count"), "", ""),
-            (f"{manifest.get('metric', {}).get('name', 'metric')} so far", text(last, "metric"), "", ""),
+            ("virtual time so far", shown(columns.ends_at, "seconds"), "", ""),
+            ("cloud epochs", shown(len(curve), "count"), "", ""),
+            (f"{manifest.get('metric', {}).get('name', 'metric')} so far", shown(last, "metric"), "", ""),
         ]
     reached = summary["target_reached"]
     energy = (summary.get("energy") or {}).get("total_j")
@@ -105,34 +101,34 @@ def _cards(
     return [
         (
             "target reached after" if reached else "target",
-            text(summary["time_to_target_s"], "seconds") if reached else "not reached",
+            shown(summary["time_to_target_s"], "seconds") if reached else "not reached",
             "good" if reached else "bad",
-            f"first single crossing after {text(summary['first_crossing_s'], 'seconds')}"
+            f"first single crossing after {shown(summary['first_crossing_s'], 'seconds')}"
             if summary["first_crossing_s"] is not None
-            else f"within {text(summary['virtual_s'], 'seconds')}",
+            else f"within {shown(summary['virtual_s'], 'seconds')}",
         ),
         (
             "bytes to the target" if reached else "bytes",
-            text(summary["bytes_to_target"] if reached else summary["bytes_total"], "bytes"),
+            shown(summary["bytes_to_target"] if reached else summary["bytes_total"], "bytes"),
             "",
-            f"uplink of models {text(summary['models_uplink_bytes_to_target'], 'bytes')}" if reached else "",
+            f"models up: {shown(summary['models_uplink_bytes_to_target'], 'bytes')}" if reached else "",
         ),
         (
             f"final {manifest.get('metric', {}).get('name', 'metric')}",
-            text(summary["final_metric"], "metric"),
+            shown(summary["final_metric"], "metric"),
             "",
             f"target {manifest['settings']['task']['target']:g}",
         ),
         (
             "updates aggregated",
-            text(jobs.get("aggregated", 0), "count"),
+            shown(jobs.get("aggregated", 0), "count"),
             "",
             f"{summary['cloud_epochs']:,} cloud epochs, {summary['updates_dropped']:,} updates dropped",
         ),
-        ("bandwidth limit reached", text(summary["bandwidth_bound_share"], "share"), "", "of the selections"),
-        ("energy of the devices", text(energy, "joules"), "", "for computing and radio")
+        ("bandwidth limit reached", shown(summary["bandwidth_bound_share"], "share"), "", "of the selections"),
+        ("energy of the devices", shown(energy, "joules"), "", "for computing and radio")
         if energy is not None
-        else ("devices", text(manifest["devices"], "count"), "", ""),
+        else ("devices", shown(manifest["devices"], "count"), "", ""),
     ]
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-from rich import box
-from rich.table import Table
 
 from async_hfl.journal.run_directory import RunDirectory
-from async_hfl.reports.tables.formatting import duration, percent, size
+from async_hfl.reports.tables.formatting import percent
+from async_hfl.reports.tables.table import Column, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +21,6 @@ class Row:
     device_updates: int
     bound_share: float
 
-    def as_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 def compare(runs: list[RunDirectory], reference: str) -> list[Row]:
     """Make one row per complete run; speed-ups are relative to the run of the method `reference`."""
@@ -34,48 +28,38 @@ def compare(runs: list[RunDirectory], reference: str) -> list[Row]:
     base = next((s["time_to_target_s"] for s in summaries if s["method"] == reference), None)
     rows = []
     for summary in summaries:
-        reached = summary["time_to_target_s"]
-        rows.append(
-            Row(
-                summary["method"],
-                reached,
-                base / reached if base and reached else None,
-                summary["bytes_to_target"],
-                summary["models_uplink_bytes_to_target"],
-                summary["final_metric"],
-                summary["device_updates"],
-                summary["bandwidth_bound_share"],
-            )
-        )
+        time_s = summary["time_to_target_s"]
+        sent = (summary["bytes_to_target"], summary["models_uplink_bytes_to_target"])
+        rest = (summary["final_metric"], summary["device_updates"], summary["bandwidth_bound_share"])
+        rows.append(Row(summary["method"], time_s, base / time_s if base and time_s else None, *sent, *rest))
     return rows
 
 
-def table(rows: list[Row], reference: str, title: str) -> Table:
+def comparison_table(rows: list[Row], reference: str, title: str) -> Table:
     """Return a table that fits 80 columns."""
     bound = ", ".join(f"{row.method} {percent(row.bound_share)}" for row in rows)
-    made = Table(
-        title=title,
-        title_justify="left",
-        caption=f"Speed-up: relative to {reference}. Uplink: models sent towards the cloud, as in the paper.\n"
-        f"Share of selections limited by the bandwidth: {bound}.",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
-    )
-    made.add_column("method", overflow="fold")
-    for name in ("to target", "speed-up", "bytes", "uplink", "accuracy", "updates"):
-        made.add_column(name, justify="right", no_wrap=True)
     best = min((row.time_to_target_s for row in rows if row.time_to_target_s), default=None)
-    for row in rows:
-        made.add_row(
-            row.method,
-            duration(row.time_to_target_s) if row.time_to_target_s else "not reached",
-            f"{row.speed_up:.2f}x" if row.speed_up else "-",
-            size(row.bytes_to_target),
-            size(row.models_uplink_bytes),
-            percent(row.final_metric),
-            f"{row.device_updates:,}",
-            style="bold green" if row.time_to_target_s == best and best else None,
-        )
-    return made
+    return Table(
+        title,
+        (
+            *(Column("method"), Column("to target", "seconds"), Column("speed-up", "ratio"), Column("bytes", "bytes")),
+            *(Column("uplink", "bytes"), Column("accuracy", "share"), Column("updates", "count")),
+        ),
+        tuple(
+            (
+                row.method,
+                row.time_to_target_s or "not reached",
+                row.speed_up,
+                row.bytes_to_target,
+                row.models_uplink_bytes,
+                row.final_metric,
+                row.device_updates,
+            )
+            for row in rows
+        ),
+        (
+            f"Speed-up: relative to {reference}. Uplink: models sent towards the cloud, as in the paper.",
+            f"Share of selections limited by the bandwidth: {bound}.",
+        ),
+        tuple(place for place, row in enumerate(rows) if best and row.time_to_target_s == best),
+    )

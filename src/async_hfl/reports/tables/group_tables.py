@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from async_hfl.reports.data.group_data import RunFigures
+from async_hfl.reports.data.group_data import ComparedRun
 from async_hfl.reports.tables.formatting import flat_settings
 from async_hfl.reports.tables.run_tables import conditions_hold, versions_table
 from async_hfl.reports.tables.table import BOUND, Cell, Column, Spread, Table, without_empty
 
-Groups = Sequence[tuple[str, list[RunFigures]]]
+Groups = Sequence[tuple[str, list[ComparedRun]]]
 
 
 def panel_tables(groups: Groups) -> list[Table]:
@@ -42,12 +42,16 @@ def _participation(groups: Groups) -> Table:
         "Participation: updates of a device that were aggregated",
         (
             Column("group"),
-            Column("never", "number", "devices none of whose updates was aggregated"),
+            Column("never", "number", "devices without any aggregated update"),
             Column("least", "number"),
             Column("median", "number"),
             Column("most", "number"),
             Column("Gini", "metric", "0: all devices contribute equally; 1: one device contributes everything"),
-            Column("not used", "number", "jobs that were stale, superseded, lost, refused or too late for their round"),
+            Column(
+                "not used",
+                "number",
+                "jobs whose results were stale, superseded, lost, refused or too late for their round",
+            ),
             BOUND,
         ),
         tuple(rows),
@@ -100,8 +104,8 @@ def _bounds(groups: Groups) -> Table:
         ),
         tuple(rows),
         (
-            "The theorem holds for a constant s and needs alpha <= K_c^-1.5, beta <= K_g^-1.5 and gamma <= 1/L "
-            "(the last is not checked, because L is unknown).",
+            "The theorem holds for a constant s and requires alpha <= K_c^-1.5, beta <= K_g^-1.5 and gamma <= 1/L "
+            "(not checked, because L is unknown).",
         ),
     )
 
@@ -130,7 +134,7 @@ def _decisions(groups: Groups) -> Table:
     )
 
 
-def detail_tables(runs: Sequence[RunFigures]) -> list[Table]:
+def detail_tables(runs: Sequence[ComparedRun]) -> list[Table]:
     if not runs:
         return []
     tables = [flat_settings(run.manifest["settings"]) for run in runs]
@@ -178,7 +182,7 @@ def _numbers(values: Iterable[Any]) -> list[float]:
     return [float(value) for value in values if value is not None]
 
 
-def _of(runs: Sequence[RunFigures], key: str) -> list[float]:
+def _of(runs: Sequence[ComparedRun], key: str) -> list[float]:
     return _numbers((run.summary or {}).get(key) for run in runs)
 
 

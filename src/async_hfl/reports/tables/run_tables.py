@@ -42,8 +42,8 @@ def staleness_bounds(manifest: dict[str, Any], summary: dict[str, Any]) -> Table
             Column("tier"),
             Column("largest staleness", "count"),
             Column("weight", "number"),
-            Column("at most", "number", "largest staleness to the power of -1.5"),
-            Column("within"),
+            Column("weight at most", "number", "largest staleness to the power of -1.5"),
+            Column("satisfied"),
         ),
         tuple(rows),
         (

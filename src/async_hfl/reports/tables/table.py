@@ -15,7 +15,7 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from async_hfl.core.errors import UserError
+from async_hfl.reports.output import writing
 from async_hfl.reports.tables.formatting import duration, percent, size
 
 Kind = Literal["text", "seconds", "bytes", "share", "metric", "number", "count", "ratio", "joules"]
@@ -114,7 +114,7 @@ def shown(cell: Cell, kind: Kind) -> str:
 
 def write_csv(table: Table, path: Path) -> None:
     """Write unformatted numbers. A column of spreads becomes name, name low, name high and, if needed, name note."""
-    with _opened(path) as file:
+    with writing(path), path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         spreads = [_spread_parts(table, place) for place in range(len(table.columns))]
         writer.writerow(
@@ -145,8 +145,8 @@ def write_latex(table: Table, path: Path) -> None:
     lines += [r"    \bottomrule", r"  \end{tabular}"]
     lines += [rf"  \par\smallskip\footnotesize {latex(note)}" for note in table.notes]
     lines.append(r"\end{table}")
-    with _opened(path) as file:
-        file.write("\n".join(lines) + "\n")
+    with writing(path):
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def as_rich(table: Table) -> RichTable:
@@ -162,10 +162,7 @@ def as_rich(table: Table) -> RichTable:
         collapse_padding=True,
     )
     for column in table.columns:
-        if column.kind == "text":
-            made.add_column(Text(column.name), overflow="fold")
-        else:
-            made.add_column(Text(column.name), justify="right")
+        made.add_column(Text(column.name), overflow="fold", justify="left" if column.kind == "text" else "right")
     for number, row in enumerate(table.rows):
         cells = [Text(shown(cell, column.kind)) for cell, column in zip(row, table.columns, strict=True)]
         made.add_row(*cells, style="bold green" if number in table.emphasised else None)
@@ -173,15 +170,9 @@ def as_rich(table: Table) -> RichTable:
 
 
 _LATEX = str.maketrans(
-    {
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {
         "\\": r"\textbackslash{}",
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "{": r"\{",
-        "}": r"\}",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
         "·": r"$\cdot$",
@@ -194,14 +185,6 @@ _LATEX = str.maketrans(
 def latex(text: str) -> str:
     """Escape plain text for LaTeX."""
     return text.translate(_LATEX).replace("\n", " ")
-
-
-def _opened(path: Path) -> Any:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("w", encoding="utf-8", newline="")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror}); give another --out") from error
 
 
 def _spread_parts(table: Table, place: int) -> tuple[str, ...]:

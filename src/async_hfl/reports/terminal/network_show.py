@@ -7,11 +7,12 @@ from pathlib import Path
 
 from async_hfl.assembly.runs.shown_network import PAPER_MODEL_BYTES, last_association, network_by_name, network_of_run
 from async_hfl.assembly.settings.loading import available
-from async_hfl.core.errors import DataError, RunDirectoryError, UserError
+from async_hfl.core.errors import RunDirectoryError, UserError
 from async_hfl.journal.events_file import read_events
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.data.network_view import NEAREST, NetworkView, network_view
 from async_hfl.reports.figures.network import draw_network
+from async_hfl.reports.output import writing
 from async_hfl.reports.pages.network_page import write_network_page
 from async_hfl.reports.tables.formatting import duration, size
 
@@ -65,14 +66,9 @@ def _of_run(path: Path) -> tuple[NetworkView, str]:
 def draw_both(view: NetworkView, folder: Path, short_name: str) -> tuple[Path, Path]:
     """Write the page and the picture, and return their paths."""
     page, picture = folder / f"network-{short_name}.html", folder / f"network-{short_name}.png"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with writing(page):
         write_network_page(view, page)
         draw_network(view, picture)
-    except OSError as error:
-        raise DataError(
-            f"{error.filename or folder}: cannot be written ({error.strerror or error}); give another --out"
-        ) from error
     return page, picture
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -13,21 +13,7 @@ from rich.text import Text
 
 from async_hfl.reports.tables.formatting import duration, percent, size
 from async_hfl.reports.tables.run_tables import conditions_hold
-
-
-class ShowsProgress(Protocol):
-    """The fields of a run's progress that the line shows."""
-
-    @property
-    def at(self) -> float: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def metric(self) -> float: ...
-    @property
-    def bytes_total(self) -> int: ...
-    @property
-    def updates_per_s(self) -> float: ...
+from async_hfl.simulation.recorded_run import Progress
 
 
 class RunView:
@@ -62,7 +48,7 @@ class RunView:
             self._live = Live(Text("compiling …"), console=self._console, refresh_per_second=8, transient=True)
             self._live.start()
 
-    def epoch(self, progress: ShowsProgress) -> None:
+    def epoch(self, progress: Progress) -> None:
         if self._quiet:
             return
         text = self.line(progress)
@@ -72,7 +58,7 @@ class RunView:
             self._printed = time.monotonic()
             sys.stderr.write(text.plain + "\n")
 
-    def line(self, progress: ShowsProgress) -> Text:
+    def line(self, progress: Progress) -> Text:
         spent = time.monotonic() - self._began
         left = spent / max(progress.epoch, 1) * max(self._epochs - progress.epoch, 0)
         return Text.assemble(

@@ -11,7 +11,7 @@ function barChart(spec) {
     // If values differ by a large factor, marks on a logarithmic scale replace the bars.
     const positive = items.flatMap(item => [item.value, ...(item.dots || [])]).filter(v => v > 0), log = Boolean(now.mayLog) && positive.length > 1 && most / Math.min(...positive) > 12;
     const scaled = {name:log ? `${now.name}, logarithmic` : now.name || "", kind:now.kind, log, min:log ? Math.min(...positive) * .8 : now.min ?? 0, max:log ? most * 1.1 : most, tight:true};
-    // Bars are as long as the texts behind them allow.
+    // Bars are shortened so that the text after each of them fits.
     const unit = axis(scaled, 0, 1, 1), room = width - left - 4;
     const length = Math.max(60, Math.min(room - 8, ...items.map(item => (room - measure(item.text ?? show(item.value, now.kind)) - 14) / Math.max(.02, ...[item.value, item.high, ...(item.dots || [])].filter(v => v > 0).map(v => unit.scale(v))))));
     const x = axis(scaled, left, left + length, 64), zero = x.scale(Math.max(0, x.low)), end = top + row * items.length;

@@ -18,7 +18,7 @@ for (const one of D.tables) section(one.title, "", "wide", table(one, false));
 
 for (const figure of D.figures) {
   const categories = [...new Set(figure.lines.flatMap(line => line.x))], named = categories.some(x => typeof x === "string");
-  const made = section(figure.title, figure.note, "half");
+  const made = section(figure.title, "", "half");
   if (figure.bars || named) {
     const items = categories.flatMap(x => figure.lines.map((line, n) => { const k = line.x.indexOf(x); return k < 0 ? null : {name:figure.lines.length > 1 ? `${x} · ${line.name}` : String(x), value:line.y[k], low:line.low[k] ?? null, high:line.high[k] ?? null, colour:style(n).colour, text:line.y[k] === null ? "not reached" : undefined}; })).filter(item => item);
     made.append(barChart(() => ({label:figure.title, kind:figure.kind, name:figure.y_name, items})).box);
@@ -102,4 +102,4 @@ function drawPanel() {
 
 const last = section("Settings and versions", "", "wide");
 for (const one of D.details) last.append(el("details", {}, el("summary", {}, one.title), table(one, false)));
-page.append(el("footer", {}, notes(D.notes), D.command ? el("code", {}, D.command) : null, el("span", {}, "async-hfl; a self-contained file that loads nothing")));
+page.append(el("footer", {}, D.command ? el("code", {}, D.command) : null, el("span", {}, "async-hfl; this self-contained file loads nothing from the network")));

@@ -89,7 +89,7 @@ if (D.classes) {
 }
 
 // Decisions
-const d = D.decisions, deciding = section("Decisions", `${grouped(d.selections)} selections, in ${show(d.selections ? d.bound / d.selections : 0, "share")} of which the bandwidth limit excluded a candidate; ${grouped(d.lone)} chose one device that alone exceeds the limit; ${grouped(d.solved)} association${d.solved === 1 ? "" : "s"}.${d.selection_gap === null ? "" : ` Selections were solved to a gap of at most ${show(d.selection_gap, "share")}.`}`, "half");
+const d = D.decisions, deciding = section("Decisions", `${grouped(d.selections)} selections, in ${show(d.selections ? d.bound / d.selections : 0, "share")} of which the bandwidth limit excluded a candidate; ${grouped(d.lone)} selected a single device that exceeds the limit by itself; ${grouped(d.solved)} association${d.solved === 1 ? "" : "s"}.${d.selection_gap === null ? "" : ` Selections were solved to a gap of at most ${show(d.selection_gap, "share")}.`}`, "half");
 const timed = Object.entries(d.times).filter(([, times]) => times);
 if (timed.length) deciding.append(lineChart(() => ({label:"share of decisions that took longer", height:270, x:{name:"wall-clock time", kind:"seconds", log:true, say:"longer than "}, y:{name:"share of decisions that took longer", kind:"share", min:0, max:1}, lines:timed.map(([what, times], k) => { let left = times.count; const points = [[times.histogram[0][0] || 1e-9, 1]]; for (const [, to, count] of times.histogram) { left -= count; points.push([Math.min(to, times.most_s), left / times.count]); } return {name:what, ...style(k), points}; })})),
   table({columns:[{name:"decision", kind:"text"}, {name:"count", kind:"count"}, {name:"median", kind:"seconds"}, {name:"99 %", kind:"seconds"}, {name:"longest", kind:"seconds"}], rows:timed.map(([what, times]) => [what, times.count, times.median_s, times.p99_s, times.most_s])}));
@@ -99,7 +99,7 @@ const solutions = d.association, proven = solutions.gap.some(gap => gap !== null
 if (solutions.at.length > 1) {
   if (proven) gaps.append(lineChart(() => ({label:"gap of the association", height:210, x:{name:"virtual time", kind:"seconds"}, y:{name:"gap", kind:"share", min:0}, lines:[{name:"gap", colour:"var(--c0)", points:solutions.at.map((at, i) => [at, solutions.gap[i]]).filter(p => p[1] !== null), step:true}]})));
   gaps.append(lineChart(() => ({label:"devices moved", height:210, x:{name:"virtual time", kind:"seconds"}, y:{name:"devices moved", kind:"count", min:0}, lines:[{name:"devices moved", colour:"var(--c1)", points:solutions.at.map((at, i) => [at, solutions.moved[i]]), marks:true}]})));
-} else gaps.append(el("p", {class:"none"}, d.solved ? "Solved once: the association of this method does not change." : "No association was solved."));
+} else gaps.append(el("p", {class:"none"}, d.solved ? "Solved once: this method does not change its association." : "No association was solved."));
 
 // Bytes
 if (D.bytes) {
@@ -109,11 +109,11 @@ if (D.bytes) {
 for (const one of D.tables) section(one.title, "", "half", table(one, false));
 
 // Events
-const life = D.life, lines = Object.entries(life.lines);
+const life = D.lifecycle, lines = Object.entries(life.lines);
 const happened = section("Events", life.all ? Object.entries(life.counts).map(([what, count]) => `${what.replace(/_/g, " ")}: ${grouped(count)}`).join("; ") + "." : "No events yet.", D.tables.length % 2 ? "half" : "wide");
-if (lines.length) happened.append(lineChart(() => ({label:"outages", height:270, x:{name:"virtual time", kind:"seconds"}, y:{name:"how many", kind:"count", min:0}, lines:lines.map(([name, points], k) => ({name, ...style(k + 1), step:true, points}))})));
+if (lines.length) happened.append(lineChart(() => ({label:"outages", height:270, x:{name:"virtual time", kind:"seconds"}, y:{name:"number", kind:"count", min:0}, lines:lines.map(([name, points], k) => ({name, ...style(k + 1), step:true, points}))})));
 if (life.events.length) happened.append(el("details", {}, el("summary", {}, life.all > life.events.length ? `the first ${life.events.length} of ${grouped(life.all)} events` : `${life.all} event${life.all === 1 ? "" : "s"}`), table({columns:[{name:"time", kind:"seconds"}, {name:"event", kind:"text"}, {name:"node", kind:"text"}, {name:"detail", kind:"text"}], rows:life.events.map(([at, what, node, detail]) => [at, what.replace(/_/g, " "), node, detail])})));
 
 const last = section("Settings and versions", "", "wide");
 for (const one of D.details) last.append(el("details", {}, el("summary", {}, one.title), table(one, false)));
-page.append(el("footer", {}, el("span", {}, `Made from the journal in ${D.path}${D.digest ? `, digest ${D.digest.slice(0, 16)}` : ""}`), el("span", {}, "async-hfl; a self-contained file that loads nothing")));
+page.append(el("footer", {}, el("span", {}, `Made from the journal in ${D.path}${D.digest ? `, digest ${D.digest.slice(0, 16)}` : ""}`), el("span", {}, "async-hfl; this self-contained file loads nothing from the network")));

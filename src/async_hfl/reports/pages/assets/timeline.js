@@ -1,5 +1,5 @@
 // The activity of each device of a gateway: download, training, upload, waiting, idle.
-const DID = [["download", "var(--download)"], ["training", "var(--train)"], ["upload", "var(--upload)"], ["waiting to be sent or mixed", "var(--wait)"], ["no result arrived", "var(--lost)"], ["in flight when the run ended", "var(--open)"]];
+const DID = [["download", "var(--download)"], ["training", "var(--train)"], ["upload", "var(--upload)"], ["waiting to be sent or aggregated", "var(--wait)"], ["no result arrived", "var(--lost)"], ["in flight when the run ended", "var(--open)"]];
 function timeline(made, data) {
   const gateways = [...new Set(data.jobs.map(job => job[0]))].sort((a, b) => a - b);
   let gateway = gateways[0], span = data.windows[0], from = span.from, to = span.to;

@@ -51,7 +51,7 @@ class Seen:
     requests: list[str] = field(default_factory=list)
 
     def assert_sound(self, *, empty: tuple[str, ...] = ()) -> None:
-        """`empty` are plots that may say that there is nothing to show."""
+        """Check everything; `empty` names the plots that may be empty."""
         assert self.errors == []
         assert len(self.requests) == 1, f"the page fetched {self.requests[1:]}"
         assert [name for name in self.page.evaluate(_EMPTY, DATA) if name not in empty] == []
@@ -77,7 +77,7 @@ def opened(browser: Any, file: Path, size: tuple[int, int] = WIDE, scheme: str =
     page.on("pageerror", lambda error: seen.errors.append(str(error)))
     page.on("request", lambda request: seen.requests.append(request.url))
     page.goto(file.resolve().as_uri())
-    # Not by a function: pages forbid to evaluate text, which is how it would be asked again.
+    # Not wait_for_function, which evaluates a text repeatedly: the CSP of the pages forbids it.
     page.locator(".plot:not(:has(svg))").first.wait_for(state="detached")
     yield seen
     context.close()

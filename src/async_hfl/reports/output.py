@@ -1,0 +1,20 @@
+"""Output files of reports: their directories are created, and failures become errors for the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from async_hfl.core.errors import UserError
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Create the directory of `path`, and turn an OSError in the block into a UserError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"{error.filename or path}: cannot be written ({reason}); give another --out") from error
