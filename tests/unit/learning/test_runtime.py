@@ -10,7 +10,8 @@ from async_hfl.learning.engine import runtime
 
 
 def test_importing_does_not_import_jax() -> None:
-    modules = ", ".join(f"async_hfl.learning.{name}" for name in ("tasks", "null", "runtime", "partition"))
+    names = ("tasks.catalogue", "tasks.stub_learner", "engine.runtime", "engine.trainer", "partition.registry")
+    modules = ", ".join(f"async_hfl.learning.{name}" for name in names)
     code = f"import sys, {modules}; print('jax' in sys.modules)"
     assert run_python(["-c", code], {}).strip() == "False"
 
@@ -20,14 +21,14 @@ DEVICES = "from async_hfl.learning.engine.backend import jax; print(jax.local_de
 
 def test_flags_of_the_user_take_precedence() -> None:
     flags = "--xla_force_host_platform_device_count=3 --xla_cpu_multi_thread_eigen=true"
-    code = f"{DEVICES}; from async_hfl.learning import runtime; print(runtime.compiler_options())"
+    code = f"{DEVICES}; from async_hfl.learning.engine import runtime; print(runtime.compiler_options())"
     printed = run_python(["-c", code], {"XLA_FLAGS": flags, "ASYNC_HFL_HOST_DEVICES": "2"})
     assert printed.split() == ["3", "cpu", "{}"]
 
 
 def test_an_argument_overrides_the_variable_and_children_do_not_inherit_it() -> None:
     code = (
-        "import os; from async_hfl.learning import runtime; runtime.prepare(host_devices=4);"
+        "import os; from async_hfl.learning.engine import runtime; runtime.prepare(host_devices=4);"
         f"{DEVICES}; print('XLA_FLAGS' in os.environ)"
     )
     assert run_python(["-c", code], {"ASYNC_HFL_HOST_DEVICES": "2"}).split() == ["4", "cpu", "False"]
