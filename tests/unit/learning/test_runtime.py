@@ -8,7 +8,7 @@ from learning_cases import fingerprints_elsewhere, run_python
 from async_hfl.core.errors import InternalError, SettingsError
 from async_hfl.learning.engine import runtime
 
-NAMES = ("tasks.catalogue", "tasks.stub_learner", "engine.runtime", "engine.trainer", "partition")
+NAMES = ("tasks.catalogue", "tasks.stub_learner", "engine.runtime", "engine.trainer", "partition.registry")
 
 
 def test_importing_does_not_import_jax() -> None:

@@ -42,9 +42,7 @@ def prepare(host_devices: int | None = None) -> None:
     global _prepared
     if _prepared is not None:
         if host_devices not in (None, _prepared):
-            raise InternalError(
-                f"JAX was prepared with {_prepared} host devices, {host_devices} cannot be set any more"
-            )
+            raise InternalError(f"JAX has {_prepared} host devices: it is too late to ask for {host_devices}")
         return
     wanted = _host_devices(host_devices)
     # Log messages of the C++ code repeat exceptions or complain about a cache entry.
@@ -61,7 +59,7 @@ def prepare(host_devices: int | None = None) -> None:
         except RuntimeError as problem:
             # The caller's program has started JAX already. Its devices will do, unless a number was requested.
             if host_devices is not None:
-                raise InternalError("JAX has started: the number of host devices cannot change any more") from problem
+                raise InternalError("JAX has started: it is too late to change the number of host devices") from problem
     if not config.jax_compilation_cache_dir:
         _use_cache(config)
     _prepared = wanted
