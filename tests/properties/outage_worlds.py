@@ -148,7 +148,7 @@ class Watch:
     def _check_unacknowledged(self, index: int) -> None:
         """Every unacknowledged packet has a timer, or its transfer is in progress or has just ended."""
         assert self.simulator.transfers is not None
-        sender = self.simulator.addresses[index]
+        sender = self.simulator.address(index)
         watched = {
             (transfer.to, transfer.wrapping[-1])
             for transfer in self.simulator.transfers._in_progress.values()

@@ -58,11 +58,11 @@ class Plan:
     drag: float
     in_flight: str
     impatient: bool
-    """Every device is given up before it can answer. With one gateway only, since another one could select it then."""
+    """Every device times out before it can answer. Only with one gateway, since another one could then select it."""
     max_staleness: int | None
     batching: bool = True
     family: str = "mix"
-    """How gateways aggregate updates, unless they relay them."""
+    """Aggregation rule of the gateways, unless they relay updates."""
     averages: bool = False
     """The cloud averages the uploads when all gateways have reported."""
     compression: str = "none"
@@ -91,7 +91,7 @@ def plans(draw: st.DrawFn) -> Plan:
         delivery=draw(st.sampled_from(["reply", "reply", "broadcast"])),
         drag=draw(st.sampled_from([0.0, 0.5, 1.0])),
         in_flight=draw(st.sampled_from(["carry", "carry", "discard"])),
-        # In rounds, an update of a device that was given up is too late: nothing would ever be aggregated.
+        # In rounds, an update of a device that timed out is too late: nothing would ever be aggregated.
         impatient=gateways == 1 and family != "rounds" and draw(st.booleans()),
         max_staleness=draw(st.sampled_from([None, None, 2])),
         family=family,

@@ -63,7 +63,7 @@ def restored(simulator: Simulator, plan: Plan) -> tuple[Simulator, Memory]:
 @FEW
 def test_a_run_ends_and_every_job_ends_exactly_once(plan: Plan) -> None:
     simulator, journal = run(plan)
-    # It made H evaluations and recorded their epochs.
+    # The run made H evaluations and recorded their epochs.
     assert simulator.finished_at is not None
     assert [e.epoch for e in journal.of(EpochRecord)] == [
         (3 if plan.relay else 1) * (n + 1) for n in range(plan.epochs)
@@ -90,8 +90,8 @@ def test_a_run_ends_and_every_job_ends_exactly_once(plan: Plan) -> None:
 
 @pytest.mark.parametrize("times", [4, 12])
 def test_devices_that_are_slower_than_announced_finish_their_jobs(times: int) -> None:
-    """Twelve times is beyond the timeout of five: devices are given up, probed and found alive, and must not be started
-    over and over again."""
+    """Twelve times is beyond the timeout of five: devices time out, are probed and found alive, and must not get the
+    same work again and again."""
     world = world_of(SLOW)
     simulator, events = Simulator(replace(world, delays=Slower(world.delays, times)), Memory()), count()
     simulator.start()
@@ -107,7 +107,7 @@ def test_devices_that_are_slower_than_announced_finish_their_jobs(times: int) ->
 @example(SEMI)
 @FEW
 def test_load_stays_within_the_bandwidth(plan: Plan) -> None:
-    """The load is computed from the journal alone: sends, arrivals, jobs given up, and the warm-up.
+    """The load is computed from the journal alone: sends, arrivals, timeouts, and the warm-up.
 
     A job loads its gateway with M / tau; tau is at most the real duration of the round, so the load below is at most
     the load that the gateway itself accounts for.

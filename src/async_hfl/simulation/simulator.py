@@ -20,7 +20,7 @@ from itertools import chain
 from typing import Any
 
 from async_hfl.core.errors import InternalError, UserError
-from async_hfl.core.identifiers import CLOUD, CLOUD_TIER, DEVICE_TIER, Address, JobId, device_address, gateway_address
+from async_hfl.core.identifiers import CLOUD, CLOUD_TIER, DEVICE_TIER, Address, JobId, gateway_address
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Evaluate, Send, SetTimer, Solve, StartTraining, Stop, StopTraining, Write
@@ -80,8 +80,7 @@ class Simulator:
         """True: `run` returns before the next event."""
         self._running = self._devices_from = 1 + len(world.gateways)
         """Number of nodes (cloud and gateways) that have not stopped, and the index of the first device."""
-        gateways, devices = range(len(world.gateways)), range(len(world.devices))
-        self.addresses = [CLOUD, *map(gateway_address, gateways), *map(device_address, devices)]
+        self._addresses = [CLOUD, *map(gateway_address, range(len(world.gateways)))]
         self._nodes: Sequence[Any] = [world.cloud, *world.gateways, *world.devices]
         self._timers: dict[tuple[int, str], int] = {}
         """Number of the event that each timer waits for, by node and key."""
@@ -210,6 +209,10 @@ class Simulator:
     def index(self, address: Address) -> int:
         return address.number + (0, 1, self._devices_from)[address.tier]
 
+    def address(self, index: int) -> Address:
+        first = self._devices_from
+        return self._addresses[index] if index < first else Address(DEVICE_TIER, index - first)
+
     def perform(self, index: int, effects: Sequence[Any]) -> None:
         for effect in effects:
             self._perform[type(effect)](index, effect)
@@ -241,7 +244,9 @@ class Simulator:
             self.pool.expect(message.job, to.number, message.weights)  # type: ignore[union-attr]
         elif kind is m.JobDropped:
             self.pool.forget(message.job)  # type: ignore[union-attr]  # the device may not even have begun it
-        world, at, sender = self.world, self.at, self.addresses[index]
+        world, at, first = self.world, self.at, self._devices_from
+        # As in `address`, without a call for every message.
+        sender = self._addresses[index] if index < first else Address(DEVICE_TIER, index - first)
         if self.transfers is not None:
             self.transfers.start(at, sender, to, message)
             return
@@ -249,10 +254,10 @@ class Simulator:
         total = self.byte_counts.add(sender, to, size)
         tier, number = to  # unpacking takes half the time of reading two attributes
         if tier == DEVICE_TIER:
-            target = self._devices_from + number
+            target = first + number
             delay = world.delays.to_device(sender.number, number, total)
             self.times.receive_s[number] += delay
-        elif index >= self._devices_from:
+        elif index >= first:
             target = 1 + number
             delay = world.delays.to_gateway(sender.number, number, total)
             self.times.transmit_s[sender.number] += delay
@@ -271,7 +276,7 @@ class Simulator:
         assert self.outages is not None
         assert self.transfers is not None
         to, content = transmit.to, transmit.content
-        sender, at = self.addresses[index], self.at
+        sender, at = self.address(index), self.at
         connected = self.outages.connected(sender, to)
         if isinstance(content, Packet):
             if connected:
@@ -324,7 +329,7 @@ class Simulator:
 
     def _stop(self, index: int, stop: Stop) -> None:
         if stop.reason:
-            raise InternalError(f"{self.addresses[index]} stopped: {stop.reason}")
+            raise InternalError(f"{self.address(index)} stopped: {stop.reason}")
         self.mark_stopped(index)
         if index == 0:
             self.finished_at = self._epoch_at = self.at

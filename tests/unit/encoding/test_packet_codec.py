@@ -79,9 +79,7 @@ def equal(one: Any, other: Any) -> bool:
 
 @settings(max_examples=300)
 @given(content=contents, encoding=st.sampled_from(ENCODINGS))
-def test_every_message_comes_back_as_the_other_side_is_to_have_it(
-    content: Packet | Receipt, encoding: Encoding
-) -> None:
+def test_a_round_trip_changes_nothing_but_the_rounding(content: Packet | Receipt, encoding: Encoding) -> None:
     data = b"".join(encode(content, encoding))
     assert len(data) == length_of(content, encoding)
     expected = content
@@ -92,10 +90,10 @@ def test_every_message_comes_back_as_the_other_side_is_to_have_it(
 
 @settings(max_examples=300)
 @given(content=contents, encoding=st.sampled_from(ENCODINGS), data=st.data())
-def test_damaged_packets_are_refused_or_read_never_worse(
+def test_a_damaged_packet_is_decoded_or_raises_a_peer_error(
     content: Packet | Receipt, encoding: Encoding, data: st.DataObject
 ) -> None:
-    """A digest guards against damage; this guards against whoever computes a digest over nonsense."""
+    """A digest detects damage in transit. A hostile peer may send a valid digest of invalid bytes."""
     packet = bytearray(b"".join(encode(content, encoding)))
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(packet) - 1))
@@ -130,7 +128,7 @@ def update(weights: Any) -> Packet:
     return Packet(1, 2, 3, Update(JobId(0, 1, 2), weights, 1, 1, 0.5, 0.5, None, 0.0, 0.0))
 
 
-def test_an_array_is_sent_once_and_not_copied() -> None:
+def test_a_shared_array_is_sent_once_and_not_copied() -> None:
     shared = model(100_000)
     message = Train(JobId(0, 1, 2), shared, 1, 1, 1, basis=shared.reshape(1, -1))
     assert length_of(Packet(1, 1, 1, message)) < 2 * shared.nbytes + 1000
@@ -171,7 +169,7 @@ def test_rounding_by_hand() -> None:
     assert np.array_equal(rounding.received(arrived), arrived, equal_nan=True)
 
 
-def test_a_model_that_goes_to_many_is_rounded_once() -> None:
+def test_a_model_that_is_sent_to_many_devices_is_rounded_once() -> None:
     rounding = Rounding(Encoding(half=True))
     weights = model()
     weights.flags.writeable = False

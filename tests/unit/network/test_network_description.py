@@ -26,7 +26,7 @@ def place(devices: int, gateways: int) -> Positions:
     return Positions(np.zeros(devices), np.zeros(devices), np.zeros(gateways), np.zeros(gateways), estimated=False)
 
 
-def test_a_description_keeps_what_it_was_given() -> None:
+def test_a_description_keeps_its_arguments() -> None:
     network = NetworkDescription("small", LINKS, np.array([3.0, 4.0]), DELAYS, place(2, 3))
     assert network.name == "small"
     assert network.links is LINKS
@@ -62,7 +62,7 @@ def test_positions_come_in_pairs_and_are_finite() -> None:
         Positions(np.zeros(1), np.zeros(1), np.zeros(2), np.array([0.0, np.inf]), estimated=False)
 
 
-def test_a_frame_goes_there_and_back() -> None:
+def test_coordinates_are_converted_there_and_back() -> None:
     frame = MapFrame(-74.0, 40.7, 85_000.0, 111_000.0)
     x, y = frame.to_metres(np.array([-73.99]), np.array([40.69]))
     np.testing.assert_allclose((x[0], y[0]), (850.0, -1110.0), rtol=1e-9)

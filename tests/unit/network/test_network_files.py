@@ -177,9 +177,9 @@ def test_a_device_without_a_link(tmp_path: Path) -> None:
     assert "line 6: the nearest gateway, far, is 750 m away" in told
     assert told.startswith("lost (and 1 more) has no link and takes no part: ")
     assert network.notes[-1] == told
-    nobody = sites(tmp_path, SITES.replace("device,10", "device,90010").replace("device,60", "device,90060"))
+    isolated = sites(tmp_path, SITES.replace("device,10", "device,90010").replace("device,60", "device,90060"))
     with pytest.raises(DataError, match="no device has a link to any gateway"):
-        network_of_sites(nobody, sites_request(2))
+        network_of_sites(isolated, sites_request(2))
     with pytest.raises(DataError, match=r"has 4 devices; 5 were asked for \(--set task.devices=4"):
         network_of_sites(own, sites_request(5))
 

@@ -1,4 +1,4 @@
-"""Noise that depends only on its name and its number."""
+"""Noise: each factor depends only on the seed, the name, the source and the number of its draw."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from async_hfl.network.description import DelayModel
 from async_hfl.network.link_lookup import LinkLookup, compact
 
 
-def test_mean_one_and_the_asked_spread() -> None:
+def test_the_mean_is_one_and_the_spread_is_sigma() -> None:
     factors = NoiseFactors(1, "up", 1, 0.5).peek(
         np.arange(400, dtype=np.uint64)[:, None], np.arange(500, dtype=np.uint64)
     )
@@ -33,7 +33,7 @@ def test_the_order_of_other_draws_does_not_matter() -> None:
     assert NoiseFactors(8, "up", 3, 0.4).next(0) != first[0]
 
 
-def test_one_by_one_is_the_same_as_all_at_once() -> None:
+def test_peek_returns_the_same_factors_as_next() -> None:
     noise = NoiseFactors(3, "up", 4, 0.7)
     drawn = [[noise.next(source) for _ in range(5)] for source in range(4)]
     ahead = noise.peek(np.arange(4, dtype=np.uint64)[:, None], np.arange(5, dtype=np.uint64))
@@ -51,18 +51,18 @@ def test_a_checkpoint_needs_only_the_counters() -> None:
     assert [again.next(1), again.next(0)] == after
 
 
-def test_without_spread_nothing_changes() -> None:
+def test_without_spread_every_factor_is_one() -> None:
     noise = NoiseFactors(3, "up", 1, 0.0)
     assert [noise.next(0) for _ in range(3)] == [1.0] * 3
 
 
 @pytest.mark.parametrize("sigma", [-0.1, float("nan"), float("inf")])
-def test_a_spread_is_a_number(sigma: float) -> None:
+def test_sigma_must_be_a_finite_number(sigma: float) -> None:
     with pytest.raises(SettingsError, match="sigma"):
         NoiseFactors(1, "up", 1, sigma)
 
 
-def test_named_streams() -> None:
+def test_streams_of_other_names_differ() -> None:
     assert stream_seed(1, "noise", "up") != stream_seed(1, "noise", "down")
 
 
@@ -88,18 +88,18 @@ def all_kinds(delays: DelayModel) -> list[float]:
     ]
 
 
-def test_delays_with_noise_are_the_delays_on_average() -> None:
+def test_noise_does_not_change_the_mean_delays() -> None:
     noisy = NoisyDelays.around(RATES, LINKS, NoiseSpread(0.3, 0.2, 0.1), 5)
     drawn = np.array([all_kinds(noisy) for _ in range(4000)])
     assert drawn.mean(axis=0) == pytest.approx(all_kinds(RATES), rel=0.02)
     assert np.log(drawn).std(axis=0) == pytest.approx([0.3, 0.3, 0.2, 0.1, 0.1], rel=0.05)
 
 
-def test_quiet_delays_are_the_delays() -> None:
+def test_without_spread_the_delays_are_unchanged() -> None:
     assert all_kinds(NoisyDelays.around(RATES, LINKS, NoiseSpread(0.0), 5)) == all_kinds(RATES)
 
 
-def test_noisy_delays_go_on_where_they_were() -> None:
+def test_restored_noisy_delays_continue_alike() -> None:
     noisy = NoisyDelays.around(RATES, LINKS, NoiseSpread(0.3, 0.2, 0.1), 5)
     all_kinds(noisy)
     kept = noisy.snapshot()

@@ -47,7 +47,7 @@ def test_outages_from_a_recorded_trace(tmp_path: Path) -> None:
     ]
 
 
-def test_a_gateway_that_never_comes_back_has_died_and_all_is_in_order() -> None:
+def test_changes_are_sorted_and_a_gateway_that_never_comes_back_dies() -> None:
     given = [
         Change(50.0, "gateway", 0, "down"),
         Change(60.0, "gateway", 0, "up"),

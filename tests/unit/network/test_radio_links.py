@@ -17,12 +17,12 @@ def pairs(links: object) -> list[tuple[int, int]]:
     return list(zip(links.device.tolist(), links.gateway.tolist(), strict=True))  # type: ignore[attr-defined]
 
 
-def test_by_hand() -> None:
+def test_links_by_hand() -> None:
     """Uploads are half as fast: at a least rate of 10 kB/s a link may be 80 m long."""
     devices = places((0, 0), (100, 0), (300, 0))
     gateways = places((0, 30), (90, 0), (180, 0))
     links = best_links(devices, gateways, straight_air(), EVERY, seed=1)
-    assert pairs(links) == [(0, 0), (1, 1), (1, 2)], "device 0 is 90 m from gateway 1, device 2 reaches nobody"
+    assert pairs(links) == [(0, 0), (1, 1), (1, 2)], "device 0 is 90 m from gateway 1, device 2 reaches no gateway"
     assert links.download_rate.tolist() == [70_000, 90_000, 20_000]
     assert links.upload_rate.tolist() == [35_000, 45_000, 10_000]
 
@@ -37,10 +37,10 @@ def test_the_best_of_the_candidates() -> None:
         (0, 3),
     ]
     equal = best_links(places((0, 0)), places((7, 0), (0, 7), (-7, 0)), straight_air(), LinkRules(1.0, 2, 3), seed=1)
-    assert pairs(equal) == [(0, 0), (0, 1)], "of equal ones the lower numbers"
+    assert pairs(equal) == [(0, 0), (0, 1)], "ties go to the lower number"
 
 
-def test_of_a_large_map() -> None:
+def test_links_of_a_large_map() -> None:
     random = np.random.default_rng(3)
     devices = places(*random.uniform(0, 2000, (500, 2)).tolist())
     gateways = places(*random.uniform(0, 2000, (80, 2)).tolist(), first_key=1000)

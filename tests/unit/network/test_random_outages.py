@@ -13,7 +13,7 @@ MANY = 4000
 
 
 @pytest.mark.parametrize(("distribution", "spread"), [("exponential", 1.0), ("log-normal", 0.8)])
-def test_means_and_spreads_are_as_asked_for(distribution: Distribution, spread: float) -> None:
+def test_means_and_spreads_are_those_of_the_distribution(distribution: Distribution, spread: float) -> None:
     process = OnOff(300.0, 60.0, distribution, spread)
     for up, mean in ((True, 300.0), (False, 60.0)):
         drawn = np.array([process.seconds(up, 7, source, FIRST_DRAW) for source in range(MANY)])

@@ -12,7 +12,7 @@ from async_hfl.core.errors import InvariantViolation
 from async_hfl.network.radio.medium import SharedMedium
 
 
-def test_alone_it_takes_its_airtime() -> None:
+def test_a_transfer_alone_takes_its_airtime() -> None:
     medium = SharedMedium[str]()
     assert medium.next_end() is None
     medium.start(10.0, "a", 4.0)
@@ -21,7 +21,7 @@ def test_alone_it_takes_its_airtime() -> None:
     assert len(medium) == 0
 
 
-def test_two_share_by_hand() -> None:
+def test_two_transfers_by_hand() -> None:
     """a (6 s) alone for 2 s has 4 left; with b (1 s) both run at half speed: b ends at 4, and a has 3 left."""
     medium = SharedMedium[str]()
     medium.start(0.0, "a", 6.0)
@@ -60,14 +60,14 @@ def test_collisions_lower_the_throughput() -> None:
     assert downloads.speed() == 1.0 / 3
 
 
-def test_equals_end_in_the_order_of_their_start() -> None:
+def test_equal_transfers_end_in_the_order_of_their_starts() -> None:
     medium = SharedMedium[int]()
     for token in (3, 1, 2):
         medium.start(0.0, token, 5.0)
     assert [medium.end() for _ in range(3)] == [(15.0, 3), (15.0, 1), (15.0, 2)]
 
 
-def test_a_transfer_of_nothing_ends_at_once() -> None:
+def test_a_transfer_without_airtime_ends_at_once() -> None:
     medium = SharedMedium[int]()
     medium.start(1.0, 1, 5.0)
     medium.start(2.0, 2, 0.0)
@@ -75,7 +75,7 @@ def test_a_transfer_of_nothing_ends_at_once() -> None:
     assert medium.cut(2.0, 2) == 1.0
 
 
-def test_a_token_may_come_again() -> None:
+def test_a_token_can_be_used_again() -> None:
     medium = SharedMedium[int]()
     medium.start(0.0, 1, 1.0)
     medium.start(0.0, 2, 10.0)

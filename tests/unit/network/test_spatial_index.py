@@ -16,7 +16,7 @@ def by_table(gateway_x: np.ndarray, gateway_y: np.ndarray, x: np.ndarray, y: np.
 
 @pytest.mark.parametrize("shape", ["square", "line", "point", "clusters", "lattice"])
 @pytest.mark.parametrize(("gateways", "count"), [(1, 1), (7, 3), (100, 10), (300, 40), (50, 50)])
-def test_the_nearest(shape: str, gateways: int, count: int) -> None:
+def test_the_nearest_gateways_are_those_of_a_full_table(shape: str, gateways: int, count: int) -> None:
     random = np.random.default_rng(gateways)
     gateway_x, gateway_y = random.uniform(0, 1000, gateways), random.uniform(0, 500, gateways)
     if shape == "line":

@@ -1,3 +1,5 @@
+"""Uniform networks: the dealing of links, the rates and compute times that are drawn, and their checks."""
+
 from __future__ import annotations
 
 import sys
@@ -72,7 +74,7 @@ def test_the_seed_decides_everything(size: tuple[int, int, int], seed: int) -> N
     assert one.expected_compute.tolist() != other.expected_compute.tolist()
 
 
-def test_one_property_does_not_reshuffle_another() -> None:
+def test_each_property_has_its_own_random_stream() -> None:
     """Other compute times or another model do not change the links and their rates."""
     one = uniform(20, 5, MODEL, 3)
     two = uniform(20, 5, 2 * MODEL, 3, ranges=UniformRanges(min_compute=1, max_compute=2))
@@ -82,7 +84,7 @@ def test_one_property_does_not_reshuffle_another() -> None:
         assert one.delays.to_gateway(i, j, 1000) == two.delays.to_gateway(i, j, 1000)
 
 
-def test_directions_are_drawn_apart() -> None:
+def test_downloads_and_uploads_are_drawn_separately() -> None:
     network = uniform(1, 1, MODEL, 0)
     assert network.delays.to_device(0, 0, MODEL) != network.delays.to_gateway(0, 0, MODEL)
 

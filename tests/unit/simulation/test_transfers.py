@@ -129,7 +129,7 @@ def test_a_transfer_that_is_cut_off_counts_the_bytes_it_has_sent(shared: bool) -
     air.until(4.0)
     (cut,) = air.transfers.cut(4.0, D1)
     assert (cut.sender, cut.to) == (D1, G0)
-    # Shared, d1 has had 2 of its 10 seconds of air, and d0 goes on alone with 8 left.
+    # Shared, d1 has had 2 of its 10 seconds of air, and d0 continues alone with 8 left.
     share = 0.2 if shared else 0.4
     assert air.sent[0][5:] == (4.0, int(share * MODEL), 0, 0, int(share * HEADER_BYTES))
     assert air.times.transmit_s[1] == share * 10.0

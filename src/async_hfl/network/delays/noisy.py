@@ -65,17 +65,11 @@ class NoisyDelays:
         return self.backhaul.next(2 * gateway + 1) * self.delays.cloud_to_gateway(gateway, size_bytes)
 
     def snapshot(self) -> Plain:
-        return {
-            "delays": self.delays.snapshot(),
-            "download": self.download.snapshot(),
-            "upload": self.upload.snapshot(),
-            "compute": self.training.snapshot(),
-            "backhaul": self.backhaul.snapshot(),
-        }
+        return [part.snapshot() for part in self._parts()]
 
     def restore(self, data: Plain) -> None:
-        self.delays.restore(data["delays"])
-        self.download.restore(data["download"])
-        self.upload.restore(data["upload"])
-        self.training.restore(data["compute"])
-        self.backhaul.restore(data["backhaul"])
+        for part, saved in zip(self._parts(), data, strict=True):
+            part.restore(saved)
+
+    def _parts(self) -> tuple[DelayModel | NoiseFactors, ...]:
+        return (self.delays, self.download, self.upload, self.training, self.backhaul)

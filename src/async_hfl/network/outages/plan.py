@@ -52,11 +52,12 @@ class OutagePlan:
     slow_factor: float = 1.0
 
     def process(self, component: Component) -> OnOff | None:
+        """Return the random process of this kind of component."""
         return {"device": self.devices, "link": self.links, "gateway": self.gateways}[component]
 
     def first_changes(self, counts: dict[Component, int]) -> list[Change]:
-        """Return the first changes: those of the schedule, and one for each source of a random process (two if it
-        starts down)."""
+        """Return the changes of the schedule, and the first change of each device, link or gateway that has a random
+        process (two changes if it starts down)."""
         changes = list(self.scheduled)
         for component in COMPONENTS:
             process = self.process(component)
