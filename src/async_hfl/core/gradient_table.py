@@ -1,17 +1,17 @@
 """The latest gradient of each device, stored so that learning utilities are cheap to compute.
 
-u_i = (|g_i|^2 - g_i . g) / (N - 1) needs the mean g. The table therefore keeps |g_i|^2 of every row and the sum of the
-rows that count: an update costs O(d), and a selection one product with the mean for each of C rows. To stop rounding
-errors from building up, the sum is recomputed after a number of changes, and whenever a row is removed that outweighed
-all the others. A table that is read rarely (the cloud's, for an association) keeps no sum and computes it when needed.
+u_i = (|g_i|^2 - g_i . g) / (N - 1) needs the mean gradient g. The table therefore keeps |g_i|^2 of every row and the
+sum of the counted rows: an update of a gradient of length d costs O(d), and a selection one inner product per
+candidate. Against the accumulation of rounding errors, the sum is recomputed after a number of changes, and when a row
+is removed that was far larger than all others. A table that is read rarely (the cloud's) computes the sum when needed.
 
-Short gradients are rows of one matrix, so that many devices are read at once, and are summed in double precision. Long
-gradients are stored as the read-only arrays that arrived: the gateway, the message and the cloud share one array, and
-nothing is copied. They are summed and multiplied in single precision, which moves fewer bytes; the error is about
-1e-6 of |g_i| |g|. Where single precision would overflow or underflow, double precision is used.
+Short gradients are rows of one matrix and are summed in double precision. Long gradients are stored as the read-only
+arrays that arrived: gateway, message and cloud share one array, and nothing is copied. They are summed and multiplied
+in single precision, which is faster; the error is about 1e-6 of |g_i| |g|. Where single precision would overflow or
+underflow, double precision is used.
 
-Gradients on an accelerator (`core.vectors`) are not summed. The accelerator computes their inner products before they
-are needed. The table stores these products, and a row's product with the mean is the mean of its products.
+Gradients on an accelerator (`core.vectors`) are not summed. Instead, the table keeps the inner products of all pairs of
+rows, which the accelerator has computed in advance; a row's product with the mean is the mean of its products.
 
 Gradients may be compressed. All gradients of a table are whole, or all are compressed: the first compressed gradient
 converts the table, which then projects the gradients it has.
@@ -36,17 +36,17 @@ Gradients = npt.NDArray[np.float32]
 _Sum = TypeVar("_Sum", Floats, HostVector)
 _NO_GRADIENT: Gradient = np.zeros(0, np.float32)
 _MIN_CHANGES = 256
-"""The fewest changes after which the sum is recomputed."""
+"""The least number of changes after which the sum is recomputed."""
 _OUTWEIGHS = 1e3
-"""The sum is recomputed if |g|^2 of a removed row exceeds that of all the others by this factor: the remaining rounding
-error would be some 1e-6 of them."""
+"""The sum is recomputed if |g|^2 of a removed row exceeds that of all others by this factor; otherwise the rounding
+error left behind would be about 1e-6 of the sum."""
 _SUMMED_AT_ONCE = 64
-"""Rows added up in single precision; the sums of more rows are added up in double precision."""
+"""Number of rows summed in single precision; these partial sums are added in double precision."""
 _BLOCK = 8192
 _SHORT = 257
-"""Gradients shorter than this are short: double precision costs next to nothing."""
+"""Gradients with fewer numbers than this are short: double precision costs next to nothing."""
 _SMALLEST, _LARGEST = 1e-15, 1e15
-"""Single precision can represent the products of rows and sums whose lengths are between these."""
+"""Vectors whose lengths are between these can be multiplied in single precision."""
 
 
 @plain
@@ -76,9 +76,9 @@ class GradientTable:
     changes: int = 0
     """Changes since the sum was last recomputed."""
     on_device: bool = False
-    """True if rows are on an accelerator: the products take the place of the sum."""
+    """True if rows are on an accelerator, so that products are kept in place of the sum."""
     gram: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    """Products of each row with each row, if they are on an accelerator; NaN: not requested yet."""
+    """Inner products of all pairs of rows on an accelerator; NaN: not requested yet."""
 
     @staticmethod
     def empty(slots: int, size: int, *, compressed: bool = False, keep_sum: bool = True) -> GradientTable:
@@ -102,7 +102,7 @@ class GradientTable:
             self.counted = np.concatenate([self.counted, np.zeros(extra, bool)])
 
     def gradient(self, slot: int) -> Gradient | None:
-        """Return a slot's gradient, which does not change when the table does."""
+        """Return the gradient of a slot; later changes of the table do not affect it."""
         row = int(self.row_of[slot])
         if row < 0:
             return None
@@ -135,7 +135,7 @@ class GradientTable:
                 self.put(slot, projected)
 
     def put(self, slot: int, gradient: Gradient) -> None:
-        """Store a gradient. One with a NaN or an infinity is ignored: its square, which is needed anyway, shows it."""
+        """Store a gradient, unless its square shows that it contains NaN or infinite values."""
         if not isinstance(self.rows, list):
             gradient = to_host(gradient)
             squared = float(np.einsum("i,i", gradient, gradient, dtype=np.float64))
@@ -144,7 +144,7 @@ class GradientTable:
         else:
             squared = _product(gradient, gradient)
             if gradient.flags.writeable or gradient.base is not None:
-                gradient = frozen(gradient.copy())  # cannot be changed elsewhere, and keeps no larger array alive
+                gradient = frozen(gradient.copy())  # so that it cannot change and does not keep a larger array alive
         if not isfinite(squared):
             return
         if isinstance(gradient, DeviceVector):
@@ -231,7 +231,7 @@ class GradientTable:
             return np.array([_product(to_host(rows[row]), total) if row >= 0 else 0.0 for row in wanted.tolist()])
         asked, members = wanted[wanted >= 0], self.row_of[self.counted & (self.row_of >= 0)]
         unknown = np.isnan(self.gram[np.ix_(asked, members)]).sum(axis=1)
-        # The rows that lack most products arrived last; the accelerator multiplied them with the others.
+        # Rows that lack most products arrived last; the accelerator has multiplied them with the others.
         for row in asked[np.argsort(-unknown, kind="stable")[: np.count_nonzero(unknown)]].tolist():
             missing = members[np.isnan(self.gram[row, members])]
             if len(missing):
@@ -266,7 +266,7 @@ class GradientTable:
     # Internal state ----------------------------------------------------------------------------------------------
 
     def _in_range(self) -> bool:
-        """True if the gradients' precision can hold their sum and products: no entry of the sum exceeds this length."""
+        """True if the sum and its products can be computed in the precision of the gradients."""
         return (
             not isinstance(self.rows, list)
             or _SMALLEST < sqrt(self.count * float(self.squared[self.counted].sum())) < _LARGEST
@@ -291,7 +291,7 @@ class GradientTable:
                 self.sum += np.asarray(added)
 
     def _check_on_device(self) -> None:
-        """Return to sums if a run with vectors on an accelerator was resumed with vectors on the host."""
+        """Change back to sums if a run with vectors on an accelerator was resumed with vectors on the host."""
         if not any(isinstance(row, DeviceVector) for row in self.rows):
             self.on_device, self.stale, self.gram = False, True, np.zeros((0, 0))
 
@@ -331,8 +331,8 @@ def _sum(rows: list[HostVector], total: _Sum) -> _Sum:
 
 
 def _product(one: HostVector, other: Floats | HostVector) -> float:
-    """Return the inner product: block by block in the vectors' precision, the blocks summed in double precision. Blocks
-    are too short for numpy's library to use several threads, so the result does not depend on their number."""
+    """Return the inner product: blocks in the vectors' precision, summed in double precision. Blocks are so short that
+    numpy's library uses a single thread, and the result does not depend on the number of threads."""
     whole = len(one) // _BLOCK * _BLOCK
     with np.errstate(over="ignore", invalid="ignore"):
         blocks = np.vecdot(one[:whole].reshape(-1, _BLOCK), other[:whole].reshape(-1, _BLOCK))

@@ -28,7 +28,7 @@ class TrainingJob:
     device: int
     weights: Weights
     seed: int
-    """64 bits. Determines the order of the mini-batches and nothing else."""
+    """A 64-bit number that determines the order of the mini-batches, and nothing else."""
     generation: int = 0
     """Number of jobs given to the device before. Determines its samples if its data changes over time."""
 
@@ -89,7 +89,7 @@ class Learner(Protocol):
     def evaluate(self, weights: Weights) -> Evaluation: ...
 
     def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
-        """Evaluate on each device's own samples; None for a device without any. An empty list: there is no data."""
+        """Evaluate on each device's own samples; None for a device without samples. Empty if there is no such data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +100,13 @@ class PrefetchPolicy:
     """
 
     min_jobs: int
-    """At least this many jobs are waiting, and ..."""
+    """Least number of jobs that wait for training."""
     min_share: float
-    """... they are at least this share of all jobs whose results have not been taken."""
+    """Their least share of all jobs whose results have not been used."""
     max_calls: int
-    """The most calls in progress at a time."""
+    """Largest number of calls in progress at a time."""
     in_order: bool = False
-    """The learner completes calls and evaluations one after another, in the order in which they began."""
+    """True if the learner completes calls and evaluations one after another, in the order in which they began."""
 
 
 Results: TypeAlias = Callable[[], list[TrainingResult]]
@@ -119,7 +119,7 @@ class AsyncLearner(Protocol):
 
     @property
     def prefetch(self) -> PrefetchPolicy | None:
-        """None: training early gains nothing."""
+        """The conditions for training jobs early; None if that gains nothing."""
 
     def begin(self, jobs: Sequence[TrainingJob]) -> Results:
         """Begin `train_many` and return at once."""

@@ -1,7 +1,7 @@
 """The two decisions of Async-HFL as data, and the protocols of the policies that make them.
 
-A policy is pure: its problem contains everything it may use, including its memory, and it returns what it wants to
-remember. `seed` is new for every problem, so a random policy needs no state.
+A policy is a pure function. Its problem contains everything that it may use, including the memory that it returned with
+its last answer. `seed` is different for every problem, so a random policy needs no generator.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from async_hfl.core.arrays import Bools, Float32s, Floats, Ints
 from async_hfl.core.serialization import fast_init, value
 
 Need = Literal["utility", "gradients", "peers"]
-"""Data that a policy needs beyond the cheap columns. Without utility or gradients the nodes keep no gradients at all;
-peers are the columns of the associated devices that are not candidates now.
-"""
+"""Data that a policy needs in addition to the columns that are always there. If no policy needs utility or gradients,
+the nodes keep no gradients. `peers` are the associated devices that are not candidates now."""
 
 
 def needs_gradients(needs: frozenset[Need]) -> bool:
@@ -155,7 +154,7 @@ class AssociationPolicy(Protocol):
 
     @property
     def revisits(self) -> bool:
-        """True if the answer can change while the links stay the same. If not, it is not called every period."""
+        """True if the answer can change while the links stay the same, so that the policy is called periodically."""
 
     def solve(self, problem: AssociationProblem) -> Association: ...
 

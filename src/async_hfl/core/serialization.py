@@ -1,8 +1,8 @@
 """Conversion of values to plain data and back, for snapshots, checkpoints and logs.
 
-Plain data = None, bool, int, float, str, numpy arrays, and lists and dicts of these. Tuples, sets, non-string keys and
-registered classes are tagged, so `from_plain(to_plain(x)) == x`. Nothing is pickled: only registered classes are
-instantiated.
+Plain data are None, bool, int, float, str, numpy arrays, and lists and dicts of these. Tuples, sets, non-string keys
+and registered classes are tagged, so that `from_plain(to_plain(x)) == x`. Nothing is pickled: only registered classes
+are instantiated. Use `value` for a frozen dataclass, `plain` for any other dataclass or NamedTuple.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from async_hfl.core.errors import DataError
 from async_hfl.core.vectors import DeviceVector
 
 Plain: TypeAlias = Any
-"""A recursive type; the tag keys below keep it unambiguous."""
+"""Plain data, a recursive type that is not spelled out."""
 
 C = TypeVar("C", bound=type)
 
@@ -49,9 +49,9 @@ def value(cls: C) -> C:
 
 
 def fast_init(cls: C) -> C:
-    """Class decorator: let a frozen dataclass fill its slots directly.
+    """Class decorator: replace the `__init__` of a frozen dataclass by one that fills its slots directly.
 
-    A run creates some ten such values per device update, and the generated `object.__setattr__` takes twice as long."""
+    A run creates some ten such values per device update, and the generated `__init__` takes twice as long."""
     made = cast(Any, cls)
     fields = dataclasses.fields(made)
     slots = [cls.__dict__.get(field.name) for field in fields]

@@ -82,7 +82,7 @@ def with_link(links: FeasibleLinks, device: int, gateway: int, latency: float) -
 
 
 def nearest_load(links: FeasibleLinks, usable: Bools, latency: Floats, model_bytes: int) -> Floats:
-    """Return the bytes per second at each gateway with every device in flight on its usable link of least latency."""
+    """Return the bytes per second at each gateway if every device is in flight at its nearest gateway."""
     best = nearest_gateway(links, usable, latency)
     used = usable & (best[links.link_device] == links.link_gateway)
     load: Floats = np.bincount(links.link_gateway[used], model_bytes / latency[used], links.gateways).astype(np.float64)
@@ -90,7 +90,7 @@ def nearest_load(links: FeasibleLinks, usable: Bools, latency: Floats, model_byt
 
 
 def nearest_gateway(links: FeasibleLinks, usable: Bools, latency: Floats) -> Ints:
-    """Return each device's usable link of least latency (ties: the lower gateway); -1 without one."""
+    """Return the gateway of each device's usable link of least latency (ties: the lower number); -1 without one."""
     best = np.full(links.devices, -1, np.int64)
     rows = np.flatnonzero(usable)
     order = rows[np.lexsort((links.link_gateway[rows], latency[rows], links.link_device[rows]))]
@@ -99,13 +99,13 @@ def nearest_gateway(links: FeasibleLinks, usable: Bools, latency: Floats) -> Int
     return best
 
 
-def near_best(link_device: Ints, usable: Bools, latency: Floats, stretch: float) -> Bools:
-    """Return the usable links that are at most `stretch` times slower than the device's best usable one."""
-    if not np.isfinite(stretch):
+def near_best(link_device: Ints, usable: Bools, latency: Floats, max_ratio: float) -> Bools:
+    """Return the usable links whose latency is at most `max_ratio` times that of the device's best usable link."""
+    if not np.isfinite(max_ratio):
         return usable.copy()
     best = np.full(int(link_device.max(initial=-1)) + 1, np.inf)
     np.minimum.at(best, link_device[usable], latency[usable])
-    kept: Bools = usable & (latency <= stretch * best[link_device])
+    kept: Bools = usable & (latency <= max_ratio * best[link_device])
     return kept
 
 

@@ -1,8 +1,8 @@
 """Vectors of numbers (models, gradients) on the host or on an accelerator.
 
-On an accelerator, training is fast and copying every model to the host would take most of a simulated run. A learner
-may therefore return vectors that stay on its device. Code outside the learner treats both kinds alike, with one
-exception: it does not compute with a `DeviceVector` in numpy, but asks it to blend and for inner products.
+On an accelerator training is fast, and copying every model to the host would take most of the time of a simulation. A
+learner may therefore return vectors that stay on its device. Code outside the learner treats both kinds alike, except
+that it calls methods of a `DeviceVector` (`blend`, `products`) instead of computing with it in numpy.
 
 Where the numbers themselves are needed (to write, send or project them), `to_host` copies them, and so does
 `np.asarray`. The implementation for JAX is in `learning.engine.on_device`.
@@ -56,7 +56,7 @@ class DeviceVector(ABC):
 
     @abstractmethod
     def products(self, others: Sequence[Vector]) -> list[float]:
-        """Return the inner product with each of the others; it does not depend on which others there are."""
+        """Return the inner product with each of the others, independently of the rest."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         found = self.to_host()

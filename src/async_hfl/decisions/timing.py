@@ -1,7 +1,7 @@
 """Wall-clock time of decisions on this machine.
 
-Times never enter the journal, only the summary. A policy is wrapped, so it decides the same with or without timing.
-Durations are counted in histogram bins a fifth wide, so a million of them take no memory.
+Times are part of a run's summary, never of its journal. A policy is timed by a wrapper, which does not affect its
+decisions. Durations are counted in histogram bins about 20 % wide, so that a million of them take little memory.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from async_hfl.core.policies import (
 )
 from async_hfl.core.serialization import Plain
 
-_CLASSES = 4
-"""Bins per doubling of the time."""
+_BINS_PER_DOUBLING = 4
 
 
 class Durations:
     def __init__(self) -> None:
-        self.counts = [0] * (_CLASSES * 65)
+        self.counts = [0] * (_BINS_PER_DOUBLING * 65)
         self.total_ns = 0
         self.most_ns = 0
 
     def add(self, nanoseconds: int) -> None:
         bits = nanoseconds.bit_length()
-        self.counts[_CLASSES * bits + (nanoseconds >> (bits - 3) & 3) if bits > 2 else 0] += 1
+        self.counts[_BINS_PER_DOUBLING * bits + (nanoseconds >> (bits - 3) & 3) if bits > 2 else 0] += 1
         self.total_ns += nanoseconds
         if nanoseconds > self.most_ns:
             self.most_ns = nanoseconds
@@ -45,7 +44,7 @@ class Durations:
         """Return (from, to, count) of the non-empty bins, in seconds."""
         for place, count in enumerate(self.counts):
             if count:
-                bits, part = divmod(place, _CLASSES)
+                bits, part = divmod(place, _BINS_PER_DOUBLING)
                 if bits < 3:
                     yield 0.0, 4e-9, count
                 else:

@@ -1,7 +1,7 @@
-"""Calls of functions from the user's file, with errors in the user's terms.
+"""Calls of functions from the user's file.
 
-An exception or a wrong answer is the user's to fix. It becomes an error that names the function, the place of the call,
-the problem and, for an exception, the line in the user's file.
+An exception or an invalid answer becomes an error that names the function, the place of the call, the problem and, for
+an exception, the line in the user's file.
 """
 
 from __future__ import annotations

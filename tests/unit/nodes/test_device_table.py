@@ -9,6 +9,8 @@ import numpy as np
 from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.protocol.messages import DeviceKnowledge, Lease
 from async_hfl.core.serialization import from_plain, to_plain
+from async_hfl.nodes.config import GatewayConfig
+from async_hfl.nodes.gateway.context import Gateway
 from async_hfl.nodes.gateway.device_table import DeviceTable
 
 PRIOR = DeviceKnowledge(7, 50.0, False, 10, float("nan"), float("nan"))
@@ -104,3 +106,12 @@ def test_a_device_table_can_be_serialised() -> None:
     assert device_table.associated.tolist() == [True, True]
     assert back.associated.tolist() == [False, True]
     assert back.slot_of == {7: 0, 9: 1}
+
+
+def test_the_patience_with_a_device_has_a_floor_and_doubles_with_each_timeout() -> None:
+    gateway = Gateway(GatewayConfig(number=0, model_bytes=1, patience_floor=60.0, patience_factor=5.0), 1)
+    device_table = gateway.state.device_table
+    device_table.add([7])
+    for latency, timeouts, patience in ((10.0, 0, 60.0), (30.0, 0, 150.0), (30.0, 2, 600.0)):
+        device_table.round_latency[0], device_table.timeouts[0] = latency, timeouts
+        assert gateway.device_patience(0) == patience

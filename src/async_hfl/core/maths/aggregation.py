@@ -4,11 +4,11 @@ The paper's rule w <- (1 - b) w + b w_i is, with w_s the model from which the de
 
     w + b (w_i - w_s) + drag * b (w_s - w),        drag = 1.
 
-The last term pulls the aggregate back towards an old model; drag 0 is pure delta mixing.
+The last term pulls the model back towards the old model w_s; with drag 0 only the change made by training is added.
 
-Averages are weighted by the numbers of samples n_i: sum n_i w_i / sum n_i (FedAvg). The average of what training
-changed is w + sum n_i s_i (w_i - w_sent) / sum n_i, where s_i <= 1 is a discount for staleness (FedBuff). These sums
-are computed in double precision.
+Averages are weighted by the numbers of samples n_i: sum n_i w_i / sum n_i (FedAvg), or, for changes made by training,
+w + sum n_i s_i (w_i - w_sent) / sum n_i, where s_i <= 1 is a discount for staleness (FedBuff). These sums are computed
+in double precision.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Summary of a value per device: the spread that a mean hides."""
+"""Summary of the distribution of a value over devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staleness discounts s(x): the weight of an update that has been overtaken x times.
+"""Staleness discounts s(x): factors for the weight of an update of staleness x.
 
 polynomial (x+1)^-q (the paper's, q = 0.5), constant 1, hinge 1 up to b then 1/(a(x-b)+1), exponential e^(-a x).
 """

@@ -1,9 +1,8 @@
-"""Bytes of a message, by kind. Every message is counted when it is sent, in both directions and on both tiers.
+"""Bytes of a message, by kind. Every message on every link is counted when it is sent.
 
-A model counts M bytes (`model_bytes`). Gradients, and the basis they are projected with, count the bytes of their
-arrays. Everything else is control: a header with id, acknowledgement and checksum, and a few words per device or job
-named. Control is about a hundred bytes next to a model of kilobytes to megabytes, so an estimate is exact enough; it is
-the same for every method.
+A model counts M bytes (`model_bytes`); gradients, and the basis on which they are projected, count the bytes of their
+arrays. Everything else is control traffic: a header, and a few words for each device or job in the message. It is
+estimated, at about a hundred bytes a message, in the same way for every method.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ bandwidth, and only the gateways j that some link reaches:
                 U, Q free.
 
 If devices may be left out (`every_device` is false), each has an additional dummy link with neither utility nor load. A
-switching cost c is a bonus of c for each device that stays. It is added to the objective of the search but not to the
-one reported, so a device moves only if that pays. `solvers.assignment_solver` solves the problem.
+switching cost c is a bonus of c for each device that stays, so that a device moves only if it gains more. The bonus is
+part of the objective of the search, but not of the one reported. `solvers.assignment_solver` solves the problem.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Association that evens out the gateways' demand only, without gradients or utility.
+"""Association that balances the gateways' demand, without gradients or utility.
 
 This is Async-HFL's association (Yu et al., IoTDI 2023, Eq. 11) reduced to its load assignment. With q_l = R_l / B_j the
 demand that link l makes on its gateway:
 
     maximise  min_j Q_j - max_j Q_j / 2,      Q_j = sum_{l at j} x_l q_l,      each device with a link at one gateway.
 
-Demand is M / tau, so minimising the highest demand alone would send every device over its slowest link. With the least
-demand counted in full, an even association is best, and of two even ones the one over faster links. Links slower than
-`max_latency_ratio` times the device's best are not used.
+Demand is M / tau, so minimising the highest demand alone would associate every device over its slowest link. Since the
+least demand counts in full, an even association is best, and of two even ones the one over faster links. Links slower
+than `max_latency_ratio` times the device's best are not used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from async_hfl.decisions.solvers.assignment_solver import solve_assignment
 
 @dataclass(frozen=True, slots=True)
 class Even:
-    """Evens out demand. A device moves only if that pays (`switching_cost` in units of demand over bandwidth)."""
+    """Balances demand. A device moves only if it gains more than `switching_cost`, in units of demand / bandwidth."""
 
     needs: ClassVar[frozenset[Need]] = frozenset()
     revisits: ClassVar[bool] = True

@@ -84,7 +84,7 @@ def distances(problem: SelectionProblem, places: Ints) -> Floats:
 
 
 def greedy(distance: Floats, rates: Floats, capacity: float, *, per_rate: bool) -> tuple[float, list[int]]:
-    """The distances covered so far and the devices chosen, in order of choice."""
+    """Return the total reduction of the error and the places chosen, in order of choice."""
     error = distance.max(axis=1, initial=0.0)
     room, chosen, covered = FreeBandwidth(capacity), list[int](), 0.0
     cost = np.maximum(rates, 1e-300) if per_rate else np.ones(len(rates))

@@ -14,9 +14,9 @@ admitted); if it is fivefold, the percentile falls by 5.
 
 **Exploration**: a share of max(0.9 x 0.98^(r - 1), 0.2) of the bandwidth goes to devices never seen, drawn in
 proportion to n_i with the same penalty for latency. The rest goes to devices drawn in proportion to utility among those
-above 95 % of the **cut-off**: the utility of the last one, when the best are taken in order, before their rates first
-exceed that rest. No device is skipped in this order, since the slowest device, with its small rate M / tau, would fit
-almost anywhere. Bandwidth left by exploitation goes to exploration; what exploration leaves goes to devices above the
+above the **cut-off**. It is 95 % of the utility of the last device that fits that rest when the best are taken in
+order. No device is skipped in this order, since the slowest device, with its small rate M / tau, would fit almost
+anywhere. Bandwidth left by exploitation goes to exploration; bandwidth left by exploration goes to devices above the
 cut-off, best first, and to devices below it only if nothing else was chosen.
 
 Oort chooses a fixed number of devices; here the bandwidth limits them. Its list of devices that were chosen too often

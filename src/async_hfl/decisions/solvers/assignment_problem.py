@@ -1,7 +1,7 @@
 """The assignment problem as data: links with their utilities and loads, and bounds on the objective.
 
-Async-HFL's association (Yu et al., IoTDI 2023, Eq. 11) with a bonus b_l for using link l (the switching cost
-that staying saves). x_l in {0, 1} is 1 if link l = (i, j) is used:
+It is Async-HFL's association (Yu et al., IoTDI 2023, Eq. 11) with a bonus b_l for using link l (the switching cost that
+a device saves by staying). x_l in {0, 1} is 1 if link l = (i, j) is used:
 
     maximise    U - phi Q + sum_l x_l b_l
     subject to  sum_{l at j} x_l u_l >= U    for each gateway j       (multiplier lambda_j)
@@ -16,12 +16,12 @@ that staying saves). x_l in {0, 1} is 1 if link l = (i, j) is used:
 so a bound does not depend on a solver's tolerances: it can be evaluated at any prices.
 
 **Clipping.** The relaxation splits a device whose utility exceeds the largest possible U, as if it could serve several
-gateways. If U <= V for every association, no more of a device counts than lifts its gateway to V by itself, whatever
-devices of negative utility are there too: u_l may be clipped to max(V - n_j, 0), with n_j the sum of the negative
-utilities that can reach j. The value of an optimal association does not change, and the relaxation becomes tighter. The
-least V that prices prove is the fixed point of V = sum_i max_l lambda_j min(u_l, V - n_j), approached from above; each
-step is a bound. Without negative utilities the right-hand side is concave in V (a device has the same utility at every
-gateway), so Newton's method can be used: a tangent lies above, and so does its intersection with V.
+gateways. If U <= V for every association, a device needs no more utility than raises its gateway to V by itself, even
+with all devices of negative utility there: u_l may be clipped to max(V - n_j, 0), with n_j the sum of the negative
+utilities that can reach j. This does not change the value of an optimal association, and makes the relaxation tighter.
+The least V that prices prove is the fixed point of V = sum_i max_l lambda_j min(u_l, V - n_j). It is approached from
+above, and each step is a valid bound. Without negative utilities the right-hand side is concave in V (a device has the
+same utility at every gateway), so Newton's method can be used: the tangent lies above the curve.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ _LEAST_CUT = 1e-6
 class AssignmentProblem:
     """The problem on links sorted by device, all of them usable.
 
-    The gateway with the number `gateways` is a dummy: a link to it leaves the device out, and it does not count in
-    minimum or maximum. Every device has at least one link.
-    """
+    Gateway number `gateways` is a dummy: a link to it leaves the device out, and it does not count in the minimum or
+    maximum. Every device has at least one link."""
 
     devices: int
     gateways: int
@@ -105,12 +104,12 @@ def price_bound(problem: AssignmentProblem, prices: Prices, allowed: Bools | Non
 
 
 def clipped(problem: AssignmentProblem, prices: Prices) -> AssignmentProblem:
-    """Return the problem with utilities clipped to the largest value that can count, as these prices prove."""
+    """Return the problem with utilities clipped to the largest value that, by these prices, can matter."""
     negative = problem.at_gateways(np.minimum(problem.utility, 0.0), np.arange(len(problem.gateway)))
     price = np.append(prices.utility, 0.0)[problem.gateway]
     rows = problem.row_start()
     most = _most_utility(problem, price, negative, rows)
-    # Fewer devices than gateways leave no utility at all, but a problem needs a scale.
+    # With fewer devices than gateways V is 0, but the utilities still need a scale.
     cut = np.maximum(most - negative, _LEAST_CUT * problem.utility_unit())[problem.gateway]
     if not (problem.utility > cut * (1.0 + _WORTH_CUTTING)).any():
         return problem
@@ -122,7 +121,7 @@ def _most_utility(problem: AssignmentProblem, price: Floats, negative: Floats, r
     utility, first = problem.utility, rows[:-1]
     lengths = np.diff(rows)
     of_device = utility[first]
-    # A dummy link is worth zero, and a link worth less is never the best.
+    # Dummy links have price 0 and may differ in utility.
     concave = not negative.any() and bool(((utility == np.repeat(of_device, lengths)) | (price == 0.0)).all())
     most = _sum(np.maximum.reduceat(price * utility, first))
     for _ in range(_STEPS):

@@ -1,10 +1,10 @@
-"""Solver of the assignment problem: prices, clipping, relaxation or shares by price, rounding, local search.
+"""A solver of the assignment problem: bound the objective, round a fractional solution, improve it by local search.
 
-Problems of up to 25,000 links use the linear relaxation, whose vertices are nearly integral. Small ones are also
-clipped by its multipliers, and their large devices are fixed by branch and bound if rounding alone leaves a gap
-(`relaxation`). Larger ones round the shares that smoothed prices suggest (`prices`): the bound is nearly as good and
-the start slightly worse, but the local search (`exchanges`) has many small devices with which to improve it. If that
-leaves a gap, the relaxation is solved after all for up to 120,000 links. Every step limits its work by counts.
+Problems of up to 25,000 links are bounded by the linear relaxation, whose vertices are nearly integral. If they have no
+more than 5,000 links, utilities are also clipped by its multipliers, and large devices are fixed by branch and bound if
+rounding leaves a gap (`relaxation`). Larger problems are bounded by smoothed prices (`prices`), whose shares are
+rounded: the bound is nearly as good, and the local search (`exchanges`) has many small devices with which to improve a
+slightly worse start. If a gap remains, the relaxation is solved after all, up to 120,000 links. All limits are counts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AssignmentSolution:
 
 
 def solve_assignment(problem: AssignmentProblem, *, target_gap: float, effort: int, seed: int) -> AssignmentSolution:
-    """Return a good choice of links and a proven bound. Stops early once within `target_gap` of the bound."""
+    """Return a good choice of links and a proven bound. The search stops within `target_gap` of the bound."""
     tight, bound, by_price, relaxation = _bounded(problem)
     links = len(problem.device)
     effort = max(min(effort, max(_LEAST_EFFORT, _EFFORT_PER_LINK * links)), _EFFORT_BY_SIZE * links)
@@ -111,11 +111,9 @@ def tightened(problem: AssignmentProblem) -> tuple[AssignmentProblem, float]:
 
 
 def _tightened_by_programme(problem: AssignmentProblem) -> tuple[AssignmentProblem, Relaxation, float]:
-    """Return prices to clip by.
+    """Return the problem clipped by the relaxation's multipliers, its relaxation, and the bound.
 
-    The multipliers of the relaxation are the best prices, and for a small problem the linear programme takes a tenth of
-    the time of an iterative search for prices.
-    """
+    For a small problem the linear programme takes a tenth of the time of an iterative search for prices."""
     relaxation = Relaxation(problem)
     bound = relaxation.bound()
     for _ in range(_CLIPPINGS):
@@ -140,8 +138,8 @@ def _tightened_by_prices(problem: AssignmentProblem) -> tuple[AssignmentProblem,
 
 
 def _current_association(problem: AssignmentProblem) -> list[Ints]:
-    """Return a start for problems with a switching cost: the current association, and the lightest link for other
-    devices."""
+    """Return the current association as a start if there is a switching cost, with the lightest link of each device
+    that has no gateway."""
     staying = np.flatnonzero(problem.bonus > 0.0)
     if len(staying) == 0:
         return []

@@ -3,10 +3,10 @@
 The objective (`assignment_problem`): maximise min_j U_j - phi max_j Q_j + sum_l x_l b_l, with U_j and Q_j the utility
 and load of gateway j.
 
-A minimum over gateways stalls: if two gateways are equally poor, no single exchange helps. Exchanges are therefore
-judged by the soft minimum and maximum, -log(sum_j exp(-t U_j)) / t and log(sum_j exp(s Q_j)) / s, in which every
-gateway counts a little and the worst one most; t and s are sharpened during the search. The best association by the
-true objective is kept.
+With the minimum over gateways the search would stall: if two gateways have the least utility, no single exchange
+improves it. Exchanges are therefore scored by the soft minimum and maximum, -log(sum_j exp(-t U_j)) / t and
+log(sum_j exp(s Q_j)) / s, in which every gateway counts a little and the worst one most; t and s increase during the
+search. The association that is best by the true objective is kept.
 
 Only exchanges with one of the most critical gateways are evaluated, all of them at once in numpy, and swaps only if no
 move helps, since there are a hundred times as many. From a local optimum a few devices are reassigned at random and the
@@ -36,8 +36,7 @@ _SCATTERED = 5
 
 
 def improve(problem: AssignmentProblem, used: Ints, *, enough: float, effort: int, seed: int) -> Ints:
-    """Return the best links found, one per device, starting from `used`. Stops early once the objective reaches
-    `enough`."""
+    """Return the best links found, one per device, starting from `used`; stop once the objective reaches `enough`."""
     search = _Search(problem, used, enough, effort)
     for sharpness in _SHARPNESS:
         search.descend(sharpness)

@@ -1,8 +1,8 @@
-"""Linear and integer programmes, and the only module that calls a solver (HiGHS).
+"""Linear and integer programmes, solved by HiGHS. No other module calls an external solver.
 
-A programme is data; the module that builds it documents its meaning. The solver uses one thread and limits that count
-iterations and nodes, never seconds, so the same programme has the same answer on every machine and no call can hang a
-run. highspy is imported on first use, because most runs never need it.
+The module that builds a programme documents its meaning. The solver uses one thread and limits on iterations and nodes,
+not on seconds, so that the same programme has the same answer on every machine and no call can hang. highspy is
+imported on first use, because most runs never need it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     maximise  sum_i d_i v_i    subject to  sum_i d_i w_i <= c,    d binary.
 
-It runs inline on every event of a gateway, so most of this module avoids work:
+It runs inline in every selection of a gateway, so most of this module avoids work:
 
 1. Fast cases: nothing fits, one item fits, everything fits, only one item can be taken.
 2. Sort by density v_i / w_i. The *break solution* takes items until one, b, no longer fits; with r the capacity left,
@@ -37,14 +37,12 @@ _HALVES = (10, 12)
 0.3 ms.
 """
 _STEP = 500
-"""Each step of the dynamic programme counts as this many states, which take as long."""
+"""Cost of a step of the dynamic programme, in states."""
 _PATIENCE, _ALIKE = 0.15, 1e-9
-"""If all densities are equal, as at the start of a run, every further digit takes as long as all before and has no use:
-after this share of the states, ten times the gap is accepted.
-"""
+"""If all densities are equal, as at the start of a run, closing the gap takes long and gains nothing: after this share
+of the states, ten times the gap is accepted."""
 _ATTEMPTS = 40
-"""Number of sets that seem to fill the capacity but do not fit by rounding, before the search skips borderline cases.
-"""
+"""Number of sets that exceed the capacity by a rounding error only, after which borderline cases are skipped."""
 _TINY = 1e-300
 _NEVER = 1e300
 """A density that no item has; finite, so that its product with zero is zero."""
@@ -69,8 +67,7 @@ _NOTHING.chosen.flags.writeable = False
 
 
 def fits(weights: Floats, capacity: float) -> bool:
-    """Return True if the sum of the weights is within the capacity, summed exactly or as numpy does. There is no
-    tolerance."""
+    """Return True if the weights fit, whether they are summed exactly or by numpy. There is no tolerance."""
     return bool(weights.sum() <= capacity) and math.fsum(weights.tolist()) <= capacity
 
 
@@ -153,7 +150,7 @@ class _Search:
         """Return the chosen items, ascending, and the largest possible additional gain."""
         self._swap_one()
         core = np.flatnonzero(self._open(self.loss))
-        # Losses that differ only by rounding are equal; among equals, items nearest to the break mix both sides.
+        # Losses that differ only by rounding count as equal; among these, items nearest to the break come first.
         nearness = np.abs(2 * (core - self.taken) + 1)
         core = core[np.lexsort((nearness, np.maximum(self.loss[core], self.value_blur)))]
         bound = self._improve(core, max(tolerance * self.total, self.value_blur), state_limit, halves)

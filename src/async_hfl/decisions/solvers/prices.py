@@ -1,4 +1,4 @@
-"""Prices of utility and load at each gateway by smoothing: the bound of the linear relaxation without solving it.
+"""Prices of utility and load at each gateway, by smoothing: nearly the bound of the linear relaxation, but faster.
 
 The dual of the assignment problem (`assignment_problem`) is to find prices lambda, mu that minimise D. D is not smooth,
 so the maximum over each device's links is replaced by the soft maximum at temperature T,
@@ -28,9 +28,8 @@ from async_hfl.decisions.solvers.assignment_problem import AssignmentProblem, Pr
 _TEMPERATURES = (0.1, 0.03, 0.01, 0.003, 0.001)
 """In units of mean |u| / gateways. At much higher temperatures devices are spread nearly evenly, and prices diverge."""
 _STEPS, _FLAT = (40, 150), (1e-6, 1e-8)
-"""Steps per temperature, and the relative improvement below which a step is not worth taking. The second value of each
-holds if prices alone bound the problem (`alone`).
-"""
+"""Steps per temperature, and the relative improvement at which they end. The second value of each applies if only
+prices bound the problem (`alone`)."""
 _TRIALS = 6
 """Step halvings tried before the search at a temperature ends."""
 _KEPT = 8
@@ -91,8 +90,7 @@ class _Smoothed:
         return _Point(place, sharp + temperature * float(np.log(total).sum()), gradient, sharp, share)
 
     def curvature(self, place: Floats) -> Floats:
-        """Return the diagonal, in proportion to the prices: the slope of a softmax vanishes with its share, however far
-        the optimum."""
+        """Return the diagonal, in proportion to the prices: the slope of a softmax vanishes with its share."""
         least = _LEAST_PRICE / self.gateways
         return np.maximum(np.concatenate(self.prices(place)), least)
 

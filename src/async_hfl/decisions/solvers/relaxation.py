@@ -1,11 +1,11 @@
 """The linear relaxation of the assignment problem, with its few large devices fixed by branch and bound.
 
-A vertex of the relaxation leaves all but about 2 G devices integral. The others must be rounded. A *large* device, one
-with a high utility, is worth a dozen others: no move or swap repairs a wrong placement of it, and the relaxation, which
-splits it, promises more than any association can reach. Large devices are therefore fixed one at a time, the largest
-first, at every possible gateway (Land & Doig 1960), the most promising node first. If the best node splits no large
-device, its value is an upper bound for any association, and only small devices remain to be rounded. A limit on the
-number of relaxations ends the search early; the bound is then that of the best open node.
+At a vertex of the relaxation with G gateways, all but about 2 G devices are integral; the others must be rounded. A
+*large* device, one of high utility, outweighs a dozen others: no move or swap repairs a wrong placement, and the
+relaxation, which splits it, has a higher value than any association. Large devices are therefore fixed one at a time,
+largest first, at each possible gateway, best node first (branch and bound, Land & Doig 1960). Once the best node splits
+no large device, its value is an upper bound for any association, and only small devices remain to be rounded. The
+number of relaxations is limited; the bound is then that of the best open node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LARGE = 3.0
 
 
 def programme(problem: AssignmentProblem) -> LinearProgramme:
-    """The relaxation in units of mean |u| and mean load, to which the solver's absolute tolerances apply.
+    """Return the relaxation in units of mean |u| and mean load, which suit the solver's absolute tolerances.
 
     Columns: links, U, Q. Rows: devices, utility of each gateway, load of each gateway.
     """
@@ -70,7 +70,7 @@ class _Node:
 class Relaxation:
     """A tree of relaxations (mutable, local to one call).
 
-    Best first; among equal bounds the deepest, so that the search dives if gateways are alike.
+    The node of the best bound comes first; among equal bounds, the deepest.
     """
 
     def __init__(self, problem: AssignmentProblem) -> None:
@@ -82,7 +82,7 @@ class Relaxation:
         self.unit = problem.utility_unit() * max(1.0, problem.devices / problem.gateways)
         self.made = 0
         self.prices = Prices.normalised(np.zeros(problem.gateways), np.zeros(problem.gateways))
-        """Bound of the relaxation with nothing fixed."""
+        """Multipliers of the relaxation with nothing fixed."""
         self.open: list[tuple[float, int, int, _Node]] = []
         """Sorted by bound (to nine digits), depth, number."""
 
@@ -98,8 +98,8 @@ class Relaxation:
         return self._largest_split(self.open[0][-1].share) >= 0
 
     def settle(self, relaxations: int) -> tuple[Floats, float]:
-        """Return shares of the links with large devices integral as far as the number of solutions allows, and a bound.
-        One solution is the relaxation itself."""
+        """Return shares of the links and a bound, with large devices integral as far as this number of relaxations,
+        including the first one, allows."""
         while True:
             node = self.open[0][-1]
             device = self._largest_split(node.share)
@@ -145,11 +145,10 @@ class Relaxation:
 
 
 def rounded(problem: AssignmentProblem, share: Floats, least_share: float) -> Ints:
-    """Round to one link per device: the largest devices first, each where the shares leave the largest deficit.
+    """Round to one link per device, largest devices first.
 
-    Among the links with at least `least_share`, choose the one that minimises the sum of the squared deficits in
-    utility and phi times those in load.
-    """
+    Each device gets, among its links with a share above `least_share`, the one that minimises the squared differences
+    from the utilities and loads that the shares give to the gateways."""
     rows = problem.row_start()
     used = np.lexsort((-share, problem.device))[rows[:-1]]
     divided = np.flatnonzero(share[used] < 1.0 - least_share)

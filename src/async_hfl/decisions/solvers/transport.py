@@ -4,10 +4,10 @@
     subject to  sum_{l of i} x_l = 1    for each device i,
                 floor(N / G) - s_j <= sum_{l at j} x_l <= ceil(N / G) + o_j    for each gateway j,
 
-C exceeds the cost of any chain of moves through all gateways, so that sizes differ by more than one only if links leave
-no choice. Up to 25,000 links it is solved as a linear programme, whose vertices are integral (a transport problem).
-Beyond that, or if the solver fails, gateways have prices: each device takes its cheapest link, prices follow the demand
-for a number of iterations, and gateways that are still too full release the devices that lose least by moving.
+C exceeds the cost of any chain of moves through all gateways, so that sizes differ by more than one only if the links
+leave no choice. Up to 25,000 links it is solved as a linear programme, whose vertices are integral.
+Beyond that, or if the solver fails, gateways have prices: each device takes its cheapest link, prices are adjusted to
+the demand for a number of iterations, and the devices that lose least by moving leave gateways that are still too full.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _cheapest(cost: Floats, first: Ints) -> Ints:
 
 
 def _evened(device: Ints, gateway: Ints, cost: Floats, used: Ints, gateways: int) -> Ints:
-    """Move devices from gateways that are too full to ones with room, those that lose least first."""
+    """Move devices from gateways that are too full to others, those that lose least first."""
     most = -(-len(used) // gateways)
     crowd = np.bincount(gateway[used], minlength=gateways)
     own = used[device]

@@ -1,9 +1,9 @@
-"""Average at the cloud once all gateways have reported: w <- sum_j n_j w_j / sum_j n_j over the uploads of a round.
+"""Average at the cloud once all gateways have uploaded: w <- sum_j n_j w_j / sum_j n_j over the uploads of a round.
 
-n_j is the number of samples that took part at gateway j. The round waits for the live gateways that have an associated
-device within reach. A gateway that is lost meanwhile is left out; an upload that nobody waited for is averaged too. An
-upload that started from an older epoch is late: it is dropped, recorded and answered, so that its gateway continues
-from the newest model.
+n_j is the number of samples in the upload of gateway j. The round waits for the live gateways with an associated device
+that they can reach; uploads of other gateways are averaged too. A gateway that is lost meanwhile is left out. An upload
+that started from an older epoch is late: it is dropped and answered, so that its gateway continues from the newest
+model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from async_hfl.nodes.cloud.aggregation.rule import Cloud, CloudAggregation, Next
 @dataclass(slots=True)
 class AveragingState:
     held: dict[int, m.Upload] = field(default_factory=dict)
-    """Uploads to be averaged, by gateway. A gateway waits for the answer before it sends another."""
+    """Uploads to be averaged, at most one per gateway."""
 
 
 class AverageUploads(CloudAggregation):
@@ -42,7 +42,7 @@ class AverageUploads(CloudAggregation):
 
     def changed(self, cloud: Cloud, at: float) -> Next:
         held, awaited = self.state.held, awaited_gateways(cloud)
-        # A gateway that had no device to trigger missed some epochs: it needs the newest model to start from.
+        # A gateway that had no device to trigger has missed epochs and needs the newest model to start from.
         members, epoch = cloud.state.members, cloud.state.epoch
         wake = tuple(gateway for gateway in sorted(awaited - held.keys()) if members[gateway].newest_sent < epoch)
         if not held or not awaited <= held.keys() or cloud.is_last_epoch():
@@ -58,7 +58,7 @@ class AverageUploads(CloudAggregation):
 
 
 def awaited_gateways(cloud: Cloud) -> set[int]:
-    """Return the live gateways that have started and have an associated device within reach."""
+    """Return the live gateways that have started and can reach an associated device."""
     state, links = cloud.state, cloud.links
     used = cloud.usable_links() & (state.association.gateway_of[links.link_device] == links.link_gateway)
     return {gateway for gateway in np.unique(links.link_gateway[used]).tolist() if state.members[gateway].begun}

@@ -1,16 +1,16 @@
-"""Aggregation rules of the cloud: a base class with defaults, and the value by which a rule says what to do next.
+"""The interface of the cloud's aggregation rule: subclass `CloudAggregation` to write one.
 
-A rule decides what becomes of the gateways' uploads. It changes nothing but its own state: it returns a `Next`, and the
-cloud acts on it. A rule of your own is a subclass in a file of yours, given as `cloud.aggregation=FILE.py:NAME`:
+A rule decides how the gateways' uploads become the next global model. It changes nothing but its own state: it returns
+a `Next`, which the cloud carries out. Name your own rule, in your own file, as `cloud.aggregation=FILE.py:NAME`:
 
     class MixHalf(CloudAggregation):
         def received(self, cloud, upload, staleness, at):
             model = 0.5 * cloud.state.weights + 0.5 * upload.weights
             return Next(model, ((upload, Outcome(True, staleness, 0.5)),))
 
-Only `received` must be written. A rule that keeps uploads for later also overrides `gateway_lost`, and `changed` if it
-waits for certain gateways. A rule that remembers anything keeps it in `state`, a dataclass of plain values decorated
-with `async_hfl.core.serialization.plain`, and names that class in `state_type`. Nothing else survives a restart.
+Only `received` is required. A rule that keeps uploads for later also overrides `gateway_lost`, and `changed` if it
+waits for certain gateways. It keeps them in `state`, a dataclass of plain values decorated with
+`async_hfl.core.serialization.plain`, and names that class in `state_type`. Nothing else survives a restart.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ __all__ = ["NOTHING", "Cloud", "CloudAggregation", "Next"]
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What the cloud does next: it wakes gateways, adopts the model, answers what is decided, reports what is held."""
+    """The cloud's next steps, in order: send models to `wake`, adopt `model`, answer `decided`, acknowledge `held`."""
 
     model: Weights | None = None
-    """The new global model, which makes a new cloud epoch; None: the model stays as it is."""
+    """The global model of a new cloud epoch; None: no new epoch."""
     decided: tuple[tuple[m.Upload, m.Outcome], ...] = ()
-    """Uploads that are done with: recorded and answered. The accepted ones are inside `model`."""
+    """Uploads to record and answer. The accepted ones are in `model`."""
     held: tuple[m.Upload, ...] = ()
-    """Uploads that will be decided later: their gateways are told that they need not resend them."""
+    """Uploads that will be decided on later; their gateways stop resending them."""
     wake: tuple[int, ...] = ()
-    """Gateways to send the present global model to, before anything else happens."""
+    """Gateways to which the current global model is sent first."""
 
 
 NOTHING = Next()
@@ -57,16 +57,16 @@ class CloudAggregation(ABC):
 
     @abstractmethod
     def received(self, cloud: Cloud, upload: m.Upload, staleness: int, at: float) -> Next:
-        """Decide on a new upload of a live gateway, now or later. Its staleness h - tau is at least 1.
+        """Decide on a new upload, now or later. Its staleness h - tau is at least 1.
 
-        Every upload must be decided exactly once, unless its gateway is lost before."""
+        Every upload must be decided on exactly once, unless its gateway is lost before."""
 
     def gateway_lost(self, cloud: Cloud, gateway: int, at: float) -> Next:
-        """Forget the undecided uploads of a gateway that was declared lost; the gateway records their end itself."""
+        """Discard the undecided uploads of a gateway that was declared lost or suspended."""
         return self.changed(cloud, at)
 
     def changed(self, cloud: Cloud, at: float) -> Next:
-        """React to a change of live, associated or reachable gateways: one that was waited for may be gone."""
+        """Handle a change of the live gateways, the association or the links: the rule may wait for a lost gateway."""
         return NOTHING
 
     def snapshot(self) -> Plain:

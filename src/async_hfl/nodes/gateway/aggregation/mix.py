@@ -2,7 +2,7 @@
 
     w <- w + weight (w_device - w_sent) + drag weight (w_sent - w),   weight = beta s(staleness)
 
-After Z updates the gateway uploads. Jobs in flight at that time are carried over into the next cycle, or discarded
+After Z updates the gateway uploads. Jobs in flight at that time continue in the next cycle, or are discarded
 (`gateway.in_flight`).
 """
 
@@ -16,7 +16,7 @@ from async_hfl.nodes.gateway.aggregation.rule import Gateway, GatewayAggregation
 class MixOnArrival(GatewayAggregation):
     def received(self, gateway: Gateway, held: HeldUpdate, at: float) -> Next:
         state, config, in_flight = gateway.state, gateway.config, held.in_flight
-        # z is the epoch now being made, so an update that nothing overtook has staleness 1, as in the paper's indices.
+        # Counted from the epoch that this update creates, as in the paper: the least staleness is 1.
         staleness = state.gateway_epoch + 1 - in_flight.gateway_epoch
         if config.staleness_clock == "both":
             staleness += state.base_epoch - in_flight.base_epoch

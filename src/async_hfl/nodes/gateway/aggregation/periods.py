@@ -4,10 +4,10 @@ At the end of each period of P seconds, over the updates that arrived in it,
 
     w <- w + sum_i n_i s(age_i) (w_i - w_sent_i) / sum_i n_i,
 
-with n_i the samples of device i and age_i in periods: 0 in the period in which the job was sent. Late updates are used
-when they arrive, also after an upload; a period without updates changes nothing. Devices are selected when a period
-begins. After Z periods the gateway uploads. The clock stops while the gateway waits for the answer, and while there is
-nothing to wait for.
+with n_i the number of samples of device i, and age_i the number of periods since its job was sent, 0 within the same
+period. A late update is used in the period in which it arrives, even after an upload; a period without updates changes
+nothing. Devices are selected when a period begins. After Z periods the gateway uploads. The clock stops while the
+gateway waits for the answer, and while no update is expected.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class Periods(GatewayAggregation):
         return Next.SELECT
 
     def may_select(self, gateway: Gateway) -> bool:
-        return self.due == NEVER  # later in a period devices would start from the same model, which is older then
+        return self.due == NEVER  # only at the start of a period: later, devices would start from the same model
 
     def may_adopt(self, gateway: Gateway) -> bool:
         return self.due == NEVER
 
     def may_upload_early(self, gateway: Gateway) -> bool:
-        return False  # the clock runs while the model contains updates, so the cycle ends without new ones
+        return False  # once the model contains updates the clock runs, so the cycle ends in any case
 
     def selected(self, gateway: Gateway, jobs: tuple[int, ...], at: float) -> None:
-        """Start the clock if there is something to wait for."""
+        """Start the clock if updates have arrived or are expected."""
         state = gateway.state
         if self.due == NEVER and state.phase == "open" and (state.buffer or state.updates or state.active):
             self.due = at + gateway.config.period

@@ -1,6 +1,6 @@
-"""Relay: the gateway of two-tier asynchronous FL (FedAsync, Xie et al. 2019) only passes models on.
+"""Relay: the gateway forwards device updates unchanged (two-tier asynchronous FL, FedAsync, Xie et al. 2019).
 
-Each update goes to the cloud at once, with the cloud epoch of the model that its device started from; several may be
+Each update is uploaded at once, with the cloud epoch of the model that its device started from; several may be
 outstanding. With each answer the gateway adopts the newest global model and selects devices.
 """
 

@@ -2,10 +2,10 @@
 
     select --> wait for all selected devices --> w <- sum n_i w_i / sum n_i --> select ...   Z rounds, then upload
 
-A round closes when every selected device has sent its update or will not (dropped, invalid, timed out), or after
-`round_patience` times the round latency of its slowest device. Updates that arrive later end as `round_closed`; until
-then their devices are busy and take bandwidth. A round without any update does not count. If no device can be selected,
-the next round begins as soon as one can.
+A round closes when every selected device has sent its update or has failed (dropped, refused, timed out), or after
+`round_patience` times the round latency of its slowest device. Jobs whose updates arrive later end as `round_closed`;
+until then they use bandwidth. A round without any update does not count. If no device can be selected, the next round
+begins as soon as one can.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class RoundsState:
     rounds: int = 0
     """Rounds completed in this cycle; the gateway epoch counts them over the whole run."""
     members: set[int] = field(default_factory=set)
-    """Jobs of the current round. An update of any of them counts while the round is open, also after a timeout."""
+    """Jobs of the current round. Their updates count while the round is open, even after a timeout."""
     awaited: set[int] = field(default_factory=set)
-    """Those of them that the round still waits for."""
+    """Members that the round still waits for."""
 
 
 class Rounds(GatewayAggregation):
@@ -61,9 +61,9 @@ class Rounds(GatewayAggregation):
         return Next.NOTHING if self.state.awaited else self._close(gateway, at)
 
     def failed(self, gateway: Gateway, jobs: tuple[int, ...], at: float) -> Next:
-        concerned = self.state.awaited.intersection(jobs)
-        self.state.awaited -= concerned
-        return self._close(gateway, at) if concerned and not self.state.awaited else Next.NOTHING
+        failed = self.state.awaited.intersection(jobs)
+        self.state.awaited -= failed
+        return self._close(gateway, at) if failed and not self.state.awaited else Next.NOTHING
 
     def timer(self, gateway: Gateway, at: float) -> Next:
         self.state.awaited.clear()
@@ -79,7 +79,6 @@ class Rounds(GatewayAggregation):
             gateway.weights = average([held.update.weights for held in arrived], weights)
             gateway.state.gateway_epoch += 1
             for held, weight in zip(arrived, weights, strict=True):
-                # Staleness as everywhere: the epoch being made minus the one that the device started from.
                 gateway.aggregated(held, at, staleness=1, weight=weight)
             state.rounds += 1
         return Next.UPLOAD if state.rounds >= gateway.config.epochs else Next.SELECT

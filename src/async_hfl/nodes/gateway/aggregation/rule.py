@@ -1,4 +1,4 @@
-"""The interface of a gateway's aggregation rule: `GatewayAggregation`, the base class to write a rule from.
+"""The interface of a gateway's aggregation rule: subclass `GatewayAggregation` to write one.
 
 A rule of your own is a subclass in a file of yours, given as `gateway.aggregation=FILE.py:NAME`:
 
@@ -42,31 +42,31 @@ class Next(Enum):
 
 
 class GatewayAggregation(ABC):
-    """A rule for what a gateway does with device updates.
+    """A rule by which a gateway aggregates device updates.
 
     A gateway works in cycles: it adopts a global model, triggers devices, receives their updates, uploads its model and
     waits for the answer. The rule decides how an update changes the gateway's model and when the cycle is over. The
     gateway does everything else: it calls the methods below and carries out the `Next` that they return. Only
-    `received` must be written; the others have defaults.
+    `received` is required; the other methods have defaults.
 
     The methods that return a `Next` are called only while a cycle is open. An update that arrives during an upload is
     kept and passed to `received` when the next cycle has begun.
 
     `gateway` offers a rule:
       weights                the gateway's model, to be read and assigned; arrays are read-only, so assign a new one
-      aggregated, drop_stale the end of an update's job: it is in the model now, or it was too stale. Every update
-                             received must come to one of these ends, or be relayed, exactly once
+      aggregated, drop_stale end an update's job: the update is in the model now, or it was too stale. Call one of
+                             them exactly once for every update received, unless it is relayed
       state.buffer           a list for updates that are to be aggregated later; the gateway saves and restores it
-      state.updates          how many updates were aggregated in this cycle
+      state.updates          number of updates aggregated in this cycle
       state.gateway_epoch    z, the epoch of the gateway's model: add 1 for each new model
-      state.base_epoch       the cloud epoch that the cycle began from
-      state.active           how many jobs are in flight and not overdue
+      state.base_epoch       the cloud epoch of the model that the cycle started from
+      state.active           number of jobs in flight that are not overdue
       config, max_staleness  the settings of this gateway
 
     A `HeldUpdate` has the job's `number`, its `in_flight` record (what was sent to the device, and in which epochs) and
     the `update` (weights, samples, loss, ...).
 
-    A rule that remembers more than the buffer keeps it in `state`, a dataclass of plain values decorated with
+    A rule that needs more state than the buffer keeps it in `state`, a dataclass of plain values decorated with
     `async_hfl.core.serialization.plain`, and names that class in `state_type`. Nothing else survives a restart.
     """
 
@@ -74,8 +74,8 @@ class GatewayAggregation(ABC):
     """The class of `state`, called without arguments."""
     state: Any
     due: float
-    """The time at which `timer` is to be called; NEVER for no timer. A rule assigns it. The gateway sets it to NEVER
-    when the timer fires, and when it uploads its model."""
+    """The time at which the gateway calls `timer`, assigned by the rule; NEVER for no timer. The gateway resets it to
+    NEVER when the timer fires and when it uploads its model."""
 
     def __init__(self) -> None:
         self.reset()
@@ -84,48 +84,48 @@ class GatewayAggregation(ABC):
 
     @abstractmethod
     def received(self, gateway: Gateway, held: HeldUpdate, at: float) -> Next:
-        """Take in one device update. The device is already idle again."""
+        """Aggregate or buffer one device update. The device is already idle again."""
 
     def adopted(self, gateway: Gateway, at: float) -> None:  # noqa: B027 (a rule without state of its own has nothing to do)
         """Begin a cycle: the gateway has adopted a global model. Devices are selected next."""
 
     def timer(self, gateway: Gateway, at: float) -> Next:
-        """Act on the timer, whose time `due` has come."""
+        """Handle the timer: the time `due` has come."""
         return Next.NOTHING
 
     # Devices -----------------------------------------------------------------------------------------------------
 
     def may_select(self, gateway: Gateway) -> bool:
-        """True if devices may be triggered now. Asked whenever a device becomes idle, joins, returns or times out."""
+        """True if devices may be triggered now. Called whenever a device becomes idle, joins, returns or times out."""
         return True
 
     def selected(self, gateway: Gateway, jobs: tuple[int, ...], at: float) -> None:  # noqa: B027
-        """Take note of a selection that triggered these jobs, or that the rule asked for and that triggered none."""
+        """Note a selection that has triggered these jobs; none only if the rule itself has asked for the selection."""
 
     def failed(self, gateway: Gateway, jobs: tuple[int, ...], at: float) -> Next:
-        """Take note that these jobs bring no update in time: dropped by the device, invalid, or timed out. If the
-        update of a job that timed out arrives later, it is received as usual."""
+        """Note that these jobs were dropped by their device, were refused, or timed out. If the update of a job that
+        timed out arrives later, it is received as usual."""
         return Next.NOTHING
 
     def accepts(self, gateway: Gateway, job: int) -> bool:
-        """True if an update of this job can still be used; otherwise the job ends as `round_closed`."""
+        """True if an update of this job is still of use; otherwise the job ends as `round_closed`."""
         return True
 
     # Models ------------------------------------------------------------------------------------------------------
 
     def may_adopt(self, gateway: Gateway) -> bool:
-        """True if a cycle without updates may begin again from a newer global model that was broadcast."""
+        """True if a cycle that has no updates yet may restart from a newer global model that was broadcast."""
         return False
 
     def may_upload_early(self, gateway: Gateway) -> bool:
-        """True if the model may be uploaded although the cycle is not complete, because nothing is in flight and for
-        `cycle_patience` seconds no device could be triggered."""
+        """True if the model of an incomplete cycle may be uploaded, because nothing is in flight and no device could be
+        triggered for `cycle_patience` seconds."""
         return gateway.state.updates > 0
 
     # Snapshots ---------------------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Forget everything: the run has ended, or the gateway begins again as another incarnation."""
+        """Discard the state: the run has ended, or the gateway restarts as another incarnation."""
         self.state = self.state_type()
         self.due = NEVER
 
