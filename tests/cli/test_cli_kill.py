@@ -196,7 +196,7 @@ def test_a_policy_that_changed_is_refused(call: Call) -> None:
     Path("mine.py").write_text(policy.replace("[:1]", "[-1:]"))
     done = call("resume", "run")
     assert done.code == 2
-    assert "mine.py: has changed since the run began; put it back, or begin a new run" in done.told()
+    assert "mine.py: has changed since the run began; restore it, or start a new run" in done.told()
     Path("mine.py").unlink()
     done = call("resume", "run")
     assert done.code == 2
