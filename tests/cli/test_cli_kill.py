@@ -200,7 +200,7 @@ def test_a_policy_that_changed_is_refused(call: Call) -> None:
     Path("mine.py").unlink()
     done = call("resume", "run")
     assert done.code == 2
-    assert "mine.py: cannot be read (No such file or directory), and the run needs it; put it back" in done.told()
+    assert "mine.py: cannot be read (No such file or directory), and the run needs it; restore it" in done.told()
     Path("mine.py").write_text(policy)
     assert call("resume", "run", "--json").json["digest"] == result.json["digest"]
 
