@@ -215,7 +215,7 @@ def test_names_are_never_parsed_as_html(browser: Any, runs: Runs, tmp_path: Path
         (run / name).write_text(json.dumps(data))
     write_run_page(run, tmp_path / "run.html")
     table = Table(bad, (Column(bad, note=bad),), ((bad,),), (bad,))
-    page = Comparison(bad, (bad,), (table,), (), (bad,), bad, bad)
+    page = Comparison(bad, (bad,), (table,), (), bad, bad)
     write_page(page, [RunGroup(bad, (run,), bad), RunGroup("b", (run,), bad)], tmp_path / "comparison.html")
     for name in ("run.html", "comparison.html"):
         with opened(browser, tmp_path / name) as seen:

@@ -95,7 +95,7 @@ def test_runs_with_different_settings_form_different_groups(call: Call) -> None:
 
 def test_mistakes_with_reports(call: Call) -> None:
     small(call, "mine")
-    assert "a report ends in .html" in call("report", "mine", "--out", "x.doc").told()
+    assert "the name of a report must end in .html" in call("report", "mine", "--out", "x.doc").told()
     assert "not a run directory" in call("report", "nowhere").told()
     Path("empty").mkdir()
     assert "neither a run directory nor a directory that holds any" in call("report", "empty").told()

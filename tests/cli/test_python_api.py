@@ -101,7 +101,7 @@ def test_start_from_begins_at_the_accuracy_of_the_model(tmp_path: Path) -> None:
 
 
 def test_a_free_warm_up_is_not_charged(tmp_path: Path) -> None:
-    """With `warmup.charge = false` time and bytes to target count from the end of the warm-up."""
+    """With `warmup.charge = false`, as in the authors' code, time and bytes count from the end of the warm-up."""
 
     def run(charge: str) -> dict[str, float]:
         overrides = ["task.target=0.3", "cloud.epochs=30", f"warmup.charge={charge}"]

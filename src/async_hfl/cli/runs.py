@@ -61,15 +61,15 @@ def _run(options: argparse.Namespace) -> int:
     from async_hfl.reports.export.trackers import RunTracker
     from async_hfl.reports.terminal.run_view import RunView
 
-    follower = RunTracker(options.tensorboard, options.mlflow)
+    tracker = RunTracker(options.tensorboard, options.mlflow)
 
     def started(made: api.Run, settings: Any) -> None:
         view.started(made, settings)
-        follower.started(made.path.name, made.manifest)
+        tracker.started(made.path.name, made.manifest)
 
     def epoch(progress: Any) -> None:
         view.epoch(progress)
-        follower.epoch(progress)
+        tracker.epoch(progress)
 
     made = None
     try:
@@ -78,7 +78,7 @@ def _run(options: argparse.Namespace) -> int:
                 **settings_of(options), out=options.out, start_from=options.start_from, on_start=started, on_epoch=epoch
             )
     finally:
-        follower.ended(None if made is None else made.directory)
+        tracker.ended(None if made is None else made.directory)
     return print_run(made, options.json)
 
 
@@ -126,7 +126,7 @@ def _model(options: argparse.Namespace) -> int:
 
     source = api.load_run(options.run).model
     if options.out.suffix != ".safetensors":
-        raise UserError(f"{options.out}: the name of the file must end in .safetensors, which is its format")
+        raise UserError(f"{options.out}: the name of the file must end in .safetensors")
     try:
         shutil.copyfile(source, options.out)
     except OSError as error:

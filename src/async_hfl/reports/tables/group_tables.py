@@ -50,7 +50,7 @@ def _participation(groups: Groups) -> Table:
             Column(
                 "not used",
                 "number",
-                "jobs whose results were stale, superseded, lost, refused or too late for their round",
+                "jobs that were stale, superseded, lost, refused or too late for their round",
             ),
             BOUND,
         ),
