@@ -69,7 +69,7 @@ def test_three_kinds_of_machine(tmp_path: Path) -> None:
             if process.poll() is None:
                 process.kill()
             process.wait()
-    assert "journals of 4 nodes, complete" in run(operator[2], tmp_path, ports)
+    assert "journals of 4 nodes; the run is complete" in run(operator[2], tmp_path, ports)
     assert "async-hfl-plus on digits, deployed" in run(operator[3], tmp_path, ports)
     replayed = json.loads(run(operator[4] + " --json", tmp_path, ports).splitlines()[-1])
     assert (replayed["nodes"], replayed["differences"]) == (4, 0)
