@@ -72,7 +72,7 @@ def test_a_gateway_returns_after_the_end_of_the_run(tmp_path: Path) -> None:
         found = stage.audit()
         own = list(records(stage.cluster.state_of(gateway), "late"))
         assert len(own) >= 3
-        assert "updates that were acknowledged here" in stage.node(gateway).log_tail()
+        assert "updates that this gateway acknowledged" in stage.node(gateway).log_tail()
         assert found.lost == set()
         assert found.doubled == set()
         assert found.unaccounted == []

@@ -100,11 +100,11 @@ def local_learner(settings_text: str, seed: int, digest: str, local: Local) -> t
                 f"(task.devices); use {source.place + 1}/{settings.task.devices}"
             )
     learner, places = _own_part(settings, seed, local.sources)
-    ours = task_digest(settings.task.name, learner.layout)
-    if digest and ours != digest:
+    own_digest = task_digest(settings.task.name, learner.layout)
+    if digest and own_digest != digest:
         raise SettingsError(
-            f"the task {settings.task.name} differs from the cloud's (digest {ours[:16]} here, {digest[:16]} there): "
-            "install the same version of it on both"
+            f"the task {settings.task.name} differs from the cloud's (digest {own_digest[:16]} here, {digest[:16]} "
+            "there): install the same version of it on both"
         )
     learner.compile()
     own = ProcessLearner(learner, places)

@@ -204,7 +204,7 @@ class Link:
             transport.closed(session, why)
 
     async def _measured(self, channel: Any) -> float:
-        """Return the duration of a probe at most an hour old: a slow link that often breaks must not carry many."""
+        """Return the duration of a probe at most an hour old: probes burden a slow link that often breaks."""
         now = asyncio.get_running_loop().time()
         if self._probed is None or now - self._probed[1] > _PROBE_AGAIN_S:
             self._probed = (await _probe(channel, self._limits), now)
