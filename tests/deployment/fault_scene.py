@@ -206,9 +206,9 @@ class Scene:
         number = self.numbers("gateway")[gateway]
         waiting = set()
         for name in self.cluster.device_names:
-            for (to, _), parcel in delivery_of(self.cluster.state_of(name)).unacknowledged.items():
-                if to == gateway_address(number) and isinstance(parcel.message, Update):
-                    waiting.add(parcel.message.job)
+            for (to, _), packet in delivery_of(self.cluster.state_of(name)).unacknowledged.items():
+                if to == gateway_address(number) and isinstance(packet.message, Update):
+                    waiting.add(packet.message.job)
         return waiting
 
     # The end -----------------------------------------------------------------------------------------------------

@@ -157,8 +157,8 @@ class Watch:
         for _, _, node, what in self.simulator.queue.heap:
             if node == index and isinstance(what, TransferOver):
                 watched.add((what.to, what.number))
-        for key, parcel in self.nodes[index].state.unacknowledged.items():
-            assert parcel.resend_at < float("inf") or key in watched, f"{sender} waits forever with {parcel}"
+        for key, packet in self.nodes[index].state.unacknowledged.items():
+            assert packet.resend_at < float("inf") or key in watched, f"{sender} waits forever with {packet}"
 
     def at_end(self) -> None:
         self.invariants.at_end(self.nodes)

@@ -148,7 +148,7 @@ class CloudProcess:
             is_device=lambda number: number < len(self._numbers["device"]),
             digests=self._take_digest,
             linger_s=plan.linger_s,
-            waits_for=lambda parcel: isinstance(parcel.message, Finish),
+            waits_for=lambda packet: isinstance(packet.message, Finish),
             stays=lambda: self._process.shell.ended_before,
             wrote=self._note_record,
         )

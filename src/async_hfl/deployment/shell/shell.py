@@ -79,7 +79,7 @@ class Shell:
         began_at: float = 0.0,
         share: float = 1.0,
         linger_s: float = 0.0,
-        waits_for: Callable[[UnacknowledgedPacket], bool] = lambda parcel: False,
+        waits_for: Callable[[UnacknowledgedPacket], bool] = lambda packet: False,
         stays: Callable[[], bool] = lambda: False,
         wrote: Callable[[Record], None] = lambda record: None,
         handled: Callable[[], None] = lambda: None,
