@@ -53,7 +53,7 @@ class Rounding:
 
     def received(self, message: Any) -> Any:
         """Return the message with rounded, read-only arrays; the same object if nothing is rounded."""
-        return _changed(message, self._array)
+        return _changed(message, self._array) if self._encoding.half else message
 
     def _array(self, array: Array) -> Array:
         if not is_rounded(array, self._encoding):
