@@ -32,7 +32,7 @@ QUESTION_WORDS = {"What", "How", "Who", "Where", "Whether", "Of", "Whose", "Whom
 ADDITIONS = {
     "a selection policy": r"\bShortLatency\b|[\"']short-latency[\"']",
     "an association policy": r"\bNearestGateway\b|[\"']nearest[\"']",
-    "a gateway aggregation rule": r"\bRounds\b|[\"']rounds[\"']",
+    "a gateway aggregation rule": r"\bPeriods\b|[\"']periods[\"']",
     "a network": r"\buniform_network\b|import uniform\b|[\"']uniform[\"']",
     "a message": r"\bNoted\b|\bSettledAck\b",
 }

@@ -42,7 +42,7 @@ def test_jax_already_started_by_the_user() -> None:
 
 def test_another_number_of_devices_later_is_an_error() -> None:
     runtime.prepare()
-    with pytest.raises(InternalError, match="77 cannot be set any more"):
+    with pytest.raises(InternalError, match="too late to ask for 77"):
         runtime.prepare(host_devices=77)
 
 
