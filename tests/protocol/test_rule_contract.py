@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_replay import comparable
 
 from async_hfl.assembly.build.aggregation_rules import CLOUD_RULES, GATEWAY_RULES, cloud_rule, gateway_rule
 from async_hfl.assembly.build.simulation import build
@@ -76,19 +77,6 @@ def run(world: World) -> list[Record]:
     simulator.start()
     simulator.run()
     return journal.records
-
-
-def comparable(value: Any) -> Any:
-    """Return plain data that can be compared: arrays as bytes, floats as digits (NaN included)."""
-    if isinstance(value, np.ndarray):
-        return str(value.dtype), value.shape, value.tobytes()
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, list):
-        return [comparable(item) for item in value]
-    if isinstance(value, dict):
-        return {key: comparable(item) for key, item in value.items()}
-    return value
 
 
 def check_run(gateway: str, cloud: str) -> None:

@@ -61,7 +61,7 @@ class Host:
         """Number of the process that runs the node. It grows with each crash; timers and computations of an earlier
         process are void."""
         self.crash_point: CrashPoint | None = None
-        """Where the node is to crash during its next event; None: it is not."""
+        """The point at which the node crashes while it handles its next event; None: it does not crash."""
         self.handled = 0
         self.stopped = False
         self.disk_lost = False

@@ -9,6 +9,7 @@ classes check nothing: a rule without a checker is held to the general invariant
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -49,7 +50,7 @@ class GatewayChecker:
         """Check the gateway after an event, given the jobs aggregated since the last check."""
 
 
-class ModelChecker(GatewayChecker):
+class ModelChecker(GatewayChecker, ABC):
     """A gateway checker that computes the model again, from the global model at the beginning of each cycle."""
 
     may_relay = False
@@ -60,9 +61,9 @@ class ModelChecker(GatewayChecker):
         self._last: tuple[int, int, Weights] | None = None
         """Incarnation, base epoch and model at the last check."""
 
+    @abstractmethod
     def model_after(self, gateway: GatewayNode, model: Floats, records: Sequence[JobRecord]) -> Floats:
         """Return the model that these aggregated jobs make of `model`."""
-        raise NotImplementedError
 
     def check(self, gateway: GatewayNode, records: Sequence[JobRecord]) -> None:
         state, last = gateway.state, self._last
