@@ -60,10 +60,12 @@ class Products:
             found = self._rows[row] = self._values[row, : len(self._columns)].tolist()
         return found
 
-    def lookup(self, row: int, serials: Sequence[int]) -> list[float | None]:
-        """Return the products of one vector with these; None for a vector that is not among the others."""
-        values, column_of = self.row(row), self._columns.get
-        return [None if (column := column_of(serial)) is None else values[column] for serial in serials]
+    def lookup(self, row: int, serial: int) -> float | None:
+        """Return the product of one vector with another; None if that is not among the others."""
+        column = self._columns.get(serial)
+        if column is None:
+            return None
+        return (self._rows.get(row) or self.row(row))[column]
 
 
 @final
@@ -174,18 +176,20 @@ class JaxVector(DeviceVector):
 
     def products(self, others: Sequence[Vector]) -> list[float]:
         placed = [self.ops.place(other) for other in others]
-        # The later of two vectors was multiplied with the earlier one, if they belong to one learner.
-        found = self._lookup([other.serial for other in placed])
-        for place, other in enumerate(placed):
-            if found[place] is None:
-                (found[place],) = other._lookup((self.serial,))
+        found = [self._known_product(other) for other in placed]
         unknown = list(dict.fromkeys(other for other, one in zip(placed, found, strict=True) if one is None))
         computed = dict(zip(unknown, self.ops.products(self, unknown), strict=True)) if unknown else {}
         whole = [computed[other] if one is None else one for other, one in zip(placed, found, strict=True)]
         return [one if isfinite(one) else self._exact(other) for one, other in zip(whole, placed, strict=True)]
 
-    def _lookup(self, serials: Sequence[int]) -> list[float | None]:
-        return [None] * len(serials) if self._products is None else self._products.lookup(self._row, serials)
+    def _known_product(self, other: JaxVector) -> float | None:
+        """The later of two vectors was multiplied with the earlier one, if they belong to one learner."""
+        found = None
+        if self._products is not None:
+            found = self._products.lookup(self._row, other.serial)
+        if found is None and other._products is not None:
+            found = other._products.lookup(other._row, self.serial)
+        return found
 
     def _exact(self, other: JaxVector) -> float:
         """Return the product in double precision, which does not overflow where single precision does."""
