@@ -55,12 +55,43 @@ class DeviceVector(ABC):
         """Return (start - self) / divisor of the first `size` numbers."""
 
     @abstractmethod
+    def encode(self, kind: Any, trained: int, key: int) -> DeviceEncoded:
+        """Return the encoded vector."""
+
+    @abstractmethod
+    def encode_change(
+        self, base: Vector, memory: Vector | None, kind: Any, trained: int, key: int
+    ) -> tuple[DeviceEncoded, Vector | None]:
+        """Return self - base + memory, encoded, and the new memory."""
+
+    @abstractmethod
     def products(self, others: Sequence[Vector]) -> list[float]:
         """Return the inner product with each of the others, independently of the rest."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         found = self.to_host()
         return found.astype(dtype) if dtype is not None and dtype != found.dtype else found.copy() if copy else found
+
+
+class DeviceEncoded(ABC):
+    """An encoded vector, or change of a vector, in the memory of an accelerator."""
+
+    __slots__ = ("__weakref__",)
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def finite(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def decoded(self) -> DeviceVector: ...
+
+    @abstractmethod
+    def to_host(self) -> npt.NDArray[np.uint8]: ...
 
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """The encoding of packets and receipts as bytes.
 
-    prefix   magic, flags, length of the header, length of the arrays (uncompressed)        24 bytes
+    prefix   magic, four zero bytes, length of the header, length of the arrays        24 bytes
     header   MessagePack: [run, incarnation, number, kind, message]; the message refers to arrays by index
-    arrays   a safetensors file, compressed by zstd if the flag is set; absent if there are no arrays
+    arrays   a safetensors file; absent if there are no arrays
 
 A peer may be broken or hostile. So the header is decoded by the types that the message classes declare: a message is
 well-typed throughout, or it is refused. Lengths are checked before memory is allocated.
@@ -18,12 +18,11 @@ from typing import Any, get_args
 
 import msgspec
 import numpy as np
-import zstandard
 
 from async_hfl.core.errors import PeerError
 from async_hfl.core.protocol.messages import Message
 from async_hfl.encoding import tensors
-from async_hfl.encoding.rounding import AS_IT_IS, Array, Encoding, is_rounded, to_half
+from async_hfl.encoding.tensors import Array
 from async_hfl.nodes.reliability.delivery import Packet, Receipt
 
 Buffer = bytes | memoryview
@@ -33,13 +32,11 @@ MOST_BYTES = 2**30
 """Largest packet, unless a shell sets a lower limit."""
 _MAGIC = b"ahp1"
 _PREFIX = struct.Struct("<4sIQQ")
-_ZSTD = 1
 _ARRAY = 1
 _REFERENCE = struct.Struct("<IB")
-_UNCHANGED, _ROUNDED = 0, 1
+"""Index of an array, and a zero byte."""
 _MOST_HEADER = 16 * 2**20
 _MOST_NUMBER = 2**63 - 1
-_LEVEL = 3
 _RECEIPT = "Receipt"
 _MESSAGES: dict[str, type] = {cls.__name__: cls for cls in get_args(Message)}
 
@@ -52,7 +49,7 @@ class _Head(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     message: msgspec.Raw = msgspec.Raw(b"\xc0")
 
 
-def encode(content: Content, encoding: Encoding = AS_IT_IS) -> list[Buffer]:
+def encode(content: Content) -> list[Buffer]:
     """Return the bytes in pieces, to be sent in sequence; large arrays are not copied."""
     arrays: list[Array] = []
     places: dict[int, int] = {}
@@ -60,11 +57,10 @@ def encode(content: Content, encoding: Encoding = AS_IT_IS) -> list[Buffer]:
     def array(value: object) -> msgspec.msgpack.Ext:
         if not isinstance(value, np.ndarray):
             raise TypeError(f"a message cannot contain {type(value).__name__}")
-        how = _ROUNDED if is_rounded(value, encoding) else _UNCHANGED
         place = places.setdefault(id(value), len(arrays))
         if place == len(arrays):
-            arrays.append(to_half(value) if how == _ROUNDED else value)
-        return msgspec.msgpack.Ext(_ARRAY, _REFERENCE.pack(place, how))
+            arrays.append(value)
+        return msgspec.msgpack.Ext(_ARRAY, _REFERENCE.pack(place, 0))
 
     if isinstance(content, Receipt):
         header = msgspec.msgpack.encode(_Head(content.run, content.incarnation, content.number, _RECEIPT))
@@ -77,32 +73,13 @@ def encode(content: Content, encoding: Encoding = AS_IT_IS) -> list[Buffer]:
         return [_PREFIX.pack(_MAGIC, 0, len(header), 0) + header]
     pieces = tensors.write(arrays)
     length = sum(map(len, pieces))
-    flags = 0
-    if encoding.zstd:
-        packed = _compress(pieces, length)
-        if len(packed) < length:
-            flags, pieces = _ZSTD, [packed]
     # The header is padded, so that the arrays begin at a multiple of 8.
     padding = b"\0" * (-(_PREFIX.size + len(header)) % 8)
-    return [_PREFIX.pack(_MAGIC, flags, len(header), length) + header + padding, *pieces]
-
-
-def share_on_wire(array: Array, encoding: Encoding) -> float:
-    """Return the ratio of an array's bytes on the wire to its bytes in memory.
-
-    A simulation with compression applies the ratio of the initial model to all models: trained weights compress no
-    better."""
-    if not array.nbytes:
-        return 1.0
-    sent = to_half(array) if is_rounded(array, encoding) else array
-    length = sent.nbytes
-    if encoding.zstd:
-        length = min(length, len(_compress([np.ascontiguousarray(sent).reshape(-1).view(np.uint8).data], length)))
-    return length / array.nbytes
+    return [_PREFIX.pack(_MAGIC, 0, len(header), length) + header + padding, *pieces]
 
 
 def decode(data: Buffer, most: int = MOST_BYTES) -> Content:
-    """Return the content. Its arrays are read-only views of `data`, unless they were rounded or compressed.
+    """Return the content. Its arrays are read-only views of `data`.
 
     Raises PeerError, and no other error, for any bytes that a peer may send."""
     view = memoryview(data).toreadonly()
@@ -111,20 +88,18 @@ def decode(data: Buffer, most: int = MOST_BYTES) -> Content:
     if len(view) < _PREFIX.size:
         raise PeerError(f"{len(view)} bytes are too few for a packet")
     magic, flags, header_length, body_length = _PREFIX.unpack(view[: _PREFIX.size])
-    if magic != _MAGIC or flags & ~_ZSTD:
+    if magic != _MAGIC or flags:
         raise PeerError("not a packet of this protocol: is the peer another program, or a newer version?")
     if header_length > min(_MOST_HEADER, len(view) - _PREFIX.size) or body_length > most:
         raise PeerError(f"a packet of {len(view)} bytes announces {header_length} + {body_length} bytes")
     end = _PREFIX.size + header_length
     arrays: Sequence[Array] = ()
     if body_length == 0:
-        if end != len(view) or flags:
+        if end != len(view):
             raise PeerError(f"a packet without arrays has {len(view) - end} bytes too many")
     else:
         body = view[end + -end % 8 :]
-        if flags & _ZSTD:
-            body = _decompress(body, body_length)
-        elif len(body) != body_length:
+        if len(body) != body_length:
             raise PeerError(f"the arrays of a packet have {len(body)} bytes, not {body_length}")
         arrays = tensors.read(body)
     try:
@@ -147,23 +122,15 @@ def decode(data: Buffer, most: int = MOST_BYTES) -> Content:
 
 def _decoder(cls: type, arrays: Sequence[Array]) -> msgspec.msgpack.Decoder[Message]:
     """Return a decoder of one message class; references to arrays are resolved by `arrays`."""
-    rounded: dict[int, Array] = {}
 
     def find(code: int, data: memoryview) -> Array:
         if code != _ARRAY or len(data) != _REFERENCE.size:
             raise PeerError(f"a message with an extension {code} of {len(data)} bytes")
-        place, how = _REFERENCE.unpack(data)
-        if place >= len(arrays):
+        place, zero = _REFERENCE.unpack(data)
+        if place >= len(arrays) or zero:
             raise PeerError(f"a message that refers to array {place} of {len(arrays)}")
         array: Array = arrays[place]
-        if how == _UNCHANGED:
-            return array
-        if how != _ROUNDED or array.dtype != np.float16:
-            raise PeerError(f"array {place} is rounded in an unknown way")
-        if place not in rounded:
-            rounded[place] = array.astype(np.float32)
-            rounded[place].flags.writeable = False
-        return rounded[place]
+        return array
 
     return msgspec.msgpack.Decoder(cls, ext_hook=find, dec_hook=_checked)
 
@@ -174,36 +141,13 @@ def _checked(declared: Any, value: Any) -> Any:
         raise PeerError(f"{type(value).__name__} where an array is expected")
     kinds = [np.dtype(kind) for kind in _dtypes(declared)]
     if kinds and value.dtype not in kinds:
-        raise PeerError(f"an array of {value.dtype} where {kinds[0]} is expected")
+        raise PeerError(f"an array of {value.dtype} where {' or '.join(map(str, kinds))} is expected")
     return value
 
 
 @cache
 def _dtypes(declared: Any) -> tuple[type, ...]:
-    """numpy.ndarray[shape, numpy.dtype[kind]] -> kind."""
+    """numpy.ndarray[shape, numpy.dtype[kind]] -> kind, or several if the kind is a union."""
     kinds = chain.from_iterable(get_args(argument) for argument in get_args(declared)[1:])
-    return tuple(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, np.generic))
-
-
-def _compress(pieces: Sequence[Buffer], length: int) -> bytes:
-    compressor = zstandard.ZstdCompressor(level=_LEVEL).compressobj(size=length)
-    return b"".join([*(compressor.compress(piece) for piece in pieces), compressor.flush()])
-
-
-def _decompress(body: memoryview, length: int) -> memoryview:
-    """Decompress exactly the length that was announced, which is bounded."""
-    try:
-        with zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(body) as reader:
-            out = bytearray(length)
-            filled = 0
-            view = memoryview(out)
-            while filled < length:
-                count = reader.readinto(view[filled:])
-                if not count:
-                    break
-                filled += count
-            if filled < length or reader.read(1):
-                raise PeerError(f"compressed arrays do not hold {length} bytes")
-    except zstandard.ZstdError as error:
-        raise PeerError(f"compressed arrays cannot be decompressed: {error}") from error
-    return memoryview(out).toreadonly()
+    single = chain.from_iterable(get_args(kind) or (kind,) for kind in kinds)
+    return tuple(kind for kind in single if isinstance(kind, type) and issubclass(kind, np.generic))

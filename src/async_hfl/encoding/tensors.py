@@ -15,16 +15,16 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from async_hfl.core.errors import PeerError
-from async_hfl.encoding.rounding import Array
 
+Array = npt.NDArray[Any]
 MOST_ARRAYS = 100_000
 _MOST_HEADER = 16 * 2**20
 _MOST_DIMENSIONS = 8
 _DTYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
     "F64": np.dtype("<f8"),
     "I64": np.dtype("<i8"),
     "I32": np.dtype("<i4"),

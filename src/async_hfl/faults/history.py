@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from async_hfl.core.compression.model_codec import PLAIN_MODELS, Model, ModelCodec, plain_vector
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId, UploadId
 from async_hfl.core.protocol import messages as m
@@ -26,12 +27,15 @@ def require(holds: bool, violation: str) -> None:
 
 
 class History:
-    def __init__(self) -> None:
+    def __init__(self, codec: ModelCodec = PLAIN_MODELS) -> None:
+        self.codec = codec
         self.trains: dict[JobId, m.Train] = {}
         self.updates: dict[JobId, m.Update] = {}
         self.uploads: dict[UploadId, m.Upload] = {}
+        """Messages are kept as they were sent; `sent_to_device`, `trained` and `uploaded` return their models."""
         self.global_models: dict[int, Weights] = {}
-        """Global models by cloud epoch, as they were sent."""
+        """Global models by cloud epoch, as their receivers have them."""
+        self._sent_models: dict[int, Model] = {}
         self.job_ends: dict[JobId, JobRecord] = {}
         self.upload_ends: dict[UploadId, UploadRecord] = {}
         self.ended: dict[Owner, int] = {}
@@ -58,11 +62,31 @@ class History:
             self.updates[message.job] = message
         elif isinstance(message, m.Upload):
             before = self.uploads.setdefault(message.upload, message)
-            same = before.base_epoch == message.base_epoch and np.array_equal(before.weights, message.weights)
+            same = before.base_epoch == message.base_epoch and _same(before.weights, message.weights)
             require(same, f"upload {message.upload} was sent again with another content")
         elif isinstance(message, (m.GlobalModel, m.Answer)):
-            known = self.global_models.setdefault(message.epoch, message.weights)
-            require(np.array_equal(known, message.weights), f"epoch {message.epoch} has two global models")
+            known = self._sent_models.setdefault(message.epoch, message.weights)
+            require(_same(known, message.weights), f"epoch {message.epoch} has two global models")
+            if message.epoch not in self.global_models:
+                self.global_models[message.epoch] = self.codec.decode_model(message.weights)
+
+    def sent_to_device(self, job: JobId) -> Weights:
+        """Return the model that a job was trained from."""
+        return self.codec.decode_model(self.trains[job].weights)
+
+    def trained(self, job: JobId) -> Weights:
+        """Return the model of a device's update, as its gateway has it."""
+        model = self.updates[job].weights
+        if not self.codec.encodes_up:
+            return plain_vector(model)
+        return self.codec.decode_change(model, self.sent_to_device(job))
+
+    def uploaded(self, upload: UploadId) -> Weights:
+        """Return the model of an upload, as the cloud has it."""
+        message = self.uploads[upload]
+        if not self.codec.encodes_up:
+            return plain_vector(message.weights)
+        return self.codec.decode_change(message.weights, self.global_models[message.base_epoch])
 
     def written(self, record: Record) -> None:
         if isinstance(record, JobRecord):
@@ -100,3 +124,7 @@ class History:
             self.mixed_uploads += 1
             self.mixed_updates += record.updates
             self._new_mixed.append(record)
+
+
+def _same(one: Model, other: Model) -> bool:
+    return one is other or np.array_equal(np.asarray(one), np.asarray(other))

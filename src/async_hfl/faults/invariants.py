@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from async_hfl.core.compression.model_codec import PLAIN_MODELS, ModelCodec
 from async_hfl.core.protocol.records import JobRecord, Record, UploadRecord
 from async_hfl.core.weights import Weights, is_finite
 from async_hfl.faults.checkers.checker import SLACK, CloudChecker, GatewayChecker
@@ -33,12 +34,13 @@ class Invariants:
         devices: Sequence[int],
         gateway_checker: type[GatewayChecker] = GatewayChecker,
         cloud_checker: type[CloudChecker] = CloudChecker,
+        codec: ModelCodec = PLAIN_MODELS,
     ) -> None:
         """`cloud`, `gateways`, `devices`: indices in the list of nodes that `check` is given."""
         self.cloud = cloud
         self.gateways = gateways
         self.devices = devices
-        self.history = History()
+        self.history = History(codec)
         self.losses = LossAudit()
         self._gateway_checkers = [gateway_checker(self.history) for _ in gateways]
         self._cloud_checker = cloud_checker(self.history)

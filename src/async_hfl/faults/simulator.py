@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
+from async_hfl.core.compression.model_codec import PLAIN_MODELS, ModelCodec
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import CLOUD, DEVICE_TIER, GATEWAY_TIER, Address, JobId
 from async_hfl.core.learner import Learner, TrainingJob
@@ -76,6 +77,7 @@ class FaultSimulator:
         links: Sequence[tuple[int, int]],
         gateway_checker: type[GatewayChecker] = GatewayChecker,
         cloud_checker: type[CloudChecker] = CloudChecker,
+        codec: ModelCodec = PLAIN_MODELS,
     ) -> None:
         """`links`: pairs of device and gateway."""
         self.hosts = hosts
@@ -86,7 +88,9 @@ class FaultSimulator:
         self.index = {host.address: index for index, host in enumerate(hosts)}
         self.gateways = [i for i, host in enumerate(hosts) if host.address.tier == GATEWAY_TIER]
         self.devices = [i for i, host in enumerate(hosts) if host.address.tier == DEVICE_TIER]
-        self.invariants = Invariants(self.index[CLOUD], self.gateways, self.devices, gateway_checker, cloud_checker)
+        self.invariants = Invariants(
+            self.index[CLOUD], self.gateways, self.devices, gateway_checker, cloud_checker, codec
+        )
         self.at = 0.0
         pairs = self._pairs(links) if profile.sessions else []
         self.sessions = Sessions(self, pairs, profile, self.rng)

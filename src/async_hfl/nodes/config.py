@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from async_hfl.core.compression.model_codec import PLAIN_MODELS, ModelCodec
 from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.maths.projection import CountSketch
 from async_hfl.core.maths.staleness import StalenessDiscount
@@ -32,7 +33,7 @@ class GatewayDeployment:
 class GatewayConfig:
     number: int
     model_bytes: int
-    """M: size of a model, for the rate R_ij = M / tau_ij that a job takes."""
+    """M: size of a model on the link, for the rate R_ij = M / tau_ij that a job takes."""
     bandwidth: float = float("inf")
     """B_j, bytes per second."""
     seed: int = 0
@@ -77,6 +78,7 @@ class GatewayConfig:
     """True if gradients are sent to the cloud, because its association policy uses them."""
     sketch: CountSketch | None = None
     """The projection of the gradients with compression = sketch."""
+    codec: ModelCodec = PLAIN_MODELS
 
     deployment: GatewayDeployment = GatewayDeployment()
 
@@ -137,6 +139,9 @@ class CloudConfig:
     max_latency_ratio: float = float("inf")
     """A link slower than this many times the device's best link is not used."""
     sketch: CountSketch | None = None
+    codec: ModelCodec = PLAIN_MODELS
+    float32_bytes: int = 0
+    """Size of a model as float32, to which B_j as a share of the demand refers; 0: `model_bytes`."""
     components: int = 0
     """Components of the projection that is fitted to the warm-up gradients; 0: no projection."""
     evaluating_devices: int = 0

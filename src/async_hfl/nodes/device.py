@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from async_hfl.core.compression.model_codec import PLAIN_MODELS, Model, ModelCodec
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import GATEWAY_TIER, Address, JobId
 from async_hfl.core.maths.projection import CountSketch, PcaProjection
@@ -22,6 +23,8 @@ from async_hfl.core.protocol import events
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Effect, Evaluate, Send, StartTraining, StopTraining
 from async_hfl.core.serialization import Plain, from_plain, plain, to_plain
+from async_hfl.core.vectors import Vector
+from async_hfl.core.weights import Weights
 
 
 @plain
@@ -48,15 +51,20 @@ class DeviceState:
     unsettled: tuple[JobId, ...] = ()
     """Acknowledged updates that, as far as the device knows, the cloud has not decided on. They are reported when the
     device works for another gateway, or another incarnation of the same, so that every lost update is known."""
+    base: Weights | None = None
+    """The model that the current job trains from, if updates are encoded as changes of it."""
+    rounding_error: Vector | None = None
+    """What rounding has left of earlier updates (error feedback). Losing it costs accuracy only."""
 
 
 class DeviceNode:
     """One device. A simulation may have a million of them, so its size matters."""
 
-    __slots__ = ("state",)
+    __slots__ = ("codec", "state")
 
-    def __init__(self, sketch: CountSketch | None = None) -> None:
+    def __init__(self, sketch: CountSketch | None = None, codec: ModelCodec = PLAIN_MODELS) -> None:
         self.state = DeviceState(projection=sketch)
+        self.codec = codec
 
     def snapshot(self) -> Plain:
         return to_plain(self.state)
@@ -77,14 +85,14 @@ class DeviceNode:
                 return []
             if type(message) is m.EvaluateRequest:
                 self.state.evaluating += ((message.epoch, event.sender.number),)
-                return [Evaluate(message.epoch, message.weights)]
+                return [Evaluate(message.epoch, self.codec.decode_model(message.weights))]
             raise InvariantViolation(f"a device was sent {type(message).__name__}")
         if type(event) is events.Trained:
             return self._trained(event)
         if type(event) is events.TrainingBroke:
             if event.job != self.state.job:
                 return []
-            self.state.job = None
+            self.state.job = self.state.base = None
             return [self._dropped(event.job, "device_lost")]
         if type(event) is events.Evaluated:
             return self._evaluated(event)
@@ -128,7 +136,9 @@ class DeviceNode:
             effects.append(Send(event.sender, m.Unsettled(None, elsewhere)))
         state.gateway = job.gateway
         state.download_s = event.transfer_s
-        effects.append(StartTraining(job, train.weights, state.accepted))
+        weights = self.codec.decode_model(train.weights)
+        state.base = weights if self.codec.encodes_up else None
+        effects.append(StartTraining(job, weights, state.accepted))
         state.accepted += 1
         return effects
 
@@ -137,15 +147,19 @@ class DeviceNode:
         if event.job != state.job:
             return []
         state.job = None
-        gradient, projection = result.gradient, state.projection
+        model = self._encoded(event.job, result.weights)
+        projection = state.projection
+        gradient: Model | None = result.gradient
         compressed = False
-        if gradient is not None and projection is not None:
+        if result.gradient is not None and projection is not None:
             compressed = True
             with np.errstate(over="ignore", invalid="ignore"):  # gateways ignore gradients that are not finite
-                gradient = projection.project(gradient)
+                gradient = projection.project(result.gradient)
+        elif result.gradient is not None:
+            gradient = self.codec.encode_gradient(result.gradient, "up", self.codec.key("gradient", *event.job))
         update = m.Update(
             event.job,
-            result.weights,
+            model,
             result.samples,
             result.steps,
             result.loss,
@@ -158,6 +172,21 @@ class DeviceNode:
         )
         return [Send(Address(GATEWAY_TIER, event.job.gateway), update)]
 
+    def _encoded(self, job: JobId, weights: Weights) -> Model:
+        """Return a trained model as it is sent. The result of a warm-up job is not mixed: it leaves the error of
+        earlier updates for the next one that is."""
+        state, codec = self.state, self.codec
+        if not codec.encodes_up:
+            return weights
+        base, state.base = state.base, None
+        if base is None:
+            raise InvariantViolation(f"job {job} has a result, but no model that it was trained from")
+        key = codec.key("update", *job)
+        if state.warmup:
+            return codec.encode_change(weights, base, None, key)[0]
+        change, state.rounding_error = codec.encode_change(weights, base, state.rounding_error, key)
+        return change
+
     def _evaluated(self, event: events.Evaluated) -> list[Effect]:
         """Send the result to the gateways that asked for it."""
         state = self.state
@@ -169,7 +198,7 @@ class DeviceNode:
     def _returned(self) -> list[Effect]:
         state = self.state
         if state.job is not None:
-            job, state.job = state.job, None
+            job, state.job, state.base = state.job, None, None
             return [StopTraining(job), self._dropped(job, "device_lost")]
         return [Send(Address(GATEWAY_TIER, state.gateway), m.Alive())] if state.gateway >= 0 else []
 

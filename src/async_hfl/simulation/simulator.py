@@ -29,7 +29,6 @@ from async_hfl.core.protocol.records import EpochRecord
 from async_hfl.core.protocol.traffic import HEADER_BYTES, subject, traffic
 from async_hfl.core.randomness import stream_seed
 from async_hfl.core.serialization import Plain, from_plain, plain, to_plain
-from async_hfl.encoding.rounding import Rounding
 from async_hfl.nodes.reliability.delivery import Arrived, Packet, ReliableNode, TransferOver, Transmit
 from async_hfl.simulation.accounting.byte_counts import ByteCounts, Spent
 from async_hfl.simulation.accounting.device_times import DeviceTimes
@@ -88,7 +87,6 @@ class Simulator:
         self._evaluations: dict[int, Callable[[], Evaluation]] = {}
         """Answers of the evaluations in progress, by the number of the event that ends them."""
         self._epoch_at = 0.0
-        self._rounding = Rounding(world.encoding) if world.encoding.half else None
         self.transfers: Transfers | None = None
         self.outages: Outages | None = None
         if world.air is not None or world.outages is not None:
@@ -97,13 +95,11 @@ class Simulator:
                 world.delays,
                 world.air,
                 len(world.gateways),
-                world.model_bytes,
                 self.byte_counts,
                 self.times,
                 journal.write_sent,
                 0.0 if world.outages is None else world.outages.transfer_loss,
                 stream_seed(world.seed, "life", "transfers"),
-                world.share,
             )
             if world.outages is not None:
                 self._nodes = reliable = [ReliableNode(node, world.seed, watched=True) for node in self._nodes]
@@ -237,11 +233,10 @@ class Simulator:
 
     def _send(self, index: int, send: Send) -> None:
         message, to = send.message, send.to
-        if self._rounding is not None:
-            message = self._rounding.received(message)
         kind = type(message)
         if kind is m.Train:
-            self.pool.expect(message.job, to.number, message.weights)  # type: ignore[union-attr]
+            weights = self.world.codec.decode_model(message.weights)  # type: ignore[union-attr]
+            self.pool.expect(message.job, to.number, weights)  # type: ignore[union-attr]
         elif kind is m.JobDropped:
             self.pool.forget(message.job)  # type: ignore[union-attr]  # the device may not even have begun it
         world, at, first = self.world, self.at, self._devices_from
@@ -250,7 +245,7 @@ class Simulator:
         if self.transfers is not None:
             self.transfers.start(at, sender, to, message)
             return
-        size = traffic(message, world.model_bytes, world.share)
+        size = traffic(message)
         total = self.byte_counts.add(sender, to, size)
         tier, number = to  # unpacking takes half the time of reading two attributes
         if tier == DEVICE_TIER:
@@ -280,9 +275,8 @@ class Simulator:
         connected = self.outages.connected(sender, to)
         if isinstance(content, Packet):
             if connected:
-                message = content.message if self._rounding is None else self._rounding.received(content.message)
                 wrapping = (content.run, content.incarnation, content.number)
-                self.transfers.start(at, sender, to, message, wrapping)
+                self.transfers.start(at, sender, to, content.message, wrapping)
             else:  # over at once; the sender will retry
                 self.queue.push(at, index, TransferOver(at, to, content.number))
         elif connected:  # a receipt, whose bytes are in the header of the message that it acknowledges

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from async_hfl.core.compression.model_codec import PLAIN_MODELS, ModelCodec
 from async_hfl.core.learner import Learner
 from async_hfl.core.policies import AssociationPolicy
 from async_hfl.core.protocol.records import EpochRecord, Record
 from async_hfl.decisions.timing import DecisionTimes
-from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 from async_hfl.network.description import DelayModel, SharedAir
 from async_hfl.network.fleet import Fleet
 from async_hfl.network.outages.plan import OutagePlan
@@ -45,7 +45,7 @@ class World:
     delays: DelayModel
     association: AssociationPolicy
     model_bytes: int
-    """Bytes of a model as it is encoded on the link."""
+    """M: bytes of a model on the link."""
     seed: int
     batching: bool = True
     solver_seconds: float = 0.0
@@ -58,7 +58,4 @@ class World:
     """Power that devices draw while they work; None: energy is not estimated."""
     decision_times: DecisionTimes | None = None
     """Measured run times of the policies; None: not measured."""
-    encoding: Encoding = AS_IT_IS
-    """Encoding of messages on the link."""
-    share: float = 1.0
-    """Size of an encoded gradient, relative to its four bytes a number."""
+    codec: ModelCodec = PLAIN_MODELS

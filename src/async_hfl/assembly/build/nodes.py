@@ -9,6 +9,7 @@ from async_hfl.assembly.build.aggregation_rules import cloud_rule, gateway_rule
 from async_hfl.assembly.build.policies import association_policy, selection_policy
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.arrays import Ints
+from async_hfl.core.compression.model_codec import ModelCodec
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.maths.projection import CountSketch
 from async_hfl.core.maths.staleness import StalenessDiscount
@@ -27,10 +28,14 @@ _ASSOCIATION_PATIENCE_S = {"simulated": 60.0, "deployed": 0.5}
 
 
 class ModelFacts(Protocol):
-    """Facts about a task's model that nodes need. A learner provides them; a deployed node is told them."""
+    """Facts about a task's model that nodes need (`WireFacts`); a deployed node is told them."""
 
     @property
+    def codec(self) -> ModelCodec: ...
+    @property
     def model_bytes(self) -> int: ...
+    @property
+    def float32_bytes(self) -> int: ...
     @property
     def gradient_size(self) -> int: ...
     @property
@@ -70,11 +75,11 @@ def method_of(settings: Settings, seed: int) -> Method:
     )
 
 
-def check_sketch(method: Method, facts: ModelFacts) -> None:
+def check_sketch(method: Method, gradient_size: int) -> None:
     """Raise SettingsError unless a sketch is smaller than the gradient itself."""
-    if method.sketch is not None and method.sketch.size >= facts.gradient_size:
+    if method.sketch is not None and method.sketch.size >= gradient_size:
         raise SettingsError(
-            f"utility.sketch_size = {method.sketch.size}: a gradient has only {facts.gradient_size} numbers; give a "
+            f"utility.sketch_size = {method.sketch.size}: a gradient has only {gradient_size} numbers; give a "
             "smaller size, or utility.compression = 'none'"
         )
 
@@ -85,8 +90,15 @@ def rated_model_bytes(settings: Settings, facts: ModelFacts) -> int:
     return facts.model_bytes if rated == "auto" else rated
 
 
-def device_node(method: Method) -> DeviceNode:
-    return DeviceNode(method.sketch)
+def demand_model_bytes(settings: Settings, facts: ModelFacts) -> int:
+    """Return the size of a model by which the demand for bandwidth is computed: as float32, whatever the encoding, so
+    that lighter updates let more devices take part."""
+    rated = settings.gateway.rated_model_bytes
+    return facts.float32_bytes if rated == "auto" else rated
+
+
+def device_node(method: Method, facts: ModelFacts) -> DeviceNode:
+    return DeviceNode(method.sketch, facts.codec)
 
 
 def gateway_node(
@@ -129,6 +141,7 @@ def gateway_node(
         learning_rate=facts.learning_rate,
         seed=stream_seed(seed, "selection", number),
         sketch=method.sketch,
+        codec=facts.codec,
         deployment=GatewayDeployment(cloud_patience=cloud_patience, track_losses=track_losses),
     )
     return GatewayNode(config, method.selection, gateway_rule(gateway.aggregation).make(), incarnation)
@@ -188,6 +201,8 @@ def cloud_node(
         target=target,
         seed=stream_seed(seed, "association"),
         sketch=method.sketch,
+        codec=facts.codec,
+        float32_bytes=demand_model_bytes(settings, facts),
         components=method.components,
         evaluating_devices=evaluating_devices,
         device_evaluation_period=settings.evaluation.period,

@@ -10,10 +10,10 @@ from async_hfl.assembly.build.networks import build_network
 from async_hfl.assembly.build.nodes import (
     check_sketch,
     cloud_node,
+    demand_model_bytes,
     device_node,
     gateway_node,
     method_of,
-    rated_model_bytes,
 )
 from async_hfl.assembly.build.outage_plan import build_outage_plan
 from async_hfl.assembly.build.task import EngineSharing, build_learner, vectors_of
@@ -49,9 +49,15 @@ def build(
     times = DecisionTimes()
     timed = replace(method, selection=TimedSelection(method.selection, times.selection))
     learner = build_learner(settings, seed, method.gradient, sharing=sharing, vectors=vectors_of(settings))
-    check_sketch(method, learner)
+    check_sketch(method, learner.gradient_size)
     weights = start_from(learner) if start_from is not None else learner.initial_weights(seed)
-    wire = wire_facts(settings, learner, weights)
+    wire = wire_facts(
+        settings,
+        model_size=learner.layout.size,
+        gradient_size=learner.gradient_size,
+        learning_rate=learner.learning_rate,
+        seed=seed,
+    )
     network = build_network(settings, wire.model_bytes, seed)
     devices, gateways = network.links.devices, network.links.gateways
     if isinstance(method.association, FixedAssociation):
@@ -60,7 +66,8 @@ def build(
     if share is None:
         bandwidth = bytes_per_second(settings.gateway.bandwidth)
     else:
-        bandwidth = share_of_demand(network.links, rated_model_bytes(settings, wire), share)
+        plain = network if wire.model_bytes == wire.float32_bytes else build_network(settings, wire.float32_bytes, seed)
+        bandwidth = share_of_demand(plain.links, demand_model_bytes(settings, wire), share)
     cloud = cloud_node(
         settings,
         method,
@@ -78,7 +85,7 @@ def build(
             gateway_node(settings, timed, wire, number=number, bandwidth=bandwidth, seed=seed)
             for number in range(gateways)
         ],
-        devices=[device_node(method) for _ in range(devices)],
+        devices=[device_node(method, wire) for _ in range(devices)],
         learner=learner,
         delays=network.delays,
         association=TimedAssociation(method.association, times.association),
@@ -90,7 +97,6 @@ def build(
         outages=build_outage_plan(settings.outages, network.links, seed),
         fleet=build_fleet(settings, devices, seed),
         decision_times=times,
-        encoding=wire.encoding,
-        share=wire.share,
+        codec=wire.codec,
     )
     return BuiltSimulation(world, network, bandwidth)

@@ -69,11 +69,9 @@ def build_learner(
 
 
 def vectors_of(settings: Settings) -> VectorsChoice:
-    """Return where models and gradients are kept: "auto" becomes "host" if all are copied to the host anyway.
-
-    Rounding for a transfer and compression of gradients both happen on the host.
-    """
-    copied = settings.transfer.encoding != "float32" or settings.utility.compression != "none"
+    """Return where models and gradients are kept: "auto" becomes "host" if gradients are projected, which happens on
+    the host."""
+    copied = settings.utility.compression != "none"
     return "host" if settings.engine.vectors == "auto" and copied else settings.engine.vectors
 
 

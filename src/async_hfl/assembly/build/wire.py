@@ -1,38 +1,43 @@
-"""The encoding of a run's models in transfers, and their encoded size, for simulations and deployments alike."""
+"""The codec of a run's models and their size on a link, for simulations and deployments alike."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from async_hfl.assembly.build.nodes import ModelFacts
 from async_hfl.assembly.settings.schema import Settings
-from async_hfl.core.vectors import to_host
-from async_hfl.core.weights import Weights
-from async_hfl.encoding.packet_codec import share_on_wire
-from async_hfl.encoding.rounding import AS_IT_IS, Encoding
+from async_hfl.core.compression.model_codec import ModelCodec
 
 
 @dataclass(frozen=True, slots=True)
 class WireFacts:
-    """Facts about a task's model as it is encoded for transfers."""
+    """Facts about a task's model as it travels."""
 
-    encoding: Encoding
-    share: float
-    """Encoded size over plain size."""
+    codec: ModelCodec
     model_bytes: int
-    """Encoded size."""
+    """M: the mean of a model's bytes on the way down and on the way up, half of what one job moves."""
+    float32_bytes: int
     gradient_size: int
     learning_rate: float
 
 
-def wire_facts(settings: Settings, facts: ModelFacts, initial: Weights) -> WireFacts:
-    """Return the facts. The compressed size is that of the initial model, so that it is known before the run."""
-    encoding = Encoding(half=settings.transfer.encoding == "float16", zstd=settings.transfer.zstd)
-    share = share_on_wire(to_host(initial), encoding) if encoding != AS_IT_IS else 1.0
+def wire_facts(
+    settings: Settings, *, model_size: int, gradient_size: int, learning_rate: float, seed: int
+) -> WireFacts:
+    """Return the facts. `model_size`: numbers in a model; `gradient_size`: those of them that are trained."""
+    transfer = settings.transfer
+    codec = ModelCodec(
+        transfer.up_kind,
+        transfer.down_kind,
+        size=model_size,
+        trained=gradient_size,
+        seed=seed,
+        encodes_gradients=settings.utility.compression == "none",
+    )
+    moved = codec.bytes_of(codec.up) + codec.bytes_of(codec.down)
     return WireFacts(
-        encoding=encoding,
-        share=share,
-        model_bytes=max(1, round(share * facts.model_bytes)),
-        gradient_size=facts.gradient_size,
-        learning_rate=facts.learning_rate,
+        codec=codec,
+        model_bytes=max(1, moved // 2),
+        float32_bytes=codec.bytes_of("float32"),
+        gradient_size=gradient_size,
+        learning_rate=learning_rate,
     )

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from async_hfl.assembly.build.nodes import cloud_node, device_node, gateway_node, method_of
+from async_hfl.assembly.build.wire import WireFacts, wire_facts
 from async_hfl.assembly.settings.loading import as_table, bandwidth_share, bytes_per_second, settings_from
 from async_hfl.assembly.settings.schema import Settings
+from async_hfl.core.compression.encodings import EncodingKind
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.topology import no_links
 from async_hfl.core.weights import Weights
@@ -24,8 +26,6 @@ from async_hfl.nodes.gateway.node import GatewayNode
 class TaskFacts:
     """Facts about a task for nodes that have not loaded it; part of every node's identity."""
 
-    model_bytes: int
-    """Bytes of a model on the wire."""
     model_size: int
     """Numbers in a model."""
     gradient_size: int
@@ -37,12 +37,12 @@ class TaskFacts:
     task: str
     task_digest: str
     method: str
-    half: bool
-    """True if models travel as float16."""
-    zstd: bool
-    """True if models travel compressed."""
-    share: float
-    """Encoded size of a model over its size as float32."""
+    up: EncodingKind
+    """Encoding of changes on the way to the cloud."""
+    down: EncodingKind
+    """Encoding of models on the way to the devices."""
+    encodes_gradients: bool
+    """True if gradients travel in these encodings as well."""
 
     @staticmethod
     def of(identity: NodeIdentity) -> TaskFacts:
@@ -61,6 +61,16 @@ def settings_of(identity: NodeIdentity) -> Settings:
     return settings_from(json.loads(identity.settings))
 
 
+def wire_of(settings: Settings, facts: TaskFacts) -> WireFacts:
+    return wire_facts(
+        settings,
+        model_size=facts.model_size,
+        gradient_size=facts.gradient_size,
+        learning_rate=facts.learning_rate,
+        seed=facts.seed,
+    )
+
+
 def deployed_cloud(identity: NodeIdentity, weights: Weights) -> CloudNode:
     settings, facts = settings_of(identity), TaskFacts.of(identity)
     start, share = settings.cloud.start, bandwidth_share(settings.gateway.bandwidth)
@@ -75,7 +85,7 @@ def deployed_cloud(identity: NodeIdentity, weights: Weights) -> CloudNode:
     return cloud_node(
         settings,
         method_of(settings, facts.seed),
-        facts,
+        wire_of(settings, facts),
         target=facts.target,
         links=no_links(),
         samples=np.zeros(0, np.int64),
@@ -92,7 +102,7 @@ def deployed_gateway(identity: NodeIdentity) -> GatewayNode:
     return gateway_node(
         settings,
         method_of(settings, facts.seed),
-        facts,
+        wire_of(settings, facts),
         number=identity.number,
         bandwidth=_bandwidth(settings),
         seed=facts.seed,
@@ -103,7 +113,8 @@ def deployed_gateway(identity: NodeIdentity) -> GatewayNode:
 
 
 def deployed_device(identity: NodeIdentity) -> DeviceNode:
-    return device_node(method_of(settings_of(identity), TaskFacts.of(identity).seed))
+    settings, facts = settings_of(identity), TaskFacts.of(identity)
+    return device_node(method_of(settings, facts.seed), wire_of(settings, facts))
 
 
 def _bandwidth(settings: Settings) -> float:

@@ -9,7 +9,6 @@ from functools import partial
 
 from async_hfl.assembly.build.nodes import check_sketch, method_of
 from async_hfl.assembly.build.task import build_learner
-from async_hfl.assembly.build.wire import wire_facts
 from async_hfl.assembly.deployments.deployed_nodes import (
     TaskFacts,
     deployed_cloud,
@@ -17,6 +16,7 @@ from async_hfl.assembly.deployments.deployed_nodes import (
     deployed_gateway,
     settings_of,
     settings_text,
+    wire_of,
 )
 from async_hfl.assembly.deployments.local_learning import Local, local_learner, task_digest
 from async_hfl.assembly.settings.schema import RunChoice, Settings
@@ -32,13 +32,12 @@ def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
     """Load the task, compile its evaluation, and return the plan of a cloud."""
     method = method_of(settings, choice.seed)
     learner = build_learner(settings, choice.seed, method.gradient)
-    check_sketch(method, learner)
+    check_sketch(method, learner.gradient_size)
     learner.compile()
     text = settings_text(settings)
     weights = learner.initial_weights(choice.seed)
-    wire, target = wire_facts(settings, learner, weights), learner.target
+    target = learner.target
     facts = TaskFacts(
-        model_bytes=wire.model_bytes,
         model_size=learner.layout.size,
         gradient_size=learner.gradient_size,
         learning_rate=learner.learning_rate,
@@ -49,9 +48,9 @@ def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
         task=choice.task,
         task_digest=task_digest(choice.task, learner.layout),
         method=choice.method,
-        half=wire.encoding.half,
-        zstd=wire.encoding.zstd,
-        share=wire.share,
+        up=settings.transfer.up_kind,
+        down=settings.transfer.down_kind,
+        encodes_gradients=settings.utility.compression == "none",
     )
     learner.evaluate(weights)  # compiles it
     return CloudPlan(
@@ -63,7 +62,7 @@ def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
         association=method.association,
         evaluate=learner.evaluate,
         save_model=lambda path, final: save_model(path, learner.layout, final),
-        model_bytes=wire.model_bytes,
+        model_bytes=wire_of(settings, facts).model_bytes,
         linger_s=settings.cloud.linger,
         payload_budget=settings.journal.payload_budget,
     )

@@ -18,6 +18,8 @@ from async_hfl.assembly.build.aggregation_rules import (
 )
 from async_hfl.assembly.build.policies import ASSOCIATION, SELECTION
 from async_hfl.assembly.settings.schema import AssociationSection, SelectionSection
+from async_hfl.core.compression.encodings import EncodingKind
+from async_hfl.core.compression.model_codec import ModelCodec
 from async_hfl.core.identifiers import CLOUD, DEVICE_TIER, Address, device_address, gateway_address
 from async_hfl.core.learner import Learner, TrainingJob, TrainingResult
 from async_hfl.core.maths.projection import CountSketch
@@ -68,6 +70,8 @@ def fuzz(seed: int, gateway: str | None = None, cloud: str | None = None) -> Out
     learner = UnevenLearner(StubLearner(devices, MODEL_SIZE, gradient=gradient == "last"))
     links = _links(rng, devices, gateways, profile)
     gateway_config, cloud_config = _configs(rng, learner, links, seed, method, gradient, compression, profile.sessions)
+    codec = _codec(rng, seed, compression)
+    gateway_config, cloud_config = replace(gateway_config, codec=codec), replace(cloud_config, codec=codec)
     weights = learner.initial_weights(seed)
     association = method.association
 
@@ -91,11 +95,17 @@ def fuzz(seed: int, gateway: str | None = None, cloud: str | None = None) -> Out
 
     hosts = [host(CLOUD, lambda _: cloud_node())]
     hosts += [host(gateway_address(j), partial(gateway_node, j)) for j in range(gateways)]
-    hosts += [host(device_address(i), lambda _: DeviceNode(gateway_config.sketch)) for i in range(devices)]
+    hosts += [host(device_address(i), lambda _: DeviceNode(gateway_config.sketch, codec)) for i in range(devices)]
     pairs = list(zip(links.link_device.tolist(), links.link_gateway.tolist(), strict=True))
     return FaultSimulator(
-        hosts, learner, association, profile, pairs, method.gateway.checker, method.cloud.checker
+        hosts, learner, association, profile, pairs, method.gateway.checker, method.cloud.checker, codec
     ).run()
+
+
+def _codec(rng: np.random.Generator, seed: int, compression: str) -> ModelCodec:
+    kinds: list[EncodingKind] = ["float32", "float16", "int8", "int4"]
+    up, down = (kinds[int(kind)] for kind in rng.choice(len(kinds), 2, p=[0.4, 0.1, 0.3, 0.2]))
+    return ModelCodec(up, down, size=MODEL_SIZE, trained=MODEL_SIZE, seed=seed, encodes_gradients=compression == "none")
 
 
 def _method(rng: np.random.Generator, gateway: str | None, cloud: str | None) -> Method:

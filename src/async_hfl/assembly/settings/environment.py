@@ -19,6 +19,7 @@ from async_hfl.assembly.settings.field_types import (
     Section,
     Share,
 )
+from async_hfl.core.compression.encodings import EncodingKind
 
 
 class NetworkSection(Section, frozen=True):
@@ -141,7 +142,19 @@ class OutagesSection(Section, frozen=True):
 class TransferSection(Section, frozen=True):
     """[transfer]: the encoding of models in transfers. A simulation rounds and counts bytes like a deployment."""
 
-    encoding: Literal["float32", "float16"] = "float32"
-    """The number format that models travel in. float16 takes half the bytes and keeps 11 significant bits."""
-    zstd: bool = False
-    """Lossless compression: about 10 % fewer bytes, at the cost of computation on both ends."""
+    encoding: EncodingKind = "float32"
+    """The number format that models travel in, in both directions: int8 takes a quarter of the bytes of float32, int4
+    an eighth."""
+    up: EncodingKind | Auto = "auto"
+    """The format of changes on the way from devices to gateways and to the cloud. auto: that of `encoding`.
+    Rounding errors are fed back into the next change."""
+    down: EncodingKind | Auto = "auto"
+    """The format of models on the way from the cloud to gateways and to devices. auto: that of `encoding`."""
+
+    @property
+    def up_kind(self) -> EncodingKind:
+        return self.encoding if self.up == "auto" else self.up
+
+    @property
+    def down_kind(self) -> EncodingKind:
+        return self.encoding if self.down == "auto" else self.down

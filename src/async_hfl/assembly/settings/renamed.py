@@ -19,6 +19,10 @@ VALUES: dict[str, dict[object, str]] = {
     "transfer.half": {True: "float16", False: "float32"},
 }
 """Old name of a setting -> old value -> new value."""
+REMOVED = {
+    "transfer.zstd": 'it saved 8 % of the bytes; transfer.encoding = "int8" saves 75 %',
+}
+"""Old name of a setting -> why it is gone, and what serves instead."""
 
 
 def renaming(section: str, values: Mapping[str, Any]) -> str | None:
@@ -28,6 +32,8 @@ def renaming(section: str, values: Mapping[str, Any]) -> str | None:
         return f"{section} is called {SECTIONS[section]} since {SINCE}: write {path}"
     for key, value in values.items():
         old = f"{section}.{key}"
+        if old in REMOVED:
+            return f"{old} is gone since {SINCE}: {REMOVED[old]}"
         new = SETTINGS.get(old, old)
         new_value = VALUES.get(old, {}).get(value) if isinstance(value, (str, bool)) else None
         written = new if new_value is None else f'{new} = "{new_value}"'

@@ -8,6 +8,9 @@ The messages of one cycle of a gateway, in order:
     gateway --Upload----> cloud      the gateway's aggregated model
     cloud --Answer------> gateway    the newest global model, from which the next cycle starts
 
+Models travel as the run's `ModelCodec` encodes them: `weights` are whole models on the way down, and changes on the way
+up if updates are encoded.
+
 Messages may overtake each other. Each one therefore says what it belongs to: a job, an upload, a version of the
 association, or an incarnation of the gateway. A gateway that loses its state comes back as a new incarnation, and
 messages of or for the old one are recognised.
@@ -22,12 +25,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.compression.model_codec import Model
 from async_hfl.core.identifiers import JobId, UploadId
 from async_hfl.core.serialization import value
-from async_hfl.core.vectors import Vector
-from async_hfl.core.weights import Weights
 
-Gradient: TypeAlias = Vector
 Basis: TypeAlias = npt.NDArray[np.float32]
 """One row per component, as long as a model."""
 DropReason = Literal["device_lost", "superseded"]
@@ -58,7 +59,7 @@ class DeviceKnowledge:
     loss: float
     """Like `squared_loss`, NaN until the device has reported one."""
     squared_loss: float
-    gradient: Gradient | None = None
+    gradient: Model | None = None
     compressed: bool = False
     """True if the gradient is a projection."""
     has_basis: bool = False
@@ -85,7 +86,7 @@ class WarmUp:
 
     incarnation: int
     """The incarnation of the gateway that the message is meant for, as in all messages about leases."""
-    weights: Weights
+    weights: Model
     leases: tuple[Lease, ...]
     knowledge: tuple[DeviceKnowledge, ...]
 
@@ -96,7 +97,7 @@ class GlobalModel:
     gateway keeps for its next cycle."""
 
     epoch: int
-    weights: Weights
+    weights: Model
     basis: Basis | None = None
     """The basis on which gradients are projected (compression = pca); only in the first model."""
     bandwidth: float = 0.0
@@ -110,7 +111,7 @@ class Answer:
     upload: UploadId
     epoch: int
     """The cloud epoch of the model: the epoch that the upload created, or a later one."""
-    weights: Weights
+    weights: Model
     outcome: Outcome
 
 
@@ -191,7 +192,7 @@ class Upload:
     """A gateway's model (with the relay rule, a device's), and the gateway's new knowledge about its devices."""
 
     upload: UploadId
-    weights: Weights
+    weights: Model
     base_epoch: int
     """tau: the cloud epoch of the model that the cycle (with the relay rule, the device) started from."""
     updates: int
@@ -206,6 +207,9 @@ class Upload:
     jobs: tuple[int, ...] = ()
     """Numbers of the jobs whose updates are in this model or were dropped since the last upload, if losses are
     tracked."""
+    bases: tuple[int, ...] = ()
+    """Cloud epochs of the models that this gateway's next uploads may be changes of, if it relays changes. Otherwise
+    every upload is a change of the newest model that the gateway has adopted."""
 
 
 @value
@@ -240,7 +244,7 @@ class Train:
     """Train from this model and send an `Update`."""
 
     job: JobId
-    weights: Weights
+    weights: Model
     gateway_epoch: int
     """zeta: the gateway epoch of the model."""
     base_epoch: int
@@ -268,12 +272,12 @@ class Update:
     """A device's trained model and the figures of its training (see `core.learner.TrainingResult`)."""
 
     job: JobId
-    weights: Weights
+    weights: Model
     samples: int
     steps: int
     loss: float
     squared_loss: float
-    gradient: Gradient | None
+    gradient: Model | None
     download_s: float
     training_s: float
     compressed: bool = False
@@ -322,7 +326,7 @@ class EvaluateRequest:
     """To devices: evaluate this model on your own test samples."""
 
     epoch: int
-    weights: Weights
+    weights: Model
     devices: tuple[int, ...] = ()
     """The devices to forward the request to; empty in the copy that a device receives."""
 

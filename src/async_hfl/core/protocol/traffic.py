@@ -1,8 +1,8 @@
 """Bytes of a message, by kind. Every message on every link is counted when it is sent.
 
-A model counts M bytes (`model_bytes`); gradients, and the basis on which they are projected, count the bytes of their
-arrays. Everything else is control traffic: a header, and a few words for each device or job in the message. It is
-estimated, at about a hundred bytes a message, in the same way for every method.
+Models, gradients, and the basis on which gradients are projected count the bytes of their arrays as they travel, so an
+encoded model counts its encoded bytes. Everything else is control traffic: a header, and a few words for each device or
+job in the message. It is estimated, at about a hundred bytes a message, in the same way for every method.
 """
 
 from __future__ import annotations
@@ -37,53 +37,50 @@ def _header_and_model(model_bytes: int) -> Traffic:
     return Traffic(model_bytes, 0, 0, HEADER_BYTES)
 
 
-def traffic(message: Any, model_bytes: int, share: float = 1.0) -> Traffic:
-    """Return the bytes of one message by kind.
-
-    `model_bytes` is the size of a model as it is encoded on the link; `share` is the size of an encoded gradient or
-    basis relative to its four bytes a number.
-    """
+def traffic(message: Any) -> Traffic:
+    """Return the bytes of one message by kind."""
     kind = type(message)
-    gradient = basis = named = 0
+    model = gradient = basis = named = 0
     knowledge: tuple[m.DeviceKnowledge, ...] = ()
     # Nearly all messages of a run are among the first three cases. Types are compared because that is the fastest.
     if kind is m.Train or kind is m.GlobalModel:
+        model = message.weights.nbytes
         if message.basis is None:
-            return _header_and_model(model_bytes)
+            return _header_and_model(model)
         basis = message.basis.nbytes
     elif kind is m.Update:
+        model = message.weights.nbytes
         if message.gradient is None:
-            return _header_and_model(model_bytes)
+            return _header_and_model(model)
         gradient = message.gradient.nbytes
     elif kind in _HEADER_ALONE:
         return _header_and_model(0)
     elif kind is m.Answer:
-        return _header_and_model(model_bytes)
+        return _header_and_model(message.weights.nbytes)
     elif kind is m.Upload:
-        knowledge, named = message.knowledge, 8 * len(message.jobs)
+        model, knowledge = message.weights.nbytes, message.knowledge
+        named = 8 * (len(message.jobs) + len(message.bases))
     elif kind is m.WarmUp:
-        knowledge = message.knowledge
+        model, knowledge = message.weights.nbytes, message.knowledge
     elif kind is m.Assignment:
-        model_bytes, knowledge, named = 0, message.knowledge, 4 * len(message.devices)
+        knowledge, named = message.knowledge, 4 * len(message.devices)
     elif kind is m.LeaseGranted or kind is m.LeaseReleased:
-        model_bytes, knowledge = 0, (message.knowledge,)
+        knowledge = (message.knowledge,)
     elif kind is m.Report:
-        model_bytes, knowledge = 0, message.answered_warmup
+        knowledge = message.answered_warmup
         named = 4 * (len(message.lost) + len(message.heard))
     elif kind is m.LeasesRevoked:
-        model_bytes, named = 0, 12 * len(message.leases)
+        named = 12 * len(message.leases)
     elif kind is m.EvaluateRequest:
-        named = 4 * len(message.devices)
+        model, named = message.weights.nbytes, 4 * len(message.devices)
     elif kind is m.Unsettled or kind is m.SettledAck:
-        model_bytes, named = 0, 24 * len(message.jobs)
+        named = 24 * len(message.jobs)
     else:
         raise TypeError(f"{kind.__name__} is not a message of known size")
     if knowledge:
         gradient = sum(known.gradient.nbytes for known in knowledge if known.gradient is not None)
         named += PER_DEVICE_BYTES * len(knowledge)
-    if share != 1.0:
-        gradient, basis = round(share * gradient), round(share * basis)
-    return Traffic(model_bytes, gradient, basis, HEADER_BYTES + named)
+    return Traffic(model, gradient, basis, HEADER_BYTES + named)
 
 
 def subject(message: Any) -> JobId | UploadId | None:

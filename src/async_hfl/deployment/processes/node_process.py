@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from async_hfl.core.compression.model_codec import ModelCodec
 from async_hfl.core.errors import UserError
 from async_hfl.core.identifiers import CLOUD_TIER, DEVICE_TIER, GATEWAY_TIER, Address
 from async_hfl.deployment.identity.credentials import Credentials
@@ -31,7 +32,6 @@ from async_hfl.deployment.transport.admission import Admission, Joining, Refusal
 from async_hfl.deployment.transport.calls import LinkError
 from async_hfl.deployment.transport.link import Link, enlist
 from async_hfl.deployment.transport.transport import Transport
-from async_hfl.encoding.rounding import Encoding
 from async_hfl.nodes.reliability.delivery import Node, ReliableNode
 from async_hfl.nodes.reliability.recovery import DurableNode
 
@@ -101,6 +101,16 @@ def wrong_run(joining: Joining, server: NodeIdentity) -> Refusal | None:
     )
 
 
+def _codec(facts: Mapping[str, Any]) -> ModelCodec:
+    return ModelCodec(
+        facts["up"],
+        facts["down"],
+        size=int(facts["model_size"]),
+        trained=int(facts["gradient_size"]),
+        encodes_gradients=bool(facts["encodes_gradients"]),
+    )
+
+
 class NodeProcess(Generic[N]):
     """One node with its store, inbox, transport and shell."""
 
@@ -128,9 +138,8 @@ class NodeProcess(Generic[N]):
         self.transport = Transport(
             inbox,
             store.spool,
-            encoding=Encoding(bool(facts["half"]), bool(facts["zstd"])),
             crowded=lambda: inbox.crowded,
-            validate=validator(self.address, int(facts["model_size"]), is_device),
+            validate=validator(self.address, _codec(facts), is_device),
             is_known=lambda *packet: self.shell.is_known(*packet),
             digests=digests,
         )
@@ -146,9 +155,7 @@ class NodeProcess(Generic[N]):
             inbox,
             self.transport.send,
             workers,
-            int(facts["model_bytes"]),
             began_at=identity.began_at,
-            share=float(facts["share"]),
             **shell,
         )
 

@@ -14,6 +14,8 @@ from typing import Any, get_args
 
 import numpy as np
 
+from async_hfl.core.compression.encodings import EncodingKind, check
+from async_hfl.core.compression.model_codec import Direction, ModelCodec
 from async_hfl.core.errors import PeerError
 from async_hfl.core.identifiers import CLOUD_TIER, DEVICE_TIER, GATEWAY_TIER, Address
 from async_hfl.core.protocol import messages as m
@@ -31,18 +33,19 @@ _MAY_BE_NAN = {"loss", "squared_loss", "metric"}
 _MAY_BE_NEGATIVE = {"loss"}
 _DEVICE_FIELDS = {"device", "devices", "lost", "heard"}
 _MOST_TEXT = 4096
+_WITH_MODEL = (m.WarmUp, m.GlobalModel, m.Answer, m.Upload, m.Train, m.Update, m.EvaluateRequest)
 
 
 def validator(
     receiver: Address,
-    model_size: int,
+    codec: ModelCodec,
     is_device: Callable[[int], bool] = lambda number: number >= 0,
     gradient_sizes: frozenset[int] = frozenset(),
 ) -> Callable[[Address, Content], None]:
     """Return the check of one node.
 
-    `model_size`: numbers in a model. `is_device` returns True for a device's number. `gradient_sizes`: possible numbers
-    in a gradient, whole or projected; empty allows any."""
+    `codec` encodes the models of the run. `is_device` returns True for a device's number. `gradient_sizes`: possible
+    numbers in a gradient that is not encoded; empty allows any."""
 
     def validate(sender: Address, content: Content) -> None:
         if isinstance(content, Receipt):
@@ -58,7 +61,18 @@ def validator(
         for name, value in _leaves("", message):
             if name in _DEVICE_FIELDS and isinstance(value, int) and not is_device(value):
                 raise PeerError(f"{name} {value}: there is no such device")
-            _check(name, value, model_size, gradient_sizes)
+            _check(name, value)
+        up = sender.tier > receiver.tier
+        if isinstance(message, _WITH_MODEL):
+            _check_model(message.weights, codec, codec.up if up else codec.down)
+            if isinstance(message, m.Upload) and not codec.is_finite_change(message.weights):
+                raise PeerError("a change of a model with values that could not be encoded")
+        if isinstance(message, (m.Train, m.GlobalModel)) and message.basis is not None:
+            basis = message.basis
+            if basis.ndim != 2 or basis.shape[1] != codec.trained:
+                raise PeerError(f"a basis of shape {basis.shape} for gradients of {codec.trained} numbers")
+        for holder in _with_gradients(message):
+            _check_gradient(holder, codec, "up" if up else "down", gradient_sizes)
 
     return validate
 
@@ -76,7 +90,7 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _check(name: str, value: Any, model_size: int, gradient_sizes: frozenset[int]) -> None:
+def _check(name: str, value: Any) -> None:
     """Raise PeerError for a value that no correct node would send in a field of this name."""
     if isinstance(value, bool) or value is None:
         return
@@ -89,13 +103,39 @@ def _check(name: str, value: Any, model_size: int, gradient_sizes: frozenset[int
                 raise PeerError(f"{name} is not a number")
         elif value < 0 and name not in _MAY_BE_NEGATIVE:
             raise PeerError(f"{name} {value} is out of range")
-    elif isinstance(value, str):
-        if len(value) > _MOST_TEXT:
-            raise PeerError(f"{name} has {len(value)} characters")
-    elif isinstance(value, np.ndarray):
-        if name == "weights" and value.shape != (model_size,):
-            raise PeerError(f"a model of shape {value.shape}; a model of this task has {model_size} numbers")
-        if name == "gradient" and (value.ndim != 1 or (gradient_sizes and value.size not in gradient_sizes)):
-            raise PeerError(f"a gradient of shape {value.shape}; expected {sorted(gradient_sizes)} numbers")
-        if name == "basis" and (value.ndim != 2 or value.shape[1] != model_size):
-            raise PeerError(f"a basis of shape {value.shape} for models of {model_size} numbers")
+    elif isinstance(value, str) and len(value) > _MOST_TEXT:
+        raise PeerError(f"{name} has {len(value)} characters")
+
+
+def _check_model(model: Any, codec: ModelCodec, kind: EncodingKind) -> None:
+    """Raise PeerError unless a model, or a change of one, has the encoding and the length of this run's models."""
+    if kind != "float32":
+        check(model, kind, codec.size, codec.trained)
+    elif model.dtype != np.float32 or model.shape != (codec.size,):
+        raise PeerError(
+            f"a model of shape {model.shape} and {model.dtype}; models of this task have {codec.size} float32 numbers"
+        )
+
+
+def _with_gradients(message: m.Message) -> Iterator[m.Update | m.DeviceKnowledge]:
+    """Yield the message or the parts of it that contain a gradient."""
+    if isinstance(message, m.Update):
+        yield message
+    elif isinstance(message, (m.LeaseGranted, m.LeaseReleased)):
+        yield message.knowledge
+    elif isinstance(message, (m.Upload, m.WarmUp, m.Assignment)):
+        yield from message.knowledge
+    elif isinstance(message, m.Report):
+        yield from message.answered_warmup
+
+
+def _check_gradient(
+    holder: m.Update | m.DeviceKnowledge, codec: ModelCodec, direction: Direction, sizes: frozenset[int]
+) -> None:
+    gradient: Any = holder.gradient
+    if gradient is None:
+        return
+    if codec.encodes_gradient(direction) and not holder.compressed:
+        check(gradient, codec.up if direction == "up" else codec.down, codec.trained, codec.trained)
+    elif gradient.dtype != np.float32 or gradient.ndim != 1 or (sizes and gradient.size not in sizes):
+        raise PeerError(f"a gradient of shape {gradient.shape} and {gradient.dtype}; expected {sorted(sizes)} numbers")

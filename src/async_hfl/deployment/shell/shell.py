@@ -74,27 +74,22 @@ class Shell:
         inbox: Inbox,
         send: Callable[[Address, Packet | Receipt], None],
         workers: Workers,
-        model_bytes: int,
         *,
         began_at: float = 0.0,
-        share: float = 1.0,
         linger_s: float = 0.0,
         waits_for: Callable[[UnacknowledgedPacket], bool] = lambda packet: False,
         stays: Callable[[], bool] = lambda: False,
         wrote: Callable[[Record], None] = lambda record: None,
         handled: Callable[[], None] = lambda: None,
     ) -> None:
-        """`began_at`: the initial time of a new node's clock. `share`: encoded size of an array over its plain size
-        (`model_bytes` includes it already). `linger_s`: after the end of the run, the longest time to wait for the
-        receipts of packets that satisfy `waits_for`, and to keep running while `stays` returns True. `wrote` is called
-        with every record, `handled` after every batch."""
+        """`began_at`: the initial time of a new node's clock. `linger_s`: after the end of the run, the longest time to
+        wait for the receipts of packets that satisfy `waits_for`, and to keep running while `stays` returns True.
+        `wrote` is called with every record, `handled` after every batch."""
         self.address = address
         self.node = node
         self.store = store
         self.inbox = inbox
         self._send = send
-        self.model_bytes = model_bytes
-        self._share = share
         self._linger_s = linger_s
         self._waits_for = waits_for
         self._stays = stays
@@ -173,7 +168,7 @@ class Shell:
         for effect in effects:
             if isinstance(effect, Transmit) and isinstance(effect.content, Packet):
                 message = effect.content.message
-                size = traffic(message, self.model_bytes, self._share)
+                size = traffic(message)
                 kind = type(message).__name__
                 sent = SentRecord(self.clock.now, self.address, effect.to, kind, subject(message), 0.0, *size)
                 self.store.write(sent)

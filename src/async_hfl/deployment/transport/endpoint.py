@@ -12,7 +12,6 @@ from async_hfl.core.identifiers import Address
 from async_hfl.deployment.transport.limits import USUAL, Limits
 from async_hfl.deployment.transport.transfers.spool import Spool, SpooledPacket
 from async_hfl.encoding.packet_codec import Content
-from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 
 _DECODED_AT_ONCE = 2
 """Large packets decoded at the same time: decoding a packet may take as much memory again as it has bytes."""
@@ -59,7 +58,6 @@ class Endpoint:
     inbox: Inbox
     spool: Spool
     limits: Limits = USUAL
-    encoding: Encoding = AS_IT_IS
     validate: Callable[[Address, Content], None] = lambda sender, content: None
     """Raises PeerError for content that this sender must not send."""
     is_known: Callable[[Address, int, int, int], bool] = lambda sender, run, incarnation, number: False

@@ -12,7 +12,6 @@ from async_hfl.deployment.transport.limits import USUAL, Limits
 from async_hfl.deployment.transport.session import Session
 from async_hfl.deployment.transport.transfers.spool import Spool
 from async_hfl.encoding.packet_codec import Content
-from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 
 log = logging.getLogger("async_hfl.transport")
 
@@ -24,12 +23,11 @@ class Transport:
         spool: Path,
         *,
         limits: Limits = USUAL,
-        encoding: Encoding = AS_IT_IS,
         **checks: Callable[..., object],
     ) -> None:
         """`checks`: the callbacks of Endpoint (validate, is_known, digests, crowded)."""
         spooled = Spool(spool, limits.spool_bytes, limits.spool_s)
-        self.endpoint = Endpoint(inbox, spooled, limits, encoding, **checks)  # type: ignore[arg-type]
+        self.endpoint = Endpoint(inbox, spooled, limits, **checks)  # type: ignore[arg-type]
         self._sessions: dict[Address, Session] = {}
 
     @property

@@ -82,7 +82,7 @@ class ModelChecker(GatewayChecker, ABC):
 
     def new_and_sent(self, record: JobRecord) -> tuple[Floats, Floats]:
         """Return the model that the device returned, and the one that it was sent."""
-        return double(self.history.updates[record.job].weights), double(self.history.trains[record.job].weights)
+        return double(self.history.trained(record.job)), double(self.history.sent_to_device(record.job))
 
     def by_epoch(self, records: Sequence[JobRecord]) -> list[list[JobRecord]]:
         """Return the records in groups that were aggregated together, oldest first."""

@@ -50,7 +50,7 @@ class AverageChecker(CloudChecker):
         for gateway, record in group.items():
             share = uploads[gateway].samples / samples if samples else 1 / len(group)
             check_weight(record, 1, share)
-            expected += share * double(uploads[gateway].weights)
+            expected += share * double(self.history.uploaded(record.upload))
         violation = f"the global model of epoch {epoch} is not the average of its uploads"
         require(models_agree(expected, cloud.state.weights), violation)
 

@@ -28,7 +28,7 @@ class CloudMixChecker(CloudChecker):
         if self._model is not None and (records or self._model is not cloud.state.weights):
             expected = double(self._model)
             for record in records:
-                expected += record.weight * (double(self.history.uploads[record.upload].weights) - expected)
+                expected += record.weight * (double(self.history.uploaded(record.upload)) - expected)
             violation = f"the global model of epoch {epoch} is not what its uploads make it"
             require(models_agree(expected, cloud.state.weights), violation)
         self._model = cloud.state.weights

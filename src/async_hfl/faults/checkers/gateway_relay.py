@@ -47,7 +47,7 @@ class RelayChecker(GatewayChecker):
                 and job not in self._upload_of
                 and update.samples == upload.samples
                 and self.history.trains[job].base_epoch == upload.base_epoch
-                and np.array_equal(update.weights, upload.weights)
+                and np.array_equal(np.asarray(update.weights), np.asarray(upload.weights))
             ):
                 require(upload.updates == 1, f"{upload.upload}: a relayed upload counts {upload.updates} updates")
                 return job

@@ -14,8 +14,10 @@ from math import isnan
 import numpy as np
 
 from async_hfl.core.arrays import Bools, Floats
+from async_hfl.core.compression.model_codec import plain_vector
 from async_hfl.core.policies import Association, AssociationProblem
 from async_hfl.core.protocol import messages as m
+from async_hfl.core.protocol.message_vectors import decode_knowledge, encode_knowledge
 from async_hfl.core.randomness import scramble
 from async_hfl.core.topology import check_association, near_best
 from async_hfl.nodes.cloud.context import Cloud
@@ -26,6 +28,7 @@ from async_hfl.nodes.cloud.context import Cloud
 def store_knowledge(cloud: Cloud, known: m.DeviceKnowledge, gateway: int) -> None:
     """Store a gateway's knowledge about a device."""
     table, device = cloud.state.association, known.device
+    known = decode_knowledge(cloud.config.codec, known, "up")
     if known.measured:
         link = cloud.links.find(device, gateway)
         if link >= 0:
@@ -38,7 +41,7 @@ def store_knowledge(cloud: Cloud, known: m.DeviceKnowledge, gateway: int) -> Non
     if known.has_basis:
         table.has_basis[device] = True
     if table.gradients is not None and known.gradient is not None:
-        table.gradients.offer(device, known.gradient, known.compressed, table.projection)
+        table.gradients.offer(device, plain_vector(known.gradient), known.compressed, table.projection)
 
 
 def knowledge(cloud: Cloud, device: int, gateway: int) -> m.DeviceKnowledge:
@@ -46,7 +49,7 @@ def knowledge(cloud: Cloud, device: int, gateway: int) -> m.DeviceKnowledge:
     table, link = cloud.state.association, cloud.links.find(device, gateway)
     gradients = table.gradients
     gradient = None if gradients is None else gradients.gradient(device)
-    return m.DeviceKnowledge(
+    known = m.DeviceKnowledge(
         device,
         float(table.latency[link]),
         bool(table.measured[link]),
@@ -57,6 +60,8 @@ def knowledge(cloud: Cloud, device: int, gateway: int) -> m.DeviceKnowledge:
         gradient is not None and gradients is not None and gradients.compressed,
         bool(table.has_basis[device]),
     )
+    key = cloud.config.codec.key("known gradient", device, cloud.state.epoch)
+    return encode_knowledge(cloud.config.codec, known, "down", key)
 
 
 def observe_links(cloud: Cloud, gateway: int, report: m.Report) -> None:

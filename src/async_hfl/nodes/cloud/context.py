@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from async_hfl.core.arrays import Bools, Ints
+from async_hfl.core.compression.model_codec import Model
 from async_hfl.core.identifiers import GATEWAY_TIER, Address
 from async_hfl.core.maths.projection import PcaProjection
 from async_hfl.core.protocol import messages as m
@@ -58,6 +59,25 @@ class Cloud:
         state = self.state
         projection = state.association.projection if first else None
         basis = projection.components if isinstance(projection, PcaProjection) else None
-        state.members[gateway].newest_sent = state.epoch
         bandwidth = state.association.bandwidth if first else 0.0
-        self.send(gateway, m.GlobalModel(state.epoch, state.weights, basis, bandwidth))
+        self.send(gateway, m.GlobalModel(state.epoch, self.model_for(gateway), basis, bandwidth))
+
+    def model_for(self, gateway: int) -> Model:
+        """Return the global model as it travels, and remember that uploads of this gateway may be changes of it."""
+        state, codec, member = self.state, self.config.codec, self.state.members[gateway]
+        member.newest_sent = state.epoch
+        model = self.encoded_model()
+        if codec.encodes_up and state.epoch not in member.bases:
+            member.bases.add(state.epoch)
+            if state.epoch not in state.bases:
+                state.bases[state.epoch] = codec.decode_model(model)
+        return model
+
+    def encoded_model(self) -> Model:
+        """Return the global model as it travels. It is encoded once for all gateways."""
+        state, codec = self.state, self.config.codec
+        if not codec.encodes_down:
+            return state.weights
+        if state.encoded is None:
+            state.encoded = codec.encode_model(state.weights, codec.key("global model", state.epoch))
+        return state.encoded

@@ -35,7 +35,7 @@ def begin(cloud: Cloud, at: float) -> None:
         own = int(state.association.gateway_of[device])
         by_gateway.setdefault(own if own in gateways else int(gateways[0]), []).append(device)
     for gateway, devices in sorted(by_gateway.items()):
-        cloud.send(gateway, m.EvaluateRequest(state.epoch, state.weights, tuple(devices)))
+        cloud.send(gateway, m.EvaluateRequest(state.epoch, cloud.encoded_model(), tuple(devices)))
     arm(cloud)
 
 

@@ -161,7 +161,11 @@ class CloudNode:
             self._reinstate(upload.upload.gateway, at)
         if uploads.admit(self.cloud, upload, at):
             staleness = self.state.epoch + 1 - upload.base_epoch
-            self._proceed(self.aggregation.received(self.cloud, upload, staleness, at), at)
+            decoded = uploads.decode(self.cloud, upload, at)
+            if decoded is None:
+                self._proceed(Next(decided=((upload, m.Outcome(False, staleness, 0.0)),)), at)
+            else:
+                self._proceed(self.aggregation.received(self.cloud, decoded, staleness, at), at)
 
     def _proceed(self, step: Next, at: float) -> None:
         """Carry out what the aggregation rule has decided."""
@@ -169,7 +173,7 @@ class CloudNode:
         for gateway in step.wake:
             cloud.send_model(gateway)
         if step.model is not None:
-            state.weights = step.model
+            state.weights, state.encoded = step.model, None
             state.epoch += 1
             state.updates += sum(upload.updates for upload, outcome in step.decided if outcome.accepted)
         for upload, outcome in step.decided:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from async_hfl.core.arrays import Bools, Floats, Ints
+from async_hfl.core.compression.model_codec import Model
 from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.maths.projection import CountSketch, PcaProjection
@@ -48,6 +49,8 @@ class Membership:
     """Numbers of uploads that the aggregation rule has received and not decided on."""
     answered_below: int = 0
     """The gateway has the answers to all lower upload numbers: an upload with such a number is a late duplicate."""
+    bases: set[int] = field(default_factory=set)
+    """Epochs of the models that its uploads may be changes of, if uploads are encoded."""
 
 
 @plain
@@ -195,3 +198,7 @@ class CloudState:
     """By gateway without a session: the time at which it is suspended."""
     declare_lost_at: dict[int, float] = field(default_factory=dict)
     """By suspended gateway: the time at which its updates are recorded as lost."""
+    encoded: Model | None = None
+    """The global model as it is sent, once it is encoded."""
+    bases: dict[int, Weights] = field(default_factory=dict)
+    """By cloud epoch: the models, as the gateways have them, that uploads may be changes of."""

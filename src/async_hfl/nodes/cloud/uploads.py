@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Write
 from async_hfl.core.protocol.records import LifecycleRecord, UploadEnd, UploadRecord
@@ -45,6 +47,27 @@ def admit(cloud: Cloud, upload: m.Upload, at: float) -> bool:
     return True
 
 
+def decode(cloud: Cloud, upload: m.Upload, at: float) -> m.Upload | None:
+    """Return the upload with its decoded model; None, on record, if it is a change of a model that the cloud does not
+    have. Models of which no later upload of this gateway can be a change are forgotten."""
+    state, codec, gateway = cloud.state, cloud.config.codec, upload.upload.gateway
+    if not codec.encodes_up:
+        return upload
+    base = state.bases.get(upload.base_epoch)
+    member, used = state.members[gateway], upload.bases or (upload.base_epoch,)
+    member.bases = {epoch for epoch in member.bases if epoch in used or epoch > max(used)}
+    still_used = set[int]().union(*(each.bases for each in state.members))
+    for epoch in state.bases.keys() - still_used:
+        del state.bases[epoch]
+    if base is None:
+        detail = (
+            f"upload {upload.upload.number} is a change of a model that is gone, of cloud epoch {upload.base_epoch}"
+        )
+        cloud.emit(Write(LifecycleRecord(at, "refused", f"g{gateway}", detail)))
+        return None
+    return replace(upload, weights=codec.decode_change(upload.weights, base))
+
+
 def close(cloud: Cloud, upload: m.Upload, outcome: m.Outcome, at: float) -> None:
     """Record the outcome of an upload, keep it for repeats, and answer."""
     member = cloud.state.members[upload.upload.gateway]
@@ -70,6 +93,5 @@ def unanswered_outcomes(cloud: Cloud, gateway: int, incarnation: int) -> tuple[t
 
 
 def _answer(cloud: Cloud, upload: m.Upload, outcome: m.Outcome) -> None:
-    state, gateway = cloud.state, upload.upload.gateway
-    state.members[gateway].newest_sent = state.epoch
-    cloud.send(gateway, m.Answer(upload.upload, state.epoch, state.weights, outcome))
+    gateway = upload.upload.gateway
+    cloud.send(gateway, m.Answer(upload.upload, cloud.state.epoch, cloud.model_for(gateway), outcome))

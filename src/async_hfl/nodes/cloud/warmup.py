@@ -30,7 +30,7 @@ def begin(cloud: Cloud, at: float) -> None:
         devices = np.flatnonzero(nearest == gateway).tolist()
         if devices:
             leases, knowledge = grant_leases(cloud, gateway, devices)
-            cloud.send(gateway, m.WarmUp(member.incarnation, state.weights, leases, knowledge))
+            cloud.send(gateway, m.WarmUp(member.incarnation, cloud.encoded_model(), leases, knowledge))
     if config.warmup_patience > 0:
         cloud.emit(SetTimer("warmup_patience", at + config.warmup_patience))
     cloud.emit(SetTimer("warmup_limit", at + config.warmup_limit))

@@ -7,10 +7,12 @@ next.
 
 from __future__ import annotations
 
+from async_hfl.core.compression.model_codec import Model
 from async_hfl.core.errors import InvariantViolation
-from async_hfl.core.identifiers import CLOUD, JobId
+from async_hfl.core.identifiers import CLOUD, JobId, UploadId
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Effect, Send, Write
+from async_hfl.core.protocol.message_vectors import encode_knowledge
 from async_hfl.core.protocol.records import JobEnd, JobRecord
 from async_hfl.core.weights import Weights
 from async_hfl.nodes.config import GatewayConfig
@@ -46,7 +48,7 @@ class Gateway:
 
     @weights.setter
     def weights(self, weights: Weights) -> None:
-        self.state.weights = weights
+        self.state.weights, self.state.encoded = weights, None
 
     @property
     def max_staleness(self) -> int:
@@ -63,6 +65,45 @@ class Gateway:
     def drop_stale(self, held: HeldUpdate, at: float, *, staleness: int) -> None:
         """Record that this update was too stale to be used."""
         self.end_job(held.number, held.in_flight, "stale", at, held.update, staleness)
+
+    # Models ------------------------------------------------------------------------------------------------------
+
+    def adopt(self, model: m.GlobalModel | m.Answer) -> None:
+        """Replace the gateway's model by a global one. Until it changes, devices are sent the bytes that arrived."""
+        state, codec = self.state, self.config.codec
+        self.weights, state.base_epoch = codec.decode_model(model.weights), model.epoch
+        if codec.encodes_down:
+            state.encoded = model.weights
+        if codec.encodes_up:
+            state.base = state.weights
+
+    def model_for_devices(self) -> tuple[Model, Weights]:
+        """Return the gateway's model as it travels, and as a device will have it."""
+        state, codec, weights = self.state, self.config.codec, self.weights
+        if not codec.encodes_down:
+            return weights, weights
+        if state.encoded is None:
+            state.versions += 1
+            key = codec.key("model", self.config.number, state.incarnation, state.versions)
+            state.encoded = codec.encode_model(weights, key)
+        return state.encoded, codec.decode_model(state.encoded)
+
+    def model_for_cloud(self, upload: UploadId) -> Model:
+        """Return the gateway's model as it is uploaded: the change since the global model that it started from."""
+        state, codec, weights = self.state, self.config.codec, self.weights
+        if not codec.encodes_up:
+            return weights
+        if state.base is None:
+            raise InvariantViolation(f"gateway {self.config.number} uploads before it has a global model")
+        key = codec.key("upload", *upload)
+        change, state.rounding_error = codec.encode_change(weights, state.base, state.rounding_error, key)
+        return change
+
+    def knowledge(self, slot: int) -> m.DeviceKnowledge:
+        """Return everything that is known about a device, for the cloud."""
+        known, state, codec = self.state.device_table.knowledge(slot), self.state, self.config.codec
+        key = codec.key("gradient", self.config.number, state.incarnation, known.device, state.gateway_epoch)
+        return encode_knowledge(codec, known, "up", key)
 
     # For the parts of a gateway ----------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.arrays import Bools, Floats, Ints
+from async_hfl.core.compression.model_codec import plain_vector
 from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.maths.projection import CountSketch, PcaProjection
 from async_hfl.core.protocol.messages import DeviceKnowledge, Lease
@@ -103,7 +104,7 @@ class DeviceTable:
             self.refresh(int(slot))
 
     def take(self, lease: Lease, knowledge: DeviceKnowledge) -> int:
-        """Store a lease and the cloud's knowledge about the device. A latency measured by this gateway is kept."""
+        """Store a lease and what the cloud knows about the device, decoded. A latency measured here is kept."""
         self.add([lease.device])
         slot = self.slot_of[lease.device]
         self.lease[slot] = lease.number
@@ -116,7 +117,7 @@ class DeviceTable:
         self.squared_loss[slot] = knowledge.squared_loss
         self.has_basis[slot] |= knowledge.has_basis
         if self.gradients is not None and knowledge.gradient is not None:
-            self.gradients.offer(slot, knowledge.gradient, knowledge.compressed, self.projection)
+            self.gradients.offer(slot, plain_vector(knowledge.gradient), knowledge.compressed, self.projection)
         self.refresh(slot)
         return slot
 
@@ -149,8 +150,8 @@ class DeviceTable:
             bool(self.has_basis[slot]),
         )
 
-    def take_unreported(self) -> tuple[DeviceKnowledge, ...]:
-        """Return the knowledge that has not been sent to the cloud, and mark it as sent."""
-        found = tuple(self.knowledge(slot) for slot in self.unreported)
+    def take_unreported(self) -> list[int]:
+        """Return the slots with knowledge that has not been sent to the cloud, and mark it as sent."""
+        found = list(self.unreported)
         self.unreported.clear()
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from async_hfl.core.errors import InvariantViolation
+from async_hfl.core.compression.model_codec import plain_vector
 from async_hfl.core.identifiers import DEVICE_TIER, Address, JobId
 from async_hfl.core.maths.projection import PcaProjection
 from async_hfl.core.protocol import messages as m
@@ -18,9 +18,10 @@ from async_hfl.nodes.gateway.state import NEVER, InFlightJob
 def trigger(gateway: Gateway, slot: int, rate: float, at: float, warm_up: m.WarmUp | None = None) -> None:
     """Send a job to a device. A warm-up job starts from the initial model and takes no bandwidth."""
     state, config, device_table = gateway.state, gateway.config, gateway.state.device_table
-    weights, base = (state.weights, state.base_epoch) if warm_up is None else (warm_up.weights, 0)
-    if weights is None:
-        raise InvariantViolation(f"gateway {config.number} triggers a device before it has a model")
+    if warm_up is None:
+        (model, weights), base = gateway.model_for_devices(), state.base_epoch
+    else:
+        model, weights, base = warm_up.weights, config.codec.decode_model(warm_up.weights), 0
     number = state.next_job
     state.next_job += 1
     deadline = at + gateway.device_patience(slot)
@@ -40,7 +41,7 @@ def trigger(gateway: Gateway, slot: int, rate: float, at: float, warm_up: m.Warm
             basis = projection.components
             device_table.has_basis[slot] = True
     job, settled = JobId(config.number, state.incarnation, number), tuple(state.settled.pop(slot, ()))
-    train = m.Train(job, weights, state.gateway_epoch, base, state.version, basis, warm_up is not None, settled)
+    train = m.Train(job, model, state.gateway_epoch, base, state.version, basis, warm_up is not None, settled)
     gateway.emit(Send(Address(DEVICE_TIER, int(device_table.devices[slot])), train))
     if deadline < state.deadline:
         state.deadline = deadline
@@ -74,7 +75,7 @@ def discard_all(gateway: Gateway, at: float) -> None:
 
 
 def learn(gateway: Gateway, slot: int, in_flight: InFlightJob, update: m.Update) -> None:
-    """Store the loss, the gradient and the other properties of a device that its update contains."""
+    """Store the loss, the gradient and the other properties of a device that its (decoded) update contains."""
     device_table = gateway.state.device_table
     device_table.timeouts[slot] = 0
     device_table.samples[slot] = update.samples
@@ -83,12 +84,13 @@ def learn(gateway: Gateway, slot: int, in_flight: InFlightJob, update: m.Update)
     device_table.last_seen[slot] = gateway.state.gateway_epoch + 1
     if device_table.gradients is None:
         return
-    gradient = update.gradient
-    if gradient is None:
+    if update.gradient is not None:
+        gradient = plain_vector(update.gradient)
+    else:
         # gradient = "update": the mean step, computed from the weights, need not be sent by the device.
         config = gateway.config
         divisor = np.float32(config.learning_rate * update.steps)
-        gradient = mean_step(in_flight.sent, update.weights, config.gradient_size, divisor)
+        gradient = mean_step(in_flight.sent, plain_vector(update.weights), config.gradient_size, divisor)
     # The table ignores gradients that are not finite, but a compressed one would first convert the table.
     if not update.compressed or is_finite(gradient):
         device_table.gradients.offer(slot, gradient, update.compressed, device_table.projection)

@@ -12,6 +12,7 @@ import numpy as np
 from async_hfl.core.identifiers import CLOUD
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Send
+from async_hfl.core.protocol.message_vectors import decode_knowledge
 from async_hfl.nodes.gateway.context import Gateway
 
 
@@ -20,7 +21,7 @@ def take(gateway: Gateway, leases: tuple[m.Lease, ...], knowledge: tuple[m.Devic
     device_table = gateway.state.device_table
     device_table.add([lease.device for lease in leases])
     return [
-        device_table.take(lease, known)
+        device_table.take(lease, decode_knowledge(gateway.config.codec, known, "down"))
         for lease, known in zip(leases, knowledge, strict=True)
         if lease.number > device_table.lease[device_table.slot_of[lease.device]]
     ]
@@ -53,7 +54,7 @@ def release(gateway: Gateway, slot: int, *, warmup: bool = False) -> None:
     lease = m.Lease(
         int(device_table.devices[slot]), int(device_table.lease[slot]), int(device_table.lease_version[slot])
     )
-    gateway.emit(Send(CLOUD, m.LeaseReleased(lease, device_table.knowledge(slot), warmup)))
+    gateway.emit(Send(CLOUD, m.LeaseReleased(lease, gateway.knowledge(slot), warmup)))
     device_table.unreported.pop(slot, None)
     device_table.lease[slot] = 0
     if device_table.gradients is not None and not device_table.associated[slot]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from async_hfl.core.compression.model_codec import plain_vector
 from async_hfl.core.errors import InvariantViolation, PolicyError
 from async_hfl.core.identifiers import CLOUD, DEVICE_TIER, Address
 from async_hfl.core.maths.projection import PcaProjection
@@ -21,6 +22,7 @@ from async_hfl.core.policies import SelectionPolicy
 from async_hfl.core.protocol import events
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Effect, Send, SetTimer, Stop, Write
+from async_hfl.core.protocol.message_vectors import decode_update
 from async_hfl.core.protocol.records import JobEnd, LifecycleRecord
 from async_hfl.core.serialization import Plain, from_plain, to_plain
 from async_hfl.core.weights import is_finite
@@ -119,8 +121,7 @@ class GatewayNode:
             self._upload(at)
         elif step is Next.RELAY and held is not None:
             self.gateway.note_processed(held.number, held.in_flight.slot)
-            update, base_epoch = held.update, held.in_flight.base_epoch
-            uploads.upload(self.gateway, update.weights, base_epoch, 1, update.samples, at, relayed=held)
+            uploads.upload(self.gateway, 1, held.update.samples, at, relayed=held)
         elif step is not Next.NOTHING:
             raise PolicyError(
                 f"aggregation rule {type(self.aggregation).__name__}: {method} returned {step!r}; it must return "
@@ -157,8 +158,7 @@ class GatewayNode:
             model = state.newest
         if model.epoch < state.base_epoch:
             raise InvariantViolation(f"gateway {self.config.number}: model {model.epoch} after {state.base_epoch}")
-        state.weights = model.weights
-        state.base_epoch = model.epoch
+        gateway.adopt(model)
         state.newest = None
         state.updates = state.samples = 0
         state.phase = "open"
@@ -176,7 +176,7 @@ class GatewayNode:
     def _upload(self, at: float, *, early: bool = False) -> None:
         """Upload the gateway's model. No device is triggered until the answer arrives."""
         gateway, state = self.gateway, self.gateway.state
-        uploads.upload(gateway, gateway.weights, state.base_epoch, state.updates, state.samples, at, early=early)
+        uploads.upload(gateway, state.updates, state.samples, at, early=early)
         state.phase = "uploading"
         self.aggregation.due = state.aggregation_timer_at = NEVER
         if gateway.config.in_flight == "discard":
@@ -198,7 +198,8 @@ class GatewayNode:
             return
         slot = in_flight.slot
         device_table.measure(slot, at - in_flight.sent_at)
-        if not is_finite(update.weights):
+        model, update = update.weights, decode_update(gateway.config.codec, update, in_flight.sent)
+        if not is_finite(plain_vector(update.weights)):
             gateway.end_job(job.number, in_flight, "refused", at, update)
             self._job_failed(job.number, slot, at)
             return
@@ -206,12 +207,12 @@ class GatewayNode:
         if in_flight.warmup:
             gateway.end_job(job.number, in_flight, "warmup", at, update)
             if not leases.release_if_moved(gateway, slot, warmup=True):
-                gateway.report(answered_warmup=(device_table.knowledge(slot),))
+                gateway.report(answered_warmup=(gateway.knowledge(slot),))
             self._select(at)
             return
         if device_table.associated[slot] or not leases.release_if_moved(gateway, slot):
             device_table.unreported[slot] = None
-        held = HeldUpdate(job.number, in_flight, update)
+        held = HeldUpdate(job.number, in_flight, update, model)
         if not self.aggregation.accepts(gateway, job.number):
             gateway.end_job(job.number, in_flight, "round_closed", at, update)
             self._select(at)
@@ -281,7 +282,7 @@ class GatewayNode:
             # Answers may overtake each other, and a broadcast model may be newer than either.
             for model in (answer, state.newest):
                 if model is not None and model.epoch > state.base_epoch:
-                    state.weights, state.base_epoch = model.weights, model.epoch
+                    gateway.adopt(model)
             state.newest = None
         self._select(at)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from async_hfl.core.compression.model_codec import Model, plain_vector
 from async_hfl.core.protocol.messages import GlobalModel, Update, Upload
 from async_hfl.core.serialization import plain
+from async_hfl.core.vectors import Vector
 from async_hfl.core.weights import Weights
 from async_hfl.nodes.gateway.device_table import DeviceTable
 from async_hfl.nodes.reliability.number_set import NumberSet
@@ -34,7 +36,7 @@ class InFlightJob:
     rate: float
     """R_ij, the bandwidth that the job takes until it is overdue; 0 for a warm-up job."""
     sent: Weights
-    """w_sent, the model sent to the device. Jobs that were sent the same model share one array."""
+    """w_sent, the model that the device has trained from. Jobs that were sent the same model share one array."""
     deadline: float
     overdue: bool
     """True if the deadline has passed. The update is still used if it arrives later."""
@@ -50,6 +52,14 @@ class HeldUpdate:
     """Number of the job."""
     in_flight: InFlightJob
     update: Update
+    """With the decoded model."""
+    model: Model
+    """The model, or its change, as it arrived; a relay forwards it."""
+
+    @property
+    def weights(self) -> Weights:
+        """The decoded model."""
+        return plain_vector(self.update.weights)
 
 
 @plain
@@ -132,6 +142,14 @@ class GatewayState:
     """Digest of the model that the run ended with."""
     cut_off: bool = False
     """True if the session with the cloud has been down for too long: no device is triggered."""
+    encoded: Model | None = None
+    """The gateway's model as it is sent to devices, once it is encoded."""
+    versions: int = 0
+    """Number of models that this gateway has encoded for its devices."""
+    base: Weights | None = None
+    """The global model from which the current cycle started, if uploads are encoded as changes of it."""
+    rounding_error: Vector | None = None
+    """What rounding has left of earlier uploads (error feedback)."""
 
     def held_updates(self) -> list[HeldUpdate]:
         """Return the updates that have arrived and whose jobs have not ended."""

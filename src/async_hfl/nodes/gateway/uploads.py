@@ -5,7 +5,6 @@ from __future__ import annotations
 from async_hfl.core.identifiers import CLOUD, UploadId
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Send, SetTimer
-from async_hfl.core.weights import Weights
 from async_hfl.nodes.gateway.context import Gateway
 from async_hfl.nodes.gateway.state import NEVER, HeldUpdate, OutstandingUpload
 
@@ -13,17 +12,10 @@ RESEND_MOST_S = 3600.0
 
 
 def upload(
-    gateway: Gateway,
-    weights: Weights,
-    base_epoch: int,
-    updates: int,
-    samples: int,
-    at: float,
-    *,
-    early: bool = False,
-    relayed: HeldUpdate | None = None,
+    gateway: Gateway, updates: int, samples: int, at: float, *, early: bool = False, relayed: HeldUpdate | None = None
 ) -> None:
-    """Upload a model, with the knowledge about devices that is new since the last upload."""
+    """Upload the gateway's model, or relay a device's, with the knowledge about devices that is new since the last
+    upload."""
     state = gateway.state
     number = state.next_upload
     state.next_upload += 1
@@ -31,14 +23,31 @@ def upload(
     state.processed.clear()
     sent = UploadId(gateway.config.number, state.incarnation, number)
     answered_below = next(iter(state.outstanding), number)  # the lowest number: they are in rising order
-    knowledge, jobs = state.device_table.take_unreported(), tuple(job for job, _ in processed)
-    message = m.Upload(sent, weights, base_epoch, updates, samples, early, answered_below, knowledge, jobs)
+    knowledge = tuple(gateway.knowledge(slot) for slot in state.device_table.take_unreported())
+    jobs = tuple(job for job, _ in processed)
+    bases: tuple[int, ...] = ()
+    if relayed is None:
+        model, base_epoch = gateway.model_for_cloud(sent), state.base_epoch
+    else:
+        model, base_epoch = relayed.model, relayed.in_flight.base_epoch
+        if gateway.config.codec.encodes_up:
+            bases = _bases(gateway, base_epoch)
+    message = m.Upload(sent, model, base_epoch, updates, samples, early, answered_below, knowledge, jobs, bases)
     resend_at = at + _patience(gateway, 1)
     state.outstanding[number] = OutstandingUpload(message, at, resend_at, 1, processed=processed, relayed=relayed)
     gateway.emit(Send(CLOUD, message))
     if resend_at < state.resend_at:
         state.resend_at = resend_at
         gateway.emit(SetTimer("reply", resend_at))
+
+
+def _bases(gateway: Gateway, relayed: int) -> tuple[int, ...]:
+    """Return the cloud epochs of all models that this or a later upload may be a change of."""
+    state = gateway.state
+    in_flight = (job.base_epoch for job in state.in_flight_jobs.values())
+    outstanding = (waiting.message.base_epoch for waiting in state.outstanding.values())
+    held = (held.in_flight.base_epoch for held in state.held_updates())
+    return tuple(sorted({state.base_epoch, relayed, *in_flight, *outstanding, *held}))
 
 
 def resend(gateway: Gateway, at: float) -> None:

@@ -74,17 +74,15 @@ class Transfers:
         delays: DelayModel,
         air: SharedAir | None,
         gateways: int,
-        model_bytes: int,
         byte_counts: ByteCounts,
         times: DeviceTimes,
         write_sent: Callable[..., None],
         loss: float = 0.0,
         seed: int = 0,
-        share: float = 1.0,
     ) -> None:
         self.queue, self.delays, self.air = queue, delays, air
-        self.model_bytes, self.byte_counts, self.times, self.write_sent = model_bytes, byte_counts, times, write_sent
-        self.loss, self.seed, self.share = loss, seed, share
+        self.byte_counts, self.times, self.write_sent = byte_counts, times, write_sent
+        self.loss, self.seed = loss, seed
         self._number = 0
         self._in_progress: dict[int, Transfer] = {}
         self._touching: dict[Address, dict[int, None]] = {}
@@ -101,7 +99,7 @@ class Transfers:
     def start(
         self, at: float, sender: Address, to: Address, message: m.Message, wrapping: tuple[int, ...] = ()
     ) -> None:
-        size = traffic(message, self.model_bytes, self.share).total
+        size = traffic(message).total
         alone_s = self.delay(sender, to, size)
         self._number = number = self._number + 1
         share = 1.0
@@ -137,7 +135,7 @@ class Transfers:
 
     def _bytes(self, transfer: Transfer) -> tuple[float, float]:
         """Return the bytes that will have been sent when it is over, and those of models towards the cloud."""
-        parts = traffic(transfer.message, self.model_bytes)
+        parts = traffic(transfer.message)
         models_up = parts.model if transfer.sender.tier > transfer.to.tier else 0
         return transfer.share * parts.total, transfer.share * models_up
 
@@ -215,7 +213,7 @@ class Transfers:
             del touching[number]
             if not touching:
                 del self._touching[end]
-        size = traffic(message, self.model_bytes, self.share)
+        size = traffic(message)
         if share < 1.0:
             size = Traffic(*(int(share * part) for part in size))
         self.byte_counts.add(sender, to, size)

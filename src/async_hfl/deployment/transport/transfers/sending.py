@@ -16,7 +16,6 @@ from async_hfl.deployment.transport.transfers.parts import Outgoing, digest_of
 from async_hfl.deployment.transport.transfers.window import FIRST
 from async_hfl.encoding import packet_codec
 from async_hfl.encoding.packet_codec import Content
-from async_hfl.encoding.rounding import AS_IT_IS
 from async_hfl.nodes.reliability.delivery import Packet
 
 log = logging.getLogger("async_hfl.transport")
@@ -61,18 +60,12 @@ class Sending:
             self._moving.add(content.number)
             self._spawn(self._offer(content, pieces, length))
             return
-        if self._endpoint.encoding != AS_IT_IS:
-            pieces = packet_codec.encode(content, self._endpoint.encoding)
         packet = b"".join(pieces)
         if self.push is None:
             self._bucket.debit(len(packet))
         self._put(wire.Frame(packet=packet), len(packet), content.number if isinstance(content, Packet) else None)
 
     async def _offer(self, content: Packet, pieces: list[packet_codec.Buffer], length: int) -> None:
-        encoding = self._endpoint.encoding
-        if encoding != AS_IT_IS:
-            pieces = await asyncio.to_thread(packet_codec.encode, content, encoding)
-            length = sum(map(len, pieces))
         digest = await digest_of(pieces, length)
         self._transfers += 1
         self.open[self._transfers] = Outgoing(content.number, pieces, length, self._loop.time())

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from async_hfl.core.compression.model_codec import plain_vector
 from async_hfl.core.maths.aggregation import average, shares
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.serialization import plain
@@ -51,7 +52,7 @@ class AverageUploads(CloudAggregation):
         self.state.held = {}
         weights = shares([upload.samples for upload in uploads])
         return Next(
-            average([upload.weights for upload in uploads], weights),
+            average([plain_vector(upload.weights) for upload in uploads], weights),
             tuple((upload, m.Outcome(True, 1, weight)) for upload, weight in zip(uploads, weights, strict=True)),
             wake=wake,
         )

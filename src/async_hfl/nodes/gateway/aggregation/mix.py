@@ -26,7 +26,7 @@ class MixOnArrival(GatewayAggregation):
             gateway.drop_stale(held, at, staleness=staleness)
         else:
             weight = config.mixing_weight * config.staleness(staleness)
-            gateway.weights = mix_with_drag(gateway.weights, held.update.weights, in_flight.sent, weight, config.drag)
+            gateway.weights = mix_with_drag(gateway.weights, held.weights, in_flight.sent, weight, config.drag)
             state.gateway_epoch += 1
             gateway.aggregated(held, at, staleness=staleness, weight=weight)
         return Next.UPLOAD if state.updates >= config.epochs else Next.SELECT

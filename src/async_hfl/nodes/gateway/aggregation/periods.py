@@ -81,7 +81,7 @@ class Periods(GatewayAggregation):
         weights = [part * config.staleness(age) for part, (_, age) in zip(parts, fresh, strict=True)]
         gateway.weights = add_changes(
             gateway.weights,
-            [held.update.weights for held, _ in fresh],
+            [held.weights for held, _ in fresh],
             [held.in_flight.sent for held, _ in fresh],
             weights,
         )

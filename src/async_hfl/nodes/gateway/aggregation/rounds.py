@@ -76,7 +76,7 @@ class Rounds(GatewayAggregation):
         state.members = set()
         if arrived:
             weights = shares([held.update.samples for held in arrived])
-            gateway.weights = average([held.update.weights for held in arrived], weights)
+            gateway.weights = average([held.weights for held in arrived], weights)
             gateway.state.gateway_epoch += 1
             for held, weight in zip(arrived, weights, strict=True):
                 gateway.aggregated(held, at, staleness=1, weight=weight)

@@ -1,0 +1,171 @@
+"""The encodings of the models and gradients that the nodes of a run exchange.
+
+Downwards (cloud to gateway, gateway to device) a model travels as a whole, encoded once per version. Upwards the change
+since the model that the sender was given travels, with error feedback. What the sender was given is the decoded model.
+With the encoding "float32" a model travels as it is, and as a whole, in either direction.
+
+The codec of a process also remembers decoded models, so that in a simulation all receivers of the same bytes share one
+array.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from async_hfl.core.compression import codec
+from async_hfl.core.compression.encodings import Encoded, EncodingKind, encoded_bytes, is_finite
+from async_hfl.core.errors import InternalError
+from async_hfl.core.randomness import stream_seed
+from async_hfl.core.vectors import DeviceEncoded, DeviceVector, HostVector, Vector, to_host
+from async_hfl.core.weights import Weights
+
+if TYPE_CHECKING:
+    Model: TypeAlias = Vector | Encoded | DeviceEncoded
+    """A model, or a change of a model, as it travels: float32 numbers or the bytes of a light vector."""
+else:
+    Model = npt.NDArray[np.float32 | np.uint8]  # message decoders read annotations
+
+Direction: TypeAlias = Literal["up", "down"]
+
+
+class ModelCodec:
+    """Encodes and decodes models by the settings of one run."""
+
+    __slots__ = ("_decoded", "down", "encodes_gradients", "seed", "size", "trained", "up")
+
+    def __init__(
+        self,
+        up: EncodingKind = "float32",
+        down: EncodingKind = "float32",
+        *,
+        size: int = 0,
+        trained: int = 0,
+        seed: int = 0,
+        encodes_gradients: bool = True,
+    ) -> None:
+        """`size`: numbers in a model, of which the first `trained` are encoded. `seed`: root seed of the rounding.
+        `encodes_gradients`: gradients are encoded like models; False if they are projected, and short for that."""
+        self.up = up
+        self.down = down
+        self.size = size
+        self.trained = trained
+        self.seed = seed
+        self.encodes_gradients = encodes_gradients
+        self._decoded: dict[int, tuple[weakref.ref[Any], HostVector]] = {}
+        """By the identity of the encoded model, which removes its entry when it is gone."""
+
+    @property
+    def encodes_up(self) -> bool:
+        return self.up != "float32"
+
+    @property
+    def encodes_down(self) -> bool:
+        return self.down != "float32"
+
+    def bytes_of(self, kind: EncodingKind) -> int:
+        """Return the bytes of a model in this encoding."""
+        return encoded_bytes(kind, self.trained, self.size - self.trained)
+
+    def key(self, stream: str, *numbers: int) -> int:
+        """Return the key that determines the rounding of one vector."""
+        return stream_seed(self.seed, "rounding", stream, *numbers)
+
+    # Whole models, downwards -------------------------------------------------------------------------------------
+
+    def encode_model(self, weights: Weights, key: int) -> Model:
+        if not self.encodes_down:
+            return weights
+        if isinstance(weights, DeviceVector):
+            return weights.encode(self.down, self.trained, key)
+        return codec.encode(weights, self.down, self.trained, key)
+
+    def decode_model(self, model: Model) -> Weights:
+        if not self.encodes_down:
+            return plain_vector(model)
+        if not isinstance(model, np.ndarray):
+            return _on_device(model).decoded
+        place = id(model)
+        known = self._decoded.get(place)
+        if known is not None and known[0]() is model:
+            return known[1]
+        weights = codec.decode(_bytes(model), self.down, self.size, self.trained)
+        gone = weakref.ref(model, lambda _: self._decoded.pop(place, None))
+        self._decoded[place] = (gone, weights)
+        return weights
+
+    # Changes, upwards --------------------------------------------------------------------------------------------
+
+    def encode_change(
+        self, weights: Weights, base: Weights, memory: Vector | None, key: int
+    ) -> tuple[Model, Vector | None]:
+        """Return the encoded change since `base`, and the error that is left for the next change."""
+        if isinstance(weights, DeviceVector):
+            return weights.encode_change(base, memory, self.up, self.trained, key)
+        left = None if memory is None else to_host(memory)
+        return codec.encode_change(weights, to_host(base), left, self.up, self.trained, key)
+
+    def decode_change(self, change: Model, base: Weights) -> Weights:
+        """Return the model that the sender meant, up to rounding. Values that could not be encoded are NaN."""
+        if not isinstance(change, np.ndarray):
+            return _on_device(change).decoded
+        return codec.decode_change(_bytes(change), to_host(base), self.up, self.trained)
+
+    def is_finite_change(self, change: Model) -> bool:
+        """Return False if a value of a checked change could not be encoded."""
+        if not self.encodes_up or not isinstance(change, np.ndarray):
+            return True
+        return is_finite(_bytes(change), self.up, self.size, self.trained)
+
+    # Gradients ---------------------------------------------------------------------------------------------------
+
+    def encode_gradient(self, gradient: Vector, direction: Direction, key: int) -> Model:
+        """Encode a gradient, if gradients travel encoded."""
+        kind = self._gradient_kind(direction)
+        if kind == "float32":
+            return gradient
+        if isinstance(gradient, DeviceVector):
+            return gradient.encode(kind, self.trained, key)
+        return codec.encode(gradient, kind, self.trained, key)
+
+    def decode_gradient(self, gradient: Model, direction: Direction) -> Vector:
+        kind = self._gradient_kind(direction)
+        if kind == "float32":
+            return plain_vector(gradient)
+        if not isinstance(gradient, np.ndarray):
+            return _on_device(gradient).decoded
+        return codec.decode(_bytes(gradient), kind, self.trained, self.trained)
+
+    def encodes_gradient(self, direction: Direction) -> bool:
+        return self._gradient_kind(direction) != "float32"
+
+    def _gradient_kind(self, direction: Direction) -> EncodingKind:
+        if not self.encodes_gradients:
+            return "float32"
+        return self.up if direction == "up" else self.down
+
+
+PLAIN_MODELS = ModelCodec()
+"""The codec of a run in which all vectors travel as float32."""
+
+
+def plain_vector(model: Model) -> Vector:
+    """Return a model or gradient that travels as float32."""
+    if isinstance(model, DeviceEncoded) or (isinstance(model, np.ndarray) and model.dtype != np.float32):
+        raise InternalError("a model arrived encoded, but this run's models travel as float32")
+    return model  # type: ignore[return-value]
+
+
+def _bytes(model: npt.NDArray[Any]) -> Encoded:
+    if model.dtype != np.uint8:
+        raise InternalError("a model arrived as float32, but this run's models travel encoded")
+    return model
+
+
+def _on_device(model: Vector | DeviceEncoded) -> DeviceEncoded:
+    if not isinstance(model, DeviceEncoded):
+        raise InternalError("a model arrived as float32, but this run's models travel encoded")
+    return model
