@@ -201,6 +201,7 @@ class RecordedRun:
             pool.largest,
             (cloud.config.mixing_weight, self.world.gateways[0].config.mixing_weight),
             cloud.config.staleness.kind == "constant",
+            self.world.codec,
         )
 
     def _energy(self) -> dict[str, Any]:

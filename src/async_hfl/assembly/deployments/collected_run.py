@@ -10,7 +10,7 @@ from heapq import merge
 from pathlib import Path
 from typing import Any
 
-from async_hfl.assembly.deployments.deployed_nodes import TaskFacts, settings_of
+from async_hfl.assembly.deployments.deployed_nodes import TaskFacts, settings_of, wire_of
 from async_hfl.assembly.settings.loading import as_table
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.errors import UserError
@@ -77,7 +77,8 @@ class Durations:
 def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settings: Settings) -> dict[str, Any]:
     """Write events.jsonl, epochs.csv and the model, and return the result. `states` includes that of the cloud."""
     tally, crossing, finished_at = Tally(), None, None
-    target = TaskFacts.of(NodeIdentity(**read_fact(cloud, IDENTITY))).target
+    facts = TaskFacts.of(NodeIdentity(**read_fact(cloud, IDENTITY)))
+    target, codec = facts.target, wire_of(settings, facts).codec
     byte_counts = ByteCounts(settings.network.gateways, settings.task.devices)
     updates: set[tuple[int, ...]] = set()
     for written in (directory.events, directory.epochs):
@@ -114,7 +115,7 @@ def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settin
     mixing_weights = (settings.cloud.mixing_weight, settings.gateway.mixing_weight)
     jobs = (len(updates), len(updates), 0, 1)
     constant = settings.staleness.kind == "constant"
-    run = RunTotals(byte_counts, crossing, epoch, len(updates), finished_at, *jobs, mixing_weights, constant)
+    run = RunTotals(byte_counts, crossing, epoch, len(updates), finished_at, *jobs, mixing_weights, constant, codec)
     details = {"by_class": by_class, "by_device": None, "digest": digest, "order_digest": order_digest}
     return {**result_of(run, tally), **details}
 

@@ -70,6 +70,17 @@ class ModelCodec:
         """Return the bytes of a model in this encoding."""
         return encoded_bytes(kind, self.trained, self.size - self.trained)
 
+    def sizes(self, direction: Direction) -> dict[str, int | str]:
+        """Return the bytes of a model and of a gradient in one direction, as they travel and as float32."""
+        kind = self.up if direction == "up" else self.down
+        return {
+            "encoding": kind,
+            "model": self.bytes_of(kind),
+            "model_float32": self.bytes_of("float32"),
+            "gradient": encoded_bytes(self._gradient_kind(direction), self.trained, 0),
+            "gradient_float32": 4 * self.trained,
+        }
+
     def key(self, stream: str, *numbers: int) -> int:
         """Return the key that determines the rounding of one vector."""
         return stream_seed(self.seed, "rounding", stream, *numbers)

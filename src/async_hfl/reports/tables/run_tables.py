@@ -12,19 +12,39 @@ _TIERS = {"device-gateway": "device and gateway", "gateway-cloud": "gateway and 
 
 
 def byte_ledger(summary: dict[str, Any]) -> Table:
+    """Return the bytes by link, direction and kind, and their number if everything had travelled as float32."""
     kinds = ("model", "gradient", "basis", "control")
     rows: list[tuple[Cell, ...]] = []
     for tier, ways in summary["bytes"].items():
         for way, counts in ways.items():
             of_kind = [counts[kind] for kind in kinds]
-            rows.append((f"{_TIERS.get(tier, tier)}, {way}", *of_kind, sum(of_kind)))
-    sums = [sum(row[place] for row in rows if isinstance(row[place], int)) for place in range(1, 6)]  # type: ignore[misc]
+            rows.append(
+                (f"{_TIERS.get(tier, tier)}, {way}", *of_kind, sum(of_kind), float32_bytes(summary, way, counts))
+            )
+    sums = [sum(row[place] for row in rows if isinstance(row[place], int)) for place in range(1, 7)]  # type: ignore[misc]
     return Table(
         "Bytes sent",
-        (Column("links"), *(Column(kind, "bytes") for kind in kinds), Column("all", "bytes")),
+        (
+            Column("links"),
+            *(Column(kind, "bytes") for kind in kinds),
+            Column("all", "bytes"),
+            Column("as float32", "bytes", "their number without encoding"),
+        ),
         (*rows, ("all", *sums)),
         emphasised=(len(rows),),
     )
+
+
+def float32_bytes(summary: dict[str, Any], way: str, counts: dict[str, int]) -> int:
+    """Return the bytes that would have been sent in one direction of a link if everything had travelled as float32."""
+    sizes = summary.get("encodings", {}).get(way)  # runs of version 0.2.0 do not have them
+    total = sum(counts.values())
+    if sizes is None:
+        return total
+    for kind in ("model", "gradient"):
+        if sizes[kind]:
+            total += counts[kind] * (sizes[f"{kind}_float32"] - sizes[kind]) // sizes[kind]
+    return total
 
 
 def staleness_bounds(manifest: dict[str, Any], summary: dict[str, Any]) -> Table:

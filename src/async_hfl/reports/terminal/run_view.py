@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, Self
 
 from rich.console import Console
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from async_hfl.reports.tables.formatting import duration, percent, size
-from async_hfl.reports.tables.run_tables import conditions_hold
+from async_hfl.reports.tables.run_tables import byte_ledger, conditions_hold
 from async_hfl.simulation.recorded_run import Progress
 
 
@@ -114,6 +115,8 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
         f"{summary['device_updates']:,} from devices in {summary['cloud_epochs']:,} cloud epochs, "
         f"{summary['updates_dropped']:,} dropped",
     )
+    for name, text in _bytes_sent(summary):
+        table.add_row(name, text)
     table.add_row("bandwidth", f"limited {percent(summary['bandwidth_bound_share'])} of the selections")
     seen = summary["convergence"]
     table.add_row(
@@ -141,3 +144,20 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
     )
     table.add_row("digest", summary["digest"])
     console.print(table)
+
+
+def _bytes_sent(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the rows about bytes: all of them, then those of each link and direction by kind."""
+    ledger = byte_ledger(summary)
+    *links, (_, *_, total, plain) = ledger.rows
+    assert isinstance(total, int)
+    assert isinstance(plain, int)
+    encodings = {sizes["encoding"] for sizes in summary.get("encodings", {}).values()} - {"float32"}
+    yield "bytes", size(total) + (f"; as float32 {size(plain)}" if encodings else "")
+    for link, *counts, _, _ in links:
+        kinds = zip(("models", "gradients", "bases", "control"), counts, strict=True)
+        yield (
+            "",
+            f"{link}: "
+            + ", ".join(f"{size(count)} {kind}" for kind, count in kinds if isinstance(count, int) and count),
+        )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from async_hfl.core.compression.model_codec import ModelCodec
 from async_hfl.core.policies import relative_gap
 from async_hfl.core.protocol.records import (
     AssociationRecord,
@@ -105,6 +106,7 @@ class RunTotals:
     mixing_weights: tuple[float, float]
     """alpha and beta."""
     constant_staleness: bool
+    codec: ModelCodec
 
 
 def result_of(run: RunTotals, tally: Tally) -> dict[str, Any]:
@@ -135,6 +137,7 @@ def result_of(run: RunTotals, tally: Tally) -> dict[str, Any]:
         "warmup_models_uplink_bytes": tally.warmup_models_up,
         "bytes_total": run.byte_counts.total,
         "bytes": run.byte_counts.summary(),
+        "encodings": {"up": run.codec.sizes("up"), "down": run.codec.sizes("down")},
         "training": {
             "calls": run.calls,
             "trained": run.trained,
