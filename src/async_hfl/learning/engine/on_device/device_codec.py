@@ -143,8 +143,8 @@ def _halves(values: Array, key: Array) -> tuple[Array, Array, Array]:
     unfit = magnitude >= INFINITY_BITS
     shifted = bits_of(floats_of(magnitude) + jnp.float32(SMALLEST_NORMAL))
     rounded = jnp.maximum(magnitude + ONE_EXPONENT, shifted) + (_draw(key, len(values)) >> 3)
-    halves = jnp.where(unfit, NOT_A_NUMBER, jnp.minimum((rounded >> 13) - OFFSET, LARGEST))
-    body = _bytes_of((halves | (signs >> 16)).astype(jnp.uint16))
+    halves = jnp.minimum((rounded >> 13) - OFFSET, LARGEST)
+    body = _bytes_of(jnp.where(unfit, NOT_A_NUMBER, halves | (signs >> 16)).astype(jnp.uint16))
     # Subnormal halves are multiples of 2^-24; the others lack 13 bits of the mantissa and 112 of the exponent.
     subnormal = bits_of(halves.astype(jnp.float32) * jnp.float32(2.0**-24))
     normal = (halves << 13) + (127 - 15 << 23)
