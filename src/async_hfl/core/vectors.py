@@ -2,7 +2,7 @@
 
 On an accelerator training is fast, and copying every model to the host would take most of the time of a simulation. A
 learner may therefore return vectors that stay on its device. Code outside the learner treats both kinds alike, except
-that it calls methods of a `DeviceVector` (`blend`, `products`) instead of computing with it in numpy.
+that it calls methods of a `DeviceVector` (`blend`, `products`, `encode`) instead of computing with it in numpy.
 
 Where the numbers themselves are needed (to write, send or project them), `to_host` copies them, and so does
 `np.asarray`. The implementation for JAX is in `learning.engine.on_device`.
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from async_hfl.core.compression.encodings import Encoded, EncodingKind
 
 HostVector: TypeAlias = npt.NDArray[np.float32]
 """One-dimensional, and read-only once it is shared."""
@@ -55,18 +57,21 @@ class DeviceVector(ABC):
         """Return (start - self) / divisor of the first `size` numbers."""
 
     @abstractmethod
-    def encode(self, kind: Any, trained: int, key: int) -> DeviceEncoded:
-        """Return the encoded vector."""
+    def products(self, others: Sequence[Vector]) -> list[float]:
+        """Return the inner product with each of the others, independently of the rest."""
+
+    @abstractmethod
+    def encode(self, kind: EncodingKind, trained: int, key: int) -> DeviceEncoded:
+        """Return the encoded vector, as `core.compression.codec.encode` does."""
 
     @abstractmethod
     def encode_change(
-        self, base: Vector, memory: Vector | None, kind: Any, trained: int, key: int
+        self, base: Vector, memory: Vector | None, kind: EncodingKind, trained: int, key: int
     ) -> tuple[DeviceEncoded, Vector | None]:
-        """Return self - base + memory, encoded, and the new memory."""
+        """Return self - base + memory, encoded, and the new memory, as `core.compression.codec.encode_change` does.
 
-    @abstractmethod
-    def products(self, others: Sequence[Vector]) -> list[float]:
-        """Return the inner product with each of the others, independently of the rest."""
+        The new memory is a vector even if no value is finite and there was none before: then it consists of zeros.
+        """
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         found = self.to_host()
@@ -80,18 +85,22 @@ class DeviceEncoded(ABC):
 
     @property
     @abstractmethod
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """The number of bytes of the light vector."""
 
     @property
     @abstractmethod
-    def finite(self) -> bool: ...
+    def finite(self) -> bool:
+        """False if a value that was encoded, or kept, was NaN or infinite (or too large for int8 and int4)."""
 
     @property
     @abstractmethod
-    def decoded(self) -> DeviceVector: ...
+    def decoded(self) -> DeviceVector:
+        """The decoded vector; for a change, the base plus the decoded change."""
 
     @abstractmethod
-    def to_host(self) -> npt.NDArray[np.uint8]: ...
+    def to_host(self) -> Encoded:
+        """Return the bytes that the codec would have made on the host; every call returns the same array."""
 
 
 if TYPE_CHECKING:

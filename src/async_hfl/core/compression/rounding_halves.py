@@ -7,7 +7,8 @@ Below 2^-14 halves are multiples of 2^-24. A magnitude m is there replaced by m 
 those below 2^-24; the exponent that this adds is subtracted afterwards. The replacement is also the greater of the two
 ways of rounding precisely where it applies, so no value needs to be tested.
 
-Finite values beyond 65504 become ±65504; NaN and infinity become NaN.
+Finite values beyond 65504 become ±65504; NaN and infinity become NaN, of one form, as the sign of a NaN that was
+computed depends on the processor.
 """
 
 from __future__ import annotations
@@ -62,12 +63,12 @@ class HalfRounding:
         np.right_shift(magnitude, 13, out=magnitude)
         np.subtract(magnitude, OFFSET, out=magnitude)
         np.minimum(magnitude, LARGEST, out=magnitude)
-        if unfit is not None:
-            magnitude[unfit] = NOT_A_NUMBER
         signs = self._bits[:count]
         np.right_shift(values.view(np.uint32), 16, out=signs)
         np.bitwise_and(signs, 0x8000, out=signs)
         np.bitwise_or(magnitude, signs, out=magnitude)
+        if unfit is not None:
+            magnitude[unfit] = NOT_A_NUMBER
         halves = self._parts.halves[first : first + count]
         np.copyto(halves, magnitude, casting="unsafe")
         if left is not None:

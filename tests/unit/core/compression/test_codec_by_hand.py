@@ -222,6 +222,12 @@ def test_a_value_that_is_not_finite_is_visible(kind: EncodingKind, value: float,
     assert np.flatnonzero(spoilt).tolist() == list(range(*block.indices(130)))
 
 
+def test_every_half_that_is_no_number_has_the_same_bits() -> None:
+    """Whether inf - inf has a sign depends on the processor."""
+    values = np.array([0x7FC00000, 0xFFC00001, 0x7F800000, 0xFF800000], np.uint32).view(np.float32)
+    assert encode(frozen(values), "float16", 4, 1)[8:].view(np.uint16).tolist() == [0x7E00] * 4
+
+
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_magnitudes_from_two_to_the_127_are_refused(kind: EncodingKind) -> None:
     assert is_finite(encode(floats(1.9 * 2.0**126), kind, 1, 1), kind, 1, 1)

@@ -13,7 +13,7 @@ for all work enqueued before. Hence:
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from math import isfinite
@@ -21,10 +21,12 @@ from typing import Any, final
 
 import numpy as np
 
+from async_hfl.core.compression.encodings import EncodingKind, encoded_bytes
 from async_hfl.core.errors import InternalError
 from async_hfl.core.vectors import DeviceVector, HostVector, Vector, to_host
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.learning.engine.backend import Array, jax, jnp, lax
+from async_hfl.learning.engine.on_device.device_codec import Flags, JaxEncoded, encode, key_argument
 from async_hfl.learning.engine.trainer import LiveGradients
 
 ROWS, BLOCK = 16, 64
@@ -101,7 +103,7 @@ class JaxVector(DeviceVector):
         self._length = length
         self._terms = terms
         self.serial = next(_serials)
-        self._finite: bool | None = None
+        self._finite: bool | Callable[[], bool] | None = None
         self._numbers = numbers
         self._products: Products | None = None
         self._row = 0
@@ -134,7 +136,8 @@ class JaxVector(DeviceVector):
         """Set the computed value of a lazy blend."""
         self._array, self._terms = array, None
 
-    def set_finite(self, finite: bool) -> None:
+    def set_finite(self, finite: bool | Callable[[], bool]) -> None:
+        """Set what is known, or a function that waits for the device and returns it."""
         self._finite = finite
 
     def set_products(self, products: Products, row: int) -> None:
@@ -153,6 +156,8 @@ class JaxVector(DeviceVector):
     def finite(self) -> bool:
         if self._finite is None:
             self._finite = bool(np.isfinite(self.to_host()).all())
+        elif callable(self._finite):
+            self._finite = self._finite()
         return self._finite
 
     def to_same_device(self, other: Vector) -> JaxVector:
@@ -173,6 +178,26 @@ class JaxVector(DeviceVector):
         if self._start is not None and self._step is not None and self._start() is start and self._step[0] == divisor:
             return self._step[1]
         return JaxVector(self.ops, _step(self.ops.place(start).array, self.array, size, divisor))
+
+    def encode(self, kind: EncodingKind, trained: int, key: int) -> JaxEncoded:
+        return self._encode(None, None, kind, trained, key)[0]
+
+    def encode_change(
+        self, base: Vector, memory: Vector | None, kind: EncodingKind, trained: int, key: int
+    ) -> tuple[JaxEncoded, JaxVector]:
+        placed = None if memory is None else self.ops.place(memory).array
+        encoded, left = self._encode(self.ops.place(base).array, placed, kind, trained, key)
+        assert left is not None
+        return encoded, JaxVector(self.ops, left, trained)
+
+    def _encode(
+        self, base: Array | None, memory: Array | None, kind: EncodingKind, trained: int, key: int
+    ) -> tuple[JaxEncoded, Array | None]:
+        found, numbers, enqueued, left = encode(self.array, base, memory, key_argument(key), kind=kind, trained=trained)
+        flags, size = Flags(enqueued), len(self)
+        decoded = JaxVector(self.ops, numbers, size)
+        decoded.set_finite(flags.decoded)
+        return JaxEncoded(found, encoded_bytes(kind, trained, size - trained), decoded, flags), left
 
     def products(self, others: Sequence[Vector]) -> list[float]:
         placed = [self.ops.place(other) for other in others]
