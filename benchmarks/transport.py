@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from async_hfl.encoding.rounding import Encoding
 
 import transport_bare
 from async_hfl.core.identifiers import Address, JobId, gateway_address
@@ -39,7 +40,6 @@ from async_hfl.deployment.transport.link import Link
 from async_hfl.deployment.transport.server import Server
 from async_hfl.deployment.transport.transport import Transport
 from async_hfl.encoding.packet_codec import Content
-from async_hfl.encoding.rounding import Encoding
 from async_hfl.nodes.reliability.delivery import Packet
 
 GATEWAY = gateway_address(0)

@@ -1,0 +1,195 @@
+"""Light updates: time and bytes to a target with models in float16, int8 and int4, relative to float32.
+
+    python benchmarks/light_updates.py run ROWS.jsonl --task digits --seeds 5 --workers 2
+    python benchmarks/light_updates.py table ROWS.jsonl [MORE.jsonl ...]
+
+`run` appends one row for each run as it ends, and leaves out runs that have a row. `table` writes the tables of
+docs/results/light-updates.md. Runs of the same task, method and seed differ in nothing but the encoding. A level of the
+metric is reached when the mean of three evaluations passes it; the tables show the highest level that every run of the
+task has reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from async_hfl import api
+from async_hfl.experiments.comparison.outcome import read_outcome
+from async_hfl.experiments.comparison.statistics import Ratio, average, paired_ratio
+from async_hfl.journal.run_directory import RunDirectory
+
+METHODS = ("semi-async", "async-random", "async-hfl", "async-hfl-plus")
+PLAIN = ("float32", "float32")
+ENCODINGS = (
+    PLAIN,
+    ("float16", "float32"),
+    ("float16", "float16"),
+    ("int8", "float32"),
+    ("int8", "int8"),
+    ("int4", "float32"),
+    ("int4", "int4"),
+)
+"""Encodings up and down."""
+LEVELS = {
+    "digits": (0.85, 0.88, 0.9),
+    "har": (0.9, 0.92, 0.93, 0.94, 0.95),
+    "mnist": (0.85, 0.9, 0.92, 0.93, 0.94, 0.95),
+}
+OF_TASK = {
+    "digits": (),
+    "har": (
+        "device.learning_rate=0.03",
+        "cloud.epochs=300",
+    ),  # the printed rate makes steps so small that only they matter
+    "mnist": ("engine.precision=tf32", "cloud.epochs=500"),
+}
+OF_METHOD = {"semi-async": ("gateway.period=50",)}
+
+
+class Run(NamedTuple):
+    task: str
+    method: str
+    up: str
+    down: str
+    seed: int
+
+
+def simulate(run: Run) -> dict[str, Any]:
+    """Simulate a run and return its row."""
+    settings = (
+        *OF_TASK[run.task],
+        *OF_METHOD.get(run.method, ()),
+        f"transfer.up={run.up}",
+        f"transfer.down={run.down}",
+    )
+    with tempfile.TemporaryDirectory(prefix="async-hfl-light-") as folder:
+        path = Path(folder) / "run"
+        made = api.run(task=run.task, method=run.method, seed=run.seed, overrides=settings, out=path)
+        summary, directory = made.summary, RunDirectory(path)
+        reached = {}
+        for level in LEVELS[run.task]:
+            held = read_outcome(directory, level).held
+            if held is not None:
+                reached[str(level)] = [round(held.at, 3), int(held.bytes_total)]
+    return {
+        **run._asdict(),
+        "reached": reached,
+        "final": summary["final_metric"],
+        "updates": summary["device_updates"],
+        "bytes": summary["bytes_total"],
+        "bound": round(summary["bandwidth_bound_share"], 4),
+        "digest": summary["digest"],
+    }
+
+
+def read_rows(files: Iterable[Path]) -> dict[Run, dict[str, Any]]:
+    rows = {}
+    for file in files:
+        for line in file.read_text().splitlines() if file.exists() else ():
+            row = json.loads(line)
+            rows[Run(*(row[field] for field in Run._fields))] = row
+    return rows
+
+
+def run_all(options: argparse.Namespace) -> None:
+    wanted = [
+        Run(options.task, method, up, down, seed)
+        for seed in range(options.first_seed, options.first_seed + options.seeds)
+        for up, down in ENCODINGS
+        for method in options.methods.split(",")
+    ]
+    missing = [run for run in wanted if run not in read_rows([options.rows])]
+    with _executor(options.workers) as executor, options.rows.open("a") as file:
+        futures: dict[Future[dict[str, Any]], Run] = {executor.submit(simulate, run): run for run in missing}
+        for done, future in enumerate(as_completed(futures), 1):
+            file.write(json.dumps(future.result()) + "\n")
+            file.flush()
+            sys.stderr.write(f"{done} of {len(missing)}: {' '.join(map(str, futures[future]))}\n")
+
+
+def _executor(workers: int) -> Executor:
+    """Return processes with a core each, or, for one worker, a thread, so that runs share a GPU's compiled programs."""
+    if workers == 1:
+        return ThreadPoolExecutor(1)
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_use_one_core)
+
+
+def _use_one_core() -> None:
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[os.getpid() % len(os.sched_getaffinity(0))]})
+
+
+def table(options: argparse.Namespace) -> None:
+    rows = read_rows(options.rows)
+    for task in LEVELS:
+        found = {run: row for run, row in rows.items() if run.task == task}
+        if found:
+            print("\n".join(_table(task, found)))
+
+
+def _table(task: str, rows: Mapping[Run, dict[str, Any]]) -> Iterator[str]:
+    seeds = sorted({run.seed for run in rows})
+    levels = [level for level in LEVELS[task] if all(str(level) in row["reached"] for row in rows.values())]
+    level = str(max(levels)) if levels else ""
+    yield f"\n### {task}, to {level or 'no level that all runs reached'}, seeds {seeds[0]}-{seeds[-1]}\n"
+    yield "| method | up | down | faster | fewer bytes | fewer bytes per update | final metric | bandwidth bound |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for method in METHODS:
+        for up, down in ENCODINGS:
+            mine = {run.seed: row for run, row in rows.items() if run[1:4] == (method, up, down)}
+            base = {run.seed: row for run, row in rows.items() if run[1:4] == (method, *PLAIN)}
+            if mine and base:
+                yield " | ".join((f"| {method}", up, down, *_cells(mine, base, level))) + " |"
+
+
+def _cells(mine: Mapping[int, dict[str, Any]], base: Mapping[int, dict[str, Any]], level: str) -> Iterator[str]:
+    def quantity(rows: Mapping[int, dict[str, Any]], place: int) -> dict[int, float]:
+        return {seed: row["reached"][level][place] for seed, row in rows.items() if level in row["reached"]}
+
+    for place in (0, 1):
+        yield _shown(paired_ratio(quantity(base, place), quantity(mine, place), len(mine)))
+    per_update = [{seed: row["bytes"] / row["updates"] for seed, row in rows.items()} for rows in (base, mine)]
+    yield _shown(paired_ratio(*per_update, len(mine)))
+    final = average([row["final"] for row in mine.values()])
+    assert final is not None
+    yield f"{final.mean:.4f}" + (f" ± {final.deviation:.4f}" if final.deviation is not None else "")
+    bound = average([row["bound"] for row in mine.values()])
+    assert bound is not None
+    yield f"{bound.mean:.0%}"
+
+
+def _shown(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return "-"
+    interval = "" if ratio.low is None else f" ({ratio.low:.2f}-{ratio.high:.2f})"
+    return f"{ratio.value:.2f}{interval}" + (f" of {ratio.pairs}" if ratio.pairs < ratio.seeds else "")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    running = commands.add_parser("run", help="simulate the runs that have no row yet")
+    running.add_argument("rows", type=Path)
+    running.add_argument("--task", choices=tuple(LEVELS), default="digits")
+    running.add_argument("--methods", default=",".join(METHODS))
+    running.add_argument("--seeds", type=int, default=5)
+    running.add_argument("--first-seed", type=int, default=1)
+    running.add_argument("--workers", type=int, default=2, help="processes; 1: one after another in this process")
+    running.set_defaults(command=run_all)
+    tabling = commands.add_parser("table", help="print the tables of all rows")
+    tabling.add_argument("rows", type=Path, nargs="+")
+    tabling.set_defaults(command=table)
+    options = parser.parse_args(arguments)
+    options.command(options)
+
+
+if __name__ == "__main__":
+    main()
