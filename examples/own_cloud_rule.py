@@ -34,4 +34,8 @@ class Momentum(CloudAggregation):
         step = weight * (np.asarray(upload.weights) - model)
         before = self.state.velocity
         self.state.velocity = step if before is None else 0.3 * before + step
-        return Next(model + self.state.velocity, ((upload, Outcome(True, staleness, weight)),))
+        moved = model + self.state.velocity
+        # The last numbers may be running statistics. With momentum, a variance could become negative.
+        trained = cloud.config.gradient_size
+        moved[trained:] = model[trained:] + step[trained:]
+        return Next(moved, ((upload, Outcome(True, staleness, weight)),))

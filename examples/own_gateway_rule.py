@@ -27,7 +27,7 @@ class FedBuff(GatewayAggregation):
         weights = [gateway.config.staleness(age) / BUFFER_SIZE for age in staleness]
         new = [held.update.weights for held in updates]
         sent = [held.in_flight.sent for held in updates]
-        gateway.weights = add_changes(gateway.weights, new, sent, weights)
+        gateway.weights = add_changes(gateway.weights, new, sent, weights, trained=gateway.config.gradient_size)
         state.gateway_epoch += 1
         for held, age, weight in zip(updates, staleness, weights, strict=True):
             gateway.aggregated(held, at, staleness=age, weight=weight)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
+from async_hfl.core.learner import Evaluation, Learner, TrainingJob, TrainingResult
 from async_hfl.core.maths.staleness import StalenessDiscount
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.topology import feasible_links
@@ -40,7 +40,7 @@ class Towards:
     """A learner whose result depends on the device and the model it received, and on nothing else."""
 
     layout = Layout(("w",), ((SIZE,),))
-    model_bytes = 4 * SIZE
+    gradient_size, model_bytes = SIZE, 4 * SIZE
     target = Target("none", 2.0)
     learning_rate = 1.0
 
@@ -106,7 +106,7 @@ class Records(list[Any]):
 
 def run_star(
     star: Star,
-    learner: Towards,
+    learner: Learner,
     seed: int,
     aggregation: Callable[[], GatewayAggregation],
     at_cloud: Callable[[], CloudAggregation] = MixUploads,
@@ -144,7 +144,7 @@ def run_star(
         bandwidth=(1e9,) * gateways,
         model_bytes=learner.model_bytes,
         gradient="none",
-        gradient_size=SIZE,
+        gradient_size=learner.gradient_size,
         target=learner.target,
         seed=seed,
     )
@@ -167,7 +167,7 @@ def run_star(
         utility_scale="minmax",
         utility_floor=0.1,
         gradient="none",
-        gradient_size=SIZE,
+        gradient_size=learner.gradient_size,
         learning_rate=1.0,
         seed=seed,
     )

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from async_hfl.core.maths.aggregation import mix, mix_with_drag
+from async_hfl.core.maths.aggregation import add_changes, mix, mix_with_drag
+from async_hfl.core.maths.aggregation import shares as sample_shares
 from async_hfl.core.maths.staleness import StalenessDiscount
 from async_hfl.core.weights import frozen
 
@@ -17,6 +18,7 @@ SIZE = 4
 ROUNDING = 8 * np.finfo(np.float32).eps
 vectors = hnp.arrays(np.float32, SIZE, elements=st.floats(-1000, 1000, width=32)).map(frozen)
 shares = st.floats(0, 1)
+models = hnp.arrays(np.float32, SIZE, elements=st.floats(0, 1000, width=32)).map(frozen)
 FEW = settings(max_examples=150)
 
 
@@ -90,3 +92,51 @@ def test_mixing_is_the_formula(current: Vector, received: Vector, sent: Vector, 
     expected = w + b * (w_i - w_s) + drag * b * (w_s - w)
     mixed = mix_with_drag(current, received, sent, b, drag)
     assert (np.abs(mixed - expected) <= 4 * slack(current, received, sent)).all()
+
+
+# Statistics ------------------------------------------------------------------------------------------------------
+
+updates = st.lists(st.tuples(models, st.integers(0, 7), st.integers(1, 30)), min_size=1, max_size=8)
+"""What a device returns, how many models ago it was sent its own, and its number of samples."""
+trained_sizes = st.integers(0, SIZE)
+
+
+def check(mixed: list[Vector], as_trained: list[Vector], given: list[Vector], trained: int) -> None:
+    """Statistics stay within the range of what was mixed, and none is negative. The rest is as without statistics."""
+    whole = np.array(given)[:, trained:]
+    room = len(mixed) * slack(*whole)
+    for model, other in zip(mixed, as_trained, strict=True):
+        assert model[:trained].tobytes() == other[:trained].tobytes()
+        assert (model[trained:] >= np.maximum(whole.min(axis=0) - room, 0)).all()
+        assert (model[trained:] <= whole.max(axis=0) + room).all()
+
+
+@given(models, updates, trained_sizes, shares, shares)
+@FEW
+def test_mixed_statistics_stay_in_range_for_every_drag(
+    start: Vector, arriving: list[tuple[Vector, int, int]], trained: int, b: float, drag: float
+) -> None:
+    discount, mixed, as_trained = StalenessDiscount(), [start], [start]
+    for received, ago, _ in arriving:
+        ago = min(ago, len(mixed) - 1)
+        weight = b * discount(1 + ago)
+        sent = mixed[-1 - ago]
+        as_trained.append(mix_with_drag(mixed[-1], received, sent, weight, drag))
+        mixed.append(mix_with_drag(mixed[-1], received, sent, weight, drag, trained=trained))
+    check(mixed, as_trained, [start, *(received for received, _, _ in arriving)], trained)
+
+
+@given(models, st.lists(updates, min_size=1, max_size=4), trained_sizes)
+@FEW
+def test_statistics_stay_in_range_in_every_period(
+    start: Vector, periods: list[list[tuple[Vector, int, int]]], trained: int
+) -> None:
+    discount, mixed, as_trained = StalenessDiscount(), [start], [start]
+    for arriving in periods:
+        ages = [min(ago, len(mixed) - 1) for _, ago, _ in arriving]
+        parts = sample_shares([samples for _, _, samples in arriving])
+        weights = [part * discount(age) for part, age in zip(parts, ages, strict=True)]
+        received, sent = [new for new, _, _ in arriving], [mixed[-1 - age] for age in ages]
+        as_trained.append(add_changes(mixed[-1], received, sent, weights))
+        mixed.append(add_changes(mixed[-1], received, sent, weights, trained=trained))
+    check(mixed, as_trained, [start, *(new for arriving in periods for new, _, _ in arriving)], trained)

@@ -85,6 +85,18 @@ BREAKAGES = {
         "        weights = [part * config.staleness(age) for part, (_, age) in zip(parts, fresh, strict=True)]\n",
         "        weights = parts\n",
     ),
+    "move statistics by changes when an update is mixed": (
+        "mix",
+        "nodes/gateway/aggregation/mix.py",
+        "config.drag, trained=trained)",
+        "config.drag)",
+    ),
+    "move statistics by changes in a period": (
+        "periods",
+        "nodes/gateway/aggregation/periods.py",
+        "            trained=config.gradient_size,\n",
+        "",
+    ),
     "relay the model that the device was sent": (
         "relay",
         "nodes/gateway/node.py",

@@ -53,6 +53,10 @@ class DeviceVector(ABC):
         """Return self + sum c_i (other_i - self)."""
 
     @abstractmethod
+    def with_tail(self, size: int, tail: Vector) -> DeviceVector:
+        """Return the first `size` numbers of self, followed by the other numbers of `tail`."""
+
+    @abstractmethod
     def mean_step(self, start: Vector, size: int, divisor: np.float32) -> DeviceVector:
         """Return (start - self) / divisor of the first `size` numbers."""
 

@@ -34,6 +34,8 @@ class GatewayConfig:
     number: int
     model_bytes: int
     """M: size of a model on the link, for the rate R_ij = M / tau_ij that a job takes."""
+    gradient_size: int
+    """Numbers of a model that are trained. They come first; the others are running statistics."""
     bandwidth: float = float("inf")
     """B_j, bytes per second."""
     seed: int = 0
@@ -71,7 +73,6 @@ class GatewayConfig:
     min_participation: float = 0.0
     """The least share of its time for which each device takes part; 0: no guarantee."""
     gradient: GradientKind = "none"
-    gradient_size: int = 0
     learning_rate: float = 0.01
     """gamma of the devices, for gradients computed from the weights."""
     share_gradients: bool = True

@@ -85,6 +85,35 @@ def test_changes_are_added_to_the_current_model() -> None:
     np.testing.assert_array_equal(add_changes(floats(1, 2), [], [], []), [1, 2])
 
 
+# Statistics ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("drag", "expected"), [(0.0, 5.5), (0.5, 5.25), (1.0, 5.0)])
+def test_statistics_are_mixed_with_drag_one(drag: float, expected: float) -> None:
+    """w = 4, s = (1, 4), received 8 and (0.5, 0), sent 2 and (2, 4), weight 0.25."""
+    mixed = mix_with_drag(vector(4, 1, 4), vector(8, 0.5, 0), vector(2, 2, 4), 0.25, drag, trained=1)
+    np.testing.assert_array_equal(mixed, vector(expected, 0.875, 3))
+    assert not mixed.flags.writeable
+
+
+def test_statistics_are_averaged_where_changes_are_added() -> None:
+    current, received, sent = vector(10, 1), [vector(3, 0.5), vector(0, 0)], [vector(1, 2), vector(4, 2)]
+    # 10 + 1/2 (3 - 1) + 1/4 (0 - 4), and 1 + 1/2 (0.5 - 1) + 1/4 (0 - 1).
+    found = add_changes(current, received, sent, [0.5, 0.25], trained=1)
+    np.testing.assert_array_equal(found, vector(10, 0.5))
+    # Weights that sum to 2 are halved: 1/2 0.5 + 1/2 0.
+    np.testing.assert_array_equal(add_changes(current, received, sent, [1.0, 1.0], trained=1), vector(8, 0.25))
+    np.testing.assert_array_equal(add_changes(current, [], [], [], trained=1), current)
+
+
+def test_rounding_makes_no_variance_negative() -> None:
+    """The weights of 20 equal updates sum to more than 1 by rounding, and of 10 to less."""
+    zero, one = vector(0, 0), vector(0, 1)
+    for count in (10, 20, 43, 61):
+        found = add_changes(one, [zero] * count, [one] * count, [1 / count] * count, trained=1)
+        assert 0 <= found[1] < 1e-12
+
+
 def test_sums_are_taken_in_double_precision() -> None:
     """2^24 + 1 does not fit into a float32: adding 1 in single precision would have no effect."""
     models = [floats(2.0**24)] + [floats(1.0)] * 64

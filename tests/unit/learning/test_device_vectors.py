@@ -145,6 +145,64 @@ def test_a_vector_may_occur_several_times_in_a_blend(ops: DeviceOps) -> None:
     np.testing.assert_array_equal(mix(mix(one, other, 0.25), other, 0.75), [7.25, -5])
 
 
+@pytest.mark.parametrize(("drag", "expected"), [(0.0, 5.5), (0.5, 5.25), (1.0, 5.0)])
+def test_statistics_by_hand(ops: DeviceOps, drag: float, expected: float) -> None:
+    """As in test_core_mixing; then the model is mixed and averaged while it is still lazy."""
+    current, received, sent = (ops.place(floats(*values)) for values in ((4, 1, 4), (8, 0.5, 0), (2, 2, 4)))
+    mixed = mix_with_drag(current, received, sent, 0.25, drag, trained=1)
+    again = mix(mixed, received, 0.5)
+    averaged = average([current, mixed], [0.5, 0.5])
+    assert isinstance(mixed, JaxVector)
+    assert mixed.lazy
+    np.testing.assert_array_equal(again, [(expected + 8) / 2, 0.6875, 1.5])
+    np.testing.assert_array_equal(averaged, [(expected + 4) / 2, 0.9375, 3.5])
+    np.testing.assert_array_equal(mixed, [expected, 0.875, 3])
+    np.testing.assert_array_equal(mix(mixed, received, 0.5), again)
+
+
+@pytest.mark.parametrize("drag", [0.0, 0.5, 1.0])
+def test_many_updates_with_statistics(ops: DeviceOps, drag: float) -> None:
+    """The trained part is to the bit that of models without statistics, and the statistics are as in numpy. Some models
+    are sent and thereby computed; others become too long to be lazy."""
+    vectors = [frozen(np.abs(vector)) for vector in normal(201, 60)]
+    placed, trained = on_device(ops, vectors), 50
+    on_host, far, whole = ([model] for model in (vectors[0], placed[0], placed[0]))
+    for number, (new, there) in enumerate(zip(vectors[1:], placed[1:], strict=True)):
+        sent = -1 - number % 3 if number % 3 < len(far) else -1
+        weight = 0.01 + 0.001 * number
+        if number % 10 == 9:
+            on_host.append(add_changes(on_host[-1], [new] * 2, [on_host[sent]] * 2, [weight, 0.1], trained=trained))
+            far.append(add_changes(far[-1], [there] * 2, [far[sent]] * 2, [weight, 0.1], trained=trained))
+            whole.append(add_changes(whole[-1], [there] * 2, [whole[sent]] * 2, [weight, 0.1]))
+        else:
+            on_host.append(mix_with_drag(on_host[-1], new, on_host[sent], weight, drag, trained=trained))
+            far.append(mix_with_drag(far[-1], there, far[sent], weight, drag, trained=trained))
+            whole.append(mix_with_drag(whole[-1], there, whole[sent], weight, drag))
+        if number % 80 == 79:
+            ops.compute([far[-1], far[-2]])
+            ops.compute([whole[-1], whole[-2]])
+    for one, other, expected in zip(far[::-7], whole[::-7], on_host[::-7], strict=True):
+        found = to_host(one)
+        np.testing.assert_array_equal(found[:trained], to_host(other)[:trained])
+        np.testing.assert_allclose(found[trained:], expected[trained:], rtol=1e-4)
+        assert (found[trained:] >= 0).all()
+
+
+@given(sizes, seeds, st.data())
+@settings(max_examples=30)
+def test_statistics_agree_with_numpy(ops: DeviceOps, size: int, seed: int, data: st.DataObject) -> None:
+    trained, drag = data.draw(st.integers(0, size)), data.draw(st.sampled_from([0.0, 0.5]))
+    vectors = normal(5, size, seed)
+    near = some_on_device(ops, vectors, data.draw(which(5)))
+    if any(isinstance(vector, DeviceVector) for vector in near[:3]):
+        expected = mix_with_drag(*vectors[:3], 0.3, drag, trained=trained)
+        agree(mix_with_drag(*near[:3], 0.3, drag, trained=trained), expected, greatest(vectors))
+    added = add_changes(near[0], near[1:3], near[3:], [0.25, 0.5], trained=trained)
+    agree(
+        added, add_changes(vectors[0], vectors[1:3], vectors[3:], [0.25, 0.5], trained=trained), 2 * greatest(vectors)
+    )
+
+
 def test_arguments_do_not_change(ops: DeviceOps) -> None:
     vectors = [floats(1, 2), floats(3, 4), floats(5, 6)]
     placed = on_device(ops, vectors)

@@ -34,6 +34,15 @@ def test_grouping_does_not_matter(size: int, gradient: bool) -> None:
     assert len(set(together)) == 700
 
 
+def test_statistics_are_no_part_of_a_gradient() -> None:
+    whole, shorter = StubLearner(5, 4, gradient=True), StubLearner(5, 4, gradient=True, statistics=1)
+    assert (whole.gradient_size, shorter.gradient_size) == (4, 3)
+    jobs = jobs_of(whole, 3)
+    for one, other in zip(whole.train_many(jobs), shorter.train_many(jobs), strict=True):
+        np.testing.assert_array_equal(one.weights, other.weights)
+        np.testing.assert_array_equal(one.gradient[:3], other.gradient)
+
+
 def test_results_depend_on_start_and_seed() -> None:
     learner = StubLearner(5, 4)
     start, other = learner.initial_weights(1), learner.initial_weights(2)

@@ -109,7 +109,8 @@ def test_a_device_table_can_be_serialised() -> None:
 
 
 def test_the_patience_with_a_device_has_a_floor_and_doubles_with_each_timeout() -> None:
-    gateway = Gateway(GatewayConfig(number=0, model_bytes=1, patience_floor=60.0, patience_factor=5.0), 1)
+    config = GatewayConfig(number=0, model_bytes=1, gradient_size=1, patience_floor=60.0, patience_factor=5.0)
+    gateway = Gateway(config, 1)
     device_table = gateway.state.device_table
     device_table.add([7])
     for latency, timeouts, patience in ((10.0, 0, 60.0), (30.0, 0, 150.0), (30.0, 2, 600.0)):

@@ -37,7 +37,8 @@ from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway.node import GatewayNode
 from async_hfl.nodes.reliability.delivery import Node, ReliableNode
 
-MODEL_SIZE = 3
+TRAINED = 3
+"""Trained numbers of a model. Half of the scenarios add one that is treated as a running statistic."""
 NEED_A_FILE = {"fixed"}
 """Association policies that scenarios cannot have."""
 
@@ -67,7 +68,9 @@ def fuzz(seed: int, gateway: str | None = None, cloud: str | None = None) -> Out
     method = _method(rng, gateway, cloud)
     gradient: GradientKind = "none" if not method.gradients else "last" if rng.random() < 0.5 else "update"
     compression = "none" if gradient == "none" else str(rng.choice(["none", "pca", "sketch"], p=[0.5, 0.3, 0.2]))
-    learner = UnevenLearner(StubLearner(devices, MODEL_SIZE, gradient=gradient == "last"))
+    statistics = int(stream(seed, "statistics").random() < 0.5)
+    stub = StubLearner(devices, TRAINED + statistics, gradient=gradient == "last", statistics=statistics)
+    learner = UnevenLearner(stub)
     links = _links(rng, devices, gateways, profile)
     gateway_config, cloud_config = _configs(rng, learner, links, seed, method, gradient, compression, profile.sessions)
     codec = _codec(rng, seed, compression)
@@ -211,7 +214,7 @@ def _configs(
         utility_scale="rank" if rng.random() < 0.5 else "minmax",
         utility_floor=0.1,
         gradient=gradient,
-        gradient_size=MODEL_SIZE,
+        gradient_size=learner.gradient_size,
         share_gradients=shared,
         learning_rate=0.1,
         seed=0,
@@ -246,7 +249,7 @@ def _configs(
         bandwidth=(bandwidth,) * links.gateways,
         model_bytes=learner.model_bytes,
         gradient=gradient if shared else "none",
-        gradient_size=MODEL_SIZE,
+        gradient_size=learner.gradient_size,
         target=learner.target,
         seed=stream_seed(seed, "association"),
         sketch=sketch,

@@ -9,15 +9,24 @@ The last term pulls the model back towards the old model w_s; with drag 0 only t
 Averages are weighted by the numbers of samples n_i: sum n_i w_i / sum n_i (FedAvg), or, for changes made by training,
 w + sum n_i s_i (w_i - w_sent) / sum n_i, where s_i <= 1 is a discount for staleness (FedBuff). These sums are computed
 in double precision.
+
+The last numbers of a model may be running statistics s of normalisation layers. They are not moved by changes, which
+could make a variance negative, but averaged with the same weights c_i:
+
+    s + sum c_i (s_i - s),        c_i >= 0, sum c_i <= 1.
+
+Where this makes a difference, `trained` is how many numbers come before the statistics (`config.gradient_size`); None:
+there are no statistics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 
-from async_hfl.core.vectors import DeviceVector, blend_on_device
+from async_hfl.core.vectors import DeviceVector, blend_on_device, to_host
 from async_hfl.core.weights import Weights, frozen
 
 
@@ -32,17 +41,22 @@ def mix(current: Weights, received: Weights, weight: float) -> Weights:
     return frozen(step)
 
 
-def mix_with_drag(current: Weights, received: Weights, sent: Weights, weight: float, drag: float) -> Weights:
-    """Return current + weight (received - sent) + drag * weight (sent - current)."""
+def mix_with_drag(
+    current: Weights, received: Weights, sent: Weights, weight: float, drag: float, *, trained: int | None = None
+) -> Weights:
+    """Return current + weight (received - sent) + drag * weight (sent - current); statistics always have drag 1."""
     if drag == 1.0:
         return mix(current, received, weight)
     if isinstance(current, DeviceVector) or isinstance(received, DeviceVector) or isinstance(sent, DeviceVector):
-        return blend_on_device(current, (received, sent), (weight, (drag - 1.0) * weight))
+        model = blend_on_device(current, (received, sent), (weight, (drag - 1.0) * weight))
+        return model.with_tail(trained, mix(current, received, weight)) if _has_statistics(trained, model) else model
     step = received - sent
     if drag != 0.0:
         pull = sent - current
         pull *= np.float32(drag)
         step += pull
+    if _has_statistics(trained, current):
+        step[trained:] = received[trained:] - current[trained:]
     step *= np.float32(weight)
     step += current
     return frozen(step)
@@ -65,12 +79,38 @@ def average(models: Sequence[Weights], weights: Sequence[float]) -> Weights:
 
 
 def add_changes(
-    current: Weights, received: Sequence[Weights], sent: Sequence[Weights], weights: Sequence[float]
+    current: Weights,
+    received: Sequence[Weights],
+    sent: Sequence[Weights],
+    weights: Sequence[float],
+    *,
+    trained: int | None = None,
 ) -> Weights:
-    """Return current + sum weight_i (received_i - sent_i)."""
+    """Return current + sum weight_i (received_i - sent_i); statistics are averaged.
+
+    Weights that sum to more than 1 are scaled down for the statistics."""
     if any(isinstance(model, DeviceVector) for model in (current, *received, *sent)):
-        return blend_on_device(current, (*received, *sent), (*weights, *(-weight for weight in weights)))
+        model = blend_on_device(current, (*received, *sent), (*weights, *(-weight for weight in weights)))
+        return (
+            model.with_tail(trained, _averaged(current, received, weights))
+            if _has_statistics(trained, model)
+            else model
+        )
     total = np.array(current, np.float64)
     for new, old, weight in zip(received, sent, weights, strict=True):
         total += weight * (np.asarray(new, np.float64) - np.asarray(old))
+    if _has_statistics(trained, current):
+        total[trained:] = _averaged(to_host(current)[trained:], [to_host(new)[trained:] for new in received], weights)
     return frozen(total.astype(np.float32))
+
+
+def _has_statistics(trained: int | None, model: Weights) -> TypeGuard[int]:
+    """True if the model has statistics after its trained part."""
+    return trained is not None and trained < len(model)
+
+
+def _averaged(current: Weights, received: Sequence[Weights], weights: Sequence[float]) -> Weights:
+    """Return current + sum weight_i (received_i - current), so computed that rounding makes no variance negative."""
+    scale = max(1.0, sum(weights))
+    parts = [weight / scale for weight in weights]
+    return average([*received, current], [*parts, max(0.0, 1.0 - sum(parts))])

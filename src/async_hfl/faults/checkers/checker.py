@@ -118,6 +118,12 @@ def models_agree(expected: Floats, weights: Weights) -> bool:
     return float(np.abs(expected - double(weights)).max()) <= _MODEL_SLACK * max(1.0, float(np.abs(expected).max()))
 
 
+def trained_and_statistics(gateway: GatewayNode, trained: Floats, statistics: Floats) -> Floats:
+    """Return the first numbers of one model, which devices train, and the last of the other, which they measure."""
+    number = gateway.config.gradient_size
+    return np.concatenate([trained[:number], statistics[number:]])
+
+
 def discount(function: StalenessDiscount, staleness: int) -> float:
     """Return s(staleness), from the formulas."""
     formulas = {

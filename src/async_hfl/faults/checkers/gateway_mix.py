@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from async_hfl.core.arrays import Floats
 from async_hfl.core.protocol.records import JobRecord
-from async_hfl.faults.checkers.checker import ModelChecker, check_weight, discount
+from async_hfl.faults.checkers.checker import ModelChecker, check_weight, discount, trained_and_statistics
 from async_hfl.faults.history import require
 from async_hfl.nodes.gateway.node import GatewayNode
 
@@ -32,5 +32,6 @@ class GatewayMixChecker(ModelChecker):
     def model_after(self, gateway: GatewayNode, model: Floats, records: Sequence[JobRecord]) -> Floats:
         for record in records:
             new, sent = self.new_and_sent(record)
-            model = model + record.weight * ((new - sent) + gateway.config.drag * (sent - model))
+            moved = model + record.weight * ((new - sent) + gateway.config.drag * (sent - model))
+            model = trained_and_statistics(gateway, moved, (1 - record.weight) * model + record.weight * new)
         return model

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from async_hfl.core.arrays import Floats
 from async_hfl.core.protocol.records import JobRecord
-from async_hfl.faults.checkers.checker import ModelChecker, check_weight, discount
+from async_hfl.faults.checkers.checker import ModelChecker, check_weight, discount, trained_and_statistics
 from async_hfl.faults.history import require
 from async_hfl.nodes.gateway.node import GatewayNode
 
@@ -21,12 +21,15 @@ class PeriodsChecker(ModelChecker):
 
     def model_after(self, gateway: GatewayNode, model: Floats, records: Sequence[JobRecord]) -> Floats:
         for period in self.by_epoch(records):
+            moved, averaged = model, model
             for record, share in zip(period, self.sample_shares(period), strict=True):
                 age = self._age(record)
                 weight = share * discount(gateway.config.staleness, age)
                 check_weight(record, age, weight)
                 new, sent = self.new_and_sent(record)
-                model = model + weight * (new - sent)
+                moved = moved + weight * (new - sent)
+                averaged = averaged + weight * (new - model)
+            model = trained_and_statistics(gateway, moved, averaged)
         return model
 
     def _age(self, record: JobRecord) -> int:

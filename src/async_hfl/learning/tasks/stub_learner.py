@@ -28,9 +28,12 @@ _BLOCK_VALUES = 1 << 14
 class StubLearner:
     """`core.learner.Learner` without JAX: final = 7/8 start + 1/8 noise(seed), noise uniform in [-1, 1)."""
 
-    def __init__(self, devices: int, size: int, gradient: bool = False, threshold: float = 2.0) -> None:
+    def __init__(
+        self, devices: int, size: int, gradient: bool = False, threshold: float = 2.0, *, statistics: int = 0
+    ) -> None:
+        """Make a model of `size` numbers. The last `statistics` of them are no part of a gradient."""
         self.layout = Layout(("noise",), ((size,),))
-        self.gradient_size = size
+        self.gradient_size = size - statistics
         self.model_bytes = 4 * size
         self.target = Target("calm", threshold)
         self.learning_rate = 1.0
@@ -76,5 +79,5 @@ class StubLearner:
         # Rows of a read-only matrix are read-only.
         weights.flags.writeable = False
         noise.flags.writeable = False
-        gradients = iter(noise) if self._gradient else repeat(None)
+        gradients = iter(noise[:, : self.gradient_size]) if self._gradient else repeat(None)
         return list(map(TrainingResult, weights, repeat(1), repeat(1), losses.tolist(), squares.tolist(), gradients))

@@ -83,6 +83,7 @@ class JaxVector(DeviceVector):
         "_row",
         "_start",
         "_step",
+        "_tail",
         "_terms",
         "ops",
         "serial",
@@ -109,6 +110,7 @@ class JaxVector(DeviceVector):
         self._row = 0
         self._start: weakref.ref[Any] | None = None
         self._step: tuple[np.float32, JaxVector] | None = None
+        self._tail: tuple[int, JaxVector] | None = None
 
     def __len__(self) -> int:
         if self._length is None:
@@ -126,6 +128,11 @@ class JaxVector(DeviceVector):
         return {self: 1.0} if self._terms is None else self._terms
 
     @property
+    def tail(self) -> tuple[int, JaxVector] | None:
+        """A place, and a vector from which a lazy blend takes all numbers from that place on."""
+        return self._tail
+
+    @property
     def array(self) -> Array:
         if self._array is None:
             self.ops.compute([self])
@@ -134,7 +141,7 @@ class JaxVector(DeviceVector):
 
     def set_array(self, array: Array) -> None:
         """Set the computed value of a lazy blend."""
-        self._array, self._terms = array, None
+        self._array, self._terms, self._tail = array, None, None
 
     def set_finite(self, finite: bool | Callable[[], bool]) -> None:
         """Set what is known, or a function that waits for the device and returns it."""
@@ -165,14 +172,31 @@ class JaxVector(DeviceVector):
 
     def blend(self, others: Sequence[Vector], coefficients: Sequence[float]) -> JaxVector:
         terms: dict[JaxVector, float] = {}
-        parts = zip((self, *map(self.ops.place, others)), (1.0 - sum(coefficients), *coefficients), strict=True)
-        for vector, coefficient in parts:
+        vectors, tail = (self, *map(self.ops.place, others)), None
+        for vector, coefficient in zip(vectors, (1.0 - sum(coefficients), *coefficients), strict=True):
+            tail = tail or vector._tail
             for term, share in vector.terms.items():
                 terms[term] = terms.get(term, 0.0) + coefficient * share
         blend = JaxVector(self.ops, None, len(self), terms=terms)
+        if tail is not None:
+            first, *rest = (vector._tail_vector for vector in vectors)
+            blend._tail = tail[0], first.blend(rest, coefficients)
         if len(terms) > _MOST_TERMS:
             self.ops.compute([blend])
         return blend
+
+    def with_tail(self, size: int, tail: Vector) -> JaxVector:
+        last = self.ops.place(tail)._tail_vector
+        if not self.lazy:
+            return JaxVector(self.ops, _join(size, self.array, last.array))
+        joined = JaxVector(self.ops, None, len(self), terms=self.terms)
+        joined._tail = size, last
+        return joined
+
+    @property
+    def _tail_vector(self) -> JaxVector:
+        """The vector whose last numbers are those of this one."""
+        return self if self._tail is None else self._tail[1]
 
     def mean_step(self, start: Vector, size: int, divisor: np.float32) -> JaxVector:
         if self._start is not None and self._step is not None and self._start() is start and self._step[0] == divisor:
@@ -257,8 +281,10 @@ class DeviceOps:
             for term, share in vector.terms.items():
                 coefficients[row, terms[term]] = share
         rows = _combine(coefficients, *arrays, *[arrays[0]] * (coefficients.shape[1] - len(arrays)))
+        # In another program, so that those rows are the same numbers with and without tails.
+        self.compute([vector.tail[1] for vector in lazy if vector.tail is not None])
         for vector, row in zip(lazy, rows, strict=False):
-            vector.set_array(row)
+            vector.set_array(row if vector.tail is None else _join(vector.tail[0], row, vector.tail[1].array))
 
     def products(self, one: JaxVector, others: Sequence[JaxVector]) -> list[float]:
         """Compute products now, which waits for all work enqueued before."""
@@ -318,6 +344,11 @@ def _combine(coefficients: Array, *terms: Array) -> tuple[Array, ...]:
     spoilt = ((coefficients != 0) & ~finite[None, :]).any(axis=1)
     rows = jnp.where(spoilt[:, None], jnp.nan, rows)
     return tuple(rows[row] for row in range(len(coefficients)))
+
+
+@partial(jax.jit, static_argnums=0)
+def _join(size: int, head: Array, tail: Array) -> Array:
+    return jnp.concatenate([head[:size], tail[size:]])
 
 
 @partial(jax.jit, static_argnums=2)

@@ -8,6 +8,9 @@ a `Next`, which the cloud carries out. Name your own rule, in your own file, as 
             model = 0.5 * cloud.state.weights + 0.5 * upload.weights
             return Next(model, ((upload, Outcome(True, staleness, 0.5)),))
 
+The numbers of a model from `cloud.config.gradient_size` on are running statistics, such as variances: only average
+them.
+
 Only `received` is required. A rule that keeps uploads for later also overrides `gateway_lost`, and `changed` if it
 waits for certain gateways. It keeps them in `state`, a dataclass of plain values decorated with
 `async_hfl.core.serialization.plain`, and names that class in `state_type`. Nothing else survives a restart.

@@ -2,8 +2,8 @@
 
     w <- w + weight (w_device - w_sent) + drag weight (w_sent - w),   weight = beta s(staleness)
 
-After Z updates the gateway uploads. Jobs in flight at that time continue in the next cycle, or are discarded
-(`gateway.in_flight`).
+Running statistics are mixed with drag 1. After Z updates the gateway uploads. Jobs in flight at that time continue in
+the next cycle, or are discarded (`gateway.in_flight`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class MixOnArrival(GatewayAggregation):
             gateway.drop_stale(held, at, staleness=staleness)
         else:
             weight = config.mixing_weight * config.staleness(staleness)
-            gateway.weights = mix_with_drag(gateway.weights, held.weights, in_flight.sent, weight, config.drag)
+            new, sent, trained = held.weights, in_flight.sent, config.gradient_size
+            gateway.weights = mix_with_drag(gateway.weights, new, sent, weight, config.drag, trained=trained)
             state.gateway_epoch += 1
             gateway.aggregated(held, at, staleness=staleness, weight=weight)
         return Next.UPLOAD if state.updates >= config.epochs else Next.SELECT

@@ -5,9 +5,9 @@ At the end of each period of P seconds, over the updates that arrived in it,
     w <- w + sum_i n_i s(age_i) (w_i - w_sent_i) / sum_i n_i,
 
 with n_i the number of samples of device i, and age_i the number of periods since its job was sent, 0 within the same
-period. A late update is used in the period in which it arrives, even after an upload; a period without updates changes
-nothing. Devices are selected when a period begins. After Z periods the gateway uploads. The clock stops while the
-gateway waits for the answer, and while no update is expected.
+period. For running statistics w takes the place of w_sent_i. A late update is used in the period in which it arrives,
+even after an upload; a period without updates changes nothing. Devices are selected when a period begins. After Z
+periods the gateway uploads. The clock stops while the gateway waits for the answer, and while no update is expected.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ class Periods(GatewayAggregation):
             [held.weights for held, _ in fresh],
             [held.in_flight.sent for held, _ in fresh],
             weights,
+            trained=config.gradient_size,
         )
         for weight, (held, age) in zip(weights, fresh, strict=True):
             gateway.aggregated(held, at, staleness=age, weight=weight)

@@ -66,6 +66,9 @@ class GatewayAggregation(ABC):
     A `HeldUpdate` has the job's `number`, its `in_flight` record (what was sent to the device, and in which epochs) and
     the `update` (weights, samples, loss, ...).
 
+    The numbers of a model from `config.gradient_size` on are running statistics, such as variances. Only average them:
+    `mix_with_drag` and `add_changes` (`async_hfl.core.maths.aggregation`) do so with `trained=config.gradient_size`.
+
     A rule that needs more state than the buffer keeps it in `state`, a dataclass of plain values decorated with
     `async_hfl.core.serialization.plain`, and names that class in `state_type`. Nothing else survives a restart.
     """
