@@ -185,7 +185,8 @@ class RecordedRun:
             decisions = self.world.decision_times.summary()
             self.directory.write_timings({"decisions": decisions, "wall_s": self.tally.wall_s})
         result = {**result_of(self._totals(), self.tally), **self._energy()}
-        return {**result, "digest": digest, "order_digest": order_digest}
+        journal = self.directory.journal_records(digest)
+        return {**result, "digest": digest, "order_digest": order_digest, "journal": journal}
 
     def _totals(self) -> RunTotals:
         simulator, pool, cloud = self.simulator, self.simulator.pool.counts, self.world.cloud

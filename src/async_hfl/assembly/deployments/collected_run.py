@@ -116,7 +116,7 @@ def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settin
     constant = settings.staleness.kind == "constant"
     run = RunTotals(byte_counts, crossing, epoch, len(updates), finished_at, *jobs, mixing_weights, constant)
     details = {"by_class": by_class, "by_device": None, "digest": digest, "order_digest": order_digest}
-    return {**result_of(run, tally), **details}
+    return {**result_of(run, tally), **details, "journal": directory.journal_records(digest)}
 
 
 def states_under(folder: Path) -> list[Path]:

@@ -79,6 +79,7 @@ def begin_again(directory: RunDirectory, *, sharing: EngineSharing | None = None
     manifest = directory.read_manifest()
     settings = settings_from(manifest["settings"])
     if directory.summary.is_file():
+        directory.check_lengths()
         return PreparedRun(directory, settings, None)
     for file, known in manifest["user_files"].items():
         if fingerprint(file) != known:

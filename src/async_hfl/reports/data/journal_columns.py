@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from async_hfl.core.arrays import Floats, Ints
-from async_hfl.journal.events_file import read_events
 from async_hfl.journal.run_directory import RunDirectory
 
 JOB_KINDS = ("job", "upload", "selection", "association", "lifecycle", "epoch")
@@ -57,16 +56,15 @@ def read_columns(directory: RunDirectory, *, transfers: bool = True) -> Columns:
     found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in JOB_KINDS}
     sent: dict[tuple[int, int, int], tuple[float, float]] = {}
     ends_at = 0.0
-    if directory.events.is_file():
-        kinds = (*JOB_KINDS, "sent") if transfers else JOB_KINDS
-        for kind, fields in read_events(directory.events, *kinds):
-            if kind == "sent":
-                # A result may be sent again after an outage: the last transfer is the one that arrived.
-                if fields["message"] == "Update" and fields["about"] is not None:
-                    sent[tuple(fields["about"])] = (fields["at"], fields["transfer_s"])
-            else:
-                found[kind].append(fields)
-                ends_at = max(ends_at, fields["at"])
+    kinds = (*JOB_KINDS, "sent") if transfers else JOB_KINDS
+    for kind, fields in directory.read_events(*kinds):
+        if kind == "sent":
+            # A result may be sent again after an outage: the last transfer is the one that arrived.
+            if fields["message"] == "Update" and fields["about"] is not None:
+                sent[tuple(fields["about"])] = (fields["at"], fields["transfer_s"])
+        else:
+            found[kind].append(fields)
+            ends_at = max(ends_at, fields["at"])
     return Columns(
         _jobs(found["job"], sent),
         tuple(found["upload"]),
