@@ -80,7 +80,7 @@ def test_export_report_and_python_refuse(name: str, damage: str, whole: Path, ca
     assert sorted(entry.name for entry in Path().iterdir()) == ["hurt"]
     run = load_run("hurt")
     with pytest.raises(RunDirectoryError, match=REMEDY):
-        list(run.events("job")) if name == "events.jsonl" else run.epochs  # noqa: B018
+        list(run.events("job")) if name == "events.jsonl" else run.epochs
 
 
 @pytest.mark.parametrize("damage", ["cut off", "too long", "lost"])
