@@ -32,6 +32,14 @@ def demand(links: FeasibleLinks, model_bytes: int) -> float:
     return float(gateway_load(links, model_bytes)[reached].mean())
 
 
+def smallest_rates(links: FeasibleLinks, model_bytes: int) -> Floats:
+    """Return the least R_ij of each device that has a link, in bytes per second: its rate on its slowest link."""
+    slowest = np.zeros(links.devices)
+    np.maximum.at(slowest, links.link_device, links.expected_latency)
+    rates: Floats = model_bytes / slowest[slowest > 0]
+    return rates
+
+
 def share_of_demand(links: FeasibleLinks, model_bytes: int, share: float) -> float:
     """Return B_j in bytes per second, the same for every gateway."""
     if not (math.isfinite(share) and share > 0):

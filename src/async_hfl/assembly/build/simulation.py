@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from async_hfl.assembly.build.bandwidth import Bandwidth, resolve_bandwidth
 from async_hfl.assembly.build.fleet import build_fleet
 from async_hfl.assembly.build.networks import build_network
 from async_hfl.assembly.build.nodes import (
@@ -18,13 +19,11 @@ from async_hfl.assembly.build.nodes import (
 from async_hfl.assembly.build.outage_plan import build_outage_plan
 from async_hfl.assembly.build.task import EngineSharing, build_learner, vectors_of
 from async_hfl.assembly.build.wire import wire_facts
-from async_hfl.assembly.settings.loading import bandwidth_share, bytes_per_second
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.learner import Learner
 from async_hfl.core.weights import Weights
 from async_hfl.decisions.association.fixed import FixedAssociation
 from async_hfl.decisions.timing import DecisionTimes, TimedAssociation, TimedSelection
-from async_hfl.network.bandwidth import share_of_demand
 from async_hfl.network.description import NetworkDescription
 from async_hfl.simulation.world import World
 
@@ -33,8 +32,7 @@ from async_hfl.simulation.world import World
 class BuiltSimulation:
     world: World
     network: NetworkDescription
-    bandwidth: float
-    """B_j, resolved to bytes per second."""
+    bandwidth: Bandwidth
 
 
 def build(
@@ -56,11 +54,7 @@ def build(
     devices, gateways = network.links.devices, network.links.gateways
     if isinstance(method.association, FixedAssociation):
         method.association.check(devices, gateways)
-    share = bandwidth_share(settings.gateway.bandwidth)
-    if share is None:
-        bandwidth = bytes_per_second(settings.gateway.bandwidth)
-    else:
-        bandwidth = share_of_demand(network.links, rated_model_bytes(settings, wire), share)
+    bandwidth = resolve_bandwidth(settings.gateway.bandwidth, network.links, rated_model_bytes(settings, wire))
     cloud = cloud_node(
         settings,
         method,
@@ -69,13 +63,13 @@ def build(
         links=network.links,
         samples=learner.samples,
         weights=weights,
-        bandwidth=(bandwidth,) * gateways,
+        bandwidth=(bandwidth.rate,) * gateways,
         seed=seed,
     )
     world = World(
         cloud=cloud,
         gateways=[
-            gateway_node(settings, timed, wire, number=number, bandwidth=bandwidth, seed=seed)
+            gateway_node(settings, timed, wire, number=number, bandwidth=bandwidth.rate, seed=seed)
             for number in range(gateways)
         ],
         devices=[device_node(method) for _ in range(devices)],

@@ -27,8 +27,8 @@ def check_target(settings: Settings, seed: int, origin: Mapping[str, str]) -> No
     bounds = f"between {low:g} and {high:g}" if not isinf(high) else f"at least {low:g}"
     source = f" ({origin['task.target']})" if "task.target" in origin else ""
     raise SettingsError(
-        f"task.target = {target:g}{source}: the metric of the task {settings.task.name} is {metric}, which is {bounds}; "
-        f"did you mean {_nearest(target, low, high):g}?"
+        f"task.target = {target:g}{source}: the metric of the task {settings.task.name} is {metric}, which is "
+        f"{bounds}; did you mean {_nearest(target, low, high):g}?"
     )
 
 

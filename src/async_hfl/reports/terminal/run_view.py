@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from async_hfl.reports.tables.bandwidth import bandwidth_text
 from async_hfl.reports.tables.formatting import duration, percent, size
 from async_hfl.reports.tables.run_tables import conditions_hold
 from async_hfl.simulation.recorded_run import Progress
@@ -44,6 +45,8 @@ class RunView:
         if self._quiet:
             return
         self._console.print(Text.assemble((self._name, "bold"), f"  → {run.path}"), soft_wrap=True)
+        if bandwidth := bandwidth_text(manifest):
+            self._console.print(f"bandwidth {bandwidth}", highlight=False)
         if self._console.is_terminal:
             self._live = Live(Text("compiling …"), console=self._console, refresh_per_second=8, transient=True)
             self._live.start()
@@ -114,7 +117,9 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
         f"{summary['device_updates']:,} from devices in {summary['cloud_epochs']:,} cloud epochs, "
         f"{summary['updates_dropped']:,} dropped",
     )
-    table.add_row("bandwidth", f"limited {percent(summary['bandwidth_bound_share'])} of the selections")
+    limited = f"limited {percent(summary['bandwidth_bound_share'])} of the selections"
+    bandwidth = bandwidth_text(manifest)
+    table.add_row("bandwidth", limited if bandwidth is None else f"{bandwidth}; {limited}")
     seen = summary["convergence"]
     table.add_row(
         "staleness",
