@@ -26,7 +26,7 @@ class Sizes:
     def write_sent(self, *fields: Any) -> None:
         self.models.add(fields[6])
 
-    def note_epoch(self, record: Any, spent: Any, updates: int) -> None: ...
+    def note_epoch(self, record: Any, spent: Any) -> None: ...
 
 
 def simulated(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from async_hfl.core.arrays import Floats, Ints
+from async_hfl.core.protocol.records import DEVICE_UPDATE
 from async_hfl.journal.run_directory import RunDirectory
 
 JOB_KINDS = ("job", "upload", "selection", "association", "lifecycle", "epoch")
@@ -91,7 +92,7 @@ def _jobs(rows: list[dict[str, Any]], sent: dict[tuple[int, int, int], tuple[flo
         arrived_at=transfer.sum(axis=1),
         ended_at=_floats(row["at"] for row in rows),
         staleness=_ints(row["staleness"] for row in rows),
-        aggregated=np.array([one == "aggregated" for one in reason], np.bool_),
+        aggregated=np.array([one == DEVICE_UPDATE for one in reason], np.bool_),
     )
 
 

@@ -98,7 +98,6 @@ def _cards(
         ]
     reached = summary["target_reached"]
     energy = (summary.get("energy") or {}).get("total_j")
-    jobs = summary["job_ends"]
     return [
         (
             "target reached after" if reached else "target",
@@ -121,8 +120,8 @@ def _cards(
             f"target {manifest['settings']['task']['target']:g}",
         ),
         (
-            "updates aggregated",
-            shown(jobs.get("aggregated", 0), "count"),
+            "device updates",
+            shown(summary["device_updates"], "count"),
             "",
             f"{summary['cloud_epochs']:,} cloud epochs, {summary['updates_dropped']:,} updates dropped",
         ),

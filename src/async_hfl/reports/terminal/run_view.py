@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from async_hfl.core.protocol.records import DEVICE_UPDATE
 from async_hfl.reports.tables.bandwidth import bandwidth_text
 from async_hfl.reports.tables.formatting import duration, percent, size
 from async_hfl.reports.tables.run_tables import conditions_hold
@@ -114,9 +115,12 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
         )
     table.add_row(
         "updates",
-        f"{summary['device_updates']:,} from devices in {summary['cloud_epochs']:,} cloud epochs, "
+        f"{summary['device_updates']:,} device updates in {summary['cloud_epochs']:,} cloud epochs, "
         f"{summary['updates_dropped']:,} dropped",
     )
+    others = {end: count for end, count in summary.get("job_ends", {}).items() if end != DEVICE_UPDATE}
+    if others:
+        table.add_row("other jobs", ", ".join(f"{count:,} {end.replace('_', ' ')}" for end, count in others.items()))
     limited = f"limited {percent(summary['bandwidth_bound_share'])} of the selections"
     bandwidth = bandwidth_text(manifest)
     table.add_row("bandwidth", limited if bandwidth is None else f"{bandwidth}; {limited}")
