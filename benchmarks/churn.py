@@ -48,10 +48,10 @@ def _pair(options: argparse.Namespace, method: str, seed: int) -> tuple[dict[str
 
 def _busiest(path: Path) -> int:
     """Return the gateway with the most finished jobs."""
-    from async_hfl.journal.events_file import read_events
+    from async_hfl.journal.run_directory import RunDirectory
 
     counts: dict[int, int] = {}
-    for _, fields in read_events(path / "events.jsonl", "job"):
+    for _, fields in RunDirectory(path).read_events("job"):
         gateway = int(fields["job"][0])
         counts[gateway] = counts.get(gateway, 0) + 1
     return max(counts, key=lambda gateway: counts[gateway])

@@ -21,7 +21,6 @@ from async_hfl.assembly.settings.loading import Composed, compose
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.data_distribution import DataDistribution
 from async_hfl.core.errors import RunDirectoryError, UserError
-from async_hfl.journal.events_file import read_events
 from async_hfl.journal.model_file import save_model
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.simulation.recorded_run import Progress
@@ -51,11 +50,12 @@ class Run:
 
     @property
     def complete(self) -> bool:
-        return self.directory.summary.is_file()
+        """True if the run is over and its journal has all its bytes."""
+        return self.directory.summary.is_file() and self.directory.damage() is None
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The result of a complete run."""
+        """The result of a run that is over, even if its journal has lost data since."""
         found = self.directory.read_summary()
         if found is None:
             raise RunDirectoryError(f"{self.path}: not complete; `async-hfl resume {self.path}` continues it")
@@ -68,7 +68,7 @@ class Run:
 
     def events(self, *kinds: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Iterate over the records as (kind, fields)."""
-        return read_events(self.directory.events, *kinds)
+        return self.directory.read_events(*kinds)
 
     def frame(self, table: str) -> Any:
         """Return a table as a pandas data frame (needs async-hfl[frames]): epochs, classes, jobs, uploads, selections,

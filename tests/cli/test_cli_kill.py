@@ -17,7 +17,7 @@ from command_line import HANG_GUARD_S, PROGRAM, SMALL, Call, Outcome, command
 DIGITS = (
     *("--task", "digits", "--method", "async-hfl", "--network", "nycmesh-paper"),
     *("--set", "task.devices=10", "--set", "network.gateways=2", "--set", "gateway.epochs=10"),
-    *("--set", "cloud.epochs=60", "--set", "task.target=2", "--set", "simulation.checkpoint_epochs=1"),
+    *("--set", "cloud.epochs=60", "--set", "task.target=1", "--set", "simulation.checkpoint_epochs=1"),
 )
 NULL = (*SMALL, "--set", "task.devices=8", "--set", "cloud.epochs=40", "--set", "simulation.checkpoint_epochs=1")
 

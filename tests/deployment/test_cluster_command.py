@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from async_hfl.api import RESULT_FIELDS
+from async_hfl.assembly.deployments.cluster import Watch
 from async_hfl.deployment.operations.node_journal import read_lines
 from async_hfl.journal.events_file import read_events
 from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.simulation.recorded_run import Progress
 
 HANG_GUARD_S = 300.0
 """Only ends tests that hang."""
@@ -85,6 +87,35 @@ def test_it_reaches_the_target_and_reports_it_like_a_run(finished: tuple[Path, d
     shown = call("show", str(run))
     assert shown.returncode == 0
     assert "async-hfl-plus on digits, deployed" in shown.stdout
+
+
+def test_one_number_of_device_updates(finished: tuple[Path, dict[str, Any]]) -> None:
+    run, result = finished
+    journals = [list(read_lines(run / "nodes" / f"gateway-{number}")) for number in (1, 2)]
+    ends = [line.order[3] for lines in journals for line in lines if line.kind == "job"]
+    wanted = ends.count("aggregated")
+    assert 0 < wanted < len(ends), "there was a warm-up"
+    directory = RunDirectory(run)
+    counted, at_epochs = 0, []
+    for kind, fields in directory.read_events("job", "epoch"):
+        counted += kind == "job" and fields["reason"] == "aggregated"
+        if kind == "epoch":
+            at_epochs.append(counted)
+    assert result["device_updates"] == counted == wanted
+    assert [row["updates"] for row in directory.read_epochs()] == at_epochs
+    assert f"{wanted:,} device updates in " in call("show", str(run)).stdout
+
+
+def test_progress_counts_the_device_updates_of_all_gateways(finished: tuple[Path, dict[str, Any]]) -> None:
+    """Each look reads only the lines that were added since the last one."""
+    run, result = finished
+    told: list[Progress] = []
+    watch = Watch(run / "nodes" / "cloud", [run / "nodes" / f"gateway-{number}" for number in (1, 2)], told.append)
+    for _ in range(3):
+        watch.look()
+    [progress] = told
+    assert progress.updates == result["device_updates"]
+    assert progress.epoch == result["cloud_epochs"]
 
 
 def test_every_node_has_its_own_disk_and_certificate(finished: tuple[Path, dict[str, Any]]) -> None:

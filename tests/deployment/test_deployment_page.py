@@ -53,7 +53,7 @@ def test_three_kinds_of_machine(tmp_path: Path) -> None:
     for line in certificates:
         run(line, tmp_path, ports)
     # Without a target it runs until the operator ends it.
-    cloud_line = machines[0] + " --set task.target=1.1 --set cloud.epochs=100000"
+    cloud_line = machines[0] + " --set task.target=1 --set cloud.epochs=100000"
     processes = []
     try:
         for number, line in enumerate([cloud_line, *machines[1:]]):

@@ -100,7 +100,7 @@ class Records(list[Any]):
     def write_sent(self, *fields: Any) -> None:
         return
 
-    def note_epoch(self, record: Any, spent: Spent, updates: int) -> None:
+    def note_epoch(self, record: Any, spent: Spent) -> None:
         return
 
 

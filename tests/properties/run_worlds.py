@@ -117,7 +117,7 @@ class Memory:
         record = SentRecord(at, str(sender), str(receiver), message, str(about), *more)  # type: ignore[arg-type]
         self.records.append(record)
 
-    def note_epoch(self, record: EpochRecord, spent: Spent, updates: int) -> None:
+    def note_epoch(self, record: EpochRecord, spent: Spent) -> None:
         self.totals.append((record.epoch, spent.total))
 
     def of(self, kind: type) -> list[Any]:

@@ -43,7 +43,7 @@ class Records:
     def write_sent(self, *fields: Any) -> None:
         pass
 
-    def note_epoch(self, record: EpochRecord, spent: object, updates: int) -> None:
+    def note_epoch(self, record: EpochRecord, spent: object) -> None:
         pass
 
 

@@ -90,8 +90,8 @@ def _show(found: dict[str, Any]) -> None:
     metric = "none yet" if found["metric"] is None else f"{found['metric']:.4f}"
     console.print(
         f"[bold]{found['task']} · {found['method']}[/bold]  run {found['run']}  {found['phase']} for "
-        f"{duration(found['at'])}: epoch {found['cloud_epoch']}, {found['device_updates']} updates, metric {metric} "
-        f"(target {found['target']:g})"
+        f"{duration(found['at'])}: epoch {found['cloud_epoch']}, {found['updates_in_model']} updates in the model, "
+        f"metric {metric} (target {found['target']:g})"
     )
     gateways = Table("gateway", "state", "devices", "leases", "in flight", "epoch", "phase")
     for one in found["gateways"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -111,13 +112,16 @@ def _show(options: argparse.Namespace) -> int:
 
 def print_run(made: Any, as_json: bool) -> int:
     from async_hfl.api import RESULT_FIELDS
+    from async_hfl.journal.file_record import REMEDY
     from async_hfl.reports.terminal.run_view import print_summary
 
-    summary = made.summary
+    summary, lost = made.summary, made.directory.damage()
     if as_json:
-        print_json({key: summary[key] for key in RESULT_FIELDS})
+        print_json({key: summary[key] for key in RESULT_FIELDS} | ({} if lost is None else {"damage": lost}))
     else:
         print_summary(made.manifest, summary)
+    if lost is not None:
+        print(f"async-hfl: warning: {lost}; {REMEDY}", file=sys.stderr)
     return 0
 
 

@@ -24,6 +24,8 @@ from typing import Any
 import msgspec
 
 from async_hfl.core.errors import RunDirectoryError
+from async_hfl.journal.events_file import read_events
+from async_hfl.journal.file_record import REMEDY, difference_of_content, difference_of_length, record_of
 from async_hfl.journal.formats import FORMAT, foreign_format
 
 _BUFFER = 8192
@@ -57,6 +59,8 @@ class RunDirectory:
             self.timings,
             self.summary,
         ) = (path / name for name in _NAMES)
+        self._verified: dict[Path, tuple[int, int]] = {}
+        """Length and time of change of the files whose digest was found to be right."""
 
     @staticmethod
     def create(path: Path, manifest: dict[str, Any]) -> RunDirectory:
@@ -105,6 +109,55 @@ class RunDirectory:
     def write_summary(self, summary: dict[str, Any]) -> None:
         _write_json(self.summary, summary)
 
+    def journal_records(self, events_digest: str) -> dict[str, dict[str, Any]]:
+        """Return length and SHA-256 of the journal's files, for the summary; the files must be complete."""
+        return {self.events.name: record_of(self.events, events_digest), self.epochs.name: record_of(self.epochs)}
+
+    def damage(self) -> str | None:
+        """Return what the journal of a complete run has lost, going by the lengths of its files alone; None if nothing.
+
+        The journal of a run that is not complete may end anywhere."""
+        for path, recorded in self._recorded():
+            if lost := difference_of_length(path, recorded):
+                return lost
+        return None
+
+    def check_lengths(self) -> None:
+        """Raise RunDirectoryError if the journal of a complete run has lost data, without reading it."""
+        if lost := self.damage():
+            raise RunDirectoryError(f"{lost}; {REMEDY}")
+
+    def check_journal(self) -> None:
+        """Raise RunDirectoryError if the run is complete and its journal is not what it was at the end of the run."""
+        for path, _ in self._recorded():
+            self._check(path)
+
+    def read_events(self, *kinds: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield (kind, fields) as `events_file.read_events` does; nothing if a run has no events file yet.
+
+        The file of a complete run is checked first."""
+        self._check(self.events)
+        return read_events(self.events, *kinds) if self.events.is_file() else iter(())
+
+    def _recorded(self) -> list[tuple[Path, dict[str, Any]]]:
+        """Return the files that the summary records; none if the run is not complete or older than these records."""
+        summary = self.read_summary() or {}
+        return [(self.path / name, recorded) for name, recorded in summary.get("journal", {}).items()]
+
+    def _check(self, path: Path) -> None:
+        recorded = dict(self._recorded()).get(path)
+        if recorded is None:
+            return
+        if lost := difference_of_length(path, recorded):
+            raise RunDirectoryError(f"{lost}; {REMEDY}")
+        found = path.stat()
+        version = (found.st_size, found.st_mtime_ns)
+        if self._verified.get(path) == version:
+            return
+        if changed := difference_of_content(path, recorded):
+            raise RunDirectoryError(f"{changed}; {REMEDY}")
+        self._verified[path] = version
+
     def read_timings(self) -> dict[str, Any] | None:
         return _read_json(self.timings) if self.timings.is_file() else None
 
@@ -129,7 +182,12 @@ class RunDirectory:
             writer.writerows([device, *map(repr, row)] for device, row in enumerate(rows))
 
     def read_epochs(self) -> Iterator[dict[str, float]]:
-        """Yield the rows of epochs.csv; an incomplete last line is left out."""
+        """Yield the rows of epochs.csv; an incomplete last line is left out. The file of a complete run is checked
+        first."""
+        self._check(self.epochs)
+        return self._epoch_rows()
+
+    def _epoch_rows(self) -> Iterator[dict[str, float]]:
         if not self.epochs.is_file():
             return
         with self.epochs.open(newline="") as file:

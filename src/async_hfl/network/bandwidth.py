@@ -1,4 +1,4 @@
-"""The bandwidth B_j that a network demands, and limits given as a share of it.
+"""The bandwidth B_j that a network demands.
 
 The demand is the load when all devices are in flight at once, each on its link of least expected latency, which is the
 link that warm-up uses and that an unconstrained association would choose. A device loads its gateway with R_ij = M /
@@ -6,8 +6,6 @@ tau_ij. The mean is taken over the gateways that some link reaches, as in the as
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 
@@ -32,8 +30,9 @@ def demand(links: FeasibleLinks, model_bytes: int) -> float:
     return float(gateway_load(links, model_bytes)[reached].mean())
 
 
-def share_of_demand(links: FeasibleLinks, model_bytes: int, share: float) -> float:
-    """Return B_j in bytes per second, the same for every gateway."""
-    if not (math.isfinite(share) and share > 0):
-        raise SettingsError(f"bandwidth: {share} is not a share of the demand; a positive number, e.g. {TIGHT}")
-    return share * demand(links, model_bytes)
+def smallest_rates(links: FeasibleLinks, model_bytes: int) -> Floats:
+    """Return the least R_ij of each device that has a link, in bytes per second: its rate on its slowest link."""
+    slowest = np.zeros(links.devices)
+    np.maximum.at(slowest, links.link_device, links.expected_latency)
+    rates: Floats = model_bytes / slowest[slowest > 0]
+    return rates

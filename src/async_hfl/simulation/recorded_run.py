@@ -58,6 +58,7 @@ class Progress:
     epoch: int
     metric: float
     updates: int
+    """Device updates so far, as in the summary."""
     bytes_total: int
     updates_per_s: float
     target_reached: bool
@@ -134,10 +135,10 @@ class RecordedRun:
                 "lower device.learning_rate"
             )
 
-    def note_epoch(self, record: EpochRecord, spent: Spent, updates: int) -> None:
-        tally = self.tally
+    def note_epoch(self, record: EpochRecord, spent: Spent) -> None:
+        tally, updates = self.tally, self.tally.device_updates
         at, epoch, metric, loss, reached = record.at, record.epoch, record.metric, record.loss, record.target_reached
-        self.epochs.write((at, epoch, record.updates, metric, loss, reached, spent.total, spent.models_up))
+        self.epochs.write((at, epoch, updates, metric, loss, reached, spent.total, spent.models_up))
         tally.note_epoch(record, spent)
         epochs, since = epoch - tally.checkpoint_epoch, updates - tally.checkpoint_updates
         if self.checkpoint_epochs is not None:
@@ -163,7 +164,7 @@ class RecordedRun:
         `pause` is called after every evaluation; if it returns true, a checkpoint is saved and None returned.
         """
         self._on_epoch, self._pause = on_epoch, pause
-        self._began, self._began_updates = time.perf_counter(), self.simulator.updates
+        self._began, self._began_updates = time.perf_counter(), self.tally.device_updates
         wall_before = self.tally.wall_s
         if not self._resumed:
             self.simulator.start()
@@ -185,7 +186,8 @@ class RecordedRun:
             decisions = self.world.decision_times.summary()
             self.directory.write_timings({"decisions": decisions, "wall_s": self.tally.wall_s})
         result = {**result_of(self._totals(), self.tally), **self._energy()}
-        return {**result, "digest": digest, "order_digest": order_digest}
+        journal = self.directory.journal_records(digest)
+        return {**result, "digest": digest, "order_digest": order_digest, "journal": journal}
 
     def _totals(self) -> RunTotals:
         simulator, pool, cloud = self.simulator, self.simulator.pool.counts, self.world.cloud
@@ -193,7 +195,6 @@ class RecordedRun:
             simulator.byte_counts,
             cloud.state.progress.first_crossing_at,
             cloud.state.epoch,
-            simulator.updates,
             simulator.finished_at,
             pool.calls,
             pool.trained,
@@ -222,7 +223,7 @@ class RecordedRun:
         self.simulator.pause = False
         tally = self.tally
         assert tally.last is not None
-        tally.checkpoint_epoch, tally.checkpoint_updates = tally.last.epoch, self.simulator.updates
+        tally.checkpoint_epoch, tally.checkpoint_updates = tally.last.epoch, tally.device_updates
         recorded = {
             "tally": to_plain(tally),
             "events_bytes": self.events.sync(),

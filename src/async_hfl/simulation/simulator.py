@@ -72,8 +72,6 @@ class Simulator:
         self.byte_counts = ByteCounts(len(world.gateways), len(world.devices))
         self.times = DeviceTimes(len(world.devices))
         self.at = 0.0
-        self.updates = 0
-        """Device updates sent, those of the warm-up included."""
         self.finished_at: float | None = None
         self.pause = False
         """True: `run` returns before the next event."""
@@ -148,7 +146,6 @@ class Simulator:
                 if job not in self.pool:
                     continue  # stopped in the meantime
                 self.times.training_ended(index - self._devices_from, at)
-                self.updates += 1
                 what = Trained(at, job, self.pool.result(job), what.training_s)  # type: ignore[attr-defined]
             elif kind is _EvaluationDone:
                 what = Evaluated(at, what.epoch, self._evaluations.pop(sequence)())  # type: ignore[attr-defined]
@@ -287,7 +284,7 @@ class Simulator:
         record = write.record
         self.journal.write(record)
         if type(record) is EpochRecord:
-            self.journal.note_epoch(record, self.spent(), self.updates)
+            self.journal.note_epoch(record, self.spent())
 
     def _start_training(self, index: int, start: StartTraining) -> None:
         device = index - self._devices_from
@@ -340,7 +337,6 @@ class Simulator:
             "simulator",
             {
                 "at": self.at,
-                "updates": self.updates,
                 "running": self._running,
                 "finished_at": self.finished_at,
                 "byte_counts": self.byte_counts.snapshot(),
@@ -364,7 +360,7 @@ class Simulator:
 
     def restore(self, parts: dict[str, list[Plain]]) -> None:
         (data,) = parts["simulator"]
-        self.at, self.updates, self._running = data["at"], data["updates"], data["running"]
+        self.at, self._running = data["at"], data["running"]
         self.finished_at = data["finished_at"]
         self.pool.restore(parts["pool"])
         self.queue.restore(parts["queue"])

@@ -29,8 +29,8 @@ class Journal(Protocol):
         """Write a SentRecord, given its fields in order."""
         ...
 
-    def note_epoch(self, record: EpochRecord, spent: Spent, updates: int) -> None:
-        """Note a cloud epoch, with the bytes and the device updates sent so far."""
+    def note_epoch(self, record: EpochRecord, spent: Spent) -> None:
+        """Note a cloud epoch, with the bytes sent so far."""
         ...
 
 

@@ -19,14 +19,14 @@ def test_every_method_builds(method: str, preset: str) -> None:
     built = build(settings.settings, 1)
     assert len(built.world.devices) == 12
     assert len(built.world.gateways) == 6
-    assert built.bandwidth > 0
+    assert built.bandwidth.rate > 0
 
 
 def test_bandwidth_as_a_share_and_in_bytes() -> None:
     def bandwidth(text: str) -> tuple[float, float]:
         composed = compose(task="null", network="uniform", overrides=["task.devices=12", f"gateway.bandwidth={text}"])
         built = build(composed.settings, 1)
-        return built.bandwidth, demand(built.network.links, built.world.model_bytes)
+        return built.bandwidth.rate, demand(built.network.links, built.world.model_bytes)
 
     found, whole = bandwidth("50%")
     assert found == pytest.approx(whole / 2)

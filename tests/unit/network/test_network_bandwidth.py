@@ -5,7 +5,7 @@ import pytest
 
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.topology import feasible_links
-from async_hfl.network.bandwidth import TIGHT, demand, gateway_load, share_of_demand
+from async_hfl.network.bandwidth import demand, gateway_load
 from async_hfl.network.topologies.nycmesh_paper import ComputeFile, nycmesh_paper
 
 # device 0: gateway 0 in 10 s or 1 in 20 s; device 1: gateway 1 in 5 s; device 2: gateways 0 and 1 in 4 s alike
@@ -18,7 +18,6 @@ def test_load_by_hand() -> None:
     """Gateway 0: 100/10 + 100/4; gateway 1: 100/5; gateway 2 is unreachable and does not count."""
     assert gateway_load(LINKS, 100).tolist() == [35.0, 20.0, 0.0]
     assert demand(LINKS, 100) == 27.5
-    assert share_of_demand(LINKS, 100, TIGHT) == 13.75
 
 
 @pytest.mark.parametrize(
@@ -38,7 +37,6 @@ def test_the_paper_limits_against_the_demand(
     links = nycmesh_paper(devices, 6, compute_file).links
     assert demand(links, model_bytes) / bandwidth == pytest.approx(mean, abs=0.006)
     assert gateway_load(links, model_bytes).max() / bandwidth == pytest.approx(most, abs=0.006)
-    assert share_of_demand(links, model_bytes, TIGHT) / bandwidth == pytest.approx(mean / 2, abs=0.003)
 
 
 @pytest.mark.parametrize(
@@ -57,12 +55,6 @@ def test_rounded_model_sizes_give_nearly_the_same(
     links = nycmesh_paper(devices, 6, compute_file).links
     assert demand(links, model_bytes) / bandwidth == pytest.approx(mean, abs=0.012)
     assert gateway_load(links, model_bytes).max() / bandwidth == pytest.approx(most, abs=0.012)
-
-
-@pytest.mark.parametrize("share", [0.0, -0.5, float("inf"), float("nan")])
-def test_a_share_is_positive(share: float) -> None:
-    with pytest.raises(SettingsError, match="is not a share of the demand"):
-        share_of_demand(LINKS, 100, share)
 
 
 def test_a_model_has_bytes() -> None:

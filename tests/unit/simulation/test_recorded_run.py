@@ -167,8 +167,7 @@ def test_the_summary_agrees_with_the_events(tmp_path: Path) -> None:
     selections = [fields for _, fields in made.events("selection")]
     assert result["bandwidth_bound_share"] == sum(fields["bound"] for fields in selections) / len(selections)
     assert result["lone_selections"] == sum(fields["lone"] for fields in selections)
-    updates = sum(fields["message"] == "Update" for _, fields in made.events("sent"))
-    assert result["device_updates"] == updates
+    assert result["device_updates"] == sum(job["reason"] == "aggregated" for _, job in made.events("job"))
     (ended,) = [fields for _, fields in made.events("lifecycle") if fields["what"] == "warmup_ended"]
     assert result["warmup_s"] == ended["at"]
     times = [fields["at"] for _, fields in made.events("epoch")]

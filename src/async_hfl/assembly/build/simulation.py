@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from async_hfl.assembly.build.bandwidth import Bandwidth, resolve_bandwidth
 from async_hfl.assembly.build.fleet import build_fleet
 from async_hfl.assembly.build.networks import build_network
 from async_hfl.assembly.build.nodes import (
@@ -14,17 +15,17 @@ from async_hfl.assembly.build.nodes import (
     device_node,
     gateway_node,
     method_of,
+    rated_model_bytes,
 )
 from async_hfl.assembly.build.outage_plan import build_outage_plan
 from async_hfl.assembly.build.task import EngineSharing, build_learner, vectors_of
 from async_hfl.assembly.build.wire import wire_facts
-from async_hfl.assembly.settings.loading import bandwidth_share, bytes_per_second
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.learner import Learner
 from async_hfl.core.weights import Weights
 from async_hfl.decisions.association.fixed import FixedAssociation
 from async_hfl.decisions.timing import DecisionTimes, TimedAssociation, TimedSelection
-from async_hfl.network.bandwidth import share_of_demand
+from async_hfl.network.bandwidth import demand
 from async_hfl.network.description import NetworkDescription
 from async_hfl.simulation.world import World
 
@@ -33,8 +34,7 @@ from async_hfl.simulation.world import World
 class BuiltSimulation:
     world: World
     network: NetworkDescription
-    bandwidth: float
-    """B_j, resolved to bytes per second."""
+    bandwidth: Bandwidth
 
 
 def build(
@@ -62,12 +62,9 @@ def build(
     devices, gateways = network.links.devices, network.links.gateways
     if isinstance(method.association, FixedAssociation):
         method.association.check(devices, gateways)
-    share = bandwidth_share(settings.gateway.bandwidth)
-    if share is None:
-        bandwidth = bytes_per_second(settings.gateway.bandwidth)
-    else:
-        plain = network if wire.model_bytes == wire.float32_bytes else build_network(settings, wire.float32_bytes, seed)
-        bandwidth = share_of_demand(plain.links, demand_model_bytes(settings, wire), share)
+    plain = network if wire.model_bytes == wire.float32_bytes else build_network(settings, wire.float32_bytes, seed)
+    whole = demand(plain.links, demand_model_bytes(settings, wire))
+    bandwidth = resolve_bandwidth(settings.gateway.bandwidth, network.links, rated_model_bytes(settings, wire), whole)
     cloud = cloud_node(
         settings,
         method,
@@ -76,13 +73,13 @@ def build(
         links=network.links,
         samples=learner.samples,
         weights=weights,
-        bandwidth=(bandwidth,) * gateways,
+        bandwidth=(bandwidth.rate,) * gateways,
         seed=seed,
     )
     world = World(
         cloud=cloud,
         gateways=[
-            gateway_node(settings, timed, wire, number=number, bandwidth=bandwidth, seed=seed)
+            gateway_node(settings, timed, wire, number=number, bandwidth=bandwidth.rate, seed=seed)
             for number in range(gateways)
         ],
         devices=[device_node(method, wire) for _ in range(devices)],

@@ -19,16 +19,19 @@ from async_hfl.assembly.deployments.device_classes import DeviceClass
 from async_hfl.assembly.settings.loading import Composed, as_table, compose, parse_override
 from async_hfl.assembly.user_code.loading import is_user_code
 from async_hfl.core.errors import SettingsError
+from async_hfl.core.protocol.records import DEVICE_UPDATE
 from async_hfl.deployment.cluster.local_cluster import ClusterPlan, LocalCluster
 from async_hfl.deployment.cluster.proxy import Shape
-from async_hfl.deployment.operations.node_journal import is_node, read_fact, read_lines
+from async_hfl.deployment.operations.node_journal import Line, is_node, read_fact, read_lines
 from async_hfl.deployment.processes.listen_address import read_address
 from async_hfl.deployment.processes.main_loop import run_to_end
 from async_hfl.deployment.store.node_identity import IDENTITY, NodeIdentity
+from async_hfl.journal.events_file import columns
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.simulation.recorded_run import Progress
 
 COMMAND = (sys.executable, "-m", "async_hfl.cli")
+_REASON = columns()["job"][0].index("reason")
 _FEW_DEVICES = 20
 _FEW_DEVICES_EPOCHS = 5
 """Z for small clusters, since 10 or 20 updates would take several from each device."""
@@ -83,7 +86,7 @@ def run_cluster(
     )
     cluster = LocalCluster(directory.path, COMMAND, plan)
     began = time.monotonic()
-    watch = _Watch(cluster.state_of("cloud"), on_progress)
+    watch = Watch(cluster.state_of("cloud"), [cluster.state_of(name) for name in cluster.gateway_names], on_progress)
 
     async def main() -> None:
         await cluster.prepare()
@@ -111,28 +114,39 @@ def _shape(classes: Sequence[DeviceClass], device: int, gateway: int) -> tuple[S
     return shape, shape
 
 
-class _Watch:
-    """Reports progress from the cloud's journal."""
+class Watch:
+    """Reports progress from the journals: evaluations from the cloud's, device updates from those of the gateways."""
 
-    def __init__(self, cloud: Path, report: Callable[[Progress], None] | None) -> None:
-        self._cloud = cloud
+    def __init__(self, cloud: Path, gateways: Sequence[Path], report: Callable[[Progress], None] | None) -> None:
+        self._cloud, self._gateways = cloud, gateways
         self._report = report
-        self._epoch = -1
+        self._read: dict[Path, int] = {}
+        """Number of lines read so far of each journal."""
+        self._updates = 0
         self._began = time.monotonic()
 
     def look(self) -> None:
-        if self._report is None or read_address(self._cloud) is None or not is_node(self._cloud):
+        if self._report is None:
             return
-        newest = None
-        for line in read_lines(self._cloud):
-            newest = line if line.kind == "epoch" else newest
-        if newest is None or newest.order[1] == self._epoch:
+        evaluations = [line for line in self._new_lines(self._cloud) if line.kind == "epoch"]
+        if not evaluations:
             return
-        at, self._epoch, updates, reached = newest.order
+        for gateway in self._gateways:
+            jobs = (line for line in self._new_lines(gateway) if line.kind == "job")
+            self._updates += sum(line.order[_REASON] == DEVICE_UPDATE for line in jobs)
+        newest = evaluations[-1]
+        at, epoch, _, reached = newest.order
         assert newest.learnt is not None
-        speed = updates / max(time.monotonic() - self._began, 1e-9)
+        speed = self._updates / max(time.monotonic() - self._began, 1e-9)
         metric, loss = newest.learnt[0], newest.learnt[1]
-        self._report(Progress(at, self._epoch, metric, updates, 0, speed, bool(reached), loss, 0))
+        self._report(Progress(at, epoch, metric, self._updates, 0, speed, bool(reached), loss, 0))
+
+    def _new_lines(self, state: Path) -> list[Line]:
+        if read_address(state) is None or not is_node(state):  # it has not begun
+            return []
+        lines = list(read_lines(state, self._read.get(state, 0)))
+        self._read[state] = self._read.get(state, 0) + len(lines)
+        return lines
 
 
 def arguments(composed: Composed, sets: Sequence[str]) -> list[str]:

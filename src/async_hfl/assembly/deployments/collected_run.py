@@ -80,7 +80,7 @@ def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settin
     facts = TaskFacts.of(NodeIdentity(**read_fact(cloud, IDENTITY)))
     target, codec = facts.target, wire_of(settings, facts).codec
     byte_counts = ByteCounts(settings.network.gateways, settings.task.devices)
-    updates: set[tuple[int, ...]] = set()
+    trained: set[tuple[int, ...]] = set()
     for written in (directory.events, directory.epochs):
         written.unlink(missing_ok=True)
     events, epochs = EventsWriter(directory.events), EpochsWriter(directory.epochs)
@@ -93,12 +93,12 @@ def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settin
             sender, receiver = Address(*record.sender), Address(*record.receiver)
             byte_counts.add(sender, receiver, Traffic(record.model, record.gradient, record.basis, record.control))
             if record.message == "Update" and record.about is not None:
-                updates.add(tuple(record.about))
+                trained.add(tuple(record.about))
             continue
         tally.note(record, byte_counts.spent)
         if isinstance(record, EpochRecord):
             tally.note_epoch(record, byte_counts.spent())
-            row = (record.at, record.epoch, record.updates, record.metric, record.loss, record.target_reached)
+            row = (record.at, record.epoch, tally.device_updates, record.metric, record.loss, record.target_reached)
             epochs.write((*row, byte_counts.total, byte_counts.models_up))
             if crossing is None and target.passes(record.metric):
                 crossing = record.at
@@ -113,11 +113,11 @@ def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settin
         shutil.copyfile(cloud / "model.safetensors", directory.model)
     epoch, by_class = (0, {}) if tally.last is None else (tally.last.epoch, dict(tally.last.details))
     mixing_weights = (settings.cloud.mixing_weight, settings.gateway.mixing_weight)
-    jobs = (len(updates), len(updates), 0, 1)
+    jobs = (len(trained), len(trained), 0, 1)
     constant = settings.staleness.kind == "constant"
-    run = RunTotals(byte_counts, crossing, epoch, len(updates), finished_at, *jobs, mixing_weights, constant, codec)
+    run = RunTotals(byte_counts, crossing, epoch, finished_at, *jobs, mixing_weights, constant, codec)
     details = {"by_class": by_class, "by_device": None, "digest": digest, "order_digest": order_digest}
-    return {**result_of(run, tally), **details}
+    return {**result_of(run, tally), **details, "journal": directory.journal_records(digest)}
 
 
 def states_under(folder: Path) -> list[Path]:

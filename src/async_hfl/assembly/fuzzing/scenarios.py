@@ -73,7 +73,7 @@ def fuzz(seed: int, gateway: str | None = None, cloud: str | None = None) -> Out
     learner = UnevenLearner(stub)
     links = _links(rng, devices, gateways, profile)
     gateway_config, cloud_config = _configs(rng, learner, links, seed, method, gradient, compression, profile.sessions)
-    codec = _codec(rng, seed, compression)
+    codec = _codec(seed, learner, compression)
     gateway_config, cloud_config = replace(gateway_config, codec=codec), replace(cloud_config, codec=codec)
     weights = learner.initial_weights(seed)
     association = method.association
@@ -105,10 +105,12 @@ def fuzz(seed: int, gateway: str | None = None, cloud: str | None = None) -> Out
     ).run()
 
 
-def _codec(rng: np.random.Generator, seed: int, compression: str) -> ModelCodec:
+def _codec(seed: int, learner: Learner, compression: str) -> ModelCodec:
     kinds: list[EncodingKind] = ["float32", "float16", "int8", "int4"]
-    up, down = (kinds[int(kind)] for kind in rng.choice(len(kinds), 2, p=[0.4, 0.1, 0.3, 0.2]))
-    return ModelCodec(up, down, size=MODEL_SIZE, trained=MODEL_SIZE, seed=seed, encodes_gradients=compression == "none")
+    drawn = stream(seed, "encoding").choice(len(kinds), 2, p=[0.4, 0.1, 0.3, 0.2])
+    up, down = (kinds[int(kind)] for kind in drawn)
+    size, trained = learner.layout.size, learner.gradient_size
+    return ModelCodec(up, down, size=size, trained=trained, seed=seed, encodes_gradients=compression == "none")
 
 
 def _method(rng: np.random.Generator, gateway: str | None, cloud: str | None) -> Method:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from async_hfl.core.errors import DataError, RunDirectoryError
-from async_hfl.journal.events_file import read_events
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.network.files.traces import RECORDED, trace_rows, write_trace
 
@@ -17,7 +16,7 @@ def record_network(run: str | Path, out: str | Path) -> dict[str, int]:
         raise DataError(f"{file}: a trace is CSV; give it a name that ends in .csv")
     if not directory.events.is_file():
         raise RunDirectoryError(f"{directory.path}: has no events.jsonl, so there is nothing to write")
-    rows = list(trace_rows(read_events(directory.events, *RECORDED)))
+    rows = list(trace_rows(directory.read_events(*RECORDED)))
     if not rows:
         raise RunDirectoryError(f"{directory.path}: its journal has no transfers yet; resume the run first")
     try:

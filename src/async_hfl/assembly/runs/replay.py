@@ -103,6 +103,7 @@ def _replay_stored(stored: StoredNode, identity: NodeIdentity, *, resolve: bool)
 
 def _simulate_again(run: RunDirectory) -> Replay:
     """Simulate a run again and compare the journals: its only inputs are its settings and its seed."""
+    run.check_lengths()
     manifest = run.read_manifest()
     if not run.events.is_file():
         raise RunDirectoryError(f"{run.path}: has no events.jsonl; there is nothing to compare with")

@@ -62,8 +62,9 @@ def begin(
             "devices": built.network.links.devices,
             "gateways": built.network.links.gateways,
             "model_bytes": built.world.model_bytes,
-            "bandwidth": built.bandwidth,
-            "warnings": list(built.network.warnings),
+            "bandwidth": built.bandwidth.rate,
+            "bandwidth_demand": built.bandwidth.demand,
+            "warnings": [*built.network.warnings, *built.bandwidth.warnings],
             "metric": {"name": target.metric, "direction": target.direction, "window": target.window},
             "start_from": None if start is None else str(start),
             "user_files": user_files(settings, start),
@@ -79,6 +80,7 @@ def begin_again(directory: RunDirectory, *, sharing: EngineSharing | None = None
     manifest = directory.read_manifest()
     settings = settings_from(manifest["settings"])
     if directory.summary.is_file():
+        directory.check_lengths()
         return PreparedRun(directory, settings, None)
     for file, known in manifest["user_files"].items():
         if fingerprint(file) != known:

@@ -24,6 +24,7 @@ from async_hfl.assembly.settings.field_types import Section
 from async_hfl.assembly.settings.network_kinds import devices_of_file
 from async_hfl.assembly.settings.renamed import renaming
 from async_hfl.assembly.settings.schema import RunChoice, Settings
+from async_hfl.assembly.settings.target_range import check_target
 from async_hfl.assembly.settings.type_description import describe_field
 from async_hfl.assembly.user_code.loading import is_user_code
 from async_hfl.assembly.user_code.user_task import own_settings
@@ -120,6 +121,7 @@ def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
     settings: Settings = _convert(merged, Settings, "", origin)
     bandwidth_share(settings.gateway.bandwidth)
     check(settings, origin)
+    check_target(settings, choice.seed, origin)
     return settings
 
 

@@ -30,6 +30,12 @@ def own_settings(name: str, devices: int | None, seed: int, usual_devices: int) 
     return {"devices": devices, "target": _given(name, devices, seed).target}
 
 
+def own_metric(name: str, devices: int, seed: int) -> str | None:
+    """The name of the built-in metric that the task uses; None if its metric is a function."""
+    metric = _given(name, devices, seed).metric
+    return metric if isinstance(metric, str) else None
+
+
 def own_learner(
     name: str,
     devices: int,

@@ -21,6 +21,9 @@ JobEnd = Literal[
 an outage of the device interrupted the job. gateway_lost: the gateway was declared lost. round_closed: the update came
 too late for its round or cycle. warmup: a warm-up job is complete. run_ended: the run was over first. refused: the
 update contained NaN or infinite weights."""
+DEVICE_UPDATE: JobEnd = "aggregated"
+"""The end of the jobs that count as device updates, wherever these are counted: the result arrived at a gateway and was
+aggregated there. Jobs of the warm-up and results that were dropped are counted by their own ends."""
 UploadEnd = Literal["mixed", "dropped", "lost", "run_ended"]
 """mixed: the cloud aggregated it. dropped: it was too stale. lost: its gateway was declared lost. run_ended: the run
 was over first."""

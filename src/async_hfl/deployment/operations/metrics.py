@@ -14,6 +14,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.protocol.records import (
+    DEVICE_UPDATE,
     AssociationRecord,
     EpochRecord,
     FoundRecord,
@@ -105,7 +106,7 @@ class Metrics:
             self._seconds.labels("download").observe(record.download_s)
             self._seconds.labels("training").observe(record.training_s)
             self._seconds.labels("round").observe(max(record.at - record.sent_at, 0.0))
-        if record.reason == "aggregated":
+        if record.reason == DEVICE_UPDATE:
             self._staleness.labels("gateway").observe(record.staleness)
 
     def _note_upload(self, record: UploadRecord) -> None:

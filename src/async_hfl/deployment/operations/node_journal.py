@@ -67,11 +67,12 @@ def read_fact(state: Path, key: str) -> Any:
         return schema.read_fact(database, key)
 
 
-def read_lines(state: Path) -> Iterator[Line]:
-    """Yield every record, with its times on the cloud's clock, so that the journals of a run can be merged."""
+def read_lines(state: Path, after: int = 0) -> Iterator[Line]:
+    """Yield every record but the first `after`, with its times on the cloud's clock, so that the journals of a run can
+    be merged."""
     clock: list[tuple[float, float]] = read_fact(state, CLOCK) or []
     place, offset = 0, 0.0
-    for text in _texts(state):
+    for text in _texts(state, after):
         kind, order, *more = msgspec.json.decode(text, type=list[Any])
         while place < len(clock) and clock[place][0] <= order[0]:
             offset = clock[place][1] - clock[place][0]
@@ -81,12 +82,12 @@ def read_lines(state: Path) -> Iterator[Line]:
         yield Line(order[0], kind, order, more[0] if more else None)
 
 
-def _texts(state: Path) -> Iterator[bytes]:
+def _texts(state: Path, after: int = 0) -> Iterator[bytes]:
     if (exported := _exported(state)) is not None:
-        yield from exported.lines
+        yield from exported.lines[after:]
         return
     with closing(open_for_reading(state / DATABASE)) as database:
-        for (text,) in database.execute("SELECT line FROM journal ORDER BY number"):
+        for (text,) in database.execute("SELECT line FROM journal WHERE number > ? ORDER BY number", (after,)):
             yield bytes(text)
 
 

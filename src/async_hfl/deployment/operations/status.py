@@ -58,7 +58,7 @@ def cloud_status(
         "phase": state.phase,
         "at": at,
         "cloud_epoch": state.epoch,
-        "device_updates": state.updates,
+        "updates_in_model": state.updates,
         "updates_lost": sum(len(ledger.listed) for ledger in state.ledgers.values()),
         "metric": None if newest is None else newest.metric,
         "target_reached": state.progress.reached_at is not None,

@@ -33,7 +33,6 @@ from async_hfl.experiments.paper.entry import PaperOptions
 from async_hfl.experiments.plans.planned_run import PlannedRun, planned
 from async_hfl.experiments.sweeps.cluster_runs import Make
 from async_hfl.experiments.sweeps.folder import SweepFolder
-from async_hfl.journal.events_file import read_events
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.simulation.recorded_run import Progress
 
@@ -173,7 +172,7 @@ def clock_of(run: RunDirectory) -> Clock:
     factor = run.read_manifest().get("time_factor")
     if factor is None:
         return Clock()
-    models = (sent for _, sent in read_events(run.events, "sent") if sent["model"])
+    models = (sent for _, sent in run.read_events("sent") if sent["model"])
     first = next((sent["at"] for sent in models if sent["receiver"][0] == DEVICE_TIER), 0.0)
     return Clock(float(factor), first)
 

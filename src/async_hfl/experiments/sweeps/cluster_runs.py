@@ -1,7 +1,7 @@
 """The runs of a plan, made by real processes on this machine, one after the other to leave each run all processors.
 
-As in a sweep, the folder alone holds the state: complete runs are kept, and interrupted runs are set aside and made
-again.
+As in a sweep, the folder alone holds the state: complete runs are kept, and interrupted or damaged runs are set aside
+and made again.
 """
 
 from __future__ import annotations
@@ -59,8 +59,10 @@ def make_cluster_runs(
 
 
 def _make_one(run: PlannedRun, folder: SweepFolder, make: Make, view: View) -> None:
-    if folder.state(run.id) == "interrupted":
-        view.note(f"{run.name}: was interrupted; starting again")
+    state = folder.state(run.id)
+    if state in ("interrupted", "damaged"):
+        note = folder.replacing(run.id) if state == "damaged" else f"{run.name}: was interrupted; starting again"
+        view.note(note)
         folder.set_aside(run.id)
     folder.clear(run.id)
 

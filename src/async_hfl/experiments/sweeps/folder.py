@@ -3,7 +3,7 @@
 runs/ID/          a run directory
 claims/ID         locked by the process that works on the run; the lock is released when the process ends
 failures/ID.json  every failed attempt with its reason
-broken/ID-N/      run directories that could be neither completed nor resumed
+broken/ID-N/      run directories that could be neither completed nor resumed, or have lost data since
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, Literal, Self
 from async_hfl.core.errors import RunDirectoryError, UserError
 from async_hfl.journal.run_directory import RUN_FILES, RunDirectory
 
-State = Literal["done", "interrupted", "missing"]
-"""`cut`: interrupted, can be resumed."""
+State = Literal["done", "damaged", "interrupted", "missing"]
+"""damaged: complete, but its journal has lost data since. interrupted: can be resumed."""
 
 
 class SweepFolder:
@@ -43,8 +43,12 @@ class SweepFolder:
     def state(self, run: str) -> State:
         directory = RunDirectory(self.run(run))
         if directory.summary.is_file():
-            return "done"
+            return "done" if directory.damage() is None else "damaged"
         return "interrupted" if directory.manifest.is_file() else "missing"
+
+    def replacing(self, run: str) -> str:
+        """Return the message that a damaged run is going to be replaced."""
+        return f"{RunDirectory(self.run(run)).damage()}; the run is moved to {self.path / 'broken'} and made again"
 
     @contextmanager
     def claimed(self, run: str) -> Iterator[bool]:

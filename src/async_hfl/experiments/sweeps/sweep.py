@@ -120,10 +120,13 @@ class _Sweep:
         states = {run: folder.state(run) for run in self._runs}
         result.already_complete = sum(state == "done" for state in states.values())
         # Interrupted runs come first: they need the least time to complete.
-        wanted = ("interrupted", "missing")
+        wanted = ("interrupted", "damaged", "missing")
         self._pending = deque(run for state in wanted for run in self._runs if states[run] == state)
         self._shape = pool.shape(len(self._pending)) if self._pending else PoolShape(0, 1)
         view.began(len(self._runs), result.already_complete, self._shape)
+        for run, found in states.items():
+            if found == "damaged":
+                view.note(folder.replacing(run))
 
     def finished(self) -> bool:
         if self._busy:

@@ -91,9 +91,11 @@ def _call(one: Assignment, folder: SweepFolder) -> dict[str, Any] | None:
             return None
         case "interrupted":
             return {"resume": folder.run(one.id)}
-        case _:
+        case "damaged":
+            folder.set_aside(one.id)
+        case "missing":
             folder.clear(one.id)
-            return {**one.arguments, "out": folder.run(one.id)}
+    return {**one.arguments, "out": folder.run(one.id)}
 
 
 def _simulate(

@@ -53,6 +53,8 @@ class KnownTask:
     model: Callable[[Dataset, TaskOptions], Model]
     reads: frozenset[str] = frozenset()
     """Settings of [task] that only this task reads."""
+    metric: str = "accuracy"
+    """The name of its metric, which is known without loading the task."""
 
 
 def build_task(name: str, devices: int, seed: int, options: TaskOptions) -> Task:
@@ -148,6 +150,6 @@ TASKS: dict[str, KnownTask] = {
     "shakespeare": KnownTask(lambda interval: load_shakespeare(), _character_lstm, frozenset({"layers"})),
     "har": KnownTask(lambda interval: load_har(), _perceptron(128)),
     "hpwren": KnownTask(
-        lambda interval: load_hpwren(hourly=interval == "hourly"), _series_lstm, frozenset({"interval"})
+        lambda interval: load_hpwren(hourly=interval == "hourly"), _series_lstm, frozenset({"interval"}), "mse"
     ),
 }

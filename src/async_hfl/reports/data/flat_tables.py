@@ -11,7 +11,6 @@ from typing import Any, Literal, cast
 
 from async_hfl.core.errors import UserError
 from async_hfl.core.identifiers import Address
-from async_hfl.journal.events_file import read_events
 from async_hfl.journal.run_directory import EPOCH_COLUMNS, RunDirectory
 from async_hfl.reports.tables.formatting import flat_settings
 
@@ -118,9 +117,8 @@ _DEVICE = "device int, compute_s float, transmit_s float, receive_s float, energ
 def flat_tables(directory: RunDirectory) -> dict[str, FlatTable]:
     def of_events(name: str, kind: str, rows_of: Callable[[Fields], Iterator[Row]], columns: str) -> FlatTable:
         def rows() -> Iterator[Row]:
-            if directory.events.is_file():
-                for _, fields in read_events(directory.events, kind):
-                    yield from rows_of(fields)
+            for _, fields in directory.read_events(kind):
+                yield from rows_of(fields)
 
         return FlatTable(name, _columns(columns), rows)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from async_hfl.core.arrays import Floats, Ints
-from async_hfl.journal.events_file import read_events
+from async_hfl.core.protocol.records import DEVICE_UPDATE
 from async_hfl.journal.run_directory import RunDirectory
 
 JOB_KINDS = ("job", "upload", "selection", "association", "lifecycle", "epoch")
@@ -57,16 +57,15 @@ def read_columns(directory: RunDirectory, *, transfers: bool = True) -> Columns:
     found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in JOB_KINDS}
     sent: dict[tuple[int, int, int], tuple[float, float]] = {}
     ends_at = 0.0
-    if directory.events.is_file():
-        kinds = (*JOB_KINDS, "sent") if transfers else JOB_KINDS
-        for kind, fields in read_events(directory.events, *kinds):
-            if kind == "sent":
-                # A result may be sent again after an outage: the last transfer is the one that arrived.
-                if fields["message"] == "Update" and fields["about"] is not None:
-                    sent[tuple(fields["about"])] = (fields["at"], fields["transfer_s"])
-            else:
-                found[kind].append(fields)
-                ends_at = max(ends_at, fields["at"])
+    kinds = (*JOB_KINDS, "sent") if transfers else JOB_KINDS
+    for kind, fields in directory.read_events(*kinds):
+        if kind == "sent":
+            # A result may be sent again after an outage: the last transfer is the one that arrived.
+            if fields["message"] == "Update" and fields["about"] is not None:
+                sent[tuple(fields["about"])] = (fields["at"], fields["transfer_s"])
+        else:
+            found[kind].append(fields)
+            ends_at = max(ends_at, fields["at"])
     return Columns(
         _jobs(found["job"], sent),
         tuple(found["upload"]),
@@ -93,7 +92,7 @@ def _jobs(rows: list[dict[str, Any]], sent: dict[tuple[int, int, int], tuple[flo
         arrived_at=transfer.sum(axis=1),
         ended_at=_floats(row["at"] for row in rows),
         staleness=_ints(row["staleness"] for row in rows),
-        aggregated=np.array([one == "aggregated" for one in reason], np.bool_),
+        aggregated=np.array([one == DEVICE_UPDATE for one in reason], np.bool_),
     )
 
 

@@ -45,6 +45,7 @@ def data_frame(directory: RunDirectory, name: str) -> Any:
 
 
 def _tables(directory: RunDirectory, out: Path) -> list[FlatTable]:
+    directory.check_journal()  # before anything is written
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

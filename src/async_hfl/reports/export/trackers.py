@@ -78,6 +78,7 @@ class RunTracker:
 
 
 def export_tensorboard(directory: RunDirectory, out: Path) -> dict[str, int]:
+    directory.check_journal()
     writer = TensorBoardWriter(out, directory.read_manifest())
     count = 0
     for row in directory.read_epochs():
@@ -93,6 +94,7 @@ def export_tensorboard(directory: RunDirectory, out: Path) -> dict[str, int]:
 
 def export_mlflow(directory: RunDirectory, uri: str, experiment: str = "async-hfl") -> dict[str, Any]:
     """Create a run in MLflow with parameters, metrics by epoch and the small files of the run directory."""
+    directory.check_journal()
     mlflow, client = _mlflow_client(uri)
     entities = needed("mlflow.entities", "mlflow", "MLflow")
     manifest, summary = directory.read_manifest(), directory.read_summary()

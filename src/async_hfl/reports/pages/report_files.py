@@ -78,7 +78,7 @@ def _race(title: str, groups: Sequence[tuple[RunGroup, list[ComparedRun]]]) -> T
             Column("to target", "seconds", f"{first.metric} {first.target:g}; without the runs that never reached it"),
             Column("bytes", "bytes", "all bytes sent until then, over all links"),
             Column("uplink", "bytes", "models sent towards the cloud"),
-            Column("updates", "count"),
+            Column("updates", "count", "device updates until then"),
             Column(f"final {first.metric}", "metric"),
             BOUND,
         ),

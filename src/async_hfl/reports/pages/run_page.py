@@ -22,6 +22,7 @@ from async_hfl.reports.data.run_timeline import timeline_data
 from async_hfl.reports.pages.page import table_data, write_html
 from async_hfl.reports.pages.run_map import map_data
 from async_hfl.reports.tables import run_tables
+from async_hfl.reports.tables.bandwidth import bandwidth_text
 from async_hfl.reports.tables.table import shown
 
 
@@ -97,7 +98,6 @@ def _cards(
         ]
     reached = summary["target_reached"]
     energy = (summary.get("energy") or {}).get("total_j")
-    jobs = summary["job_ends"]
     return [
         (
             "target reached after" if reached else "target",
@@ -120,12 +120,17 @@ def _cards(
             f"target {manifest['settings']['task']['target']:g}",
         ),
         (
-            "updates aggregated",
-            shown(jobs.get("aggregated", 0), "count"),
+            "device updates",
+            shown(summary["device_updates"], "count"),
             "",
             f"{summary['cloud_epochs']:,} cloud epochs, {summary['updates_dropped']:,} updates dropped",
         ),
-        ("bandwidth limit reached", shown(summary["bandwidth_bound_share"], "share"), "", "of the selections"),
+        (
+            "bandwidth limit reached",
+            shown(summary["bandwidth_bound_share"], "share"),
+            "",
+            f"of the selections; {bandwidth}" if (bandwidth := bandwidth_text(manifest)) else "of the selections",
+        ),
         ("energy of the devices", shown(energy, "joules"), "", "for computing and radio")
         if energy is not None
         else ("devices", shown(manifest["devices"], "count"), "", ""),

@@ -31,6 +31,11 @@ def size(count: float | None) -> str:
     raise AssertionError
 
 
+def rate(bytes_per_s: float) -> str:
+    """Format a rate as 12.3 kB/s; with three digits below 1 kB/s, where small models may need less than 1 B/s."""
+    return f"{bytes_per_s:.3g} B/s" if bytes_per_s < 999.5 else f"{size(bytes_per_s)}/s"
+
+
 def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
 

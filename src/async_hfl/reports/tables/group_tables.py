@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from async_hfl.core.protocol.records import DEVICE_UPDATE
 from async_hfl.reports.data.group_data import ComparedRun
 from async_hfl.reports.tables.formatting import flat_settings
 from async_hfl.reports.tables.run_tables import conditions_hold, versions_table
@@ -25,7 +26,7 @@ def _participation(groups: Groups) -> Table:
     for name, runs in groups:
         counts = [run.participation for run in runs if len(run.participation)]
         ends = [run.summary["job_ends"] for run in runs if run.summary is not None and "job_ends" in run.summary]
-        lost = [sum(n for end, n in one.items() if end not in ("aggregated", "warmup", "run_ended")) for one in ends]
+        lost = [sum(n for end, n in one.items() if end not in (DEVICE_UPDATE, "warmup", "run_ended")) for one in ends]
         rows.append(
             (
                 name,

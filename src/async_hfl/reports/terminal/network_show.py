@@ -8,7 +8,6 @@ from pathlib import Path
 from async_hfl.assembly.runs.shown_network import PAPER_MODEL_BYTES, last_association, network_by_name, network_of_run
 from async_hfl.assembly.settings.loading import available
 from async_hfl.core.errors import RunDirectoryError, UserError
-from async_hfl.journal.events_file import read_events
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.data.network_view import NEAREST, NetworkView, network_view
 from async_hfl.reports.figures.network import draw_network
@@ -55,9 +54,9 @@ def _of_run(path: Path) -> tuple[NetworkView, str]:
         shown = network_of_run(directory.read_manifest(), path.resolve().name)
     except KeyError as error:
         raise RunDirectoryError(f"{directory.manifest}: has no {error}, so it was not written by async-hfl") from error
-    association = None
+    association, recorded = None, directory.read_events("association")
     if directory.events.is_file():
-        moves = (fields for _, fields in read_events(directory.events, "association"))
+        moves = (fields for _, fields in recorded)
         association = last_association(shown.network.links.devices, moves)
     words = NEAREST if association is None else f"last association of the run {shown.short_name}"
     return network_view(shown.network, shown.model_bytes, shown.seed, association, words), shown.short_name

@@ -12,6 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from async_hfl.core.protocol.records import DEVICE_UPDATE
+from async_hfl.reports.tables.bandwidth import bandwidth_text
 from async_hfl.reports.tables.formatting import duration, percent, size
 from async_hfl.reports.tables.run_tables import byte_ledger, conditions_hold
 from async_hfl.simulation.recorded_run import Progress
@@ -45,6 +47,8 @@ class RunView:
         if self._quiet:
             return
         self._console.print(Text.assemble((self._name, "bold"), f"  → {run.path}"), soft_wrap=True)
+        if bandwidth := bandwidth_text(manifest):
+            self._console.print(f"bandwidth {bandwidth}", highlight=False)
         if self._console.is_terminal:
             self._live = Live(Text("compiling …"), console=self._console, refresh_per_second=8, transient=True)
             self._live.start()
@@ -112,12 +116,17 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
         )
     table.add_row(
         "updates",
-        f"{summary['device_updates']:,} from devices in {summary['cloud_epochs']:,} cloud epochs, "
+        f"{summary['device_updates']:,} device updates in {summary['cloud_epochs']:,} cloud epochs, "
         f"{summary['updates_dropped']:,} dropped",
     )
+    others = {end: count for end, count in summary.get("job_ends", {}).items() if end != DEVICE_UPDATE}
+    if others:
+        table.add_row("other jobs", ", ".join(f"{count:,} {end.replace('_', ' ')}" for end, count in others.items()))
     for name, text in _bytes_sent(summary):
         table.add_row(name, text)
-    table.add_row("bandwidth", f"limited {percent(summary['bandwidth_bound_share'])} of the selections")
+    limited = f"limited {percent(summary['bandwidth_bound_share'])} of the selections"
+    bandwidth = bandwidth_text(manifest)
+    table.add_row("bandwidth", limited if bandwidth is None else f"{bandwidth}; {limited}")
     seen = summary["convergence"]
     table.add_row(
         "staleness",

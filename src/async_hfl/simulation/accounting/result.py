@@ -9,6 +9,7 @@ from typing import Any
 from async_hfl.core.compression.model_codec import ModelCodec
 from async_hfl.core.policies import relative_gap
 from async_hfl.core.protocol.records import (
+    DEVICE_UPDATE,
     AssociationRecord,
     EpochRecord,
     JobRecord,
@@ -54,11 +55,15 @@ class Tally:
     checkpoint_updates: int = 0
     wall_s: float = 0.0
 
+    @property
+    def device_updates(self) -> int:
+        return self.ends.get(DEVICE_UPDATE, 0)
+
     def note(self, record: Record, spent: Callable[[], Spent]) -> None:
         """Count a record; `spent` returns the bytes sent until then."""
         if isinstance(record, JobRecord):
             self.ends[record.reason] = self.ends.get(record.reason, 0) + 1
-            if record.reason == "aggregated":
+            if record.reason == DEVICE_UPDATE:
                 self.refused_in_a_row = 0
                 self.gateway_staleness = max(self.gateway_staleness, record.staleness)
             elif record.reason == "refused":
@@ -97,7 +102,6 @@ class RunTotals:
     byte_counts: ByteCounts
     first_crossing_at: float | None
     cloud_epochs: int
-    device_updates: int
     finished_at: float | None
     calls: int
     trained: int
@@ -121,7 +125,7 @@ def result_of(run: RunTotals, tally: Tally) -> dict[str, Any]:
         "models_uplink_bytes_to_target": None if reached is None else tally.reached_models_up,
         "final_metric": None if last is None else last.metric,
         "cloud_epochs": run.cloud_epochs,
-        "device_updates": run.device_updates,
+        "device_updates": tally.device_updates,
         "updates_dropped": dropped,
         "virtual_s": run.finished_at,
         "wall_s": tally.wall_s,

@@ -1,5 +1,5 @@
 // The page of a comparison: its tables and figures, then all charts for one panel at a time.
-const AXES = {time:["virtual time", "seconds"], bytes:["bytes sent over all links", "bytes"], up:["bytes of models sent towards the cloud", "bytes"], updates:["device updates in the global model", "count"]};
+const AXES = {time:["virtual time", "seconds"], bytes:["bytes sent over all links", "bytes"], up:["bytes of models sent towards the cloud", "bytes"], updates:["device updates", "count"]};
 let panel = D.panels[0] || null, axisKey = "time", valueKey = "metric", manner = "mean", scale = "auto";
 // One very slow method would squeeze all others against the axis.
 function isLog() {

@@ -1,5 +1,5 @@
 // The page of one run.
-const AXES = {time:["virtual time", "seconds"], bytes:["bytes sent over all links", "bytes"], up:["bytes of models sent towards the cloud", "bytes"], updates:["device updates in the global model", "count"]};
+const AXES = {time:["virtual time", "seconds"], bytes:["bytes sent over all links", "bytes"], up:["bytes of models sent towards the cloud", "bytes"], updates:["device updates", "count"]};
 document.title = `${D.title} · async-hfl`;
 page.append(el("header", {}, el("h1", {}, D.title), themeButton(), D.summary.map(text => el("p", {}, text))));
 cards(D.cards);
@@ -72,16 +72,16 @@ const fleet = D.devices, few = fleet.rows.length;
 const contributed = fleet.never_count ? `${grouped(fleet.never_count)} of ${grouped(fleet.devices)} devices contributed no update${fleet.never_count <= 12 ? `: ${fleet.never.join(", ")}` : ""}. ` : "Every device contributed. ";
 const part = section("Participation", `${contributed}The tenth of the devices with the fewest updates contributed ${show(fleet.least_tenth, "share")} of all updates, the tenth with the most ${show(fleet.most_tenth, "share")}.`, "half");
 let measureOf = "updates";
-const MEASURES = {updates:["updates aggregated", "count"], joules:["energy", "joules"], compute_s:["time spent training", "seconds"]};
+const MEASURES = {updates:["device updates", "count"], joules:["energy", "joules"], compute_s:["time spent training", "seconds"]};
 const partField = el("div"), drawPart = () => {
   const [name, kind] = MEASURES[measureOf], rows = fleet.rows.filter(row => row[measureOf] !== null).sort((a, b) => a[measureOf] - b[measureOf] || a.device - b.device);
   partField.replaceChildren(columnChart(() => ({label:`${name} by device`, height:300, x:{name:few < fleet.devices ? `${few} of ${grouped(fleet.devices)} devices, sorted` : "devices, sorted", kind:"count", min:0, max:rows.length}, y:{name, kind}, rules:measureOf === "updates" && fleet.median > 0 ? [{y:fleet.median, text:`median ${trim(fleet.median)}`, left:true}] : [], empty:"not available for this run",
-    columns:rows.map((row, i) => ({from:i, to:i + 1, value:row[measureOf], missing:measureOf === "updates" && !row.updates, colour:row.gateway < 0 || !D.map.colours ? "var(--c7)" : D.map.colours[row.gateway], title:`device ${row.device}`, rows:[[null, "updates aggregated", grouped(row.updates)], [null, "jobs", grouped(row.asked)], ...(row.last === null ? [] : [[null, "last update", duration(row.last)]]), ...(row.gateway < 0 ? [] : [[null, "gateway", String(row.gateway)]]), ...(row.score === null ? [] : [[null, D.metric, show(row.score, "metric")]]), ...(row.joules === null ? [] : [[null, "energy", show(row.joules, "joules")]])]}))})).box); };
+    columns:rows.map((row, i) => ({from:i, to:i + 1, value:row[measureOf], missing:measureOf === "updates" && !row.updates, colour:row.gateway < 0 || !D.map.colours ? "var(--c7)" : D.map.colours[row.gateway], title:`device ${row.device}`, rows:[[null, "device updates", grouped(row.updates)], [null, "jobs", grouped(row.asked)], ...(row.last === null ? [] : [[null, "last update", duration(row.last)]]), ...(row.gateway < 0 ? [] : [[null, "gateway", String(row.gateway)]]), ...(row.score === null ? [] : [[null, D.metric, show(row.score, "metric")]]), ...(row.joules === null ? [] : [[null, "energy", show(row.joules, "joules")]])]}))})).box); };
 if (fleet.rows.some(row => row.joules !== null)) head(part).append(tools(choice("what", [["updates", "updates"], ["joules", "energy"], ["compute_s", "training"]], measureOf, key => { measureOf = key; drawPart(); })));
 part.append(partField, el("p", {class:"say"}, "Colours show the last gateway of each device, as on the map. A cross marks a device without any update.")); drawPart();
 const scored = fleet.rows.filter(row => row.score !== null).sort((a, b) => a.score - b.score || a.device - b.device);
 const each = section(`${titled(D.metric)} by device`, "Metric of the final model on each device's own data, sorted.", "half");
-if (scored.length) each.append(columnChart(() => ({label:"metric by device", height:300, x:{name:"devices, sorted", kind:"count", min:0, max:scored.length}, y:{name:D.metric, kind:"number", min:0}, columns:scored.map((row, i) => ({from:i, to:i + 1, value:row.score, colour:row.gateway < 0 || !D.map.colours ? "var(--c7)" : D.map.colours[row.gateway], title:`device ${row.device}`, rows:[[null, D.metric, show(row.score, "metric")], [null, "updates aggregated", grouped(row.updates)]]}))})).box);
+if (scored.length) each.append(columnChart(() => ({label:"metric by device", height:300, x:{name:"devices, sorted", kind:"count", min:0, max:scored.length}, y:{name:D.metric, kind:"number", min:0}, columns:scored.map((row, i) => ({from:i, to:i + 1, value:row.score, colour:row.gateway < 0 || !D.map.colours ? "var(--c7)" : D.map.colours[row.gateway], title:`device ${row.device}`, rows:[[null, D.metric, show(row.score, "metric")], [null, "device updates", grouped(row.updates)]]}))})).box);
 else each.append(el("p", {class:"none"}, "Not available: it is measured at the end of a run, if the task has data on devices."));
 if (D.classes) {
   const c = D.classes, ratio = D.direction === "at_least", most = Math.max(...c.values.flat().filter(v => v !== null));
