@@ -17,8 +17,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
+from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,23 +109,31 @@ def run_all(options: argparse.Namespace) -> None:
         for method in options.methods.split(",")
     ]
     missing = [run for run in wanted if run not in read_rows([options.rows])]
-    with _executor(options.workers) as executor, options.rows.open("a") as file:
-        futures: dict[Future[dict[str, Any]], Run] = {executor.submit(simulate, run): run for run in missing}
-        for done, future in enumerate(as_completed(futures), 1):
-            file.write(json.dumps(future.result()) + "\n")
+    with options.rows.open("a") as file:
+        for done, (run, row) in enumerate(_simulated(missing, options.workers), 1):
+            file.write(json.dumps(row) + "\n")
             file.flush()
-            sys.stderr.write(f"{done} of {len(missing)}: {' '.join(map(str, futures[future]))}\n")
+            sys.stderr.write(f"{done} of {len(missing)}: {' '.join(map(str, run))}\n")
 
 
-def _executor(workers: int) -> Executor:
-    """Return processes with a core each, or, for one worker, a thread, so that runs share a GPU's compiled programs."""
+def _simulated(runs: Sequence[Run], workers: int) -> Iterator[tuple[Run, dict[str, Any]]]:
+    """Yield each run with its row as it ends: by processes with a core each, or here, so that runs share compiled
+    programs."""
     if workers == 1:
-        return ThreadPoolExecutor(1)
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_use_one_core)
+        yield from ((run, simulate(run)) for run in runs)
+        return
+    context = get_context("spawn")
+    cores = context.Queue()
+    for number in range(workers):
+        cores.put(sorted(os.sched_getaffinity(0))[number % len(os.sched_getaffinity(0))])
+    with ProcessPoolExecutor(workers, context, initializer=_use_core, initargs=(cores,)) as executor:
+        futures = {executor.submit(simulate, run): run for run in runs}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
 
 
-def _use_one_core() -> None:
-    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[os.getpid() % len(os.sched_getaffinity(0))]})
+def _use_core(cores: Queue[int]) -> None:
+    os.sched_setaffinity(0, {cores.get()})
 
 
 def table(options: argparse.Namespace) -> None:

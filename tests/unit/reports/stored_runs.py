@@ -40,6 +40,13 @@ def summary(method: str, reached: float | None, **more: Any) -> dict[str, Any]:
         "warmup_s": 131.0,
         "warmup_bytes": 2_000_000,
         "bytes_total": 150_000_000,
+        "bytes": {
+            tier: {
+                way: {"model": 37_000_000, "gradient": 400_000, "basis": 0, "control": 100_000}
+                for way in ("down", "up")
+            }
+            for tier in ("gateway-cloud", "device-gateway")
+        },
         "training": {"calls": 103, "trained": 700, "wasted": 35, "largest_batch": 60},
         "digest": "0123456789abcdef" * 4,
         "order_digest": "fedcba9876543210" * 4,
