@@ -90,7 +90,7 @@ def test_no_value_of_a_summary_is_cut_off(width: int) -> None:
         "including a warm-up of 2 min 11 s, 2.0 MB",
         "first single crossing after 11 h 23 min",
         "0.9111 (target 0.9)",
-        "12,345 from devices in 1,054 cloud epochs, 17 dropped",
+        "12,345 device updates in 1,054 cloud epochs, 17 dropped",
         "limited 98.8 % of the selections",
         "at most 7 at the cloud, 41 at a gateway; the theorem's conditions on weights and s do not hold",
         "solved to a gap of at most 1.2 %",
