@@ -1,4 +1,4 @@
-"""The bandwidth as a user sees it: echoed with its unit and its share of the demand, refused if no device would fit."""
+"""The bandwidth as a user sees it: echoed with its unit and share of the demand, refused if most devices do not fit."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def test_a_run_echoes_its_bandwidth(setting: str, call: Call) -> None:
         assert wanted.split()[1] in next(line for line in text.splitlines() if line.startswith("bandwidth "))
 
 
-def test_a_bandwidth_for_no_device_is_refused(call: Call) -> None:
+def test_a_bandwidth_for_few_devices_is_refused(call: Call) -> None:
     done = call("run", "--task", "digits", "--network", "uniform", "--set", "gateway.bandwidth=50")
     assert done.code == 2
-    assert "gateway.bandwidth = 50: 50 bytes per second for each gateway is less than even the slowest" in done.told()
-    assert "such as '50%', or at least 193; half of the demand ('50%') is 2,223.51 bytes per second" in done.told()
+    assert "gateway.bandwidth = 50: 50 bytes per second for each gateway is less than" in done.told()
+    assert "give a share of the demand, or at least " in done.told()
     assert not Path("runs").exists()
 
 
@@ -49,8 +49,8 @@ def test_a_sweep_reports_it_as_a_mistake(call: Call) -> None:
     assert "gateway.bandwidth = 0.01: " in done.told()
 
 
-def test_a_bandwidth_for_few_devices_is_noted(call: Call) -> None:
-    """On the paper's network some devices are very slow, so that 50 bytes per second are not too little for all."""
-    done = call("run", "--task", "digits", "--set", "gateway.bandwidth=50", "--set", "cloud.epochs=1")
-    assert done.code == 0
-    assert "note: gateway.bandwidth = 50: 50 bytes per second for each gateway is less than 43 of the 60" in done.err
+def test_a_number_meant_as_per_cent_is_refused(call: Call) -> None:
+    """On the paper's network 50 bytes per second are enough for a few very slow devices, but not for most."""
+    done = call("run", "--task", "digits", "--set", "gateway.bandwidth=50", "--set", "transfer.encoding=float32")
+    assert done.code == 2
+    assert "is less than 43 of the 60 devices take" in done.told()
