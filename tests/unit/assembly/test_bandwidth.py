@@ -25,7 +25,7 @@ def test_a_number_that_is_too_small_for_most_devices_is_refused() -> None:
         resolve_bandwidth(19.9, LINKS, 100, demand(LINKS, 100))
     assert str(refused.value) == (
         "gateway.bandwidth = 19.9: 19.9 bytes per second for each gateway is less than 2 of the 3 devices take on "
-        "their slowest links (R = M / tau): they would be triggered only while nothing else is in flight; give a share "
+        "their slowest links (R = M / tau): these would be triggered only if nothing else is in flight; give a share "
         "of the demand, or at least 20: '50%' of the demand is 13.75 bytes per second here"
     )
 

@@ -38,7 +38,7 @@ def resolve_bandwidth(setting: float | str, links: FeasibleLinks, model_bytes: i
     what = f"gateway.bandwidth = {setting if isinstance(setting, str) else f'{setting:g}'}"
     problem = (
         f"{what}: {rate:,.6g} bytes per second for each gateway is less than {excluded:,} of the {len(rates):,} "
-        "devices take on their slowest links (R = M / tau): they would be triggered only while nothing else is in flight"
+        "devices take on their slowest links (R = M / tau): these would be triggered only if nothing else is in flight"
     )
     half = f"'{TIGHT:.0%}' of the demand is {TIGHT * whole:,.6g} bytes per second here"
     if share is None:

@@ -33,7 +33,7 @@ def renaming(section: str, values: Mapping[str, Any]) -> str | None:
     for key, value in values.items():
         old = f"{section}.{key}"
         if old in REMOVED:
-            return f"{old} is gone since {SINCE}: {REMOVED[old]}"
+            return f"{old} is gone since 0.3.0: {REMOVED[old]}"
         new = SETTINGS.get(old, old)
         new_value = VALUES.get(old, {}).get(value) if isinstance(value, (str, bool)) else None
         written = new if new_value is None else f'{new} = "{new_value}"'

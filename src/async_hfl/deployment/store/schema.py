@@ -16,7 +16,7 @@ import numpy as np
 
 from async_hfl.core.errors import DataError
 
-FORMAT = 2
+FORMAT = 3
 """Incremented whenever older state directories cannot be read correctly any more, as when a stored class is renamed."""
 DATABASE = "node.db"
 PAYLOADS = "payloads"

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from async_hfl.encoding.packet_codec import MOST_BYTES
 
 PACKAGE = version("async-hfl")
-LOWEST_VERSION, HIGHEST_VERSION = 2, 2
+LOWEST_VERSION, HIGHEST_VERSION = 3, 3
 """Protocol versions that this program supports. Renaming a message changes the protocol."""
 PROBE_BYTES = 64 * 1024
 
