@@ -105,7 +105,7 @@ def run_all(options: argparse.Namespace) -> None:
     wanted = [
         Run(options.task, method, up, down, seed)
         for seed in range(options.first_seed, options.first_seed + options.seeds)
-        for up, down in ENCODINGS
+        for up, down in (pair.split(":") for pair in options.encodings.split(","))
         for method in options.methods.split(",")
     ]
     missing = [run for run in wanted if run not in read_rows([options.rows])]
@@ -189,6 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     running.add_argument("rows", type=Path)
     running.add_argument("--task", choices=tuple(LEVELS), default="digits")
     running.add_argument("--methods", default=",".join(METHODS))
+    running.add_argument("--encodings", default=",".join(map(":".join, ENCODINGS)), help="UP:DOWN, ...")
     running.add_argument("--seeds", type=int, default=5)
     running.add_argument("--first-seed", type=int, default=1)
     running.add_argument("--workers", type=int, default=2, help="processes; 1: one after another in this process")
