@@ -145,18 +145,17 @@ def table(options: argparse.Namespace) -> None:
 
 
 def _table(task: str, rows: Mapping[Run, dict[str, Any]]) -> Iterator[str]:
-    seeds = sorted({run.seed for run in rows})
     levels = [level for level in LEVELS[task] if all(str(level) in row["reached"] for row in rows.values())]
     level = str(max(levels)) if levels else ""
-    yield f"\n### {task}, to {level or 'no level that all runs reached'}, seeds {seeds[0]}-{seeds[-1]}\n"
-    yield "| method | up | down | faster | fewer bytes | fewer bytes per update | final metric | bandwidth bound |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield f"\n### {task}, to {level or 'no level that all runs reached'}\n"
+    yield "| method | up | down | seeds | faster | fewer bytes | fewer per update | final metric | bandwidth bound |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for method in METHODS:
         for up, down in ENCODINGS:
             mine = {run.seed: row for run, row in rows.items() if run[1:4] == (method, up, down)}
             base = {run.seed: row for run, row in rows.items() if run[1:4] == (method, *PLAIN)}
             if mine and base:
-                yield " | ".join((f"| {method}", up, down, *_cells(mine, base, level))) + " |"
+                yield " | ".join((f"| {method}", up, down, str(len(mine)), *_cells(mine, base, level))) + " |"
 
 
 def _cells(mine: Mapping[int, dict[str, Any]], base: Mapping[int, dict[str, Any]], level: str) -> Iterator[str]:
@@ -178,7 +177,7 @@ def _cells(mine: Mapping[int, dict[str, Any]], base: Mapping[int, dict[str, Any]
 def _shown(ratio: Ratio | None) -> str:
     if ratio is None:
         return "-"
-    interval = "" if ratio.low is None else f" ({ratio.low:.2f}-{ratio.high:.2f})"
+    interval = "" if ratio.low is None or ratio.low == ratio.high else f" ({ratio.low:.2f}-{ratio.high:.2f})"
     return f"{ratio.value:.2f}{interval}" + (f" of {ratio.pairs}" if ratio.pairs < ratio.seeds else "")
 
 
