@@ -25,7 +25,7 @@ BREAKAGES = {
     "forget a release": (
         "mix",
         "nodes/gateway/leases.py",
-        "    gateway.emit(Send(CLOUD, m.LeaseReleased(lease, device_table.knowledge(slot), warmup)))\n",
+        "    gateway.emit(Send(CLOUD, m.LeaseReleased(lease, gateway.knowledge(slot), warmup)))\n",
         "",
     ),
     "lose a timer": (
@@ -36,9 +36,9 @@ BREAKAGES = {
     ),
     "restart staleness": (
         "mix",
-        "nodes/gateway/node.py",
-        "        state.base_epoch = model.epoch\n",
-        "        state.base_epoch = model.epoch\n        state.gateway_epoch = 0\n",
+        "nodes/gateway/context.py",
+        "        if codec.encodes_down:\n            state.encoded = model.weights\n",
+        "        state.gateway_epoch = 0\n        if codec.encodes_down:\n            state.encoded = model.weights\n",
     ),
     "drop an update that arrived during an upload": (
         "mix",
@@ -50,9 +50,7 @@ BREAKAGES = {
         "periods",
         "nodes/gateway/aggregation/periods.py",
         "            gateway.weights,\n",
-        "            add_changes(\n"
-        "                gateway.weights, [fresh[0][0].update.weights], [fresh[0][0].in_flight.sent], weights[:1]\n"
-        "            ),\n",
+        "            add_changes(gateway.weights, [fresh[0][0].weights], [fresh[0][0].in_flight.sent], weights[:1]),\n",
     ),
     "forget the clock of a period": (
         "periods",
@@ -69,9 +67,8 @@ BREAKAGES = {
     "close a round without one of its updates": (
         "rounds",
         "nodes/gateway/aggregation/rounds.py",
-        "            gateway.weights = average([held.update.weights for held in arrived], weights)\n",
-        "            gateway.weights = average([held.update.weights for held in arrived[1:] or arrived], "
-        "weights[1:] or weights)\n",
+        "            gateway.weights = average([held.weights for held in arrived], weights)\n",
+        "            gateway.weights = average([held.weights for held in arrived[1:] or arrived], weights[1:] or weights)\n",
     ),
     "weigh the updates of a round equally": (
         "rounds",
@@ -87,15 +84,16 @@ BREAKAGES = {
     ),
     "relay the model that the device was sent": (
         "relay",
-        "nodes/gateway/node.py",
-        "            uploads.upload(self.gateway, update.weights, base_epoch,",
-        "            uploads.upload(self.gateway, held.in_flight.sent, base_epoch,",
+        "nodes/gateway/uploads.py",
+        "        model, base_epoch = relayed.model, relayed.in_flight.base_epoch\n",
+        "        model = relayed.model if gateway.config.codec.encodes_up else relayed.in_flight.sent\n"
+        "        base_epoch = relayed.in_flight.base_epoch\n",
     ),
     "mix an upload with a weight that is not on record": (
         "mix",
         "nodes/cloud/aggregation/mix.py",
-        "        model = mix(cloud.state.weights, upload.weights, weight)\n",
-        "        model = mix(cloud.state.weights, upload.weights, 0.9 * weight)\n",
+        "        model = mix(cloud.state.weights, plain_vector(upload.weights), weight)\n",
+        "        model = mix(cloud.state.weights, plain_vector(upload.weights), 0.9 * weight)\n",
     ),
     "average without one gateway": (
         "rounds",
