@@ -68,7 +68,8 @@ BREAKAGES = {
         "rounds",
         "nodes/gateway/aggregation/rounds.py",
         "            gateway.weights = average([held.weights for held in arrived], weights)\n",
-        "            gateway.weights = average([held.weights for held in arrived[1:] or arrived], weights[1:] or weights)\n",
+        "            gateway.weights = average([held.weights for held in arrived[1:] or arrived], "
+        "weights[1:] or weights)\n",
     ),
     "weigh the updates of a round equally": (
         "rounds",
