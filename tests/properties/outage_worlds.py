@@ -135,6 +135,7 @@ class Watch:
             range(1 + gateways, 1 + gateways + devices),
             GATEWAY_RULES["relay" if plan.relay else plan.family].checker,
             CLOUD_RULES["average" if plan.averages else "mix"].checker,
+            plan.codec,
         )
         for index, node in enumerate(self.nodes):
             node.handle = self._spy(index, node.handle)
