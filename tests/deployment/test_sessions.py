@@ -16,9 +16,11 @@ import pytest
 from two_nodes import GATEWAY, QUICK, Numbers, dialling, same, serving, train, until, update, weights
 
 from async_hfl.core.compression.codec import encode as encode_light
+from async_hfl.core.compression.encodings import encoded_bytes
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.identifiers import JobId, device_address
 from async_hfl.core.protocol.messages import Train
+from async_hfl.core.protocol.traffic import traffic
 from async_hfl.deployment.cluster.proxy import LinkProxy, Shape
 from async_hfl.deployment.transport.admission import Refusal
 from async_hfl.deployment.transport.limits import HIGHEST_VERSION, PACKAGE
@@ -321,6 +323,10 @@ def test_an_encoded_model_arrives_as_the_bytes_that_were_sent(tmp_path: Path, si
             assert isinstance(arrived.message, Train)
             assert arrived.message.weights.dtype == np.uint8
             assert same(arrived, packet)
-            assert server.transport.traffic()[DEVICE].sent == sum(map(len, encode(packet)))
+            bytes_sent = server.transport.traffic()[DEVICE].sent
+            assert bytes_sent == sum(map(len, encode(packet)))
+            # The bytes that a journal counts for its model, and headers.
+            assert 0 < bytes_sent - traffic(packet.message).model < 300
+            assert traffic(packet.message).model == encoded_bytes("int8", size, 0)
 
     asyncio.run(story())
