@@ -69,7 +69,7 @@ def test_the_average_holds_decoded_models() -> None:
     assert held(stage) == {}
 
 
-def test_a_gateway_that_is_lost_is_left_out_of_the_average_and_its_models_are_forgotten() -> None:
+def test_a_gateway_that_is_lost_is_left_out_of_the_average_and_begins_anew() -> None:
     stage = averaging()
     stage.returns("d2", (-0.5, 0.9), at=90)
     stage.deliver("cloud", m.Upload, at=95)
@@ -84,15 +84,47 @@ def test_a_gateway_that_is_lost_is_left_out_of_the_average_and_its_models_are_fo
     assert stage.gateways[1].state.rounding_error is None
     assert stage.gateways[1].state.base is None
     stage.deliver("cloud", m.Hello, at=240)
-    assert stage.cloud.state.members[1].bases == set()
     stage.deliver("g0", m.Answer, at=250)
     while stage.solves:
         stage.solved(0, 0, 1, at=260)
-    stage.deliver("g1", m.Assignment, at=270)
     model = stage.deliver("g1", m.GlobalModel, at=270)
-    assert stage.cloud.state.members[1].bases == {model.epoch}
-    while stage.waiting("g1", m.LeaseGranted):
-        stage.deliver("g1", m.LeaseGranted, at=280)
+    assert model.epoch == stage.gateways[1].state.base_epoch == 1
+    np.testing.assert_array_equal(np.asarray(stage.model("g1")), np.asarray(stage.cloud.state.bases[1]))
+
+
+def test_a_new_incarnation_may_begin_with_a_model_that_was_sent_to_the_former_one() -> None:
+    stage = Stage(weights=START, codec=INT8, gateway={"epochs": 1}, cloud={"delivery": "broadcast"})
+    stage.begin(0, 0, 1)
+    for at in (50, 100):
+        stage.returns("d0", (1.4, 0.2), at=at)
+        stage.exchanges("g0", at=at + 5)
+    # Two broadcasts are on their way to g1 when it is declared lost.
+    stage.peer_lost("cloud", "g1", at=150)
+    stage.peer_lost("g1", "cloud", at=160)
+    stage.deliver("cloud", m.Hello, at=170)
+    stage.deliver("g1", m.Fenced, at=180)
+    stage.deliver("cloud", m.Hello, at=190)
+    stage.returns("d0", (1.4, 0.2), at=191)
+    stage.exchanges("g0", at=192)  # the cloud forgets what it does not need
+    assert stage.deliver("g1", m.GlobalModel, at=200).epoch == 1
+    while stage.solves:
+        stage.solved(0, 0, 1, at=210)
+    while stage.waiting("g1", m.Assignment):
+        stage.deliver("g1", m.Assignment, at=220)
+    stage.lose("d2", m.Train)
+    stage.fire("g1", "patience")
+    stage.fire("g1", "probe")
+    stage.deliver("d2", m.Probe, at=stage.at)
+    stage.deliver("g1", m.Alive, at=stage.at)
+    stage.returns("d2", (-0.5, 0.9), at=stage.at)
+    upload = stage.waiting("cloud", m.Upload)[-1]
+    assert (str(upload.upload), upload.base_epoch) == ("u1.2.1", 1)
+    before, meant = np.asarray(stage.cloud.state.weights), decoded(stage, upload)
+    stage.deliver("cloud", m.Upload, at=stage.at, newest=True)
+    last = stage.uploads()[-1]
+    assert (str(last.upload), last.reason) == ("u1.2.1", "mixed")
+    expected = (1 - last.weight) * before + last.weight * meant
+    np.testing.assert_allclose(np.asarray(stage.cloud.state.weights), expected, rtol=1e-6)
 
 
 def test_a_suspended_gateway_that_returns_sends_the_same_change_again() -> None:
