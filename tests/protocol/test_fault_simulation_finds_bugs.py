@@ -13,7 +13,11 @@ import async_hfl
 
 SOURCE = Path(async_hfl.__file__).parent
 SEEDS = 25
-FIRST = {"keep the upload of a lost gateway": 40, "forget that a transfer broke off": 15}
+FIRST = {
+    "keep the upload of a lost gateway": 40,
+    "forget that a transfer broke off": 15,
+    "encode an update as a change of the model of a superseded job": 30,
+}
 """The first seed to run for bugs that do not show with lower seeds."""
 BREAKAGES = {
     "count an upload twice": (
@@ -195,6 +199,92 @@ BREAKAGES = {
         "nodes/gateway/sessions.py",
         "        gateway.emit(SetTimer(RECONNECT_TIMER, at + gateway.config.deployment.reconnect_patience))\n",
         "        pass\n",
+    ),
+    "send the former model encoded": (
+        "mix",
+        "nodes/gateway/context.py",
+        "        self.state.weights, self.state.encoded = weights, None\n",
+        "        self.state.weights = weights\n",
+    ),
+    "send the former global model encoded": (
+        "mix",
+        "nodes/cloud/node.py",
+        "            state.weights, state.encoded = step.model, None\n",
+        "            state.weights = step.model\n",
+    ),
+    "encode updates as changes of nothing": (
+        "mix",
+        "nodes/device.py",
+        "        state.base = weights if self.codec.encodes_up else None\n",
+        "        state.base = 0 * weights if self.codec.encodes_up else None\n",
+    ),
+    "encode an update as a change of the model of a superseded job": (
+        "mix",
+        "nodes/device.py",
+        "        state.base = weights if self.codec.encodes_up else None\n",
+        "        state.base = (weights if state.base is None else state.base) if self.codec.encodes_up else None\n",
+    ),
+    "count a change from the result of another job": (
+        "mix",
+        "nodes/device.py",
+        "        change, state.rounding_error = codec.encode_change(weights, base, state.rounding_error, key)\n",
+        "        change, _ = codec.encode_change(weights, base, state.rounding_error, key)\n"
+        "        state.rounding_error = weights\n",
+    ),
+    "feed the rounding error back twice": (
+        "mix",
+        "nodes/gateway/context.py",
+        "        change, state.rounding_error = codec.encode_change(weights, state.base, state.rounding_error, key)\n",
+        "        change, left = codec.encode_change(weights, state.base, state.rounding_error, key)\n"
+        "        if left is not None:\n"
+        "            state.rounding_error = left if state.rounding_error is None else left + state.rounding_error\n",
+    ),
+    "upload the change since the gateway's last upload": (
+        "mix",
+        "nodes/gateway/context.py",
+        "            state.base = state.weights\n",
+        "            state.base = state.weights if state.base is None else state.base\n",
+    ),
+    "decode uploads as changes of the newest model": (
+        "mix",
+        "nodes/cloud/uploads.py",
+        "    base = state.bases.get(upload.base_epoch)\n",
+        "    base = state.bases[max(state.bases)]\n",
+    ),
+    "decode updates as changes of the gateway's model": (
+        "mix",
+        "nodes/gateway/node.py",
+        "decode_update(gateway.config.codec, update, in_flight.sent)\n",
+        "decode_update(gateway.config.codec, update, gateway.weights)\n",
+    ),
+    "keep only the model of the newest upload": (
+        "relay",
+        "nodes/cloud/uploads.py",
+        "    member, used = state.members[gateway], upload.bases or (upload.base_epoch,)\n",
+        "    member, used = state.members[gateway], (upload.base_epoch,)\n",
+    ),
+    "relay a change as one of the gateway's model": (
+        "relay",
+        "nodes/gateway/uploads.py",
+        "        model, base_epoch = relayed.model, relayed.in_flight.base_epoch\n",
+        "        model, base_epoch = relayed.model, state.base_epoch\n",
+    ),
+    "relay a model that is encoded again": (
+        "relay",
+        "nodes/gateway/uploads.py",
+        "        model, base_epoch = relayed.model, relayed.in_flight.base_epoch\n",
+        "        model, base_epoch = relayed.model, relayed.in_flight.base_epoch\n"
+        "        if gateway.config.codec.encodes_up:\n"
+        "            model, _ = gateway.config.codec.encode_change(relayed.weights, relayed.in_flight.sent, None, 1)\n",
+    ),
+    "encode an upload again when it is resent": (
+        "mix",
+        "nodes/gateway/uploads.py",
+        "            gateway.emit(Send(CLOUD, waiting.message))\n    gateway.state.resend_at",
+        "            from dataclasses import replace\n"
+        "            again = gateway.model_for_cloud(waiting.message.upload)\n"
+        "            waiting.message = replace(waiting.message, weights=again)\n"
+        "            gateway.emit(Send(CLOUD, waiting.message))\n    gateway.state.resend_at",
     ),
 }
 PROGRAM = """
