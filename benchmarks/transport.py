@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from async_hfl.encoding.rounding import Encoding
 
 import transport_bare
 from async_hfl.core.identifiers import Address, JobId, gateway_address
@@ -76,9 +75,9 @@ class Counting:
     def peer_lost(self, peer: Address, why: str) -> None: ...
 
 
-async def serve(pipe: Connection, folder: Path, credentials: Credentials, encoding: Encoding) -> None:
+async def serve(pipe: Connection, folder: Path, credentials: Credentials) -> None:
     inbox = Counting()
-    inbox.transport = Transport(inbox, folder, limits=QUICK_LIMITS, encoding=encoding)
+    inbox.transport = Transport(inbox, folder, limits=QUICK_LIMITS)
     numbers: dict[str, int] = {}
 
     async def admit(joining: Joining, probe_s: float) -> Admission:
@@ -97,13 +96,13 @@ async def serve(pipe: Connection, folder: Path, credentials: Credentials, encodi
     await server.close()
 
 
-def server_process(pipe: Connection, folder: str, tls: str, half: bool, zstd: bool, bare: bool) -> None:
+def server_process(pipe: Connection, folder: str, tls: str, bare: bool) -> None:
     logging.disable(logging.WARNING)
     credentials = Certified(Path(tls) / "g") if tls else Insecure()
     if bare:
         asyncio.run(transport_bare.serve(pipe, credentials))
     else:
-        asyncio.run(serve(pipe, Path(folder), credentials, Encoding(half, zstd)))
+        asyncio.run(serve(pipe, Path(folder), credentials))
 
 
 class Timing:
@@ -126,13 +125,11 @@ class Timing:
     def peer_lost(self, peer: Address, why: str) -> None: ...
 
 
-async def dial(
-    pipe: Connection, names: list[str], port: int, folder: Path, credentials: Credentials, encoding: Encoding
-) -> None:
+async def dial(pipe: Connection, names: list[str], port: int, folder: Path, credentials: Credentials) -> None:
     clients = []
     for name in names:
         inbox = Timing()
-        transport = Transport(inbox, folder / name, limits=QUICK_LIMITS, encoding=encoding)
+        transport = Transport(inbox, folder / name, limits=QUICK_LIMITS)
         link = Link(
             transport,
             f"127.0.0.1:{port}",
@@ -174,15 +171,13 @@ async def dial(
         await link.close()
 
 
-def client_process(
-    pipe: Connection, names: list[str], port: int, folder: str, tls: str, half: bool, zstd: bool, bare: bool
-) -> None:
+def client_process(pipe: Connection, names: list[str], port: int, folder: str, tls: str, bare: bool) -> None:
     logging.disable(logging.WARNING)
     credentials = Certified(Path(tls) / "d") if tls else Insecure()
     if bare:
         asyncio.run(transport_bare.dial(pipe, len(names), port, credentials))
     else:
-        asyncio.run(dial(pipe, names, port, Path(folder), credentials, Encoding(half, zstd)))
+        asyncio.run(dial(pipe, names, port, Path(folder), credentials))
 
 
 def measure(options: argparse.Namespace, sizes: list[float]) -> list[dict[str, Any]]:
@@ -196,17 +191,16 @@ def measure(options: argparse.Namespace, sizes: list[float]) -> list[dict[str, A
             authority = Authority.create(Path(folder) / "ca", "bench")
             authority.bundle("gateway", ["g"], Path(folder) / "g")
             authority.bundle("device", names, Path(folder) / "d")
-        coding = (options.half, options.zstd, options.bare)
         for size in sizes:  # a fresh server for each size, to measure its memory
             ours, theirs = context.Pipe()
-            server = context.Process(target=server_process, args=(theirs, f"{folder}/spool", tls, *coding))
+            server = context.Process(target=server_process, args=(theirs, f"{folder}/spool", tls, options.bare))
             server.start()
             port = ours.recv()
             groups = [names[start :: options.processes] for start in range(options.processes)]
             clients = []
             for number, group in enumerate(groups):
                 mine, his = context.Pipe()
-                arguments = (his, group, port, f"{folder}/clients{number}", tls, *coding)
+                arguments = (his, group, port, f"{folder}/clients{number}", tls, options.bare)
                 process = context.Process(target=client_process, args=arguments)
                 process.start()
                 clients.append((mine, process))
@@ -236,8 +230,6 @@ def measure(options: argparse.Namespace, sizes: list[float]) -> list[dict[str, A
                     "clients": options.clients,
                     "rounds": rounds,
                     "tls": options.tls,
-                    "half": options.half,
-                    "zstd": options.zstd,
                     "bare": options.bare,
                     "MB_per_s": round(moved / wall, 1),
                     "p50_s": round(statistics.median(took), 3),
@@ -260,8 +252,6 @@ def main() -> None:
     parser.add_argument("--sizes", default="0.285,1.6,43", help="model sizes in MB")
     parser.add_argument("--rounds", type=int, default=0, help="uploads per client (default: about 800 MB in total)")
     parser.add_argument("--tls", action="store_true")
-    parser.add_argument("--half", action="store_true")
-    parser.add_argument("--zstd", action="store_true")
     parser.add_argument("--bare", action="store_true", help="plain gRPC with chunks, as a baseline")
     parser.add_argument("--folder", help="the folder of the spools (default: the system's temporary folder)")
     options = parser.parse_args()

@@ -16,7 +16,9 @@ import pytest
 
 from async_hfl.api import RESULT_FIELDS
 from async_hfl.assembly.deployments.cluster import Watch
-from async_hfl.deployment.operations.node_journal import read_lines
+from async_hfl.core.compression.encodings import encoded_bytes
+from async_hfl.deployment.operations.node_journal import read_fact, read_lines
+from async_hfl.deployment.store.node_identity import IDENTITY
 from async_hfl.journal.events_file import read_events
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.simulation.recorded_run import Progress
@@ -173,6 +175,60 @@ def test_every_job_ends_once(finished: tuple[Path, dict[str, Any]]) -> None:
                 ended.append(tuple(line.order[1]))
     assert len(ended) == len(set(ended))
     assert set(ended) == sent
+
+
+# Encoded models ------------------------------------------------------------------------------------------------------
+
+LIGHT = ("--set", "task.classes_per_device=3", "--set", "cloud.epochs=6", "--set", "transfer.encoding=int8")
+
+
+@pytest.fixture(scope="module")
+def light(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("light") / "run"
+    answer("cluster", "--task", "digits", "--seed", "3", "--gateways", "2", "--devices", "4", *LIGHT, "--out", str(run))
+    return run
+
+
+def messages_of(run: Path) -> dict[str, set[tuple[int, int]]]:
+    """Return the bytes of models and gradients, by kind of message, that the nodes' journals count."""
+    found: dict[str, set[tuple[int, int]]] = {}
+    for node in sorted(path.parent for path in (run / "nodes").glob("*/node.db")):
+        for line in read_lines(node):
+            if line.kind == "sent":
+                _, _, _, message, _, _, model, gradient, *_ = line.order
+                found.setdefault(message, set()).add((model, gradient))
+    return found
+
+
+def test_the_journals_count_the_bytes_of_encoded_models(light: Path) -> None:
+    facts = read_fact(light / "nodes" / "cloud", IDENTITY)["facts"]
+    trained, rest = facts["gradient_size"], facts["model_size"] - facts["gradient_size"]
+    model = encoded_bytes("int8", trained, rest)
+    assert model < 4 * facts["model_size"] / 3.5
+    found = messages_of(light)
+    for message in ("Train", "Update", "Upload", "Answer", "GlobalModel"):
+        assert {models for models, _ in found[message]} == {model}, message
+    whole_gradients = encoded_bytes("int8", trained, 0)
+    assert all(gradient % whole_gradients == 0 for sizes in found.values() for _, gradient in sizes)
+
+
+def test_a_simulation_counts_the_same_bytes_for_the_same_messages(light: Path, tmp_path: Path) -> None:
+    there = ("--network", "uniform", "--set", "network.gateways=2", "--set", "task.devices=4")
+    answer("run", "--task", "digits", "--method", "async-hfl-plus", *there, *LIGHT, "--out", str(tmp_path / "run"))
+    simulated: dict[str, set[tuple[int, int]]] = {}
+    for _, told in read_events(RunDirectory(tmp_path / "run").events, "sent"):
+        simulated.setdefault(told["message"], set()).add((told["model"], told["gradient"]))
+    deployed = messages_of(light)
+    for message in ("Train", "Update", "Answer", "GlobalModel"):
+        assert deployed[message] == simulated[message], message
+    # An upload also tells what is new about devices, of which there may be more or fewer.
+    assert {model for model, _ in deployed["Upload"]} == {model for model, _ in simulated["Upload"]}
+
+
+def test_the_replay_of_encoded_models_shows_no_difference(light: Path) -> None:
+    replayed = answer("replay", str(light))
+    assert replayed["nodes"] == 7
+    assert (replayed["differences"], replayed["payloads_missing"]) == (0, 0)
 
 
 # A run without an end of its own -------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from two_nodes import GATEWAY, HANG_GUARD_S, QUICK, Numbers, dialling, same, serving, until, update, weights
 
+from async_hfl.core.compression.model_codec import ModelCodec
 from async_hfl.core.errors import PeerError
 from async_hfl.core.identifiers import CLOUD, Address, JobId, UploadId, device_address, gateway_address
 from async_hfl.core.protocol import messages as m
@@ -297,6 +298,8 @@ def packet(message: m.Message) -> Packet:
 MODEL = weights(10)
 UPDATE = m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, None, 0.1, 0.1)
 KNOWN = m.DeviceKnowledge(3, 1.0, True, 5, 0.5, 0.5)
+PROJECTED = ModelCodec(size=10, trained=10, encodes_gradients=False)
+"""Models as float32; gradients of 10 numbers, or projected ones of 4."""
 
 
 @pytest.mark.parametrize(
@@ -308,8 +311,10 @@ KNOWN = m.DeviceKnowledge(3, 1.0, True, 5, 0.5, 0.5)
         (GATEWAY, GATEWAY, m.Probe(), "must not send"),
         (GATEWAY, CLOUD, m.Upload(UploadId(1, 1, 1), MODEL, 1, 1, 1, False, 1, ()), "another gateway issues"),
         (GATEWAY, DEVICE, m.Train(JobId(1, 1, 1), MODEL, 1, 1, 1), "another gateway issues"),
-        (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), weights(9), 1, 1, 0.5, 0.5, None, 0.1, 0.1), "10 numbers"),
+        (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), weights(9), 1, 1, 0.5, 0.5, None, 0.1, 0.1), "10 float32 numbers"),
         (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, weights(3), 0.1, 0.1), "gradient"),
+        (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, weights(4), 0.1, 0.1), "gradient"),
+        (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, weights(10), 0.1, 0.1, True), "gradient"),
         (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, -1, 1, 0.5, 0.5, None, 0.1, 0.1), "samples -1"),
         (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, None, -0.1, 0.1), "download_s"),
         (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, None, float("nan"), 0.1), "not a number"),
@@ -322,7 +327,7 @@ KNOWN = m.DeviceKnowledge(3, 1.0, True, 5, 0.5, 0.5)
 def test_messages_that_no_correct_node_sends_are_refused(
     sender: Address, receiver: Address, message: m.Message, why: str
 ) -> None:
-    validate = validator(receiver, 10, lambda number: number < 50, frozenset({10, 4}))
+    validate = validator(receiver, PROJECTED, lambda number: number < 50, frozenset({4}))
     with pytest.raises(PeerError, match=why):
         validate(sender, packet(message))
 
@@ -333,10 +338,11 @@ def test_messages_of_correct_nodes_pass() -> None:
     for sender, receiver, message in (
         (DEVICE, GATEWAY, UPDATE),
         (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), diverged, 1, 1, nan, inf, diverged, 0.1, 0.1)),
+        (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, weights(4), 0.1, 0.1, compressed=True)),
         (DEVICE, GATEWAY, m.Alive()),
         (GATEWAY, CLOUD, m.Report(1, 1, (KNOWN,), lost=(3,), heard=(4,))),
         (gateway_address(1), CLOUD, m.Upload(UploadId(1, 1, 1), MODEL, 1, 1, 1, False, 1, (KNOWN,))),
         (CLOUD, GATEWAY, m.GlobalModel(1, MODEL, np.zeros((2, 10), np.float32))),
         (GATEWAY, DEVICE, m.Train(JobId(0, 1, 1), MODEL, 1, 1, 1)),
     ):
-        validator(receiver, 10, lambda number: number < 50, frozenset({10, 4}))(sender, packet(message))
+        validator(receiver, PROJECTED, lambda number: number < 50, frozenset({4}))(sender, packet(message))

@@ -11,12 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from async_hfl.encoding.rounding import Encoding, Rounding
-from two_nodes import GATEWAY, QUICK, Numbers, dialling, same, serving, train, until, update
+from two_nodes import GATEWAY, QUICK, Numbers, dialling, same, serving, train, until, update, weights
 
+from async_hfl.core.compression.codec import encode as encode_light
+from async_hfl.core.compression.encodings import encoded_bytes
 from async_hfl.core.errors import SettingsError
-from async_hfl.core.identifiers import device_address
+from async_hfl.core.identifiers import JobId, device_address
+from async_hfl.core.protocol.messages import Train
+from async_hfl.core.protocol.traffic import traffic
 from async_hfl.deployment.cluster.proxy import LinkProxy, Shape
 from async_hfl.deployment.transport.admission import Refusal
 from async_hfl.deployment.transport.limits import HIGHEST_VERSION, PACKAGE
@@ -305,19 +309,24 @@ def test_bandwidth_is_shared_and_can_change(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_rounded_and_compressed_models_arrive_as_in_the_simulator(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [SMALL, LARGE], ids=["inline", "chunks"])
+def test_an_encoded_model_arrives_as_the_bytes_that_were_sent(tmp_path: Path, size: int) -> None:
     async def story() -> None:
-        for number, encoding in enumerate((Encoding(half=True), Encoding(zstd=True), Encoding(half=True, zstd=True))):
-            async with (
-                serving(tmp_path / "s", Numbers(), encoding=encoding) as (server, _, port),
-                dialling(tmp_path / "d", port) as device,
-            ):
-                await until(lambda server=server: bool(server.inbox.joined))
-                packet = train(number, LARGE)
-                server.transport.send(DEVICE, packet)
-                await until(lambda device=device: len(device.inbox.arrived_) == 1)
-                expected = Rounding(encoding).received(packet.message)
-                assert same(device.inbox.contents()[0], Packet(7, 1, number, expected))
-                assert server.transport.traffic()[DEVICE].sent == sum(map(len, encode(packet, encoding)))
+        async with serving(tmp_path / "s", Numbers()) as (server, _, port), dialling(tmp_path / "d", port) as device:
+            await until(lambda: bool(server.inbox.joined))
+            light = encode_light(weights(size), "int8", size, key=1)
+            packet = Packet(7, 1, 0, Train(JobId(0, 1, 0), light, 1, 2, 3))
+            server.transport.send(DEVICE, packet)
+            await until(lambda: len(device.inbox.arrived_) == 1)
+            arrived = device.inbox.contents()[0]
+            assert isinstance(arrived, Packet)
+            assert isinstance(arrived.message, Train)
+            assert arrived.message.weights.dtype == np.uint8
+            assert same(arrived, packet)
+            bytes_sent = server.transport.traffic()[DEVICE].sent
+            assert bytes_sent == sum(map(len, encode(packet)))
+            # The bytes that a journal counts for its model, and headers.
+            assert 0 < bytes_sent - traffic(packet.message).model < 300
+            assert traffic(packet.message).model == encoded_bytes("int8", size, 0)
 
     asyncio.run(story())

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 
 from async_hfl.core.identifiers import CLOUD, Address, JobId, gateway_address
 from async_hfl.core.protocol.messages import Train, Update
@@ -128,7 +127,6 @@ async def serving(
     *,
     credentials: Credentials | None = None,
     limits: Limits = QUICK,
-    encoding: Encoding = AS_IT_IS,
     listen: str = "127.0.0.1:0",
     pacing: Pacing | None = None,
     operate: Callable[[str, bytes], Awaitable[bytes]] | None = None,
@@ -136,7 +134,7 @@ async def serving(
     **more: Any,
 ) -> AsyncIterator[tuple[Side, Server, int]]:
     inbox = Seen()
-    transport = Transport(inbox, folder, limits=limits, encoding=encoding, **more)
+    transport = Transport(inbox, folder, limits=limits, **more)
     given = {"operate": operate, "serves": serves}
     options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     server = Server(transport, listen, numbers.admit, credentials or Insecure(), pacing=pacing, **options)
@@ -163,13 +161,12 @@ async def dialling(
     role: Any = "device",
     credentials: Credentials | None = None,
     limits: Limits = QUICK,
-    encoding: Encoding = AS_IT_IS,
     server_role: Any = "gateway",
     goodbye: str = "",
     **more: Any,
 ) -> AsyncIterator[Dialling]:
     inbox = Seen()
-    transport = Transport(inbox, folder, limits=limits, encoding=encoding, **more)
+    transport = Transport(inbox, folder, limits=limits, **more)
     admissions: list[Admission] = []
     refusals: list[Refusal] = []
     link = Link(

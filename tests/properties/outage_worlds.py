@@ -7,21 +7,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
-from run_worlds import Memory, Plan, network_of, plans, world_of
+from run_worlds import SIZE, Memory, Plan, network_of, plans, world_of
 
 from async_hfl.assembly.build.aggregation_rules import CLOUD_RULES, GATEWAY_RULES
 from async_hfl.core.protocol.effects import Write
 from async_hfl.core.protocol.events import TimerFired
+from async_hfl.core.protocol.traffic import HEADER_BYTES
 from async_hfl.faults.invariants import Invariants
 from async_hfl.network.delays.noisy import NoiseSpread, NoisyDelays
-from async_hfl.network.description import SharedAir
+from async_hfl.network.description import DelayModel, SharedAir
 from async_hfl.network.outages.on_off import OnOff
 from async_hfl.network.outages.plan import Change, OutagePlan, checked_schedule
 from async_hfl.nodes.reliability.delivery import TransferOver, Transmit
 from async_hfl.simulation.simulator import Simulator
 
-MODEL_BYTES = 2_000_000
-"""Size of a model on a link, so that transfers last long enough to be cut off; in memory models are tiny."""
+MODEL_BYTES = 4 * SIZE
+HEAVY_BYTES = 2_000_000
+"""A message with a model takes as long as one of this size, so that it lasts long enough to be cut off."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +76,47 @@ def on_off(up: float, down: float) -> st.SearchStrategy[OnOff | None]:
     )
 
 
+class Heavy:
+    """A delay model in which models are heavy; in memory they are tiny."""
+
+    def __init__(self, delays: DelayModel) -> None:
+        self.delays = delays
+
+    def to_device(self, gateway: int, device: int, size_bytes: int) -> float:
+        return self.delays.to_device(gateway, device, _heavy(size_bytes))
+
+    def to_gateway(self, device: int, gateway: int, size_bytes: int) -> float:
+        return self.delays.to_gateway(device, gateway, _heavy(size_bytes))
+
+    def compute(self, device: int) -> float:
+        return self.delays.compute(device)
+
+    def gateway_to_cloud(self, gateway: int, size_bytes: int) -> float:
+        return self.delays.gateway_to_cloud(gateway, _heavy(size_bytes))
+
+    def cloud_to_gateway(self, gateway: int, size_bytes: int) -> float:
+        return self.delays.cloud_to_gateway(gateway, _heavy(size_bytes))
+
+    def snapshot(self) -> Any:
+        return self.delays.snapshot()
+
+    def restore(self, data: Any) -> None:
+        self.delays.restore(data)
+
+
+def _heavy(size_bytes: int) -> int:
+    return size_bytes if size_bytes < MODEL_BYTES + HEADER_BYTES else size_bytes + HEAVY_BYTES - MODEL_BYTES
+
+
 def outage_simulator(plan: OutageScenario) -> tuple[Simulator, Memory]:
     world = world_of(plan.run)
     air = SharedAir((1.0, 0.95, 0.9), 0.02) if plan.contended else None
-    delays = world.delays
+    delays: DelayModel = Heavy(world.delays)
     if plan.noisy:
         links = world.cloud.links
         delays = NoisyDelays.around(delays, links, NoiseSpread(0.3, 0.2, 0.1), plan.run.seed)
     journal = Memory()
-    world = replace(world, model_bytes=MODEL_BYTES, delays=delays, air=air, outages=plan.outages)
+    world = replace(world, delays=delays, air=air, outages=plan.outages)
     return Simulator(world, journal), journal
 
 
@@ -101,6 +135,7 @@ class Watch:
             range(1 + gateways, 1 + gateways + devices),
             GATEWAY_RULES["relay" if plan.relay else plan.family].checker,
             CLOUD_RULES["average" if plan.averages else "mix"].checker,
+            plan.codec,
         )
         for index, node in enumerate(self.nodes):
             node.handle = self._spy(index, node.handle)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from async_hfl.core.compression.encodings import EncodingKind
+from async_hfl.core.compression.model_codec import ModelCodec
 from async_hfl.core.maths.projection import CountSketch
 from async_hfl.core.maths.staleness import StalenessDiscount
 from async_hfl.core.policies import AssociationPolicy, SelectionPolicy
@@ -36,6 +38,7 @@ from async_hfl.simulation.simulator import Simulator
 from async_hfl.simulation.world import World
 
 SIZE = 64
+ENCODINGS: list[EncodingKind] = ["float32", "float16", "int8", "int4"]
 FAMILIES = {"mix": MixOnArrival, "periods": Periods, "rounds": Rounds}
 
 
@@ -67,6 +70,13 @@ class Plan:
     """The cloud averages the uploads when all gateways have reported."""
     compression: str = "none"
     min_participation: float = 0.0
+    up: EncodingKind = "float32"
+    down: EncodingKind = "float32"
+
+    @property
+    def codec(self) -> ModelCodec:
+        whole = self.compression == "none"
+        return ModelCodec(self.up, self.down, size=SIZE, trained=SIZE, seed=self.seed, encodes_gradients=whole)
 
 
 @st.composite
@@ -98,6 +108,8 @@ def plans(draw: st.DrawFn) -> Plan:
         averages=family != "mix" and draw(st.booleans()),
         compression=draw(st.sampled_from(["none", "sketch", *(["pca"] if warmup else [])])) if utility else "none",
         min_participation=draw(st.sampled_from([0.0, 0.0, 0.3])),
+        up=draw(st.sampled_from(ENCODINGS)),
+        down=draw(st.sampled_from(ENCODINGS)),
     )
 
 
@@ -153,13 +165,14 @@ def world_of(plan: Plan) -> World:
             )
             for j in range(plan.gateways)
         ],
-        [DeviceNode(gateway.sketch) for _ in range(plan.devices)],
+        [DeviceNode(gateway.sketch, plan.codec) for _ in range(plan.devices)],
         learner,
         network.delays,
         association,
         learner.model_bytes,
         plan.seed,
         plan.batching,
+        codec=plan.codec,
     )
 
 
@@ -224,6 +237,7 @@ def _rules(plan: Plan, bandwidth: float, learner: StubLearner) -> tuple[GatewayC
         period=40.0,
         min_participation=plan.min_participation,
         sketch=sketch,
+        codec=plan.codec,
     )
     cloud = CloudConfig(
         gateways=plan.gateways,
@@ -251,6 +265,7 @@ def _rules(plan: Plan, bandwidth: float, learner: StubLearner) -> tuple[GatewayC
         target=learner.target,
         seed=stream_seed(plan.seed, "association"),
         sketch=sketch,
+        codec=plan.codec,
         components=3 if plan.compression == "pca" else 0,
     )
     return gateway, cloud

@@ -32,9 +32,15 @@ FEW = settings(max_examples=25, derandomize=True)
 HARD = Plan(5, 9, 3, 0.05, 8, 3, False, True, True, "update", True, "broadcast", 0.5, "carry", False, 2)
 IMPATIENT = Plan(7, 5, 1, 0.3, 6, 3, False, False, False, "none", True, "reply", 0.5, "carry", True, None)
 SLOW = Plan(5, 4, 1, 1.0, 4, 3, False, False, False, "none", False, "reply", 1.0, "carry", False, None)
-SYNC = replace(HARD, family="rounds", averages=True, delivery="reply", compression="pca", min_participation=0.3)
-SEMI = replace(HARD, family="periods", averages=True, compression="sketch")
-RELAYED = Plan(6, 7, 2, 0.3, 8, 1, True, False, False, "none", False, "reply", 1.0, "carry", False, None)
+SYNC = replace(
+    HARD, family="rounds", averages=True, delivery="reply", compression="pca", min_participation=0.3, up="int8"
+)
+SEMI = replace(HARD, family="periods", averages=True, compression="sketch", up="int4", down="int8")
+RELAYED = Plan(
+    *(6, 7, 2, 0.3, 8, 1, True, False, False, "none", False, "reply", 1.0, "carry", False, None),
+    up="int8",
+    down="float16",
+)
 
 
 def run(plan: Plan) -> tuple[Simulator, Memory]:
@@ -224,8 +230,10 @@ def test_every_byte_is_counted(plan: Plan) -> None:
         assert table["gateway-cloud"]["down"][kind] == backhaul_down
         assert table["device-gateway"]["up"][kind] == link_up
         assert table["device-gateway"]["down"][kind] == link_down
-    # Every message carries a whole model or none.
-    assert {r.model for r in sent} <= {0, simulator.world.model_bytes}
+    # Every message carries one model in the encoding of its direction, or none.
+    up, down = plan.codec.bytes_of(plan.up), plan.codec.bytes_of(plan.down)
+    assert {r.model for r in upwards} <= {0, up}
+    assert {r.model for r in sent if r not in upwards} <= {0, down}
     assert [total for _, total in journal.totals] == sorted(total for _, total in journal.totals)
 
 

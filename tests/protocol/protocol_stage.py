@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.compression.model_codec import PLAIN_MODELS, ModelCodec
 from async_hfl.core.identifiers import CLOUD, Address, device_address, gateway_address
 from async_hfl.core.learner import Evaluation, TrainingResult
 from async_hfl.core.maths.staleness import StalenessDiscount
@@ -135,11 +136,12 @@ class Stage:
         selection: Callable[[], SelectionPolicy] = UtilityKnapsack,
         latency: Sequence[float] = (ROUND_S,) * len(LINKS),
         weights: Weights | None = None,
+        codec: ModelCodec = PLAIN_MODELS,
     ) -> None:
         device, number = np.array(LINKS).T
         links = feasible_links(3, 2, device, number, np.array(latency))
-        cloud_rules = replace(CLOUD_RULES, **(cloud or {}))
-        gateway_config = replace(GATEWAY_CONFIG, **(gateway or {}))
+        cloud_rules = replace(CLOUD_RULES, codec=codec, **(cloud or {}))
+        gateway_config = replace(GATEWAY_CONFIG, codec=codec, **(gateway or {}))
         start = vector(0.0, 0.0) if weights is None else weights
         at_cloud = AverageUploads if averages else MixUploads
 
@@ -150,7 +152,7 @@ class Stage:
                     f"g{j}": GatewayNode(replace(gateway_config, number=j), selection(), aggregation())
                     for j in range(2)
                 },
-                **{f"d{i}": DeviceNode() for i in range(3)},
+                **{f"d{i}": DeviceNode(codec=codec) for i in range(3)},
             }
 
         self.make = make

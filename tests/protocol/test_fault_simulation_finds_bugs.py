@@ -13,7 +13,11 @@ import async_hfl
 
 SOURCE = Path(async_hfl.__file__).parent
 SEEDS = 25
-FIRST = {"keep the upload of a lost gateway": 40, "forget that a transfer broke off": 15}
+FIRST = {
+    "keep the upload of a lost gateway": 40,
+    "forget that a transfer broke off": 15,
+    "encode an update as a change of the model of a superseded job": 30,
+}
 """The first seed to run for bugs that do not show with lower seeds."""
 BREAKAGES = {
     "count an upload twice": (
@@ -25,7 +29,7 @@ BREAKAGES = {
     "forget a release": (
         "mix",
         "nodes/gateway/leases.py",
-        "    gateway.emit(Send(CLOUD, m.LeaseReleased(lease, device_table.knowledge(slot), warmup)))\n",
+        "    gateway.emit(Send(CLOUD, m.LeaseReleased(lease, gateway.knowledge(slot), warmup)))\n",
         "",
     ),
     "lose a timer": (
@@ -36,9 +40,9 @@ BREAKAGES = {
     ),
     "restart staleness": (
         "mix",
-        "nodes/gateway/node.py",
-        "        state.base_epoch = model.epoch\n",
-        "        state.base_epoch = model.epoch\n        state.gateway_epoch = 0\n",
+        "nodes/gateway/context.py",
+        "        if codec.encodes_down:\n            state.encoded = model.weights\n",
+        "        state.gateway_epoch = 0\n        if codec.encodes_down:\n            state.encoded = model.weights\n",
     ),
     "drop an update that arrived during an upload": (
         "mix",
@@ -50,9 +54,7 @@ BREAKAGES = {
         "periods",
         "nodes/gateway/aggregation/periods.py",
         "            gateway.weights,\n",
-        "            add_changes(\n"
-        "                gateway.weights, [fresh[0][0].update.weights], [fresh[0][0].in_flight.sent], weights[:1]\n"
-        "            ),\n",
+        "            add_changes(gateway.weights, [fresh[0][0].weights], [fresh[0][0].in_flight.sent], weights[:1]),\n",
     ),
     "forget the clock of a period": (
         "periods",
@@ -69,8 +71,8 @@ BREAKAGES = {
     "close a round without one of its updates": (
         "rounds",
         "nodes/gateway/aggregation/rounds.py",
-        "            gateway.weights = average([held.update.weights for held in arrived], weights)\n",
-        "            gateway.weights = average([held.update.weights for held in arrived[1:] or arrived], "
+        "            gateway.weights = average([held.weights for held in arrived], weights)\n",
+        "            gateway.weights = average([held.weights for held in arrived[1:] or arrived], "
         "weights[1:] or weights)\n",
     ),
     "weigh the updates of a round equally": (
@@ -99,15 +101,16 @@ BREAKAGES = {
     ),
     "relay the model that the device was sent": (
         "relay",
-        "nodes/gateway/node.py",
-        "            uploads.upload(self.gateway, update.weights, base_epoch,",
-        "            uploads.upload(self.gateway, held.in_flight.sent, base_epoch,",
+        "nodes/gateway/uploads.py",
+        "        model, base_epoch = relayed.model, relayed.in_flight.base_epoch\n",
+        "        model = relayed.model if gateway.config.codec.encodes_up else relayed.in_flight.sent\n"
+        "        base_epoch = relayed.in_flight.base_epoch\n",
     ),
     "mix an upload with a weight that is not on record": (
         "mix",
         "nodes/cloud/aggregation/mix.py",
-        "        model = mix(cloud.state.weights, upload.weights, weight)\n",
-        "        model = mix(cloud.state.weights, upload.weights, 0.9 * weight)\n",
+        "        model = mix(cloud.state.weights, plain_vector(upload.weights), weight)\n",
+        "        model = mix(cloud.state.weights, plain_vector(upload.weights), 0.9 * weight)\n",
     ),
     "average without one gateway": (
         "rounds",
@@ -208,6 +211,92 @@ BREAKAGES = {
         "nodes/gateway/sessions.py",
         "        gateway.emit(SetTimer(RECONNECT_TIMER, at + gateway.config.deployment.reconnect_patience))\n",
         "        pass\n",
+    ),
+    "send the former model encoded": (
+        "mix",
+        "nodes/gateway/context.py",
+        "        self.state.weights, self.state.encoded = weights, None\n",
+        "        self.state.weights = weights\n",
+    ),
+    "send the former global model encoded": (
+        "mix",
+        "nodes/cloud/node.py",
+        "            state.weights, state.encoded = step.model, None\n",
+        "            state.weights = step.model\n",
+    ),
+    "encode updates as changes of nothing": (
+        "mix",
+        "nodes/device.py",
+        "        state.base = weights if self.codec.encodes_up else None\n",
+        "        state.base = 0 * weights if self.codec.encodes_up else None\n",
+    ),
+    "encode an update as a change of the model of a superseded job": (
+        "mix",
+        "nodes/device.py",
+        "        state.base = weights if self.codec.encodes_up else None\n",
+        "        state.base = (weights if state.base is None else state.base) if self.codec.encodes_up else None\n",
+    ),
+    "count a change from the result of another job": (
+        "mix",
+        "nodes/device.py",
+        "        change, state.rounding_error = codec.encode_change(weights, base, state.rounding_error, key)\n",
+        "        change, _ = codec.encode_change(weights, base, state.rounding_error, key)\n"
+        "        state.rounding_error = weights\n",
+    ),
+    "feed the rounding error back twice": (
+        "mix",
+        "nodes/gateway/context.py",
+        "        change, state.rounding_error = codec.encode_change(weights, state.base, state.rounding_error, key)\n",
+        "        change, left = codec.encode_change(weights, state.base, state.rounding_error, key)\n"
+        "        if left is not None:\n"
+        "            state.rounding_error = left if state.rounding_error is None else left + state.rounding_error\n",
+    ),
+    "upload the change since the gateway's last upload": (
+        "mix",
+        "nodes/gateway/context.py",
+        "            state.base = state.weights\n",
+        "            state.base = state.weights if state.base is None else state.base\n",
+    ),
+    "decode uploads as changes of the newest model": (
+        "mix",
+        "nodes/cloud/uploads.py",
+        "    base = state.bases.get(upload.base_epoch)\n",
+        "    base = state.bases[max(state.bases)]\n",
+    ),
+    "decode updates as changes of the gateway's model": (
+        "mix",
+        "nodes/gateway/node.py",
+        "decode_update(gateway.config.codec, update, in_flight.sent)\n",
+        "decode_update(gateway.config.codec, update, gateway.weights)\n",
+    ),
+    "keep only the model of the newest upload": (
+        "relay",
+        "nodes/cloud/uploads.py",
+        "    member, used = state.members[gateway], upload.bases or (upload.base_epoch,)\n",
+        "    member, used = state.members[gateway], (upload.base_epoch,)\n",
+    ),
+    "relay a change as one of the gateway's model": (
+        "relay",
+        "nodes/gateway/uploads.py",
+        "        model, base_epoch = relayed.model, relayed.in_flight.base_epoch\n",
+        "        model, base_epoch = relayed.model, state.base_epoch\n",
+    ),
+    "relay a model that is encoded again": (
+        "relay",
+        "nodes/gateway/uploads.py",
+        "        model, base_epoch = relayed.model, relayed.in_flight.base_epoch\n",
+        "        model, base_epoch = relayed.model, relayed.in_flight.base_epoch\n"
+        "        if gateway.config.codec.encodes_up:\n"
+        "            model, _ = gateway.config.codec.encode_change(relayed.weights, relayed.in_flight.sent, None, 1)\n",
+    ),
+    "encode an upload again when it is resent": (
+        "mix",
+        "nodes/gateway/uploads.py",
+        "            gateway.emit(Send(CLOUD, waiting.message))\n    gateway.state.resend_at",
+        "            from dataclasses import replace\n"
+        "            again = gateway.model_for_cloud(waiting.message.upload)\n"
+        "            waiting.message = replace(waiting.message, weights=again)\n"
+        "            gateway.emit(Send(CLOUD, waiting.message))\n    gateway.state.resend_at",
     ),
 }
 PROGRAM = """

@@ -16,6 +16,7 @@ from async_hfl.core.compression.model_codec import PLAIN_MODELS, ModelCodec
 from async_hfl.core.protocol.records import JobRecord, Record, UploadRecord
 from async_hfl.core.weights import Weights, is_finite
 from async_hfl.faults.checkers.checker import SLACK, CloudChecker, GatewayChecker
+from async_hfl.faults.encoding_audit import EncodingAudit
 from async_hfl.faults.history import History, Owner, require
 from async_hfl.faults.loss_audit import LossAudit
 from async_hfl.nodes.cloud.association_step import ASSOCIATION_TIMER
@@ -42,6 +43,7 @@ class Invariants:
         self.devices = devices
         self.history = History(codec)
         self.losses = LossAudit()
+        self.encodings = EncodingAudit(self.history)
         self._gateway_checkers = [gateway_checker(self.history) for _ in gateways]
         self._cloud_checker = cloud_checker(self.history)
         self._models: dict[str, Weights] = {}
@@ -50,11 +52,13 @@ class Invariants:
     def sent(self, transmit: Transmit) -> None:
         if isinstance(transmit.content, Packet):
             self.history.sent(transmit.content.message)
+            self.encodings.sent(transmit.content.message)
 
     def written(self, record: Record, node: object) -> None:
         """Check a record; `node` has written it, and has handled the event."""
         self.history.written(record)
         self.losses.written(record)
+        self.encodings.written(record)
         if isinstance(record, JobRecord) and record.reason == "aggregated" and isinstance(node, GatewayNode):
             self._gateway_checkers[node.config.number].aggregated(node, record)
         elif isinstance(record, UploadRecord) and record.reason == "mixed" and isinstance(node, CloudNode):
@@ -68,10 +72,14 @@ class Invariants:
         inner = node.node
         if isinstance(inner, GatewayNode):
             self._check_gateway(inner, timers[changed])
+            self.encodings.check_gateway(inner)
             self._check_leases(nodes)
         elif isinstance(inner, CloudNode):
             self._check_cloud(inner, timers[changed])
+            self.encodings.check_cloud(inner)
             self._check_leases(nodes)
+        else:
+            self.encodings.check_device(self.devices.index(changed), node)
         # A packet whose transfer is being watched by the shell is never due.
         due = min((packet.resend_at for packet in node.state.unacknowledged.values()), default=NEVER)
         require(timers[changed].get(RESEND, NEVER) <= due, "messages are unacknowledged and no resend timer runs")

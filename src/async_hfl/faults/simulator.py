@@ -194,7 +194,9 @@ class FaultSimulator:
         if isinstance(event, _Training):
             if event.job.job in self._stopped_jobs:
                 return
-            event = Trained(self.at, event.job.job, self.learner.train_many([event.job])[0], event.seconds)
+            job, (result,) = event.job, self.learner.train_many([event.job])
+            self.invariants.encodings.trained(job.job, job.device, result.weights)
+            event = Trained(self.at, job.job, result, event.seconds)
         self._handle(index, event)
 
     def _handle(self, index: int, event: Any) -> None:

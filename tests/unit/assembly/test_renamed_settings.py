@@ -9,7 +9,7 @@ import pytest
 
 from async_hfl import api
 from async_hfl.assembly.settings.loading import as_table, compose, settings_from
-from async_hfl.assembly.settings.renamed import SECTIONS, SETTINGS, VALUES
+from async_hfl.assembly.settings.renamed import REMOVED, SECTIONS, SETTINGS, VALUES
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.errors import SettingsError
 from async_hfl.experiments.plans.plan import make_plan
@@ -39,6 +39,10 @@ EVERY = [
         'transfer.half is called transfer.encoding since 0.2.0: write transfer.encoding = "float32"',
     ),
     (
+        "transfer.zstd=true",
+        'transfer.zstd is gone since 0.2.0: it saved 8 % of the bytes; transfer.encoding = "int8" saves 75 %',
+    ),
+    (
         "engine.vectors='card'",
         'engine.vectors = "card" is called "device" since 0.2.0: write engine.vectors = "device"',
     ),
@@ -50,7 +54,7 @@ def test_every_entry_is_tested() -> None:
     tested = [override.replace("'", "").replace("true", "True").replace("false", "False") for override, _ in EVERY]
     assert old_values <= set(tested)
     names = {override.partition("=")[0] for override in tested}
-    assert {*SECTIONS, *SETTINGS, *VALUES} == names - {"life.device_up"} | {"life"}
+    assert {*SECTIONS, *SETTINGS, *VALUES, *REMOVED} == names - {"life.device_up"} | {"life"}
 
 
 def test_new_names_exist_and_old_ones_do_not() -> None:
@@ -61,6 +65,9 @@ def test_new_names_exist_and_old_ones_do_not() -> None:
         for path, exists in ((old, False), (new, True)):
             section, key = path.split(".")
             assert (key in sections[section].__struct_fields__) is exists
+    for old in REMOVED:
+        section, key = old.split(".")
+        assert key not in sections[section].__struct_fields__
 
 
 @pytest.mark.parametrize(("override", "message"), EVERY)

@@ -72,7 +72,7 @@ class Harness:
         self.sender = Sender(self.store)
         self.inbox = Inbox()
         durable = DurableNode(lambda: ReliableNode(self.node, RUN, watched=True, sessions=True), self.store)
-        self.shell = Shell(CLOUD, durable, self.store, self.inbox, self.sender.send, Workers(), 1000, **options)
+        self.shell = Shell(CLOUD, durable, self.store, self.inbox, self.sender.send, Workers(), **options)
 
     async def run(self) -> str:
         try:

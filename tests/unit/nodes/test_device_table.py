@@ -78,12 +78,13 @@ def test_utility_is_computed_over_associated_devices_only() -> None:
 def test_new_knowledge_is_reported_once() -> None:
     device_table = DeviceTable()
     slot = device_table.take(Lease(7, 1, 1), PRIOR)
-    assert device_table.take_unreported() == ()
+    assert device_table.take_unreported() == []
     device_table.measure(slot, 80.0)
     device_table.unreported[slot] = None
-    (known,) = device_table.take_unreported()
+    assert device_table.take_unreported() == [slot]
+    known = device_table.knowledge(slot)
     assert (known.device, known.round_latency, known.measured, known.gradient) == (7, 80.0, True, None)
-    assert device_table.take_unreported() == ()
+    assert device_table.take_unreported() == []
 
 
 def test_knowledge_that_was_read_does_not_change() -> None:

@@ -59,7 +59,6 @@ class Air:
             TenSeconds(),
             air,
             2,
-            MODEL,
             self.byte_counts,
             self.times,
             lambda *fields: self.sent.append(fields),
@@ -68,7 +67,7 @@ class Air:
         )
 
     def upload(self, at: float, device: Address, gateway: Address, number: int = 1) -> None:
-        weights = frozen(np.zeros(1, np.float32))
+        weights = frozen(np.zeros(MODEL // 4, np.float32))
         update = m.Update(JobId(gateway.number, 1, number), weights, 1, 1, 0.0, 0.0, None, 0.0, 0.0)
         self.transfers.start(at, device, gateway, update)
 
@@ -117,7 +116,7 @@ def test_the_backhaul_and_single_frames_do_not_share_the_air() -> None:
     air = Air(SharedAir())
     air.upload(0.0, D0, G0)
     air.transfers.start(0.0, D1, G0, m.Alive())
-    air.transfers.start(0.0, CLOUD, G0, m.GlobalModel(1, frozen(np.zeros(1, np.float32))))
+    air.transfers.start(0.0, CLOUD, G0, m.GlobalModel(1, frozen(np.zeros(MODEL // 4, np.float32))))
     assert sorted(air.until()) == [(1.0, "d1"), (10.0, "cloud"), (10.0, "d0")]
 
 
@@ -147,7 +146,7 @@ def test_transfers_in_progress_count_the_bytes_sent_so_far() -> None:
     # From now on each has half of the air: d0 4 s alone and 1 more of its 8, d1 1 of 8.
     assert air.transfers.sent_so_far(6.0) == pytest.approx((0.75 * size, 0.75 * MODEL))
     # A model on its way down counts as bytes, but not as a model towards the cloud. Alone it takes 10 s.
-    air.transfers.start(6.0, CLOUD, G0, m.GlobalModel(1, frozen(np.zeros(1, np.float32))))
+    air.transfers.start(6.0, CLOUD, G0, m.GlobalModel(1, frozen(np.zeros(MODEL // 4, np.float32))))
     assert air.transfers.sent_so_far(7.0) == pytest.approx((0.975 * size, 0.875 * MODEL))
     # d0 has left the air at 12 and arrives at 14: all of it is sent, and it is not counted yet.
     assert air.until(13.0) == []

@@ -40,12 +40,12 @@ def validator(
     receiver: Address,
     codec: ModelCodec,
     is_device: Callable[[int], bool] = lambda number: number >= 0,
-    gradient_sizes: frozenset[int] = frozenset(),
+    projected_sizes: frozenset[int] = frozenset(),
 ) -> Callable[[Address, Content], None]:
     """Return the check of one node.
 
-    `codec` encodes the models of the run. `is_device` returns True for a device's number. `gradient_sizes`: possible
-    numbers in a gradient that is not encoded; empty allows any."""
+    `codec` encodes the models of the run. `is_device` returns True for a device's number. `projected_sizes`: possible
+    numbers in a projected gradient; empty allows any."""
 
     def validate(sender: Address, content: Content) -> None:
         if isinstance(content, Receipt):
@@ -72,7 +72,7 @@ def validator(
             if basis.ndim != 2 or basis.shape[1] != codec.trained:
                 raise PeerError(f"a basis of shape {basis.shape} for gradients of {codec.trained} numbers")
         for holder in _with_gradients(message):
-            _check_gradient(holder, codec, "up" if up else "down", gradient_sizes)
+            _check_gradient(holder, codec, "up" if up else "down", projected_sizes)
 
     return validate
 
@@ -130,12 +130,16 @@ def _with_gradients(message: m.Message) -> Iterator[m.Update | m.DeviceKnowledge
 
 
 def _check_gradient(
-    holder: m.Update | m.DeviceKnowledge, codec: ModelCodec, direction: Direction, sizes: frozenset[int]
+    holder: m.Update | m.DeviceKnowledge, codec: ModelCodec, direction: Direction, projected: frozenset[int]
 ) -> None:
     gradient: Any = holder.gradient
     if gradient is None:
         return
+    if holder.compressed and codec.encodes_gradients:
+        raise PeerError("a projected gradient; this run's gradients are not projected")
     if codec.encodes_gradient(direction) and not holder.compressed:
         check(gradient, codec.up if direction == "up" else codec.down, codec.trained, codec.trained)
-    elif gradient.dtype != np.float32 or gradient.ndim != 1 or (sizes and gradient.size not in sizes):
+        return
+    sizes = projected if holder.compressed else {codec.trained}
+    if gradient.dtype != np.float32 or gradient.ndim != 1 or (sizes and gradient.size not in sizes):
         raise PeerError(f"a gradient of shape {gradient.shape} and {gradient.dtype}; expected {sorted(sizes)} numbers")

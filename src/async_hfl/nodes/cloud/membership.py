@@ -79,8 +79,9 @@ def device_joined(cloud: Cloud, event: DeviceJoined) -> None:
 
 def gateway_joined(cloud: Cloud, gateway: int, incarnation: int, at: float) -> None:
     """Admit a new incarnation of a gateway."""
-    state = cloud.state
-    state.members[gateway] = Membership(incarnation, fenced=state.members[gateway].fenced)
+    state, former = cloud.state, cloud.state.members[gateway]
+    # A model that was sent to the former incarnation may be the first one to arrive at the new one.
+    state.members[gateway] = Membership(incarnation, fenced=former.fenced, bases=former.bases)
     reset_links(cloud, gateway)
     cloud.emit(Write(LifecycleRecord(at, "gateway_joined", f"g{gateway}")))
     if state.phase == "running":

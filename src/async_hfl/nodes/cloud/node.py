@@ -175,6 +175,7 @@ class CloudNode:
         if step.model is not None:
             state.weights, state.encoded = step.model, None
             state.epoch += 1
+            uploads.forget_old_bases(cloud)
             state.updates += sum(upload.updates for upload, outcome in step.decided if outcome.accepted)
         for upload, outcome in step.decided:
             uploads.close(cloud, upload, outcome, at)

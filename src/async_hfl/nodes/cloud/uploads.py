@@ -48,24 +48,42 @@ def admit(cloud: Cloud, upload: m.Upload, at: float) -> bool:
 
 
 def decode(cloud: Cloud, upload: m.Upload, at: float) -> m.Upload | None:
-    """Return the upload with its decoded model; None, on record, if it is a change of a model that the cloud does not
-    have. Models of which no later upload of this gateway can be a change are forgotten."""
+    """Return the upload with its decoded model; None if it is a change of a model that the cloud does not have. That
+    is put on record, unless the model is gone because it was too old. Models of which no later upload of this gateway
+    can be a change are forgotten."""
     state, codec, gateway = cloud.state, cloud.config.codec, upload.upload.gateway
     if not codec.encodes_up:
         return upload
     base = state.bases.get(upload.base_epoch)
     member, used = state.members[gateway], upload.bases or (upload.base_epoch,)
     member.bases = {epoch for epoch in member.bases if epoch in used or epoch > max(used)}
-    still_used = set[int]().union(*(each.bases for each in state.members))
-    for epoch in state.bases.keys() - still_used:
-        del state.bases[epoch]
-    if base is None:
+    _keep_used_bases(cloud)
+    if base is None and upload.base_epoch >= _oldest_base(cloud):
         detail = (
             f"upload {upload.upload.number} is a change of a model that is gone, of cloud epoch {upload.base_epoch}"
         )
         cloud.emit(Write(LifecycleRecord(at, "refused", f"g{gateway}", detail)))
-        return None
-    return replace(upload, weights=codec.decode_change(upload.weights, base))
+    return None if base is None else replace(upload, weights=codec.decode_change(upload.weights, base))
+
+
+def forget_old_bases(cloud: Cloud) -> None:
+    """Forget the models of which a change would be too stale to be used. A gateway that seldom uploads would otherwise
+    make the cloud keep every model that it was sent."""
+    oldest, members = _oldest_base(cloud), cloud.state.members
+    if any(epoch < oldest for epoch in cloud.state.bases):
+        for member in members:
+            member.bases = {epoch for epoch in member.bases if epoch >= oldest}
+        _keep_used_bases(cloud)
+
+
+def _oldest_base(cloud: Cloud) -> int:
+    return cloud.state.epoch + 1 - cloud.config.max_staleness
+
+
+def _keep_used_bases(cloud: Cloud) -> None:
+    used = set[int]().union(*(member.bases for member in cloud.state.members))
+    for epoch in cloud.state.bases.keys() - used:
+        del cloud.state.bases[epoch]
 
 
 def close(cloud: Cloud, upload: m.Upload, outcome: m.Outcome, at: float) -> None:
