@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from async_hfl.encoding.rounding import Encoding, Rounding
 from two_nodes import GATEWAY, QUICK, Numbers, dialling, same, serving, train, until, update
 
 from async_hfl.core.errors import SettingsError
@@ -21,7 +22,6 @@ from async_hfl.deployment.transport.admission import Refusal
 from async_hfl.deployment.transport.limits import HIGHEST_VERSION, PACKAGE
 from async_hfl.deployment.transport.transfers.pacing import Bucket, Pacing
 from async_hfl.encoding.packet_codec import encode
-from async_hfl.encoding.rounding import Encoding, Rounding
 from async_hfl.nodes.reliability.delivery import Packet, Receipt
 
 DEVICE = device_address(0)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 
 from async_hfl.core.identifiers import CLOUD, Address, JobId, gateway_address
 from async_hfl.core.protocol.messages import Train, Update
@@ -22,7 +23,6 @@ from async_hfl.deployment.transport.transfers.pacing import Pacing
 from async_hfl.deployment.transport.transfers.spool import SpooledPacket
 from async_hfl.deployment.transport.transport import Transport
 from async_hfl.encoding.packet_codec import Content
-from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 from async_hfl.nodes.reliability.delivery import Packet
 
 HANG_GUARD_S = 60.0

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 import safetensors.numpy
+from async_hfl.encoding.rounding import Encoding, Rounding, to_half
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +20,6 @@ from async_hfl.core.identifiers import JobId
 from async_hfl.core.protocol.messages import Message, Train, Update
 from async_hfl.encoding import tensors
 from async_hfl.encoding.packet_codec import Content, decode, encode
-from async_hfl.encoding.rounding import Encoding, Rounding, to_half
 from async_hfl.nodes.reliability.delivery import Packet, Receipt
 
 ENCODINGS = [Encoding(), Encoding(half=True), Encoding(zstd=True), Encoding(half=True, zstd=True)]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from async_hfl.encoding.rounding import Encoding, Rounding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learning_cases import check_products
@@ -22,7 +23,6 @@ from async_hfl.core.protocol.messages import Update
 from async_hfl.core.serialization import from_plain, to_plain
 from async_hfl.core.vectors import DeviceVector, HostVector, Vector, to_host
 from async_hfl.core.weights import digest, frozen, is_finite, mean_step
-from async_hfl.encoding.rounding import Encoding, Rounding
 from async_hfl.journal.checkpoint import load, save
 from async_hfl.learning.engine.backend import jax
 from async_hfl.learning.engine.on_device.jax_vectors import _MOST_TERMS, BLOCK, DeviceOps, JaxVector

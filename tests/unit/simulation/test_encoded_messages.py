@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from async_hfl.encoding.rounding import to_half
 
 from async_hfl.assembly.build.simulation import build
 from async_hfl.assembly.settings.environment import NetworkSection, OutagesSection, TransferSection
 from async_hfl.assembly.settings.schema import Settings, TaskSection
-from async_hfl.encoding.rounding import to_half
 from async_hfl.simulation.simulator import Simulator
 
 SIZE = 1000
