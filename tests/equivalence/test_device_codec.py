@@ -17,7 +17,7 @@ from async_hfl.core.maths.aggregation import mix
 from async_hfl.core.vectors import HostVector, to_host
 from async_hfl.core.weights import frozen
 from async_hfl.learning.engine.backend import jax
-from async_hfl.learning.engine.on_device import device_codec
+from async_hfl.learning.engine.on_device import lazy_encodings
 from async_hfl.learning.engine.on_device.jax_vectors import DeviceOps, JaxVector
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
@@ -172,10 +172,10 @@ def test_memories_and_decoded_vectors_stay_on_the_device(ops: DeviceOps, kind: E
 
 def test_no_program_is_compiled_for_a_key_or_for_values(ops: DeviceOps) -> None:
     one, other = (ops.place(frozen(np.full(77, value, np.float32))) for value in (1, 2))
-    one.encode_change(other, one, "int4", 77, 1)
-    programs = device_codec.encode._cache_size()  # type: ignore[attr-defined]
-    other.encode_change(one, other, "int4", 77, 2**63)
-    assert device_codec.encode._cache_size() == programs  # type: ignore[attr-defined]
+    one.encode_change(other, one, "int4", 77, 1)[0].to_host()
+    programs = lazy_encodings._encode_all._cache_size()
+    other.encode_change(one, other, "int4", 77, 2**63)[0].to_host()
+    assert lazy_encodings._encode_all._cache_size() == programs
 
 
 def test_bytes_are_read_only_and_one_array(ops: DeviceOps) -> None:

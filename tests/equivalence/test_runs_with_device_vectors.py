@@ -57,24 +57,77 @@ def test_vectors_stay_on_the_host_if_all_would_be_fetched() -> None:
         )
         return vectors_of(composed.settings)
 
-    assert chosen() == "auto"
-    assert chosen("transfer.encoding=float16") == chosen("utility.compression=pca") == "host"
-    assert chosen("transfer.encoding=float16", "engine.vectors=device") == "device"
+    assert chosen() == chosen("transfer.encoding=int8") == "auto"
+    assert chosen("utility.compression=pca") == "host"
+    assert chosen("utility.compression=pca", "engine.vectors=device") == "device"
 
 
-def test_half_precision_on_the_link_rounds_device_vectors_too(tmp_path: Path) -> None:
-    whole, half = (
-        run(tmp_path, "device", "async-random"),
-        run(tmp_path / "half", "device", "async-random", "transfer.encoding=float16"),
-    )
-    on_host = run(tmp_path / "half", "host", "async-random", "transfer.encoding=float16")
-    assert half.epochs[-1]["loss"] != whole.epochs[-1]["loss"]
-    assert half.epochs[-1]["loss"] == pytest.approx(on_host.epochs[-1]["loss"], rel=1e-2)
+# Encoded models --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("method", "ahead"), [("async-hfl", "on"), ("async-hfl-plus", "off"), ("semi-async", "on")])
-def test_a_resumed_run_ends_exactly_alike(method: str, ahead: str, tmp_path: Path) -> None:
-    more = ["simulation.checkpoint_epochs=2", f"engine.prefetch={ahead}"]
+@pytest.mark.parametrize("encoding", ["float16", "int8"])
+def test_encodings_round_alike_on_either_side(encoding: str, tmp_path: Path) -> None:
+    more = f"transfer.encoding={encoding}"
+    whole = run(tmp_path / "whole", "device", "semi-async", "transfer.encoding=float32")
+    on_host, on_device = run(tmp_path, "host", "semi-async", more), run(tmp_path, "device", "semi-async", more)
+    assert on_host.summary["order_digest"] == on_device.summary["order_digest"]
+    assert on_device.epochs[-1]["loss"] != whole.epochs[-1]["loss"]
+    for one, other in zip(on_host.epochs, on_device.epochs, strict=True):
+        assert other["loss"] == pytest.approx(one["loss"], rel=1e-2)
+
+
+@pytest.mark.parametrize("method", ["async-hfl", "async-hfl-plus"])
+def test_methods_that_use_encoded_gradients_learn_alike(method: str, tmp_path: Path) -> None:
+    on_host, on_device = (run(tmp_path, where, method, "transfer.encoding=int8") for where in ("host", "device"))
+    assert on_device.epochs[0]["loss"] == pytest.approx(on_host.epochs[0]["loss"], rel=0.05)
+    assert on_device.epochs[-1]["loss"] < 0.9 * on_device.epochs[0]["loss"]
+
+
+UNRELIABLE = ["outages.device_up=600", "outages.device_down=60", "outages.transfer_loss=0.1"]
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [("async-hfl", []), ("async-hfl-plus", []), ("semi-async", []), ("async-hfl-plus", UNRELIABLE)],
+)
+def test_encodings_that_are_announced_are_the_same_to_the_bit(
+    method: str, more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results are encoded when they are trained, or, without announcements, when they are sent."""
+    expect = TrainingPool.expect
+    announced = []
+
+    def noted(pool: TrainingPool, *arguments: Any) -> None:
+        announced.append(arguments[3])
+        expect(pool, *arguments)
+
+    def silent(pool: TrainingPool, *arguments: Any) -> None:
+        expect(pool, *arguments[:3])
+
+    found = []
+    for name, replacement in (("noted", noted), ("silent", silent)):
+        monkeypatch.setattr(TrainingPool, "expect", replacement)
+        made = run(tmp_path / name, "device", method, "transfer.encoding=int8", "engine.prefetch=on", *more)
+        found.append(made.summary["digest"])
+    assert len(announced) > 40
+    assert None not in announced
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("method", "ahead", "encoding"),
+    [
+        ("async-hfl", "on", "float32"),
+        ("async-hfl-plus", "off", "float32"),
+        ("semi-async", "on", "float32"),
+        ("async-hfl", "on", "int8"),
+        ("async-hfl-plus", "off", "int8"),
+        ("semi-async", "on", "int8"),
+        ("two-tier", "on", "int8"),
+    ],
+)
+def test_a_resumed_run_ends_exactly_alike(method: str, ahead: str, encoding: str, tmp_path: Path) -> None:
+    more = ["simulation.checkpoint_epochs=2", f"engine.prefetch={ahead}", f"transfer.encoding={encoding}"]
     whole = run(tmp_path / "whole", "device", method, *more)
     asked = 0
 

@@ -13,11 +13,27 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from async_hfl.core.compression.encodings import EncodingKind
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.serialization import value
 from async_hfl.core.vectors import HostVector, Vector
 from async_hfl.core.weights import Layout, Weights
+
+
+@value
+class ResultEncoding:
+    """The encoding of a job's result by its device, announced so that an accelerator can encode while it trains.
+
+    The arguments are those of `core.compression.codec.encode_change`, whose base is the job's start weights.
+    """
+
+    kind: EncodingKind
+    trained: int
+    key: int
+    memory: Vector | None
+    gradient_key: int | None
+    """The key of the gradient; None if a gradient does not travel encoded."""
 
 
 @value
@@ -31,6 +47,8 @@ class TrainingJob:
     """A 64-bit number that determines the order of the mini-batches, and nothing else."""
     generation: int = 0
     """Number of jobs given to the device before. Determines its samples if its data changes over time."""
+    encoding: ResultEncoding | None = None
+    """The encoding that will probably be asked for. It affects no result, only when its encoding is computed."""
 
 
 @value

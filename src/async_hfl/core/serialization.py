@@ -15,14 +15,14 @@ from typing import Any, TypeAlias, TypeVar, cast, dataclass_transform
 import numpy as np
 
 from async_hfl.core.errors import DataError
-from async_hfl.core.vectors import DeviceVector
+from async_hfl.core.vectors import DeviceEncoded, DeviceVector, StoredEncoded
 
 Plain: TypeAlias = Any
 """Plain data, a recursive type that is not spelled out."""
 
 C = TypeVar("C", bound=type)
 
-_CLASS, _FIELDS, _TUPLE, _SET, _PAIRS = "$class", "fields", "$tuple", "$set", "$pairs"
+_CLASS, _FIELDS, _TUPLE, _SET, _PAIRS, _ENCODED = "$class", "fields", "$tuple", "$set", "$pairs", "$encoded"
 _registry: dict[str, type] = {}
 _field_names: dict[type, tuple[str, ...]] = {}
 
@@ -95,6 +95,8 @@ def to_plain(value: object) -> Plain:
         return value if not value.flags.writeable else value.copy()
     if isinstance(value, DeviceVector):
         return value  # immutable; a checkpoint stores its numbers
+    if isinstance(value, DeviceEncoded):
+        return {_ENCODED: [value.to_host(), to_plain(value.decoded), value.finite]}
     kind = type(value)
     names = _field_names.get(kind)
     if names is not None:
@@ -132,6 +134,8 @@ def from_plain(data: Plain) -> Any:
         for name, item in zip(names, values, strict=True):
             object.__setattr__(made, name, item)
         return made
+    if _ENCODED in data:
+        return StoredEncoded(*data[_ENCODED])
     if _TUPLE in data:
         return tuple(from_plain(item) for item in data[_TUPLE])
     if _SET in data:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -99,12 +99,42 @@ class DeviceEncoded(ABC):
 
     @property
     @abstractmethod
-    def decoded(self) -> DeviceVector:
+    def decoded(self) -> Vector:
         """The decoded vector; for a change, the base plus the decoded change."""
 
     @abstractmethod
     def to_host(self) -> Encoded:
         """Return the bytes that the codec would have made on the host; every call returns the same array."""
+
+
+@final
+class StoredEncoded(DeviceEncoded):
+    """An encoded vector that was stored in a checkpoint, together with its decoded vector.
+
+    Decoding it on the host instead would give the same numbers, but a blend that is computed there rounds differently.
+    """
+
+    __slots__ = ("_bytes", "_decoded", "_finite")
+
+    def __init__(self, encoded: Encoded, decoded: Vector, finite: bool) -> None:
+        self._bytes = encoded
+        self._decoded = decoded
+        self._finite = finite
+
+    @property
+    def nbytes(self) -> int:
+        return self._bytes.nbytes
+
+    @property
+    def finite(self) -> bool:
+        return self._finite
+
+    @property
+    def decoded(self) -> Vector:
+        return self._decoded
+
+    def to_host(self) -> Encoded:
+        return self._bytes
 
 
 if TYPE_CHECKING:

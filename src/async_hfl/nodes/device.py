@@ -18,6 +18,7 @@ import numpy as np
 from async_hfl.core.compression.model_codec import PLAIN_MODELS, Model, ModelCodec
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import GATEWAY_TIER, Address, JobId
+from async_hfl.core.learner import ResultEncoding
 from async_hfl.core.maths.projection import CountSketch, PcaProjection
 from async_hfl.core.protocol import events
 from async_hfl.core.protocol import messages as m
@@ -147,7 +148,8 @@ class DeviceNode:
         if event.job != state.job:
             return []
         state.job = None
-        model = self._encoded(event.job, result.weights)
+        encoding = self.result_encoding(event.job, warmup=state.warmup)
+        model: Model = result.weights if encoding is None else self._encoded(event.job, result.weights, encoding)
         projection = state.projection
         gradient: Model | None = result.gradient
         compressed = False
@@ -155,8 +157,8 @@ class DeviceNode:
             compressed = True
             with np.errstate(over="ignore", invalid="ignore"):  # gateways ignore gradients that are not finite
                 gradient = projection.project(result.gradient)
-        elif result.gradient is not None:
-            gradient = self.codec.encode_gradient(result.gradient, "up", self.codec.key("gradient", *event.job))
+        elif result.gradient is not None and encoding is not None and encoding.gradient_key is not None:
+            gradient = self.codec.encode_gradient(result.gradient, "up", encoding.gradient_key)
         update = m.Update(
             event.job,
             model,
@@ -172,19 +174,32 @@ class DeviceNode:
         )
         return [Send(Address(GATEWAY_TIER, event.job.gateway), update)]
 
-    def _encoded(self, job: JobId, weights: Weights) -> Model:
-        """Return a trained model as it is sent. The result of a warm-up job is not mixed: it leaves the error of
-        earlier updates for the next one that is."""
+    def result_encoding(self, job: JobId, *, warmup: bool) -> ResultEncoding | None:
+        """Return how the result of a job would be encoded now; None if results travel as float32.
+
+        The result of a warm-up job is not mixed: it leaves the error of earlier updates for the next one that is.
+        """
         state, codec = self.state, self.codec
         if not codec.encodes_up:
-            return weights
+            return None
+        whole = state.projection is None and codec.encodes_gradient("up")
+        return ResultEncoding(
+            codec.up,
+            codec.trained,
+            codec.key("update", *job),
+            None if warmup else state.rounding_error,
+            codec.key("gradient", *job) if whole else None,
+        )
+
+    def _encoded(self, job: JobId, weights: Weights, encoding: ResultEncoding) -> Model:
+        """Return a trained model as it is sent."""
+        state = self.state
         base, state.base = state.base, None
         if base is None:
             raise InvariantViolation(f"job {job} has a result, but no model that it was trained from")
-        key = codec.key("update", *job)
-        if state.warmup:
-            return codec.encode_change(weights, base, None, key)[0]
-        change, state.rounding_error = codec.encode_change(weights, base, state.rounding_error, key)
+        change, left = self.codec.encode_change(weights, base, encoding.memory, encoding.key)
+        if not state.warmup:
+            state.rounding_error = left
         return change
 
     def _evaluated(self, event: events.Evaluated) -> list[Effect]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from async_hfl.core.errors import InternalError, UserError
 from async_hfl.core.identifiers import CLOUD, CLOUD_TIER, DEVICE_TIER, Address, JobId, gateway_address
-from async_hfl.core.learner import Evaluation
+from async_hfl.core.learner import Accelerated, Evaluation, ResultEncoding
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Evaluate, Send, SetTimer, Solve, StartTraining, Stop, StopTraining, Write
 from async_hfl.core.protocol.events import Evaluated, Received, Solved, Started, TimerFired, Trained
@@ -85,6 +85,8 @@ class Simulator:
         self._evaluations: dict[int, Callable[[], Evaluation]] = {}
         """Answers of the evaluations in progress, by the number of the event that ends them."""
         self._epoch_at = 0.0
+        learner = world.learner
+        self._announces_encodings = isinstance(learner, Accelerated) and learner.on_accelerator
         self.transfers: Transfers | None = None
         self.outages: Outages | None = None
         if world.air is not None or world.outages is not None:
@@ -233,7 +235,8 @@ class Simulator:
         kind = type(message)
         if kind is m.Train:
             weights = self.world.codec.decode_model(message.weights)  # type: ignore[union-attr]
-            self.pool.expect(message.job, to.number, weights)  # type: ignore[union-attr]
+            encoding = self._encoding(to.number, message.job, warmup=message.warmup)  # type: ignore[union-attr]
+            self.pool.expect(message.job, to.number, weights, encoding)  # type: ignore[union-attr]
         elif kind is m.JobDropped:
             self.pool.forget(message.job)  # type: ignore[union-attr]  # the device may not even have begun it
         world, at, first = self.world, self.at, self._devices_from
@@ -293,10 +296,16 @@ class Simulator:
             # Without outages a job is announced when it is sent, so that a call also trains jobs that are in transit.
             # With outages a job may never arrive, or may be begun again. Announced when sent, it might be trained for
             # nothing, and it would count in the device's generation, which determines its samples.
-            self.pool.expect(start.job, device, start.weights)
+            node = self.world.devices[device]
+            encoding = self._encoding(device, start.job, warmup=node.state.warmup)
+            self.pool.expect(start.job, device, start.weights, encoding)
             seconds *= self.outages.compute_factor(device)
         self.times.training_since[device] = self.at
         self.queue.push(self.at + seconds, index, _TrainingDone(start.job, seconds))
+
+    def _encoding(self, device: int, job: JobId, *, warmup: bool) -> ResultEncoding | None:
+        """Return how the device would encode a job's result now, if a learner can make use of that."""
+        return self.world.devices[device].result_encoding(job, warmup=warmup) if self._announces_encodings else None
 
     def _stop_training(self, index: int, stop: StopTraining) -> None:
         self.pool.forget(stop.job)

@@ -24,7 +24,15 @@ import numpy as np
 
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId
-from async_hfl.core.learner import AsyncLearner, Evaluation, Learner, Results, TrainingJob, TrainingResult
+from async_hfl.core.learner import (
+    AsyncLearner,
+    Evaluation,
+    Learner,
+    ResultEncoding,
+    Results,
+    TrainingJob,
+    TrainingResult,
+)
 from async_hfl.core.randomness import stream_seed, training_seed
 from async_hfl.core.serialization import Plain, from_plain, plain, to_plain
 from async_hfl.core.weights import Weights, frozen
@@ -88,11 +96,12 @@ class TrainingPool:
         self._generations = array("i", bytes(4 * len(learner.samples)))
         """Number of jobs announced so far, by device."""
 
-    def expect(self, job: JobId, device: int, weights: Weights) -> None:
+    def expect(self, job: JobId, device: int, weights: Weights, encoding: ResultEncoding | None = None) -> None:
         """Announce a job. Its result will be asked for, unless the job is forgotten."""
         generation = self._generations[device]
         self._generations[device] = generation + 1
-        self._waiting[job] = TrainingJob(job, device, weights, training_seed(self._seed, job), generation)
+        seed = training_seed(self._seed, job)
+        self._waiting[job] = TrainingJob(job, device, weights, seed, generation, encoding)
         if self._prefetch is not None:
             self._begin_early()
 

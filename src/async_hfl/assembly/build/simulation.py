@@ -21,7 +21,8 @@ from async_hfl.assembly.build.outage_plan import build_outage_plan
 from async_hfl.assembly.build.task import EngineSharing, build_learner, vectors_of
 from async_hfl.assembly.build.wire import wire_facts
 from async_hfl.assembly.settings.schema import Settings
-from async_hfl.core.learner import Learner
+from async_hfl.core.learner import Accelerated, Learner
+from async_hfl.core.vectors import to_host
 from async_hfl.core.weights import Weights
 from async_hfl.decisions.association.fixed import FixedAssociation
 from async_hfl.decisions.timing import DecisionTimes, TimedAssociation, TimedSelection
@@ -51,6 +52,8 @@ def build(
     learner = build_learner(settings, seed, method.gradient, sharing=sharing, vectors=vectors_of(settings))
     check_sketch(method, learner.gradient_size)
     weights = start_from(learner) if start_from is not None else learner.initial_weights(seed)
+    if isinstance(learner, Accelerated):
+        weights = learner.to_device(to_host(weights))
     wire = wire_facts(
         settings,
         model_size=learner.layout.size,

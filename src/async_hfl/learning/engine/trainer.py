@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
-from async_hfl.core.learner import PrefetchPolicy, Results
+from async_hfl.core.learner import PrefetchPolicy, ResultEncoding, Results
 from async_hfl.core.vectors import DeviceVector
 from async_hfl.core.weights import Weights
 from async_hfl.learning.engine.batches import RowNumbers
@@ -57,6 +57,7 @@ class Request:
     """The most samples of any job of the same learner. It determines the program; other jobs do not."""
     live: LiveGradients | None = None
     """The gradients with which the job's gradient is multiplied; None if no products are needed."""
+    encoding: ResultEncoding | None = None
 
 
 @dataclass(frozen=True, slots=True)

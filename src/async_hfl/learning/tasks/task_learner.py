@@ -130,7 +130,7 @@ class TaskLearner:
         devices = np.array([job.device for job in jobs], dtype=np.int64)
         held = self._refresh.rows(devices, np.array([job.generation for job in jobs], dtype=np.int64))
         return [
-            Request(job.weights, rows[:size], job.seed, self._coefficients, self._max_samples, self._live)
+            Request(job.weights, rows[:size], job.seed, self._coefficients, self._max_samples, self._live, job.encoding)
             for job, rows, size in zip(jobs, held, self.samples[devices].tolist(), strict=True)
         ]
 

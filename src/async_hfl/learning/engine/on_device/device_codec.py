@@ -13,8 +13,9 @@ Halves are integers throughout: a compiler may leave out a conversion to float16
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 
@@ -43,43 +44,60 @@ from async_hfl.core.vectors import DeviceEncoded, DeviceVector
 from async_hfl.learning.engine.backend import Array, jax, jnp, lax
 from async_hfl.learning.engine.on_device.ieee_sums import MAGNITUDE, SIGN, add, bits_of, floats_of
 
+Begin: TypeAlias = Callable[[], None]
+"""A function that enqueues the program whose results an object waits for, and sets them."""
+
 
 @final
 class Flags:
-    """Whether an encoding, and the vector that it is decoded to, is finite; enqueued, and perhaps not computed yet."""
+    """Whether an encoding, and the vector that it is decoded to, is finite."""
 
-    __slots__ = ("_computed", "_enqueued")
+    __slots__ = ("_array", "_begin", "_row")
 
-    def __init__(self, enqueued: Array) -> None:
-        enqueued.copy_to_host_async()
-        self._enqueued: Array | None = enqueued
-        self._computed = (False, False)
+    def __init__(self) -> None:
+        self._array: Array | None = None
+        self._row = 0
+        self._begin: Begin | None = None
+
+    def set_begin(self, begin: Begin) -> None:
+        self._begin = begin
+
+    def set_array(self, array: Array, row: int) -> None:
+        """Set the flags of several encodings, and the row of this one."""
+        self._array, self._row, self._begin = array, row, None
 
     def encoding(self) -> bool:
-        return self._both()[0]
+        return self._flag(0)
 
     def decoded(self) -> bool:
-        return self._both()[1]
+        return self._flag(1)
 
-    def _both(self) -> tuple[bool, bool]:
-        if self._enqueued is not None:
-            encoding, decoded = np.asarray(self._enqueued).tolist()
-            self._computed, self._enqueued = (encoding, decoded), None
-        return self._computed
+    def _flag(self, number: int) -> bool:
+        if self._begin is not None:
+            self._begin()
+        return bool(np.asarray(self._array)[self._row, number])
 
 
 @final
 class JaxEncoded(DeviceEncoded):
     """An encoded vector on an accelerator."""
 
-    __slots__ = ("_array", "_bytes", "_decoded", "_flags", "_length")
+    __slots__ = ("_array", "_begin", "_bytes", "_decoded", "_flags", "_length")
 
-    def __init__(self, array: Array, length: int, decoded: DeviceVector, flags: Flags) -> None:
-        self._array: Array | None = array
+    def __init__(self, length: int, decoded: DeviceVector, flags: Flags) -> None:
+        self._array: Array | None = None
+        self._begin: Begin | None = None
+        self._bytes: Encoded | None = None
         self._length = length
         self._decoded = decoded
         self._flags = flags
-        self._bytes: Encoded | None = None
+
+    def set_begin(self, begin: Begin) -> None:
+        self._begin = begin
+
+    def set_array(self, array: Array) -> None:
+        """Set the bytes."""
+        self._array, self._begin = array, None
 
     @property
     def nbytes(self) -> int:
@@ -94,6 +112,8 @@ class JaxEncoded(DeviceEncoded):
         return self._decoded
 
     def to_host(self) -> Encoded:
+        if self._begin is not None:
+            self._begin()
         if self._bytes is None:
             self._bytes = np.array(self._array)
             self._bytes.flags.writeable = False

@@ -4,7 +4,8 @@ Every JAX program returns before its work is done. Enqueueing a program costs th
 result about 0.3 ms (measured on an H200), whatever the length of the vectors, and a result that is requested late waits
 for all work enqueued before. Hence:
 
-* A blend is lazy: its terms are stored, and several blends are computed by one program when one is needed.
+* A blend is lazy: its terms are stored, and several blends are computed by one program when one is needed. So is an
+  encoding (`lazy_encodings`).
 * The products of new gradients with all live ones (`trainer.LiveGradients`) are enqueued together with the training
   jobs, and arrive with the results.
 * A product is computed in blocks of one fixed form. It is therefore the same number whatever else is multiplied.
@@ -14,70 +15,42 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import count
 from math import isfinite
 from typing import Any, final
 
 import numpy as np
 
-from async_hfl.core.compression.encodings import EncodingKind, encoded_bytes
+from async_hfl.core.compression.encodings import EncodingKind, encoded_bytes, header
 from async_hfl.core.errors import InternalError
 from async_hfl.core.vectors import DeviceVector, HostVector, Vector, to_host
 from async_hfl.core.weights import Weights, frozen
-from async_hfl.learning.engine.backend import Array, jax, jnp, lax
-from async_hfl.learning.engine.on_device.device_codec import Flags, JaxEncoded, encode, key_argument
+from async_hfl.learning.engine.backend import Array, jax
+from async_hfl.learning.engine.on_device.device_codec import Begin, Flags, JaxEncoded
+from async_hfl.learning.engine.on_device.lazy_encodings import Ahead, Encoding, Form, LazyEncodings
+from async_hfl.learning.engine.on_device.products import Products, concatenate, multiply_blocks
+from async_hfl.learning.engine.on_device.vector_programs import combine, join, mean_step, mean_steps, padded
 from async_hfl.learning.engine.trainer import LiveGradients
 
 ROWS, BLOCK = 16, 64
 """Shape of a block of products: up to ROWS new vectors, about the jobs of a call, times BLOCK others."""
-_PIECE = 4096
-"""Length of the pieces in which vectors are multiplied; the products of all pieces are then added up."""
 _MOST_TERMS = 64
 """The most terms of a lazy blend; a longer one is computed at once."""
-_LARGE = 1 << 22
-"""Vector length from which computing unused rows costs more than compiling another program."""
 _serials = count()
 
 
 @final
-class Products:
-    """The products of a few vectors with many others; enqueued, and perhaps not computed yet."""
-
-    __slots__ = ("_columns", "_enqueued", "_rows", "_values")
-
-    def __init__(self, columns: dict[int, int], enqueued: Array) -> None:
-        self._columns = columns
-        """By serial number of the other vector."""
-        self._enqueued: Array | None = enqueued
-        self._values: HostVector = np.zeros(0, np.float32)
-        self._rows: dict[int, list[float]] = {}
-
-    def row(self, row: int) -> list[float]:
-        """Return the products of one vector with all others, in their order."""
-        found = self._rows.get(row)
-        if found is None:
-            if self._enqueued is not None:
-                self._values, self._enqueued = np.asarray(self._enqueued), None
-            found = self._rows[row] = self._values[row, : len(self._columns)].tolist()
-        return found
-
-    def lookup(self, row: int, serial: int) -> float | None:
-        """Return the product of one vector with another; None if that is not among the others."""
-        column = self._columns.get(serial)
-        if column is None:
-            return None
-        return (self._rows.get(row) or self.row(row))[column]
-
-
-@final
 class JaxVector(DeviceVector):
-    """A vector on an accelerator, or a lazy blend of such vectors, with what is known about it on the host."""
+    """A vector on an accelerator, a lazy blend of such vectors, or a vector that is decoded when it is needed, with
+    what is known about it on the host."""
 
     __slots__ = (
         "_array",
+        "_begin",
+        "_encoded",
         "_finite",
         "_length",
+        "_live",
         "_numbers",
         "_products",
         "_row",
@@ -98,9 +71,10 @@ class JaxVector(DeviceVector):
         numbers: HostVector | None = None,
         terms: dict[JaxVector, float] | None = None,
     ) -> None:
-        """Make a vector from an array, or a lazy blend from its `terms`."""
+        """Make a vector from an array, a lazy blend from its `terms`, or a vector whose array is set later."""
         self.ops = ops
         self._array = array
+        self._begin: Begin | None = None
         self._length = length
         self._terms = terms
         self.serial = next(_serials)
@@ -108,6 +82,8 @@ class JaxVector(DeviceVector):
         self._numbers = numbers
         self._products: Products | None = None
         self._row = 0
+        self._live: LiveGradients | None = None
+        self._encoded: Ahead | None = None
         self._start: weakref.ref[Any] | None = None
         self._step: tuple[np.float32, JaxVector] | None = None
         self._tail: tuple[int, JaxVector] | None = None
@@ -120,7 +96,12 @@ class JaxVector(DeviceVector):
     @property
     def lazy(self) -> bool:
         """True if this is a blend that has not been computed."""
-        return self._array is None
+        return self._terms is not None
+
+    @property
+    def decoded_later(self) -> bool:
+        """True if the program that decodes this vector has not begun."""
+        return self._begin is not None
 
     @property
     def terms(self) -> dict[JaxVector, float]:
@@ -139,16 +120,30 @@ class JaxVector(DeviceVector):
             assert self._array is not None
         return self._array
 
+    def set_begin(self, begin: Begin) -> None:
+        """Set the function that enqueues the program whose result is this vector. It must call `set_array`."""
+        self._begin = begin
+
+    def begin(self) -> None:
+        """Enqueue the programs that decode this vector, or the terms of this blend, unless they have begun."""
+        if self._begin is not None:
+            self._begin()
+        if self.lazy:
+            for term in self.terms:
+                term.begin()
+        if self._tail is not None:
+            self._tail[1].begin()
+
     def set_array(self, array: Array) -> None:
-        """Set the computed value of a lazy blend."""
-        self._array, self._terms, self._tail = array, None, None
+        """Set the computed value of a lazy blend, or of a vector that a program has begun to compute."""
+        self._array, self._terms, self._tail, self._begin = array, None, None, None
 
     def set_finite(self, finite: bool | Callable[[], bool]) -> None:
         """Set what is known, or a function that waits for the device and returns it."""
         self._finite = finite
 
-    def set_products(self, products: Products, row: int) -> None:
-        self._products, self._row = products, row
+    def set_products(self, products: Products, row: int, live: LiveGradients) -> None:
+        self._products, self._row, self._live = products, row, live
 
     def set_step(self, start: Vector, divisor: np.float32, step: JaxVector) -> None:
         """Set the result of `mean_step` for this start and divisor, which was computed along with the vector."""
@@ -188,7 +183,7 @@ class JaxVector(DeviceVector):
     def with_tail(self, size: int, tail: Vector) -> JaxVector:
         last = self.ops.place(tail)._tail_vector
         if not self.lazy:
-            return JaxVector(self.ops, _join(size, self.array, last.array))
+            return JaxVector(self.ops, join(size, self.array, last.array))
         joined = JaxVector(self.ops, None, len(self), terms=self.terms)
         joined._tail = size, last
         return joined
@@ -201,7 +196,7 @@ class JaxVector(DeviceVector):
     def mean_step(self, start: Vector, size: int, divisor: np.float32) -> JaxVector:
         if self._start is not None and self._step is not None and self._start() is start and self._step[0] == divisor:
             return self._step[1]
-        return JaxVector(self.ops, _step(self.ops.place(start).array, self.array, size, divisor))
+        return JaxVector(self.ops, mean_step(self.ops.place(start).array, self.array, size, divisor))
 
     def encode(self, kind: EncodingKind, trained: int, key: int) -> JaxEncoded:
         return self._encode(None, None, kind, trained, key)[0]
@@ -209,23 +204,45 @@ class JaxVector(DeviceVector):
     def encode_change(
         self, base: Vector, memory: Vector | None, kind: EncodingKind, trained: int, key: int
     ) -> tuple[JaxEncoded, JaxVector]:
-        placed = None if memory is None else self.ops.place(memory).array
-        encoded, left = self._encode(self.ops.place(base).array, placed, kind, trained, key)
+        encoded, left = self._encode(base, memory, kind, trained, key)
         assert left is not None
-        return encoded, JaxVector(self.ops, left, trained)
+        return encoded, left
+
+    def encode_ahead(
+        self, base: Vector | None, memory: Vector | None, kind: EncodingKind, trained: int, key: int
+    ) -> JaxVector:
+        """Encode the vector, or its change, and remember that for whoever asks for it; return the decoded vector."""
+        encoded, left = self._encode(base, memory, kind, trained, key)
+        start = None if base is None else weakref.ref(base)
+        self._encoded = Ahead(start, memory, (kind, trained, key), encoded, left)
+        decoded = encoded.decoded
+        assert isinstance(decoded, JaxVector)
+        return decoded
 
     def _encode(
-        self, base: Array | None, memory: Array | None, kind: EncodingKind, trained: int, key: int
-    ) -> tuple[JaxEncoded, Array | None]:
-        found, numbers, enqueued, left = encode(self.array, base, memory, key_argument(key), kind=kind, trained=trained)
-        flags, size = Flags(enqueued), len(self)
-        decoded = JaxVector(self.ops, numbers, size)
+        self, base: Vector | None, memory: Vector | None, kind: EncodingKind, trained: int, key: int
+    ) -> tuple[JaxEncoded, JaxVector | None]:
+        ahead, size, place = self._encoded, len(self), self.ops.place
+        if ahead is not None and ahead.answers(base, memory, (kind, trained, key)):
+            return ahead.encoded, ahead.left
+        header(kind, trained)  # raises an error if vectors of this kind are not encoded
+        flags, decoded = Flags(), JaxVector(self.ops, None, size)
         decoded.set_finite(flags.decoded)
-        return JaxEncoded(found, encoded_bytes(kind, trained, size - trained), decoded, flags), left
+        encoded = JaxEncoded(encoded_bytes(kind, trained, size - trained), decoded, flags)
+        start, kept, left, live = None, None, None, self._live
+        if base is not None:
+            start, left, live = place(base), JaxVector(self.ops, None, trained), None
+            kept = None if memory is None else place(memory)
+        encoding = Encoding(self, start, kept, key, encoded, flags, decoded, left, live)
+        self.ops.encodings.add(Form(kind, trained, size, base is not None, self.lazy), encoding)
+        return encoded, left
 
     def products(self, others: Sequence[Vector]) -> list[float]:
         placed = [self.ops.place(other) for other in others]
         found = [self._known_product(other) for other in placed]
+        if None in found and any(vector.decoded_later for vector in (self, *placed)):
+            self.ops.compute([self, *placed])  # gradients are multiplied when they are decoded
+            found = [self._known_product(other) for other in placed]
         unknown = list(dict.fromkeys(other for other, one in zip(placed, found, strict=True) if one is None))
         computed = dict(zip(unknown, self.ops.products(self, unknown), strict=True)) if unknown else {}
         whole = [computed[other] if one is None else one for other, one in zip(placed, found, strict=True)]
@@ -254,6 +271,8 @@ class DeviceOps:
         self._device = device
         self._placed: weakref.WeakValueDictionary[int, JaxVector] = weakref.WeakValueDictionary()
         """By the identity of the host array, which the vector keeps alive."""
+        self._zeros: dict[int, JaxVector] = {}
+        self.encodings = LazyEncodings(self)
 
     def place(self, vector: Vector) -> JaxVector:
         """Return the vector on this device; a read-only array is transferred once."""
@@ -268,23 +287,48 @@ class DeviceOps:
             self._placed[id(numbers)] = placed
         return placed
 
+    def zeros(self, size: int) -> JaxVector:
+        found = self._zeros.get(size)
+        if found is None:
+            found = self._zeros[size] = self.place(frozen(np.zeros(size, np.float32)))
+        return found
+
     def compute(self, vectors: Sequence[JaxVector]) -> None:
-        """Enqueue the computation of those vectors that are lazy blends, in one program."""
+        """Enqueue the programs that decode these vectors, and one that computes those that are lazy blends."""
+        for vector in vectors:
+            vector.begin()
         lazy = list(dict.fromkeys(vector for vector in vectors if vector.lazy))
         if not lazy:
             return
         terms = {term: place for place, term in enumerate(dict.fromkeys(t for one in lazy for t in one.terms))}
         arrays = [term.array for term in terms]
         # Padded to a few sizes, so that few programs are compiled; the coefficients of the padding are 0.
-        coefficients = np.zeros((_padded(len(lazy), len(lazy[0])), _padded(len(terms), len(lazy[0]))), np.float32)
+        coefficients = np.zeros((padded(len(lazy), len(lazy[0])), padded(len(terms), len(lazy[0]))), np.float32)
         for row, vector in enumerate(lazy):
             for term, share in vector.terms.items():
                 coefficients[row, terms[term]] = share
-        rows = _combine(coefficients, *arrays, *[arrays[0]] * (coefficients.shape[1] - len(arrays)))
+        rows = combine(coefficients, *arrays, *[arrays[0]] * (coefficients.shape[1] - len(arrays)))
         # In another program, so that those rows are the same numbers with and without tails.
         self.compute([vector.tail[1] for vector in lazy if vector.tail is not None])
         for vector, row in zip(lazy, rows, strict=False):
-            vector.set_array(row if vector.tail is None else _join(vector.tail[0], row, vector.tail[1].array))
+            vector.set_array(row if vector.tail is None else join(vector.tail[0], row, vector.tail[1].array))
+
+    def mean_steps(
+        self, starts: Sequence[Vector], ends: Sequence[JaxVector], size: int, divisors: Sequence[np.float32]
+    ) -> list[JaxVector]:
+        """Enqueue the mean steps of several vectors, which remember them."""
+        padding = padded(len(ends), size) - len(ends)
+        before, after = [self.place(start).array for start in starts], [end.array for end in ends]
+        rows = mean_steps(
+            tuple(before + before[:1] * padding),
+            tuple(after + after[:1] * padding),
+            size,
+            np.array([*divisors, *[1] * padding], np.float32),
+        )
+        steps = [JaxVector(self, row) for row, _ in zip(rows, ends, strict=False)]
+        for start, end, divisor, step in zip(starts, ends, divisors, steps, strict=True):
+            end.set_step(start, divisor, step)
+        return steps
 
     def products(self, one: JaxVector, others: Sequence[JaxVector]) -> list[float]:
         """Compute products now, which waits for all work enqueued before."""
@@ -296,7 +340,7 @@ class DeviceOps:
         others = [*map(self.place, live.vectors()), *new]
         for number, products in enumerate(self._enqueue_products(new, others)):
             for row, vector in enumerate(new[number * ROWS : (number + 1) * ROWS]):
-                vector.set_products(products, row)
+                vector.set_products(products, row, live)
         live.add(new)
 
     def _enqueue_products(self, some: Sequence[JaxVector], others: Sequence[JaxVector]) -> list[Products]:
@@ -310,8 +354,8 @@ class DeviceOps:
         for first in range(0, len(some), ROWS):
             rows = _padded_block(some[first : first + ROWS], ROWS)
             # One program for each block, lest the compiler merge several into one of another form.
-            parts = [_multiply_blocks(rows, block) for block in blocks]
-            whole: Array = parts[0] if len(parts) == 1 else _concatenate(*parts)
+            parts = [multiply_blocks(rows, block) for block in blocks]
+            whole: Array = parts[0] if len(parts) == 1 else concatenate(*parts)
             whole.copy_to_host_async()
             found.append(Products(columns, whole))
         return found
@@ -325,50 +369,3 @@ def program_argument(weights: Weights, devices: int) -> Any:
 def _padded_block(vectors: Sequence[JaxVector], number: int) -> tuple[Array, ...]:
     arrays = [vector.array for vector in vectors]
     return tuple(arrays + [arrays[0]] * (number - len(arrays)))
-
-
-def _padded(number: int, size: int) -> int:
-    """Return the next of 1, 16, 64, ..., or for large vectors the next of 1, 2, 4, ..."""
-    padded = 1
-    while padded < number:
-        padded = 2 * padded if size >= _LARGE else max(16, 4 * padded)
-    return padded
-
-
-@jax.jit
-def _combine(coefficients: Array, *terms: Array) -> tuple[Array, ...]:
-    """Compute all blends at once. A term that is not finite affects only the blends of which it is a part."""
-    stacked = jnp.stack(terms)
-    finite = jnp.isfinite(stacked).all(axis=1)
-    rows = jnp.dot(coefficients, jnp.where(finite[:, None], stacked, 0.0), precision=lax.Precision.HIGHEST)
-    spoilt = ((coefficients != 0) & ~finite[None, :]).any(axis=1)
-    rows = jnp.where(spoilt[:, None], jnp.nan, rows)
-    return tuple(rows[row] for row in range(len(coefficients)))
-
-
-@partial(jax.jit, static_argnums=0)
-def _join(size: int, head: Array, tail: Array) -> Array:
-    return jnp.concatenate([head[:size], tail[size:]])
-
-
-@partial(jax.jit, static_argnums=2)
-def _step(start: Array, end: Array, size: int, divisor: np.float32) -> Array:
-    return (start[:size] - end[:size]) / divisor
-
-
-@jax.jit
-def _concatenate(*parts: Array) -> Array:
-    return jnp.concatenate(parts, axis=1)
-
-
-@jax.jit
-def _multiply_blocks(some: tuple[Array, ...], others: tuple[Array, ...]) -> Array:
-    size = some[0].shape[0]
-    pieces = -(-size // _PIECE)
-
-    def cut(vectors: tuple[Array, ...]) -> Array:
-        rows = jnp.pad(jnp.stack(vectors), ((0, 0), (0, pieces * _PIECE - size)))
-        return rows.reshape(len(vectors), pieces, _PIECE)
-
-    multiply = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
-    return multiply("akc,bkc->kab", cut(some), cut(others)).sum(axis=0)

@@ -2,15 +2,17 @@
 
 Start weights, trained weights and gradients are vectors on the device. Only two sums of losses per job, and a flag that
 its weights are finite, are copied to the host. The products of the gradients with all live gradients are enqueued along
-with the jobs; if the recipe asks for no gradient, the mean step takes its place.
+with the jobs; if the recipe asks for no gradient, the mean step takes its place. If results will be encoded, that is
+enqueued as well, and the gradients are those that their receivers will decode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
+import numpy.typing as npt
 
 from async_hfl.core.learner import PrefetchPolicy
 from async_hfl.learning.engine.backend import Array, jax, jnp
@@ -19,7 +21,10 @@ from async_hfl.learning.engine.local_training import Named
 from async_hfl.learning.engine.on_device.jax_vectors import DeviceOps, JaxVector
 from async_hfl.learning.engine.plans.plan import Group, GroupInput, JobOutput, PlanSetup, Traced
 from async_hfl.learning.engine.plans.vmap import JobStates, VmapPlan
+from async_hfl.learning.engine.trainer import Request
 from async_hfl.learning.models.model import flatten
+
+Floats = npt.NDArray[np.float32]
 
 
 class _Output(NamedTuple):
@@ -64,11 +69,38 @@ class ResidentVmapPlan(VmapPlan):
             for request, end, step, divisor in zip(members, weights, gradients, divisors, strict=False):
                 if request.live is not None:
                     end.set_step(request.weights, divisor, step)
+        received = self._encode(members, weights, gradients, divisors)
         for live in dict.fromkeys(request.live for request in members):
             if live is not None:
-                own = [one for one, request in zip(gradients, members, strict=True) if request.live is live]
+                own = [one for one, request in zip(received, members, strict=True) if request.live is live]
                 self._ops.multiply(live, own)
         return _Output(weights, gradients, facts)
+
+    def _encode(
+        self, members: Sequence[Request], weights: list[JaxVector], gradients: list[JaxVector], divisors: Floats
+    ) -> list[JaxVector]:
+        """Encode the results for which that was announced; return the gradients as their receivers will have them."""
+        received, stepping, with_gradient = gradients.copy(), [], self._static.gradient
+        all_decoded = []
+        for place, request in enumerate(members):
+            how = request.encoding
+            if how is None:
+                continue
+            decoded = weights[place].encode_ahead(request.weights, how.memory, how.kind, how.trained, how.key)
+            all_decoded.append(decoded)
+            if with_gradient and how.gradient_key is not None:
+                received[place] = gradients[place].encode_ahead(None, None, how.kind, how.trained, how.gradient_key)
+                all_decoded.append(received[place])
+            elif not with_gradient and request.live is not None:
+                stepping.append((place, decoded))
+        self._ops.compute(all_decoded)
+        if stepping:
+            places, ends = zip(*stepping, strict=True)
+            starts, by = [members[place].weights for place in places], [divisors[place] for place in places]
+            steps = self._ops.mean_steps(starts, ends, self._model.trained_size, by)
+            for place, step in zip(places, steps, strict=True):
+                received[place] = step
+        return received
 
     def collect(self, output: _Output) -> Iterator[JobOutput]:
         facts = np.asarray(output.facts).tolist()
