@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from async_hfl.encoding.rounding import AS_IT_IS, Encoding
 
 from async_hfl.core.identifiers import CLOUD, Address, JobId, gateway_address
 from async_hfl.core.protocol.messages import Train, Update

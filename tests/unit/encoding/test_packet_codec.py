@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import pytest
 import safetensors.numpy
-from async_hfl.encoding.rounding import Encoding, Rounding, to_half
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
