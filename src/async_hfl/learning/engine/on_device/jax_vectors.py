@@ -83,7 +83,7 @@ class JaxVector(DeviceVector):
         self._products: Products | None = None
         self._row = 0
         self._live: LiveGradients | None = None
-        self._encoded: Ahead | None = None
+        self._encoded: Ahead[JaxVector] | None = None
         self._start: weakref.ref[Any] | None = None
         self._step: tuple[np.float32, JaxVector] | None = None
         self._tail: tuple[int, JaxVector] | None = None
@@ -272,7 +272,7 @@ class DeviceOps:
         self._placed: weakref.WeakValueDictionary[int, JaxVector] = weakref.WeakValueDictionary()
         """By the identity of the host array, which the vector keeps alive."""
         self._zeros: dict[int, JaxVector] = {}
-        self.encodings = LazyEncodings(self)
+        self.encodings: LazyEncodings[JaxVector] = LazyEncodings(self)
 
     def place(self, vector: Vector) -> JaxVector:
         """Return the vector on this device; a read-only array is transferred once."""

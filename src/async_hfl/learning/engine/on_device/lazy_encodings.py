@@ -7,27 +7,46 @@ the first of them is needed only after that. The numbers do not depend on what e
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import local
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, final
 
 import numpy as np
 
 from async_hfl.core.compression.encodings import EncodingKind
 from async_hfl.core.vectors import Vector
 from async_hfl.learning.engine.backend import Array, jax, jnp
-from async_hfl.learning.engine.on_device.device_codec import Flags, JaxEncoded, encode, key_argument
+from async_hfl.learning.engine.on_device.device_codec import Begin, Flags, JaxEncoded, encode, key_argument
 from async_hfl.learning.engine.on_device.vector_programs import padded
 from async_hfl.learning.engine.trainer import LiveGradients
-
-if TYPE_CHECKING:
-    from async_hfl.learning.engine.on_device.jax_vectors import DeviceOps, JaxVector
 
 _MOST = 64
 """The most encodings of one program, of vectors that are not large."""
 _MOST_BYTES = 1 << 28
 """Limit on the vectors that one program encodes; it needs several times as much memory."""
+
+
+class LazyVector(Protocol):
+    """A vector whose array may be computed later, as `jax_vectors.JaxVector` is."""
+
+    @property
+    def array(self) -> Array: ...
+    def begin(self) -> None: ...
+    def set_begin(self, begin: Begin) -> None: ...
+    def set_array(self, array: Array) -> None: ...
+
+
+V = TypeVar("V", bound=LazyVector)
+
+
+class Ops(Protocol[V]):
+    """The operations that encodings need, as `jax_vectors.DeviceOps` has them."""
+
+    def compute(self, vectors: Sequence[V]) -> None: ...
+    def multiply(self, live: LiveGradients, new: Sequence[V]) -> None: ...
+    def zeros(self, size: int) -> V: ...
 
 
 class Form(NamedTuple):
@@ -43,30 +62,30 @@ class Form(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Encoding:
+class Encoding(Generic[V]):
     """One encoding: its arguments, and the objects that are given its results."""
 
-    vector: JaxVector
-    base: JaxVector | None
-    memory: JaxVector | None
+    vector: V
+    base: V | None
+    memory: V | None
     key: int
     encoded: JaxEncoded
     flags: Flags
-    decoded: JaxVector
-    left: JaxVector | None
+    decoded: V
+    left: V | None
     live: LiveGradients | None
     """The gradients with which the decoded vector is multiplied, if it is one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class Ahead(Generic[V]):
     """An encoding that was computed before it was asked for, and its arguments."""
 
     base: weakref.ref[Any] | None
     memory: Vector | None
     others: tuple[EncodingKind, int, int]
     encoded: JaxEncoded
-    left: JaxVector | None
+    left: V | None
 
     def answers(self, base: Vector | None, memory: Vector | None, others: tuple[EncodingKind, int, int]) -> bool:
         own = None if self.base is None else self.base()
@@ -74,14 +93,14 @@ class Ahead:
 
 
 @final
-class LazyEncodings(local):
+class LazyEncodings(local, Generic[V]):
     """The encodings that wait. Runs that share an engine have a thread each, and encodings of their own."""
 
-    def __init__(self, ops: DeviceOps) -> None:
+    def __init__(self, ops: Ops[V]) -> None:
         self._ops = ops
-        self._waiting: dict[Form, list[Encoding]] = {}
+        self._waiting: dict[Form, list[Encoding[V]]] = {}
 
-    def add(self, form: Form, encoding: Encoding) -> None:
+    def add(self, form: Form, encoding: Encoding[V]) -> None:
         # Whatever this one depends on begins now, so that none of the same form can depend on another.
         for argument in (encoding.vector, encoding.base, encoding.memory):
             if argument is not None:
@@ -95,7 +114,7 @@ class LazyEncodings(local):
         if encoding.left is not None:
             encoding.left.set_begin(begin)
 
-    def _begin(self, form: Form, waiting: list[Encoding]) -> None:
+    def _begin(self, form: Form, waiting: list[Encoding[V]]) -> None:
         """Enqueue these encodings. Another thread may do this for one that waits for it."""
         todo = waiting.copy()
         waiting.clear()
@@ -106,7 +125,7 @@ class LazyEncodings(local):
             if live is not None:
                 self._ops.multiply(live, [one.decoded for one in todo if one.live is live])
 
-    def _enqueue(self, form: Form, todo: list[Encoding]) -> None:
+    def _enqueue(self, form: Form, todo: list[Encoding[V]]) -> None:
         places = padded(len(todo), form.size)
         padding = places - len(todo)
         keys = np.zeros((places, 2), np.uint32)
