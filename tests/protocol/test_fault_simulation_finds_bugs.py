@@ -239,9 +239,8 @@ BREAKAGES = {
     "count a change from the result of another job": (
         "mix",
         "nodes/device.py",
-        "        change, state.rounding_error = codec.encode_change(weights, base, state.rounding_error, key)\n",
-        "        change, _ = codec.encode_change(weights, base, state.rounding_error, key)\n"
-        "        state.rounding_error = weights\n",
+        "            state.rounding_error = left\n",
+        "            state.rounding_error = weights\n",
     ),
     "feed the rounding error back twice": (
         "mix",

@@ -24,7 +24,12 @@ def test_every_method_builds(method: str, preset: str) -> None:
 
 def test_bandwidth_as_a_share_and_in_bytes() -> None:
     def bandwidth(text: str) -> tuple[float, float]:
-        composed = compose(task="null", network="uniform", overrides=["task.devices=12", f"gateway.bandwidth={text}"])
+        composed = compose(
+            task="null",
+            method="async-random",
+            network="uniform",
+            overrides=["task.devices=12", f"gateway.bandwidth={text}"],
+        )
         built = build(composed.settings, 1)
         return built.bandwidth.rate, demand(built.network.links, built.world.model_bytes)
 

@@ -40,7 +40,7 @@ EVERY = [
     ),
     (
         "transfer.zstd=true",
-        'transfer.zstd is gone since 0.2.0: it saved 8 % of the bytes; transfer.encoding = "int8" saves 75 %',
+        'transfer.zstd is gone since 0.3.0: it saved 8 % of the bytes; transfer.encoding = "int8" saves 75 %',
     ),
     (
         "engine.vectors='card'",

@@ -12,7 +12,7 @@ from async_hfl.core.errors import SettingsError
 
 
 def settings(*overrides: str) -> Settings:
-    return compose(task="null", network="uniform", overrides=list(overrides)).settings
+    return compose(task="null", method="async-hfl", network="uniform", overrides=list(overrides)).settings
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ LEASE = m.Lease(4, 2, 7)
 KNOWN = m.DeviceKnowledge(4, 12.5, True, 60, 0.5, 0.3, GRADIENT)
 HEARD_NOTHING = m.DeviceKnowledge(5, 12.5, False, 60, float("nan"), float("nan"))
 UPLOAD_ID, JOB_ID = UploadId(1, 2, 3), JobId(1, 2, 9)
-MODEL, HEADER, EACH = 1_000_000, HEADER_BYTES, PER_DEVICE_BYTES
+MODEL, HEADER, EACH = 12, HEADER_BYTES, PER_DEVICE_BYTES
 
 MESSAGES: list[tuple[m.Message, Traffic]] = [
     (m.WarmUp(1, WEIGHTS, (LEASE,), (KNOWN,)), Traffic(MODEL, 8, 0, HEADER + EACH)),
@@ -220,20 +220,20 @@ def test_every_message_is_here() -> None:
 @pytest.mark.parametrize(("message", "expected"), MESSAGES, ids=lambda value: type(value).__name__)
 def test_messages_travel_as_plain_data_and_weigh_what_they_carry(message: m.Message, expected: Traffic) -> None:
     assert_same(from_plain(to_plain(message)), message)
-    size = traffic(message, MODEL)
+    size = traffic(message)
     assert size == expected
     assert size.total == sum(size)
 
 
 def test_an_update_without_a_gradient_carries_none() -> None:
     update = m.Update(JOB_ID, WEIGHTS, 60, 5, 0.5, 0.3, None, 1.0, 2.0)
-    assert traffic(update, MODEL) == Traffic(MODEL, 0, 0, HEADER)
+    assert traffic(update) == Traffic(MODEL, 0, 0, HEADER)
 
 
 def test_a_basis_weighs_its_rows_wherever_it_goes() -> None:
     basis = np.zeros((30, 3), np.float32)
     for message in (m.GlobalModel(3, WEIGHTS, basis), m.Train(JOB_ID, WEIGHTS, 5, 3, 7, basis)):
-        assert traffic(message, MODEL) == Traffic(MODEL, 0, 360, HEADER)
+        assert traffic(message) == Traffic(MODEL, 0, 360, HEADER)
         assert_same(from_plain(to_plain(message)), message)
 
 

@@ -11,15 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from async_hfl.encoding.rounding import Encoding, Rounding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learning_cases import check_products
 
 from async_hfl.core.errors import InternalError
-from async_hfl.core.identifiers import JobId
 from async_hfl.core.maths.aggregation import add_changes, average, mix, mix_with_drag
-from async_hfl.core.protocol.messages import Update
 from async_hfl.core.serialization import from_plain, to_plain
 from async_hfl.core.vectors import DeviceVector, HostVector, Vector, to_host
 from async_hfl.core.weights import digest, frozen, is_finite, mean_step
@@ -633,32 +630,3 @@ def test_stored_vectors_are_multiplied_and_blended_as_before(ops: DeviceOps, tmp
 
 
 # Rounded on a link -----------------------------------------------------------------------------------------------
-
-
-def update(weights: Vector, gradient: Vector | None) -> Update:
-    return Update(JobId(0, 0, 1), weights, 10, 3, 0.5, 0.3, gradient, 1.0, 2.0)
-
-
-def test_device_vectors_in_a_message_are_rounded_like_host_vectors(ops: DeviceOps) -> None:
-    # 11 bits: 2049 is rounded to even, 1e6 becomes the largest number, 1e-9 becomes 0.
-    weights, gradient = floats(1 / 3, 2049, 1e6, 1e-9), floats(-1 / 3, -1e6, 1.0, 0.0)
-    sent = update(ops.place(weights), ops.place(gradient))
-    found = Rounding(Encoding(half=True)).received(sent)
-    plain = Rounding(Encoding(half=True)).received(update(weights, gradient))
-    assert found.gradient is not None
-    assert plain.gradient is not None
-    np.testing.assert_array_equal(found.weights, np.array([1 / 3, 2048, 65504, 0], np.float16).astype(np.float32))
-    np.testing.assert_array_equal(found.weights, plain.weights)
-    np.testing.assert_array_equal(found.gradient, plain.gradient)
-    assert (found.job, found.samples, found.loss) == (sent.job, 10, 0.5)
-    np.testing.assert_array_equal(sent.weights, weights)
-    without = Rounding(Encoding(half=True)).received(update(ops.place(weights), None))
-    assert without.gradient is None
-
-
-def test_device_vectors_that_are_not_rounded_stay_on_the_device(ops: DeviceOps) -> None:
-    sent = update(ops.place(floats(1 / 3)), ops.place(floats(2 / 3)))
-    for encoding in (Encoding(), Encoding(zstd=True)):
-        found = Rounding(encoding).received(sent)
-        assert found.weights is sent.weights
-        assert found.gradient is sent.gradient
