@@ -239,22 +239,23 @@ class JaxVector(DeviceVector):
 
     def products(self, others: Sequence[Vector]) -> list[float]:
         placed = [self.ops.place(other) for other in others]
-        found = [self._known_product(other) for other in placed]
+        found = self._known_products(placed)
         if None in found and any(vector.decoded_later for vector in (self, *placed)):
             self.ops.compute([self, *placed])  # gradients are multiplied when they are decoded
-            found = [self._known_product(other) for other in placed]
+            found = self._known_products(placed)
         unknown = list(dict.fromkeys(other for other, one in zip(placed, found, strict=True) if one is None))
         computed = dict(zip(unknown, self.ops.products(self, unknown), strict=True)) if unknown else {}
         whole = [computed[other] if one is None else one for other, one in zip(placed, found, strict=True)]
         return [one if isfinite(one) else self._exact(other) for one, other in zip(whole, placed, strict=True)]
 
-    def _known_product(self, other: JaxVector) -> float | None:
+    def _known_products(self, others: Sequence[JaxVector]) -> list[float | None]:
         """The later of two vectors was multiplied with the earlier one, if they belong to one learner."""
-        found = None
+        found: list[float | None] = [None] * len(others)
         if self._products is not None:
-            found = self._products.lookup(self._row, other.serial)
-        if found is None and other._products is not None:
-            found = other._products.lookup(other._row, self.serial)
+            found = self._products.lookup_all(self._row, [other.serial for other in others])
+        for place, other in enumerate(others):
+            if found[place] is None and other._products is not None:
+                found[place] = other._products.lookup(other._row, self.serial)
         return found
 
     def _exact(self, other: JaxVector) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import final
 
@@ -36,8 +37,13 @@ class Products:
             found = self._rows[row] = self._values[row, : len(self._columns)].tolist()
         return found
 
+    def lookup_all(self, row: int, serials: Sequence[int]) -> list[float | None]:
+        """Return the products of one vector with these; None for a vector that is not among the others."""
+        values, column_of = self.row(row), self._columns.get
+        return [None if (column := column_of(serial)) is None else values[column] for serial in serials]
+
     def lookup(self, row: int, serial: int) -> float | None:
-        """Return the product of one vector with another; None if that is not among the others."""
+        """Return one product. Nothing is waited for if it is not known."""
         column = self._columns.get(serial)
         if column is None:
             return None
