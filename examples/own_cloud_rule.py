@@ -4,8 +4,7 @@ Run it from the directory above:
 
     async-hfl run --method async-hfl --seed 1 --set cloud.aggregation=examples/own_cloud_rule.py:Momentum
 
-`async_hfl.nodes.cloud.aggregation.rule` describes what a rule may read and return. To test a rule under crashes, lost
-messages and outages, name it in `async-hfl fuzz-faults --cloud-rule`.
+`async_hfl.nodes.cloud.aggregation.rule` describes the interface; `async-hfl fuzz-faults --cloud-rule` tests a rule.
 """
 
 from __future__ import annotations
@@ -32,10 +31,9 @@ class Momentum(CloudAggregation):
         model = np.asarray(cloud.state.weights)
         weight = cloud.config.mixing_weight * cloud.config.staleness(staleness)
         step = weight * (np.asarray(upload.weights) - model)
-        before = self.state.velocity
-        self.state.velocity = step if before is None else 0.3 * before + step
-        moved = model + self.state.velocity
-        # The last numbers may be running statistics. With momentum, a variance could become negative.
-        trained = cloud.config.gradient_size
-        moved[trained:] = model[trained:] + step[trained:]
+        self.state.velocity = step if self.state.velocity is None else 0.3 * self.state.velocity + step
+        moved, trained = model + self.state.velocity, cloud.config.gradient_size
+        moved[trained:] = (
+            model[trained:] + step[trained:]
+        )  # running statistics: momentum could make a variance negative
         return Next(moved, ((upload, Outcome(True, staleness, weight)),))

@@ -422,7 +422,10 @@ def test_mistakes_in_a_new_process(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def choose(problem):\n    return problem.candidates\n")
     for arguments, what in (
         (("run", "--set", "gatway.epochs=3"), "unknown section 'gatway'"),
-        (("run", "--json", "--set", "selection.policy=mine.py:choose"), "keep the sum of problem.data_rate within"),
+        (
+            ("run", "--json", "--set", "transfer.encoding=float32", "--set", "selection.policy=mine.py:choose"),
+            "keep the sum of problem.data_rate within",
+        ),
         (("show", "nothing"), "nothing: not a run directory"),
         (("run", "--sed", "1"), "unknown argument: --sed"),
     ):

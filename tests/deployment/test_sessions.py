@@ -229,7 +229,7 @@ def test_a_newer_session_replaces_the_older(tmp_path: Path) -> None:
     ("versions", "package", "words", "older"),
     [
         ((1, 1), "0.0.9", "async-hfl 0.0.9 with protocol 1,", "update the node that joins"),
-        ((3, 4), "9.9", "async-hfl 9.9 with protocol 3 to 4,", "update the node that it joins"),
+        ((4, 5), "9.9", "async-hfl 9.9 with protocol 4 to 5,", "update the node that it joins"),
     ],
 )
 def test_versions_without_a_common_one_are_both_named(
