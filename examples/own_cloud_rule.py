@@ -33,7 +33,6 @@ class Momentum(CloudAggregation):
         step = weight * (np.asarray(upload.weights) - model)
         self.state.velocity = step if self.state.velocity is None else 0.3 * self.state.velocity + step
         moved, trained = model + self.state.velocity, cloud.config.gradient_size
-        moved[trained:] = (
-            model[trained:] + step[trained:]
-        )  # running statistics: momentum could make a variance negative
+        # Running statistics have no momentum, which could make a variance negative.
+        moved[trained:] = model[trained:] + step[trained:]
         return Next(moved, ((upload, Outcome(True, staleness, weight)),))
