@@ -3,8 +3,8 @@
     unshare -n python benchmarks/wire_bytes.py [--encodings float32,float16,int8,int4] [--task digits]
 
 Each encoding is one local cluster with real processes, until the target. In a network namespace of its own (`unshare
--n`, as root), the loopback interface carries nothing else, so its counter is what crossed the network: also heartbeats,
-the probes of joining nodes and the handshakes. All sizes are in kB per device update.
+-n`, as root), the loopback interface carries nothing else, so its counter includes everything that crossed the network,
+also heartbeats, the probes of joining nodes and the handshakes. All sizes are in kB per device update.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ from protocol_stage import Stage, vector
 
 from async_hfl.core.compression.codec import decode_change
 from async_hfl.core.compression.model_codec import ModelCodec
-from async_hfl.core.identifiers import CLOUD
+from async_hfl.core.identifiers import CLOUD, gateway_address
 from async_hfl.core.protocol import messages as m
-from async_hfl.core.protocol.events import PeerJoined
+from async_hfl.core.protocol.events import PeerJoined, Received
 from async_hfl.core.protocol.records import LifecycleRecord
 from async_hfl.core.weights import Weights
 from async_hfl.nodes.cloud.aggregation.average import AveragingState
@@ -189,3 +190,18 @@ def test_an_upload_that_is_as_old_as_the_limit_is_still_decoded(stale: bool) -> 
     assert (str(last.upload), last.reason) == ("u1.1.1", "dropped" if stale else "mixed")
     assert last.staleness == (limit + 1 if stale else limit)
     assert len(stage.waiting("g1", m.Answer)) == 1
+
+
+def test_an_upload_that_is_not_finite_is_dropped_on_record() -> None:
+    stage = Stage(weights=START, codec=INT8, gateway={"epochs": 1})
+    stage.begin(0, 0, 1)
+    stage.returns("d0", (1.4, 0.2), at=50)
+    upload = stage.waiting("cloud", m.Upload)[-1]
+    marked, _ = INT8.encode_change(vector(float("nan"), 0.0), START, None, 1)
+    broken = replace(upload, weights=marked)
+    before = np.array(stage.cloud.state.weights)
+    stage.happens("cloud", Received(60.0, gateway_address(0), broken))
+    np.testing.assert_array_equal(np.asarray(stage.cloud.state.weights), before)
+    assert stage.uploads()[-1].reason == "dropped"
+    assert [(record.what, record.node) for record in stage.of(LifecycleRecord)] == [("refused", "g0")]
+    assert len(stage.waiting("g0", m.Answer)) == 1

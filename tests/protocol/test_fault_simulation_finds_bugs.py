@@ -102,9 +102,9 @@ BREAKAGES = {
     "relay the model that the device was sent": (
         "relay",
         "nodes/gateway/uploads.py",
-        "        model, base_epoch = relayed.model, relayed.in_flight.base_epoch\n",
+        "        model, base_epoch, state.relays = relayed.model, relayed.in_flight.base_epoch, True\n",
         "        model = relayed.model if gateway.config.codec.encodes_up else relayed.in_flight.sent\n"
-        "        base_epoch = relayed.in_flight.base_epoch\n",
+        "        base_epoch, state.relays = relayed.in_flight.base_epoch, True\n",
     ),
     "mix an upload with a weight that is not on record": (
         "mix",
@@ -277,14 +277,14 @@ BREAKAGES = {
     "relay a change as one of the gateway's model": (
         "relay",
         "nodes/gateway/uploads.py",
-        "        model, base_epoch = relayed.model, relayed.in_flight.base_epoch\n",
-        "        model, base_epoch = relayed.model, state.base_epoch\n",
+        "        model, base_epoch, state.relays = relayed.model, relayed.in_flight.base_epoch, True\n",
+        "        model, base_epoch, state.relays = relayed.model, state.base_epoch, True\n",
     ),
     "relay a model that is encoded again": (
         "relay",
         "nodes/gateway/uploads.py",
-        "        model, base_epoch = relayed.model, relayed.in_flight.base_epoch\n",
-        "        model, base_epoch = relayed.model, relayed.in_flight.base_epoch\n"
+        "        model, base_epoch, state.relays = relayed.model, relayed.in_flight.base_epoch, True\n",
+        "        model, base_epoch, state.relays = relayed.model, relayed.in_flight.base_epoch, True\n"
         "        if gateway.config.codec.encodes_up:\n"
         "            model, _ = gateway.config.codec.encode_change(relayed.weights, relayed.in_flight.sent, None, 1)\n",
     ),

@@ -169,7 +169,7 @@ def test_a_change_of_a_model_that_is_gone_is_dropped_on_record_and_answered() ->
     assert stage.cloud.state.epoch == epoch
     assert (str(stage.uploads()[-1].upload), stage.uploads()[-1].reason) == ("u0.1.99", "dropped")
     assert [(record.what, record.node, record.detail) for record in stage.of(LifecycleRecord)] == [
-        ("refused", "g0", "upload 99 is a change of a model that is gone, of cloud epoch 0")
+        ("refused", "g0", "upload 99 is a change of the model of cloud epoch 0, which the cloud no longer has")
     ]
     answer = stage.waiting("g0", m.Answer)[-1]
     assert (answer.upload.number, answer.epoch, answer.outcome.accepted) == (99, epoch, False)

@@ -48,7 +48,7 @@ class TrainingJob:
     generation: int = 0
     """Number of jobs given to the device before. Determines its samples if its data changes over time."""
     encoding: ResultEncoding | None = None
-    """The encoding that will probably be asked for. It affects no result, only when its encoding is computed."""
+    """The encoding that will probably be asked for. It changes no result, only when the result is encoded."""
 
 
 @value

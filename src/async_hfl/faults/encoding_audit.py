@@ -37,7 +37,7 @@ class EncodingAudit:
         self._results[job] = (device, weights)
 
     def sent(self, message: m.Message) -> None:
-        """Compare an update with the result that it is to say; the history has it already."""
+        """Compare an update with the result of the training. The history contains the update already."""
         if not isinstance(message, m.Update) or message.job not in self._results:
             return
         device, weights = self._results.pop(message.job)

@@ -123,7 +123,7 @@ class RunDirectory:
         return None
 
     def check_lengths(self) -> None:
-        """Raise RunDirectoryError if the journal of a complete run has lost data, without reading it."""
+        """Raise RunDirectoryError if a file of a complete run's journal has lost data, judging by its length alone."""
         if lost := self.damage():
             raise RunDirectoryError(f"{lost}; {REMEDY}")
 

@@ -33,7 +33,7 @@ class GatewayDeployment:
 class GatewayConfig:
     number: int
     model_bytes: int
-    """M: size of a model on the link, for the rate R_ij = M / tau_ij that a job takes."""
+    """M: mean size of a model on the way down and up, for the rate R_ij = M / tau_ij that a job takes."""
     gradient_size: int
     """Numbers of a model that are trained. They come first; the others are running statistics."""
     bandwidth: float = float("inf")
@@ -141,8 +141,8 @@ class CloudConfig:
     """A link slower than this many times the device's best link is not used."""
     sketch: CountSketch | None = None
     codec: ModelCodec = PLAIN_MODELS
-    float32_bytes: int = 0
-    """Size of a model as float32, to which B_j as a share of the demand refers; 0: `model_bytes`."""
+    demand_model_bytes: int = 0
+    """Size of a model, usually as float32, to which B_j as a share of the demand refers; 0: `model_bytes`."""
     components: int = 0
     """Components of the projection that is fitted to the warm-up gradients; 0: no projection."""
     evaluating_devices: int = 0

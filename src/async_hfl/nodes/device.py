@@ -177,7 +177,7 @@ class DeviceNode:
     def result_encoding(self, job: JobId, *, warmup: bool) -> ResultEncoding | None:
         """Return how the result of a job would be encoded now; None if results travel as float32.
 
-        The result of a warm-up job is not mixed: it leaves the error of earlier updates for the next one that is.
+        The result of a warm-up job is not mixed: the error of earlier updates is kept for the next one that is.
         """
         state, codec = self.state, self.codec
         if not codec.encodes_up:

@@ -45,7 +45,7 @@ class World:
     delays: DelayModel
     association: AssociationPolicy
     model_bytes: int
-    """M: bytes of a model on the link."""
+    """M: the mean of a model's bytes on the way down and on the way up."""
     seed: int
     batching: bool = True
     solver_seconds: float = 0.0

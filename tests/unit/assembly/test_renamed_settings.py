@@ -112,3 +112,9 @@ def test_a_section_without_settings() -> None:
         settings_from({"life": {}})
     with pytest.raises(SettingsError, match=r"life is called outages since 0\.2\.0: write outages$"):
         settings_from({"life": 3})
+
+
+def test_a_manifest_may_contain_a_removed_setting_that_had_no_effect() -> None:
+    assert settings_from({"transfer": {"zstd": False, "encoding": "float16"}}).transfer.encoding == "float16"
+    with pytest.raises(SettingsError, match=r"transfer\.zstd is gone since 0\.3\.0"):
+        settings_from({"transfer": {"zstd": True}})

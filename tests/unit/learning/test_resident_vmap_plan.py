@@ -381,11 +381,11 @@ def test_auto_keeps_vectors_on_the_host_of_a_cpu() -> None:
 @pytest.mark.parametrize(
     ("devices", "parameters", "runs", "fit"),
     [
-        (184, 431_080, 1, True),  # MNIST: (4 * 184 + 400) * 1.7 MB = 2.0 GB
-        (184, 431_080, 6, True),  # 8.3 GB
-        (184, 431_080, 7, False),  # 9.6 GB
-        (12, 431_080, 95, True),  # (95 * 4 * 12 + 400) * 1.7 MB = 8.55 GB
-        (12, 431_080, 96, False),  # 8.63 GB
+        (184, 431_080, 1, True),  # MNIST: (6 * 184 + 400) * 1.7 MB = 2.6 GB
+        (184, 431_080, 4, True),  # 8.3 GB
+        (184, 431_080, 5, False),  # 10.2 GB
+        (12, 431_080, 63, True),  # (63 * 6 * 12 + 400) * 1.7 MB = 8.51 GB
+        (12, 431_080, 64, False),  # 8.64 GB
         (8, 11_183_582, 1, False),  # ResNet-18: 19 GB, most of it working memory
         (1024, 1000, 1, True),
         (1025, 1000, 1, False),  # each gradient is multiplied with a thousand others

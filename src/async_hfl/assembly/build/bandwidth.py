@@ -26,9 +26,9 @@ class Bandwidth:
 def resolve_bandwidth(setting: float | str, links: FeasibleLinks, model_bytes: int, whole: float) -> Bandwidth:
     """Return B_j. `model_bytes` is M in R_ij = M / tau_ij. `whole` is the demand, that of float32 models.
 
-    A number that is too small for more than half of the devices is refused, since it is most likely in another unit:
-    they would be triggered only by the rule for a gateway with nothing in flight. A share cannot be in another unit,
-    and if gateways have one device each, even 50 % is below every rate, so a share only gets a warning.
+    A number that excludes more than half of the devices is refused: it is most likely in another unit. Excluded devices
+    are triggered only if their gateway has nothing in flight. A share cannot be in another unit, and if gateways have
+    one device each, even 50 % is below every rate, so a share only gets a warning.
     """
     share, rates = bandwidth_share(setting), smallest_rates(links, model_bytes)
     rate = bytes_per_second(setting) if share is None else share * whole
@@ -37,11 +37,11 @@ def resolve_bandwidth(setting: float | str, links: FeasibleLinks, model_bytes: i
         return Bandwidth(rate, whole)
     what = f"gateway.bandwidth = {setting if isinstance(setting, str) else f'{setting:g}'}"
     problem = (
-        f"{what}: {rate:,.6g} bytes per second for each gateway is less than {excluded:,} of the {len(rates):,} "
-        "devices take on their slowest links (R = M / tau): these would be triggered only if nothing else is in flight"
+        f"{what}: {excluded:,} of the {len(rates):,} devices take more than {rate:,.6g} bytes per second on their "
+        "slowest links (R = M / tau), so they would be triggered only when nothing else is in flight at their gateway"
     )
-    half = f"'{TIGHT:.0%}' of the demand is {TIGHT * whole:,.6g} bytes per second here"
+    half = f"'{TIGHT:.0%}' is {TIGHT * whole:,.6g} bytes per second here"
     if share is None:
         least = ceil(float(np.median(rates)))
-        raise SettingsError(f"{problem}; give a share of the demand, or at least {least:,}: {half}")
-    return Bandwidth(rate, whole, (f"{problem}: {half}",))
+        raise SettingsError(f"{problem}; give a share of the demand ({half}), or at least {least:,}")
+    return Bandwidth(rate, whole, (f"{problem}; {half}",))

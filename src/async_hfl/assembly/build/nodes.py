@@ -202,7 +202,7 @@ def cloud_node(
         seed=stream_seed(seed, "association"),
         sketch=method.sketch,
         codec=facts.codec,
-        float32_bytes=demand_model_bytes(settings, facts),
+        demand_model_bytes=demand_model_bytes(settings, facts),
         components=method.components,
         evaluating_devices=evaluating_devices,
         device_evaluation_period=settings.evaluation.period,

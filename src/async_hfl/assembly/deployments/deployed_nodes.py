@@ -43,6 +43,8 @@ class TaskFacts:
     """Encoding of models on the way to the devices."""
     encodes_gradients: bool
     """True if gradients travel in these encodings as well."""
+    projected_sizes: tuple[int, ...]
+    """Possible lengths of a projected gradient; empty if gradients are not projected."""
 
     @staticmethod
     def of(identity: NodeIdentity) -> TaskFacts:

@@ -51,6 +51,8 @@ def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
         up=settings.transfer.up_kind,
         down=settings.transfer.down_kind,
         encodes_gradients=settings.utility.compression == "none",
+        # The basis has fewer components than asked for if fewer devices answer in the warm-up.
+        projected_sizes=tuple(range(1, method.components + 1)) if method.sketch is None else (method.sketch.size,),
     )
     learner.evaluate(weights)  # compiles it
     return CloudPlan(

@@ -22,7 +22,7 @@ import msgspec
 from async_hfl.assembly.settings.checks import PACKAGED, check
 from async_hfl.assembly.settings.field_types import Section
 from async_hfl.assembly.settings.network_kinds import devices_of_file
-from async_hfl.assembly.settings.renamed import renaming
+from async_hfl.assembly.settings.renamed import renaming, without_removed
 from async_hfl.assembly.settings.schema import RunChoice, Settings
 from async_hfl.assembly.settings.target_range import check_target
 from async_hfl.assembly.settings.type_description import describe_field
@@ -178,7 +178,11 @@ def as_table(settings: Section) -> Table:
 
 
 def settings_from(table: Table) -> Settings:
-    """Return settings from the plain data in a manifest."""
+    """Return settings from the plain data in a manifest. Settings that are gone are left out if they had no effect."""
+    table = {
+        section: without_removed(section, values) if isinstance(values, dict) else values
+        for section, values in table.items()
+    }
     merged: Table = {}
     origin: dict[str, str] = {}
     _merge(merged, table, origin, "the manifest")

@@ -23,6 +23,17 @@ REMOVED = {
     "transfer.zstd": 'it saved 8 % of the bytes; transfer.encoding = "int8" saves 75 %',
 }
 """Old name of a setting -> why it is gone, and what serves instead."""
+_WITHOUT_EFFECT = {"transfer.zstd": False}
+"""Values of removed settings that had no effect: manifests of earlier releases contain them."""
+
+
+def without_removed(section: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Return a section of a manifest without removed settings that had no effect."""
+    return {
+        key: value
+        for key, value in values.items()
+        if f"{section}.{key}" not in _WITHOUT_EFFECT or value != _WITHOUT_EFFECT[f"{section}.{key}"]
+    }
 
 
 def renaming(section: str, values: Mapping[str, Any]) -> str | None:

@@ -129,7 +129,8 @@ class GatewaySection(Section, frozen=True):
     """B_j in bytes per second, or a share of the demand ("50%"; deployed: the demand seen in the warm-up), or
     "unlimited"."""
     rated_model_bytes: Count | Auto = "auto"
-    """M in R_ij = M / tau_ij; auto: the model's size on the wire. Statistics count the bytes that were really sent."""
+    """M in R_ij = M / tau_ij; auto: the mean of a model's bytes on the way down and on the way up.
+    Statistics count the bytes that were really sent."""
     max_staleness: Count | Auto = "auto"
     """mix, periods: updates that are staler are discarded; auto: 100 times the associated devices, at least 200."""
     in_flight: Literal["carry", "discard"] = "carry"

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.compression import codec
-from async_hfl.core.compression.encodings import Encoded, EncodingKind, encoded_bytes, is_finite
+from async_hfl.core.compression.encodings import Encoded, EncodingKind, encoded_bytes
 from async_hfl.core.errors import InternalError
 from async_hfl.core.randomness import stream_seed
 from async_hfl.core.vectors import DeviceEncoded, DeviceVector, HostVector, Vector, to_host
@@ -124,12 +124,6 @@ class ModelCodec:
         if not isinstance(change, np.ndarray):
             return _on_device(change).decoded
         return codec.decode_change(_bytes(change), to_host(base), self.up, self.trained)
-
-    def is_finite_change(self, change: Model) -> bool:
-        """Return False if a value of a checked change could not be encoded."""
-        if not self.encodes_up or not isinstance(change, np.ndarray):
-            return True
-        return is_finite(_bytes(change), self.up, self.size, self.trained)
 
     # Gradients ---------------------------------------------------------------------------------------------------
 

@@ -139,7 +139,7 @@ class NodeProcess(Generic[N]):
             inbox,
             store.spool,
             crowded=lambda: inbox.crowded,
-            validate=validator(self.address, _codec(facts), is_device),
+            validate=validator(self.address, _codec(facts), is_device, frozenset(facts["projected_sizes"])),
             is_known=lambda *packet: self.shell.is_known(*packet),
             digests=digests,
         )

@@ -45,7 +45,7 @@ def validator(
     """Return the check of one node.
 
     `codec` encodes the models of the run. `is_device` returns True for a device's number. `projected_sizes`: possible
-    numbers in a projected gradient; empty allows any."""
+    lengths of a projected gradient; empty if gradients are not projected."""
 
     def validate(sender: Address, content: Content) -> None:
         if isinstance(content, Receipt):
@@ -65,8 +65,6 @@ def validator(
         up = sender.tier > receiver.tier
         if isinstance(message, _WITH_MODEL):
             _check_model(message.weights, codec, codec.up if up else codec.down)
-            if isinstance(message, m.Upload) and not codec.is_finite_change(message.weights):
-                raise PeerError("a change of a model with values that could not be encoded")
         if isinstance(message, (m.Train, m.GlobalModel)) and message.basis is not None:
             basis = message.basis
             if basis.ndim != 2 or basis.shape[1] != codec.trained:
@@ -135,11 +133,11 @@ def _check_gradient(
     gradient: Any = holder.gradient
     if gradient is None:
         return
-    if holder.compressed and codec.encodes_gradients:
+    if holder.compressed and not projected:
         raise PeerError("a projected gradient; this run's gradients are not projected")
     if codec.encodes_gradient(direction) and not holder.compressed:
         check(gradient, codec.up if direction == "up" else codec.down, codec.trained, codec.trained)
         return
     sizes = projected if holder.compressed else {codec.trained}
-    if gradient.dtype != np.float32 or gradient.ndim != 1 or (sizes and gradient.size not in sizes):
+    if gradient.dtype != np.float32 or gradient.ndim != 1 or gradient.size not in sizes:
         raise PeerError(f"a gradient of shape {gradient.shape} and {gradient.dtype}; expected {sorted(sizes)} numbers")

@@ -33,7 +33,7 @@ class NodeIdentity:
     """The settings of the run as JSON, as the cloud sent them."""
     settings_digest: str
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Facts about the task, such as model_bytes, for nodes that have not loaded it."""
+    """Facts about the task, such as model_size, for nodes that have not loaded it."""
     began_at: float = 0.0
     """Time on the cloud's clock when this node got its number; the node's own clock starts at that time."""
 

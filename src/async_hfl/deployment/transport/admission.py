@@ -49,7 +49,7 @@ class Admission:
     """Settings of the run, as JSON."""
     settings_digest: str
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Facts about the task, such as model_bytes, for nodes that have not loaded it."""
+    """Facts about the task, such as model_size, for nodes that have not loaded it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,9 @@ from async_hfl.learning.models.model import Model
 from async_hfl.learning.partition.dealing import Rows
 from async_hfl.learning.tasks.refresh import Refresh
 
-_VECTORS = 4
-"""Vectors per device: the models that it receives and returns, the gradients at its gateway and at the cloud. About
-three of them exist at a time."""
+_VECTORS = 6
+"""Vectors per device: the models that it receives and returns, the gradients at its gateway and at the cloud, and, if
+models travel encoded, the rounding error and the decoded model. About five of them exist at a time."""
 _WORKING_VECTORS = 400
 """Vectors that products and blends need temporarily."""
 _MOST_DEVICES = 1024

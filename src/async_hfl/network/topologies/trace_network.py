@@ -68,7 +68,8 @@ def trace_network(
     root = stream_seed(seed, "network", "trace")
     backhaul_latency, to_cloud, to_gateway = _backhaul(trace, gateway_numbers, wire)
     smallest = min((row.bytes or model_bytes for downs, ups in of_link.values() for row in (*downs, *ups)))
-    least_model_bytes = max(1, min(smallest, model_bytes) // 2)
+    # `model_bytes` is the mean of both directions: a change in int4 has a quarter of it, a control message much less.
+    least_model_bytes = max(1, min(smallest, model_bytes) // 5)
     recorded = {"download": down, "upload": up, "compute": trainings, "to_cloud": to_cloud, "to_gateway": to_gateway}
     values = (RecordedValues(values, replay, stream_seed(root, way)) for way, values in recorded.items())
     delays = TraceDelays(LinkLookup.of(links), least_model_bytes, latency, backhaul_latency, *values)

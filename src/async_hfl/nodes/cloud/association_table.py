@@ -60,7 +60,7 @@ def knowledge(cloud: Cloud, device: int, gateway: int) -> m.DeviceKnowledge:
         gradient is not None and gradients is not None and gradients.compressed,
         bool(table.has_basis[device]),
     )
-    key = cloud.config.codec.key("known gradient", device, cloud.state.epoch)
+    key = cloud.config.codec.key("known gradient", device, int(table.lease[device]))
     return encode_knowledge(cloud.config.codec, known, "down", key)
 
 

@@ -48,7 +48,7 @@ def fix_bandwidth(cloud: Cloud) -> None:
     if config.membership.bandwidth_share == 0.0 or association.bandwidth > 0.0:
         return
     usable = cloud.usable_links()
-    load = nearest_load(links, usable, association.latency, config.float32_bytes or config.model_bytes)
+    load = nearest_load(links, usable, association.latency, config.demand_model_bytes or config.model_bytes)
     reached = np.bincount(links.link_gateway[usable], minlength=links.gateways) > 0
     if reached.any():
         association.bandwidth = config.membership.bandwidth_share * float(load[reached].mean())

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Write
 from async_hfl.core.protocol.records import LifecycleRecord, UploadEnd, UploadRecord
+from async_hfl.core.weights import is_finite
 from async_hfl.nodes.cloud import update_ledger
 from async_hfl.nodes.cloud.association_table import store_knowledge
 from async_hfl.nodes.cloud.context import Cloud
@@ -48,9 +51,9 @@ def admit(cloud: Cloud, upload: m.Upload, at: float) -> bool:
 
 
 def decode(cloud: Cloud, upload: m.Upload, at: float) -> m.Upload | None:
-    """Return the upload with its decoded model; None if it is a change of a model that the cloud does not have. That
-    is put on record, unless the model is gone because it was too old. Models of which no later upload of this gateway
-    can be a change are forgotten."""
+    """Return the upload with its decoded model. Return None if it is a change of a model that the cloud does not have,
+    or not finite. That is put on record, unless the model was forgotten because it was too old. Models of which no
+    later upload of this gateway can be a change are forgotten."""
     state, codec, gateway = cloud.state, cloud.config.codec, upload.upload.gateway
     if not codec.encodes_up:
         return upload
@@ -58,12 +61,20 @@ def decode(cloud: Cloud, upload: m.Upload, at: float) -> m.Upload | None:
     member, used = state.members[gateway], upload.bases or (upload.base_epoch,)
     member.bases = {epoch for epoch in member.bases if epoch in used or epoch > max(used)}
     _keep_used_bases(cloud)
-    if base is None and upload.base_epoch >= _oldest_base(cloud):
-        detail = (
-            f"upload {upload.upload.number} is a change of a model that is gone, of cloud epoch {upload.base_epoch}"
-        )
-        cloud.emit(Write(LifecycleRecord(at, "refused", f"g{gateway}", detail)))
-    return None if base is None else replace(upload, weights=codec.decode_change(upload.weights, base))
+    if base is None:
+        if upload.base_epoch >= _oldest_base(cloud):
+            _refuse(cloud, upload, f"the model of cloud epoch {upload.base_epoch}, which the cloud no longer has", at)
+        return None
+    weights = codec.decode_change(upload.weights, base)
+    if isinstance(weights, np.ndarray) and not is_finite(weights):  # a simulation on an accelerator need not wait
+        _refuse(cloud, upload, "a model, and the result is not finite", at)
+        return None
+    return replace(upload, weights=weights)
+
+
+def _refuse(cloud: Cloud, upload: m.Upload, base: str, at: float) -> None:
+    detail = f"upload {upload.upload.number} is a change of {base}"
+    cloud.emit(Write(LifecycleRecord(at, "refused", f"g{upload.upload.gateway}", detail)))
 
 
 def forget_old_bases(cloud: Cloud) -> None:

@@ -102,7 +102,7 @@ class Gateway:
     def knowledge(self, slot: int) -> m.DeviceKnowledge:
         """Return everything that is known about a device, for the cloud."""
         known, state, codec = self.state.device_table.knowledge(slot), self.state, self.config.codec
-        key = codec.key("gradient", self.config.number, state.incarnation, known.device, state.gateway_epoch)
+        key = codec.key("gradient", self.config.number, state.incarnation, known.device, state.next_job)
         return encode_knowledge(codec, known, "up", key)
 
     # For the parts of a gateway ----------------------------------------------------------------------------------

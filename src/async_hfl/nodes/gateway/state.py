@@ -146,6 +146,8 @@ class GatewayState:
     """The gateway's model as it is sent to devices, once it is encoded."""
     versions: int = 0
     """Number of models that this gateway has encoded for its devices."""
+    relays: bool = False
+    """True once an update was relayed: the cloud must keep the models that jobs in flight have started from."""
     base: Weights | None = None
     """The global model from which the current cycle started, if uploads are encoded as changes of it."""
     rounding_error: Vector | None = None

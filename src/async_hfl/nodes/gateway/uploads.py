@@ -29,9 +29,9 @@ def upload(
     if relayed is None:
         model, base_epoch = gateway.model_for_cloud(sent), state.base_epoch
     else:
-        model, base_epoch = relayed.model, relayed.in_flight.base_epoch
-        if gateway.config.codec.encodes_up:
-            bases = _bases(gateway, base_epoch)
+        model, base_epoch, state.relays = relayed.model, relayed.in_flight.base_epoch, True
+    if state.relays and gateway.config.codec.encodes_up:
+        bases = _bases(gateway, base_epoch)
     message = m.Upload(sent, model, base_epoch, updates, samples, early, answered_below, knowledge, jobs, bases)
     resend_at = at + _patience(gateway, 1)
     state.outstanding[number] = OutstandingUpload(message, at, resend_at, 1, processed=processed, relayed=relayed)

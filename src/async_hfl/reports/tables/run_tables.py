@@ -28,7 +28,7 @@ def byte_ledger(summary: dict[str, Any]) -> Table:
             Column("links"),
             *(Column(kind, "bytes") for kind in kinds),
             Column("all", "bytes"),
-            Column("as float32", "bytes", "their number without encoding"),
+            Column("as float32", "bytes", "bytes if everything had travelled as float32"),
         ),
         (*rows, ("all", *sums)),
         emphasised=(len(rows),),

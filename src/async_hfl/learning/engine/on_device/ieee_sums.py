@@ -40,7 +40,7 @@ def add(one: Array, other: Array) -> Array:
 def _raised(bits: Array) -> Array:
     """Return a small number times 2^64."""
     magnitude = bits & MAGNITUDE
-    # The bits of a subnormal number are an integer, of which it is 2^-149 times the value.
+    # A subnormal number is 2^-149 times its bits, read as an integer.
     subnormal = magnitude.astype(jnp.float32) * jnp.float32(2.0 ** (_RAISE - 149))
     raised = jnp.where(magnitude < _ONE_EXPONENT, bits_of(subnormal), magnitude + _RAISE * _ONE_EXPONENT)
     return floats_of(raised | (bits & SIGN))

@@ -57,8 +57,8 @@ class Form(NamedTuple):
     size: int
     change: bool
     blend: bool
-    """True for lazy blends. They are computed when their encodings begin, and when that is affects their rounding. It
-    must not depend on the encodings of results, which may have begun with the training."""
+    """True for lazy blends. They are computed when their encodings begin, and that moment affects how they are rounded.
+    It must not depend on the encodings of results, which may begin together with the training."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +115,7 @@ class LazyEncodings(local, Generic[V]):
             encoding.left.set_begin(begin)
 
     def _begin(self, form: Form, waiting: list[Encoding[V]]) -> None:
-        """Enqueue these encodings. Another thread may do this for one that waits for it."""
+        """Enqueue these encodings. The caller may be another thread than the one that added them, which then waits."""
         todo = waiting.copy()
         waiting.clear()
         most = max(1, min(_MOST, _MOST_BYTES // (4 * form.size)))

@@ -62,7 +62,9 @@ class CloudAggregation(ABC):
     def received(self, cloud: Cloud, upload: m.Upload, staleness: int, at: float) -> Next:
         """Decide on a new upload, now or later. Its staleness h - tau is at least 1.
 
-        Every upload must be decided on exactly once, unless its gateway is lost before."""
+        Every upload must be decided on exactly once, unless its gateway is lost before. If updates travel encoded, an
+        upload staler than `config.max_staleness` is dropped before it gets here: the cloud has forgotten the model
+        that it is a change of."""
 
     def gateway_lost(self, cloud: Cloud, gateway: int, at: float) -> Next:
         """Discard the undecided uploads of a gateway that was declared lost or suspended."""
