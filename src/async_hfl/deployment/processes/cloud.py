@@ -35,6 +35,7 @@ from async_hfl.deployment.store.node_identity import (
     draw_incarnation,
     draw_run,
     read_identity,
+    settings_changed,
     write_identity,
 )
 from async_hfl.deployment.store.node_store import NodeStore
@@ -129,9 +130,10 @@ class CloudProcess:
                 identity = NodeIdentity("cloud", plan.name, *numbers, *settings)
                 write_identity(store, identity)
             elif identity.settings_digest != plan.settings_digest:
+                changed = settings_changed(identity.settings, plan.settings)
                 raise WrongState(
-                    f"{self.state}: this run began with other settings (digest {identity.settings_digest[:16]}, now "
-                    f"{plan.settings_digest[:16]}); give the same settings, or a new --state for a new run"
+                    f"{self.state}: this run began with other settings ({changed}); give the same settings, or a new "
+                    "--state for a new run"
                 )
             self._numbers = {"gateway": {}, "device": {}, **(store.get(NUMBERS) or {})}
             return await self._run(store, identity)

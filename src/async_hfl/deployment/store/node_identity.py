@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -14,6 +15,8 @@ from async_hfl.nodes.reliability.delivery import Node, ReliableNode
 
 IDENTITY = "identity"
 CLOCK = "clock"
+_MOST_NAMED = 3
+"""Settings that are named if many have changed."""
 _INCARNATION_BITS = 31
 _RUN_BITS = 62
 
@@ -62,6 +65,19 @@ def read_identity(store: NodeStore, role: Role, name: str) -> NodeIdentity | Non
 def write_identity(store: NodeStore, identity: NodeIdentity) -> None:
     store.put(IDENTITY, asdict(identity))
     store.commit()
+
+
+def settings_changed(then: str, now: str) -> str:
+    """Return the differences between two JSON texts of settings, the first few of them by name."""
+    before, after = json.loads(then), json.loads(now)
+    changed = [
+        f"{section}.{key} was {before.get(section, {}).get(key)!r}, now {after.get(section, {}).get(key)!r}"
+        for section in sorted(before.keys() | after.keys())
+        for key in sorted(before.get(section, {}).keys() | after.get(section, {}).keys())
+        if before.get(section, {}).get(key) != after.get(section, {}).get(key)
+    ]
+    more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
+    return "; ".join(changed[:_MOST_NAMED]) + more
 
 
 def note_clock(store: NodeStore, own_at: float, cloud_at: float) -> None:
