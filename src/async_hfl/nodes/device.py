@@ -55,7 +55,7 @@ class DeviceState:
     base: Weights | None = None
     """The model that the current job trains from, if updates are encoded as changes of it."""
     rounding_error: Vector | None = None
-    """What rounding has left of earlier updates (error feedback). Losing it costs accuracy only."""
+    """The rounding error of earlier updates, added to the next (error feedback). Losing it costs accuracy only."""
 
 
 class DeviceNode:

@@ -19,7 +19,7 @@ class Bandwidth:
 
     rate: float
     demand: float
-    """What a gateway would need on average with all devices in flight."""
+    """Mean bandwidth of a gateway with all devices in flight."""
     warnings: tuple[str, ...] = ()
 
 

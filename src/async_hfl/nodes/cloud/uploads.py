@@ -63,17 +63,19 @@ def decode(cloud: Cloud, upload: m.Upload, at: float) -> m.Upload | None:
     _keep_used_bases(cloud)
     if base is None:
         if upload.base_epoch >= _oldest_base(cloud):
-            _refuse(cloud, upload, f"the model of cloud epoch {upload.base_epoch}, which the cloud no longer has", at)
+            why = f"is a change of the model of cloud epoch {upload.base_epoch}, which the cloud no longer has"
+            _refuse(cloud, upload, why, at)
         return None
     weights = codec.decode_change(upload.weights, base)
     if isinstance(weights, np.ndarray) and not is_finite(weights):  # a simulation on an accelerator need not wait
-        _refuse(cloud, upload, "a model, and the result is not finite", at)
+        _refuse(cloud, upload, "gives a model that is not finite", at)
         return None
     return replace(upload, weights=weights)
 
 
-def _refuse(cloud: Cloud, upload: m.Upload, base: str, at: float) -> None:
-    detail = f"upload {upload.upload.number} is a change of {base}"
+def _refuse(cloud: Cloud, upload: m.Upload, why: str, at: float) -> None:
+    """Record that an upload cannot be used."""
+    detail = f"upload {upload.upload.number} {why}"
     cloud.emit(Write(LifecycleRecord(at, "refused", f"g{upload.upload.gateway}", detail)))
 
 

@@ -151,7 +151,7 @@ class GatewayState:
     base: Weights | None = None
     """The global model from which the current cycle started, if uploads are encoded as changes of it."""
     rounding_error: Vector | None = None
-    """What rounding has left of earlier uploads (error feedback)."""
+    """The rounding error of earlier uploads, added to the next (error feedback)."""
 
     def held_updates(self) -> list[HeldUpdate]:
         """Return the updates that have arrived and whose jobs have not ended."""

@@ -50,7 +50,7 @@ Begin: TypeAlias = Callable[[], None]
 
 @final
 class Flags:
-    """Whether an encoding, and the vector that it is decoded to, is finite."""
+    """Two flags: an encoding is finite, and so is the vector that it decodes to."""
 
     __slots__ = ("_array", "_begin", "_row")
 
