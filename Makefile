@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := $(BIN)/async-hfl
 WORKERS ?= 2
 
-.PHONY: protocol demo test test-long faults bench check browser clean
+.PHONY: protocol demo test test-long faults restore bench check browser clean
 
 demo: .venv/.ready
 	$(RUN) demo
@@ -24,6 +24,12 @@ test-long: check browser
 faults: .venv/.ready
 	$(BIN)/python -m pytest -q tests/deployment/test_fault_rows*.py
 	$(BIN)/python tests/deployment/make_fault_table.py
+
+# Measures older copies, flipped bits and random faults; docs/results/restore.md is written from the rows in build/restore.
+restore: .venv/.ready
+	$(BIN)/python -m pytest -q tests/deployment/test_restored_copies.py tests/deployment/test_flipped_bits.py
+	$(RUN) chaos --minutes 10 --json > build/restore/chaos.json
+	$(BIN)/python tests/deployment/make_restore_table.py
 
 bench: .venv/.ready
 	$(RUN) bench events

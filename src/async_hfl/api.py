@@ -21,6 +21,7 @@ from async_hfl.assembly.settings.loading import Composed, compose
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.data_distribution import DataDistribution
 from async_hfl.core.errors import RunDirectoryError, UserError
+from async_hfl.core.extras import check_installed
 from async_hfl.journal.model_file import save_model
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.simulation.recorded_run import Progress
@@ -127,6 +128,7 @@ def run(
     """Simulate one configuration until its target or its last epoch, into a new run directory.
 
     If `pause` returns True after an evaluation, the run saves a checkpoint and is returned incomplete, to be resumed.
+    A `PauseRequest` (`async_hfl.simulation.pausing`), made by a signal handler, pauses it within seconds.
     """
     chosen = {"task": task, "method": method, "network": network, "preset": preset, "seed": seed}
     composed = _composed(file, **chosen, overrides=overrides)
@@ -286,6 +288,7 @@ def cluster(
     `classes` are kinds of devices, "COUNT:SLOWDOWN[:BYTES/S[:DELAY_S]]". `on_start` also gets the settings that were
     adapted to the size of the cluster.
     """
+    check_installed("deployment", "a cluster")
     from async_hfl.assembly.deployments import cluster as local
     from async_hfl.assembly.deployments.device_classes import device_classes
 
@@ -304,13 +307,14 @@ def cluster(
     arguments = [*([] if asked is None else [str(asked.resolve())]), *local.arguments(composed, sets)]
     with made.directory.locked():
         result = local.run_cluster(options, made.directory, composed, arguments, on_progress)
-        made.directory.amend_manifest(metric=local.metric_of(made.path))
+        made.directory.amend_manifest(**local.facts_for_manifest(made.path))
         made.directory.write_summary({"run": str(made.path), **choice_of(made.directory), **result})
     return made
 
 
 def collect(out: str | Path, sources: Sequence[str | Path]) -> Run:
     """Merge the journals of a deployment's nodes (state directories, or folders of them) into one run directory."""
+    check_installed("deployment", "collecting journals")
     from async_hfl.assembly.deployments.collected_run import collected_run, states_under
 
     states = []

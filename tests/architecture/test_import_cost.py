@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 HANG_GUARD_S = 300
-HEAVY = ["jax", "highspy", "matplotlib", "rich"]
+HEAVY = [
+    "jax",
+    "scipy",
+    "highspy",
+    "matplotlib",
+    "rich",
+    "grpc",
+    "google.protobuf",
+    "cryptography",
+    "prometheus_client",
+]
 
 
 def loaded_after(code: str, where: Path) -> set[str]:

@@ -51,6 +51,6 @@ def test_a_sweep_reports_it_as_a_mistake(call: Call) -> None:
 
 def test_a_number_meant_as_per_cent_is_refused(call: Call) -> None:
     """On the paper's network 50 bytes per second are enough for a few very slow devices, but not for most."""
-    done = call("run", "--task", "digits", "--set", "gateway.bandwidth=50", "--set", "transfer.encoding=float32")
+    done = call("run", "--task", "digits", "--method", "async-hfl", "--set", "gateway.bandwidth=50")
     assert done.code == 2
     assert "43 of the 60 devices take more than 50 bytes per second" in done.told()

@@ -66,15 +66,15 @@ def test_learnt_values_are_in_the_digest_but_not_in_the_order_digest(call: Call)
     # The third list of an epoch holds its learnt values, whose last digits may differ between machines.
     lines = events.read_text().splitlines(keepends=True)
     places = [place for place, line in enumerate(lines) if line.startswith('["epoch",')]
-    assert len(places) == 12
-    head, _, learnt = lines[places[3]].rpartition(",[")
-    lines[places[3]] = f"{head},[{learnt.replace('0.', '0.0000001', 1)}"
+    assert len(places) >= 2
+    head, _, learnt = lines[places[1]].rpartition(",[")
+    lines[places[1]] = f"{head},[{learnt.replace('0.', '0.0000001', 1)}"
     events.write_text("".join(lines))
     changed = digests(events)
     assert changed[0] != found[0]
     assert changed[1] == found[1]
     # The time of an epoch is not a learnt value.
-    lines[places[3]] = lines[places[3]].replace('["epoch",[', '["epoch",[1', 1)
+    lines[places[1]] = lines[places[1]].replace('["epoch",[', '["epoch",[1', 1)
     events.write_text("".join(lines))
     assert digests(events)[1] != found[1]
 

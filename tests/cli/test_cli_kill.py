@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
+import shlex
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -30,21 +30,16 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[
     return where / "run", done.json
 
 
-# A background shell starts its children with SIGINT ignored, and the tests may run in one.
-WITH_SIGINT = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from async_hfl.cli import main
-sys.exit(main())
-"""
+IN_BACKGROUND = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
+"""Starts a command with SIGINT ignored, as a shell does for a command that ends with `&`."""
 
 
 def kill_at(run: Path, rows: int, *arguments: str, how: signal.Signals = signal.SIGKILL) -> int:
     """Start the command and kill it once epochs.csv has this many rows (0: once the file exists)."""
-    program = [sys.executable, "-c", WITH_SIGINT] if how == signal.SIGINT else [PROGRAM]
-    child = subprocess.Popen(
-        [*program, *arguments], cwd=run.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    with (run.parent / "stderr").open("w") as errors:
+        child = subprocess.Popen(
+            [*IN_BACKGROUND, PROGRAM, *arguments], cwd=run.parent, stdout=subprocess.DEVNULL, stderr=errors
+        )
     try:
         guard = time.monotonic() + HANG_GUARD_S
         while child.poll() is None and rows_of(run) < rows:
@@ -92,12 +87,29 @@ def test_killed_twice_in_a_row(uninterrupted: tuple[Path, dict[str, Any]], tmp_p
     assert_same(run, done.json, *uninterrupted)
 
 
-def test_interrupted_by_ctrl_c(uninterrupted: tuple[Path, dict[str, Any]], call: Call, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    assert kill_at(run, 20, "run", *DIGITS, "--out", "run", "--json", how=signal.SIGINT) == 130
-    done = call("resume", "run", "--json")
+@pytest.mark.parametrize(("how", "code", "rows"), [(signal.SIGINT, 130, 20), (signal.SIGTERM, 143, 1)])
+def test_interrupted_by_a_signal(
+    how: signal.Signals, code: int, rows: int, uninterrupted: tuple[Path, dict[str, Any]], call: Call, tmp_path: Path
+) -> None:
+    """The command that is printed continues the run, from a checkpoint that is newer than the last regular one."""
+    run = tmp_path / "my run"
+    every = ("--set", "simulation.checkpoint_epochs=1000")
+    assert kill_at(run, rows, "run", *DIGITS, *every, "--out", "my run", "--json", how=how) == code
+    assert (run / "checkpoint.msgpack").is_file()
+    last = Path("stderr").read_text().splitlines()[-1]
+    assert last == "async-hfl: error: interrupted; `async-hfl resume 'my run'` continues the run"
+    done = call(*shlex.split(last.split("`")[1])[1:], "--json")
     assert done.code == 0
     assert_same(run, done.json, *uninterrupted)
+
+
+def test_interrupted_again_while_it_is_continued(
+    uninterrupted: tuple[Path, dict[str, Any]], call: Call, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert kill_at(run, 3, "run", *DIGITS, "--out", "run", "--json", how=signal.SIGTERM) == 143
+    assert kill_at(run, 10, "resume", "run", "--json", how=signal.SIGTERM) == 143
+    assert_same(run, call("resume", "run", "--json").json, *uninterrupted)
 
 
 KILLING_POLICY = """
@@ -119,7 +131,7 @@ def choose(problem):
 def test_killed_again_and_again_at_random_events(tmp_path: Path) -> None:
     """The policy kills its own process, so that the moments do not depend on the speed of the machine."""
     rng = random.Random(20)
-    arguments = ("run", *NULL, "--set", "selection.policy=mortal.py:choose", "--json")
+    arguments = ("run", *NULL, "--method", "async-hfl", "--set", "selection.policy=mortal.py:choose", "--json")
     (tmp_path / "mortal.py").write_text(KILLING_POLICY)
     (tmp_path / "calls_left").write_text("-1")
     wanted = command(*arguments, "--out", "whole", cwd=tmp_path).json

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import SMALL, Call, command
+from command_line import HANG_GUARD_S, PROGRAM, SMALL, Call, Outcome, command
 from safetensors.numpy import save_file
 
 from async_hfl.journal.run_directory import RunDirectory
@@ -68,8 +69,8 @@ SETTINGS = {
     "more devices than sites": ("task.devices=500", "500 were asked for (1..184 are possible)"),
     "more gateways than there are": ("network.gateways=7", "nycmesh-paper has 6 gateways; 7 were asked for"),
     "unknown rule of gateways": (
-        "gateway.aggregation=buffer",
-        "there is mix, relay, periods, rounds, or FILE.py:CLASS of your own",
+        "gateway.aggregation=sum",
+        "there is mix, relay, periods, buffer, rounds, or FILE.py:CLASS of your own",
     ),
     "unknown rule of the cloud": ("cloud.aggregation=sum", "there is mix, average, or FILE.py:CLASS of your own"),
     "unknown policy": ("selection.policy=greedy", "there is utility-knapsack, random, high-loss,"),
@@ -84,7 +85,7 @@ SETTINGS = {
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_wrong_setting(name: str, call: Call) -> None:
     setting, what = SETTINGS[name]
-    done = call("run", "--set", setting)
+    done = call("run", "--method", "async-hfl", "--set", setting)
     assert done.code == 2
     assert what in done.told()
     assert done.out == ""
@@ -130,10 +131,8 @@ ARGUMENTS = {
     ),
     "unknown option": (
         ["run", "--sed", "1"],
-        "run: error: unknown argument: --sed; see `async-hfl run --help`",
+        "run: error: unknown argument: --sed; did you mean --seed? See `async-hfl run --help`",
     ),
-    "unknown command": (["rnu"], "invalid choice: 'rnu' (choose from 'demo', 'run', "),
-    "no command": ([], "arguments are required: COMMAND; see `async-hfl --help`"),
     "too many links": (
         ["run", "--network", "uniform", "--set", "network.links_per_device=99"],
         "99 links per device with 6 gateways",
@@ -161,6 +160,12 @@ ARGUMENTS = {
     "no scenarios": (["fuzz-faults", "--seeds", "0"], "--seeds must be at least 1"),
     "no processes": (["fuzz-faults", "--seeds", "1", "--processes", "0"], "--processes must be at least 1"),
     "bench of nothing": (["bench"], "required: WHAT"),
+    "misspelt command": (["rnu"], "there is no command 'rnu'; did you mean run?"),
+    "misspelt subcommand": (["data", "fetsch"], "there is no command 'fetsch'; did you mean fetch?"),
+    "no such command": (["zzzz"], "there is no command 'zzzz'; see `async-hfl --help`"),
+    "misspelt option": (["run", "--metod=async-hfl"], "unknown argument: --metod=async-hfl; did you mean --method?"),
+    "misspelt option alone": (["--versoin"], "unknown argument: --versoin; did you mean --version?"),
+    "no such option": (["run", "--zzzz"], "unknown argument: --zzzz; see `async-hfl run --help`"),
     "demo with a wrong seed": (["demo", "--seed", "-1"], "seed -1: must be a whole number"),
 }
 
@@ -210,7 +215,7 @@ POLICIES = {
 def test_a_wrong_policy(name: str, call: Call) -> None:
     text, what = POLICIES[name]
     Path("mine.py").write_text(text)
-    done = call("run", *SMALL, "--set", "selection.policy=mine.py:choose")
+    done = call("run", *SMALL, "--method", "async-hfl", "--set", "selection.policy=mine.py:choose")
     assert done.code == 2
     assert what in done.told()
     assert done.out == ""
@@ -272,6 +277,20 @@ def test_the_demo_removes_only_files_of_a_demo(call: Call) -> None:
     assert Path("async-hfl/README.md").read_text() == "my checkout"
     Path("file").write_text("")
     assert "file: contains other files (file)" in call("demo", "--out", "file").told()
+
+
+def test_a_full_disk(call: Call, tmp_path: Path) -> None:
+    """A limit on the size of files stands for the end of the disk."""
+    many = ("task.devices=8", "cloud.epochs=40", "simulation.checkpoint_epochs=1")
+    arguments = [*SMALL, *(part for text in many for part in ("--set", text))]
+    assert call("run", *arguments, "--out", "whole").code == 0
+    room = Path("whole/events.jsonl").stat().st_size // 1024 * 3 // 4
+    limited = ["bash", "-c", f'ulimit -f {room}; exec "$@"', "bash", PROGRAM, "run", *arguments, "--out", "my run"]
+    found = subprocess.run(limited, capture_output=True, text=True, timeout=HANG_GUARD_S, check=False)
+    assert found.returncode == 2, found.stderr
+    text = Outcome(found.returncode, found.stdout, found.stderr).told()
+    assert "my run: no room to write (File too large); free some space, then `async-hfl resume 'my run'`" in text
+    assert call("resume", "my run", "--json").json["digest"] == call("show", "whole", "--json").json["digest"]
 
 
 def test_a_run_that_is_not_complete(call: Call) -> None:
@@ -423,7 +442,7 @@ def test_mistakes_in_a_new_process(tmp_path: Path) -> None:
     for arguments, what in (
         (("run", "--set", "gatway.epochs=3"), "unknown section 'gatway'"),
         (
-            ("run", "--json", "--set", "transfer.encoding=float32", "--set", "selection.policy=mine.py:choose"),
+            ("run", "--json", "--method", "async-hfl", "--set", "selection.policy=mine.py:choose"),
             "keep the sum of problem.data_rate within",
         ),
         (("show", "nothing"), "nothing: not a run directory"),
@@ -469,6 +488,20 @@ def test_training_that_diverges_everywhere_ends_with_a_remedy(call: Call) -> Non
     assert done.code == 2
     assert "training diverges" in done.err
     assert "lower device.learning_rate" in done.err
+
+
+def test_training_that_diverges_within_a_time_limit_is_a_result(call: Call) -> None:
+    """It costs the whole time, as a comparison or a tuning has to count it."""
+    limit = ("--set", "cloud.time_limit=20000", "--set", "cloud.epochs=100000")
+    done = call("run", "--set", "device.learning_rate=50", *limit, "--json")
+    assert done.code == 0
+    assert not done.json["target_reached"]
+    assert done.json["virtual_s"] == pytest.approx(20_000.0)
+    summary = RunDirectory.open(Path(done.json["run"])).read_summary()
+    assert summary is not None
+    assert "lower device.learning_rate" in summary["diverged"]
+    shown = call("show", done.json["run"])
+    assert "training diverges" in shown.out
 
 
 def test_a_run_is_written_by_one_process_at_a_time(call: Call, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_show(call: Call, tmp_path: Path) -> None:
 
 
 def test_a_run_is_shown_recorded_and_replayed(call: Call, tmp_path: Path) -> None:
-    assert call("run", *SMALL, "--out", "one").code == 0
+    assert call("run", *SMALL, "--method", "async-hfl", "--out", "one").code == 0
     shown = call("network", "show", "one", "--json")
     assert shown.code == 0, shown.err
     assert shown.json["association"] == "last association of the run one"
@@ -59,7 +59,18 @@ def test_a_run_is_shown_recorded_and_replayed(call: Call, tmp_path: Path) -> Non
     rows = recorded.json["rows"]
     assert rows["download"] >= rows["upload"] == rows["training"] > 0
     assert sum(rows.values()) == len((tmp_path / "trace.csv").read_text().splitlines()) - 1
-    short = ("--task", "null", "--network", "file", "--set", "network.path=trace.csv", "--set", "cloud.epochs=3")
+    short = (
+        "--task",
+        "null",
+        "--network",
+        "file",
+        "--set",
+        "network.path=trace.csv",
+        "--set",
+        "cloud.epochs=3",
+        "--method",
+        "async-hfl",
+    )
     replay = call("run", *short, "--out", "two", "--json")
     assert replay.code == 0, replay.err
     # A trace holds only the links that were used, so its association may differ.

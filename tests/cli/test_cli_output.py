@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from command_line import HANG_GUARD_S, PROGRAM, SMALL, Call, command
 
 from async_hfl.assembly.settings.loading import available
+from async_hfl.reports.tables.formatting import duration
 
 FIELDS = [
     "run",
@@ -30,6 +32,19 @@ FIELDS = [
     "digest",
     "order_digest",
 ]
+
+
+def test_without_a_command_help_is_printed(call: Call) -> None:
+    done = call()
+    assert done.code == 0
+    assert done.out == call("--help").out
+    assert "COMMAND" in done.out
+
+
+def test_the_version(call: Call) -> None:
+    done = call("--version")
+    assert done.code == 0
+    assert done.out == f"async-hfl {version('async-hfl')}\n"
 
 
 def test_run_show_resume_and_model_give_one_line_of_json(call: Call) -> None:
@@ -152,7 +167,7 @@ def test_the_demo_leaves_runs_plot_and_table(call: Call) -> None:
     done = call("demo", "--out", "out")
     assert done.code == 0
     assert done.err == ""
-    methods = ["async-hfl-plus", "async-hfl", "async-random", "two-tier"]
+    methods = ["async-hfl-plus", "fedbuff", "semi-async", "two-tier", "async-hfl", "async-random"]
     assert sorted(entry.name for entry in Path("out").iterdir()) == sorted(
         [*methods, "curves.png", "report.html", "table.txt"]
     )
@@ -173,7 +188,8 @@ def test_the_demo_leaves_runs_plot_and_table(call: Call) -> None:
         1,
     )
     assert [row["method"] for row in result["rows"]] == methods
-    assert all(row["time_to_target_s"] for row in result["rows"])
+    progress = done.out.partition("Race to 90 %")[0]
+    assert all(duration(row["time_to_target_s"]) in progress for row in result["rows"])
 
 
 def test_help_of_every_command(call: Call) -> None:

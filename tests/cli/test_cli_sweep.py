@@ -101,6 +101,33 @@ def test_killed_and_started_again(runs_done: int, uninterrupted: tuple[Path, Out
     same_tables(whole, folder)
 
 
+def test_kept_rows_of_a_killed_sweep(uninterrupted: tuple[Path, Outcome], tmp_path: Path) -> None:
+    """Rows survive SIGKILL, the sweep goes on without the directories, and the tables are drawn from rows alone."""
+    whole, _ = uninterrupted
+    (tmp_path / "plan.toml").write_text(PLAN)
+    arguments = ("sweep", "plan.toml", "--workers", "2", "--json", "--rows", "rows.jsonl", "--discard-runs")
+    child = subprocess.Popen([PROGRAM, *arguments], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    rows = tmp_path / "rows.jsonl"
+    guard = time.monotonic() + HANG_GUARD_S
+    while child.poll() is None and not (rows.exists() and rows.read_bytes().count(b"\n")):
+        assert time.monotonic() < guard, "the sweep does not get on"
+        time.sleep(0.002)
+    child.kill()
+    child.wait()
+    known = rows.read_bytes().count(b"\n")
+    again = command(*arguments, cwd=tmp_path)
+    assert again.code == 0, again.err
+    assert again.json["were_there"] >= known
+    assert again.json["complete"]
+    assert not list((tmp_path / "runs" / "plan" / "runs").iterdir())
+    drawn = command("sweep", "plan.toml", "--from-results", "rows.jsonl", "--out", "drawn", "--json", cwd=tmp_path)
+    assert drawn.code == 0, drawn.err
+    for name in TABLES:
+        assert (tmp_path / "drawn" / name).read_bytes() == (whole / name).read_bytes()
+    assert (tmp_path / "drawn" / "figure.png").is_file()
+    assert not (tmp_path / "drawn" / "runs").exists()
+
+
 # A background shell starts its children with SIGINT ignored, and the tests may run in one.
 WITH_SIGINT = """
 import signal, sys
@@ -145,8 +172,8 @@ def test_the_text_output_of_compare(call: Call, tmp_path: Path) -> None:
         in (tmp_path / "c" / "tables.md").read_text()
     )
     again = call("compare", "--task", "null", "--network", "uniform", "--seeds", "2", *settings, "--out", "c", "--json")
-    assert again.json["were_there"] == 34
-    assert [row["reached"] for row in again.json["panels"][0]["rows"]] == [0] * 17
+    assert again.json["were_there"] == 36
+    assert [row["reached"] for row in again.json["panels"][0]["rows"]] == [0] * 18
     assert {row["time_to_target_s"]["mean"] for row in again.json["panels"][0]["rows"]} == {None}
 
 
@@ -161,6 +188,10 @@ def test_the_text_output_of_compare(call: Call, tmp_path: Path) -> None:
         (["compare", "--task", "null", "--processes", "0"], "--processes 0"),
         (["compare", "--task", "null", "--on", "slurm"], "--on slurm"),
         (["sweep", "none.toml"], "none.toml: no such file"),
+        (["compare", "--task", "null", "--discard-runs"], "--discard-runs: give --rows FILE"),
+        (["compare", "--task", "null", "--rows", "a", "--from-results", "b"], "give one of them"),
+        (["compare", "--task", "null", "--from-results", "none.jsonl"], "none.jsonl: cannot be read"),
+        (["paper", "fig8", "--deployed", "--rows", "a"], "--rows: applies to simulated runs"),
     ],
 )
 def test_mistakes(arguments: list[str], told: str, call: Call, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_the_totals_of_a_run(counted: Counted, call: Call) -> None:
     for end, count in counted.ends.items():
         if end != DEVICE_UPDATE:
             assert f"{count:,} {end.replace('_', ' ')}" in " ".join(shown.split())
-    assert read_outcome(run.directory).device_updates == wanted
+    assert read_outcome(run.directory).result.end.updates == wanted
     [row] = compare([run.directory], "two-tier")
     assert row.device_updates == wanted
     assert read_run(run.path).participation.sum() == wanted

@@ -58,7 +58,7 @@ def test_own_policy(place: Path) -> None:
 
 def test_own_network(place: Path) -> None:
     out = run("own_network.py", place)
-    assert "async-hfl on digits, examples/own_network.py:street (tight)" in out
+    assert "async-hfl on digits, own_network.py:street (tight)" in out
     assert "reached after" in out
 
 
@@ -93,9 +93,23 @@ def test_own_tasks(library: str, place: Path) -> None:
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
     out = run(f"own_{library}.py", place)
-    assert f"on examples/own_{library}.py:task" in out.replace("\n              ", "")
+    assert f"on own_{library}.py:task" in out.replace("\n              ", "")
     assert "reached after" in out
     assert "by device" in out
+
+
+@pytest.mark.parametrize("library", ["jax", "torch"])
+def test_own_tasks_in_one_place(library: str, place: Path) -> None:
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    epochs = ("--set", "central.epochs=3", "--set", "central.learning_rate=0.05")
+    done = command("central", "--task", f"examples/own_{library}.py:task", *epochs, "--json", cwd=place)
+    assert done.code == 0, done.err
+    curve = done.json["curve"]
+    assert [row["epoch"] for row in curve] == [1, 2, 3]
+    assert curve[-1]["loss"] < curve[0]["loss"]
+    assert curve[0]["learning_rate"] == 0.05
+    assert done.json["final"] == curve[-1]["metric"]
 
 
 @pytest.mark.parametrize("library", ["flax", "equinox", "torch"])

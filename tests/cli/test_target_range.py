@@ -8,7 +8,7 @@ import pytest
 from command_line import Call
 
 from async_hfl.assembly.settings.loading import compose
-from async_hfl.core.errors import SettingsError
+from async_hfl.core.errors import AsyncHflError, SettingsError
 from async_hfl.learning.tasks.catalogue import TASKS, TaskOptions, build_task
 
 ACCURACY = (
@@ -93,6 +93,54 @@ def test_tasks_of_users(tmp_path: Path) -> None:
         compose(task=f"{file}:error")
     for name, target in (("share", 0.9), ("own", 90), ("loss", -5.0)):
         assert compose(task=f"{file}:{name}").settings.task.target == target
+
+
+@pytest.mark.parametrize(
+    ("task", "ladder", "wrong"),
+    [
+        ("digits", "[0.8, 85]", r"task.ladder = 85 \(--set .*\): .* between 0 and 1; did you mean 0.85\?"),
+        ("digits", "[0.8, 0.9, 0.85]", r"0.85 follows 0.9 \(--set .*ascending, since the metric shall be at least"),
+        ("digits", "[0.8, 0.8]", "0.8 follows 0.8"),
+        ("digits", "[0.8, nan]", "task.ladder = nan .*finite"),
+        ("digits", "0.8", "task.ladder"),
+        ("hpwren", "[0.1, 0.2]", "0.2 follows 0.1 .*descending, since the metric shall be at most"),
+        ("hpwren", "[0.1, -0.2]", "task.ladder = -0.2"),
+    ],
+)
+def test_a_ladder_that_no_run_can_climb(task: str, ladder: str, wrong: str) -> None:
+    with pytest.raises(SettingsError, match=wrong):
+        compose(task=task, overrides=[f"task.ladder={ladder}"])
+
+
+def test_every_built_in_task_has_a_ladder_with_its_target() -> None:
+    for task in TASKS:
+        settings = compose(task=task).settings.task
+        assert len(settings.ladder) >= 4
+        assert settings.target in settings.ladder
+    assert compose(task="digits", overrides=["task.ladder=[]"]).settings.task.ladder == ()
+
+
+def test_the_ladder_of_a_users_task(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    steps = {"up": "[0.5, 0.7]", "down": "[0.7, 0.5]", "high": "[0.5, 70]", "words": "['good']"}
+    made = [f'{name} = made("accuracy", 0.9, ladder={ladder})' for name, ladder in steps.items()]
+    made += ['error = made("squared-error", 1.0, ladder=(3, 2))', 'own = made(close, 9, "at_most", ladder=(8, 9))']
+    own = OWN.replace("direction=None):", "direction=None, ladder=()):").replace(
+        "target=target,", "target=target, ladder=ladder,"
+    )
+    file.write_text("\n".join([own.partition("percent =")[0], 'plain = made("accuracy", 0.9)', *made]))
+    assert compose(task=f"{file}:plain").settings.task.ladder == ()
+    assert compose(task=f"{file}:up").settings.task.ladder == (0.5, 0.7)
+    assert compose(task=f"{file}:error").settings.task.ladder == (3.0, 2.0)
+    assert compose(task=f"{file}:up", overrides=["task.ladder=[0.6]"]).settings.task.ladder == (0.6,)
+    for name, wrong in {
+        "down": "0.5 follows 0.7 .task .*ascending",
+        "high": "task.ladder = 70 .*did you mean 0.7",
+        "words": "ladder: is .'good'.; give a list of numbers",
+        "own": "9 follows 8 .*descending",
+    }.items():
+        with pytest.raises(SettingsError if name != "words" else AsyncHflError, match=wrong):
+            compose(task=f"{file}:{name}")
 
 
 def test_the_metrics_that_are_known_without_the_data() -> None:

@@ -45,8 +45,8 @@ FILLING: list[SelectionPolicy] = [
     DivFl(),
     OwnSelection(fastest_first, "mine.py"),
 ]
-POLICIES: list[SelectionPolicy] = [*FILLING, Oort(), Tifl(), Tifl("random"), Tifl(only_if_stalled=True)]
-"""Oort takes no device below its cut-off and TiFL none from a second tier, so they may leave bandwidth free."""
+POLICIES: list[SelectionPolicy] = [*FILLING, Oort(), Tifl(), Tifl("high-loss")]
+"""Oort takes no device below its cut-off, so it may leave bandwidth free. TiFL does so if it is told tiers."""
 
 
 def name_of(policy: SelectionPolicy) -> str:
@@ -102,6 +102,18 @@ def test_contract(policy: SelectionPolicy) -> None:
             assert np.array_equal(getattr(problem, name), copy, equal_nan=copy.dtype.kind == "f"), "nothing is changed"
         assert repr(to_plain(problem.memory)) == repr(remembered)
         memory = from_plain(to_plain(selection.memory or {}))
+
+
+@pytest.mark.parametrize("policy", [HighLoss(), ShortLatency(), LongestIdle(), DivFl(), Oort(), Tifl()], ids=name_of)
+def test_a_number_of_devices_is_a_limit_beside_the_bandwidth(policy: SelectionPolicy) -> None:
+    """Of those that fit, as many as are asked for; Oort also counts those that explore and exploit."""
+    rng = np.random.default_rng(17)
+    for _ in range(100):
+        problem = replace(random_selection_problem(rng), most=int(rng.integers(1, 12)))
+        chosen = policy.choose(problem).devices
+        assert len(chosen) <= (problem.most or 0)
+        roomy = replace(problem, capacity=1e12)
+        assert len(policy.choose(roomy).devices) == min(problem.most or 0, len(problem.candidates))
 
 
 @pytest.mark.parametrize("capacity", [-1.0, 0.0, 0.5])

@@ -9,7 +9,7 @@ import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fault_audit import Audit
+from async_hfl.assembly.deployments.update_audit import Audit
 
 FOLDER = Path(os.environ.get("ASYNC_HFL_FAULT_ROWS", Path(__file__).parents[2] / "build" / "faults"))
 

@@ -9,15 +9,15 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from fault_audit import Audit, audit, delivery_of
 
+from async_hfl.assembly.deployments.update_audit import Audit, audit, delivery_of
 from async_hfl.assembly.runs.replay import replay
 from async_hfl.core.identifiers import JobId, gateway_address
 from async_hfl.core.protocol.messages import Update
@@ -52,12 +52,25 @@ class Watch:
 
     def __init__(self, name: str, state: Path) -> None:
         self.name, self.state = name, state
-        self._records = self._events = 0
+        self._records = self._events = self._disk = 0
+
+    def skip(self) -> None:
+        """Skip what is on the disk, which an older copy has replaced."""
+        database = open_for_reading(self.state / DATABASE)
+        try:
+            ((self._records,),) = database.execute("SELECT coalesce(max(number), 0) FROM journal").fetchall()
+            ((self._events,),) = database.execute("SELECT coalesce(max(number), 0) FROM log").fetchall()
+        finally:
+            database.close()
+        self._disk = (self.state / DATABASE).stat().st_ino
 
     def look(self) -> list[Sight]:
-        if not (self.state / DATABASE).is_file():
-            self._records = self._events = 0  # a new disk
+        try:
+            disk = (self.state / DATABASE).stat().st_ino
+        except FileNotFoundError:
             return []
+        if disk != self._disk:
+            self._records, self._events, self._disk = 0, 0, disk
         names, now, found = columns(), time.monotonic(), []
         try:
             database = open_for_reading(self.state / DATABASE)
@@ -225,12 +238,15 @@ class Scene:
                 code = await node.wait()
                 assert code == 0, f"{node.name} ended with {code}\n{node.log_tail()}"
 
-    def audit(self, without: tuple[str, ...] = (), dead: tuple[Path, ...] = ()) -> Audit:
-        """Audit every update, and replay every log. `without`: gateways that are gone for good."""
+    def audit(
+        self, without: tuple[str, ...] = (), dead: tuple[Path, ...] = (), replayed: Sequence[str] | None = None
+    ) -> Audit:
+        """Audit every update, and replay every log. `without`: gateways that are gone for good. `replayed`: the nodes
+        whose logs are replayed, if not all."""
         state = self.cluster.state_of
         gateways = [state(name) for name in self.cluster.gateway_names if name not in without]
         devices = [state(name) for name in self.cluster.device_names]
-        for name in self.watches:
+        for name in self.watches if replayed is None else replayed:
             again = replay(state(name))
             assert again.differences == 0, again.first_differences
             assert again.payloads_missing == 0

@@ -43,7 +43,7 @@ figures are upper bounds: the machine may have had other work.
 * *acknowledged*: updates that a gateway had on its disk before its receipt left. *lost*: those of them that are in no
   upload that the cloud has decided on, because their gateway is gone. (Updates that the end of the run overtook are
   late, not lost; their gateway lists them.) *double*: counted twice anywhere. All three are counted afterwards from the
-  disks of all nodes (`tests/deployment/fault_audit.py`).
+  disks of all nodes (`src/async_hfl/assembly/deployments/update_audit.py`).
 
 | fault | noticed after, by | recovered after | when | acknowledged | lost | double |
 |---|---|---|---|---|---|---|

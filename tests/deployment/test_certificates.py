@@ -6,10 +6,11 @@ import asyncio
 import os
 import ssl
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from two_nodes import Numbers, dialling, same, serving, until, update
+from two_nodes import HANG_GUARD_S, QUICK, Numbers, dialling, same, serving, until, update
 
 from async_hfl.core.errors import IdentityError, SettingsError
 from async_hfl.core.identifiers import device_address, gateway_address
@@ -271,3 +272,96 @@ def test_expiry_is_reported(tmp_path: Path, authority: Authority, caplog: pytest
         said.check_time(said.ends, "it")
     with pytest.raises(IdentityError, match="check this machine's clock"):
         said.check_time(said.begins.replace(year=1970), "it")
+
+
+def test_a_server_without_a_revocation_list_does_not_start(tmp_path: Path, authority: Authority) -> None:
+    gateway = certified(authority, tmp_path / "g", "gateway", "g0")
+    certified(authority, tmp_path / "h", "device", "d0")
+    (tmp_path / "g" / "revoked.pem").unlink()
+
+    async def story() -> None:
+        with pytest.raises(IdentityError, match=r"revoked\.pem: no such file; .* Copy it from the authority's folder"):
+            async with serving(tmp_path / "s", Numbers(), credentials=Certified(tmp_path / "g")):
+                pass
+        async with serving(tmp_path / "s", Numbers(), credentials=gateway):
+            pass  # it was there when this process read it
+
+    asyncio.run(story())
+    (tmp_path / "h" / "revoked.pem").unlink()
+    Certified(tmp_path / "h").check_own_name("device", "d0")  # a device serves nobody
+
+
+def test_a_revocation_list_that_vanishes_stays_in_force(
+    tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = certified(authority, tmp_path / "h", "device", "d0")
+    authority.revoke("device/d0")
+    gateway = certified(authority, tmp_path / "g", "gateway", "g0")
+    (tmp_path / "g" / "revoked.pem").unlink()
+
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers(), credentials=gateway) as (_, _, port):
+            for _ in range(2):
+                with pytest.raises(LinkError, match="was revoked"):
+                    await enlist(f"127.0.0.1:{port}", "gateway", device, Joining("device", "d0", 1))
+
+    asyncio.run(story())
+    assert caplog.text.count("the list that was read last stays in force") == 1
+
+
+def test_one_authority_replaces_another_while_the_nodes_run(tmp_path: Path, authority: Authority) -> None:
+    """The operator lets every node trust both, issues new certificates, and then drops the old authority."""
+    gateway = certified(authority, tmp_path / "g", "gateway", "g0")
+    device = certified(authority, tmp_path / "h", "device", "d0")
+    newer = Authority.create(tmp_path / "new", "lab")
+
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers(), credentials=gateway) as (_, _, port):
+
+            async def asks(credentials: Certified) -> bool:
+                answer = await enlist(f"127.0.0.1:{port}", "gateway", credentials, Joining("device", "d0", 1))
+                return not isinstance(answer, Refusal)
+
+            assert await asks(device)
+            newer.issue(tmp_path / "h" / "request.pem", tmp_path / "h", also=[tmp_path / "ca"])
+            with pytest.raises(LinkError):
+                await asks(device)  # the gateway does not trust the new authority yet
+            for name in ("ca.pem", "revoked.pem"):
+                both = (tmp_path / "ca" / name).read_bytes() + (tmp_path / "new" / name).read_bytes()
+                (tmp_path / "g" / name).write_bytes(both)
+            assert await asks(device)
+            newer.issue(tmp_path / "g" / "request.pem", tmp_path / "g", role="gateway")
+            assert await asks(device)
+            old = certified(authority, tmp_path / "old", "device", "d1")
+            with pytest.raises(LinkError):
+                await enlist(f"127.0.0.1:{port}", "gateway", old, Joining("device", "d1", 1))
+            newer.revoke("device/d0")
+            (tmp_path / "g" / "revoked.pem").write_bytes((tmp_path / "new" / "revoked.pem").read_bytes())
+            with pytest.raises(LinkError, match="was revoked"):
+                await asks(device)
+
+    asyncio.run(story())
+    Authority.create(tmp_path / "third", "factory")
+    with pytest.raises(IdentityError, match="another federation"):
+        newer.issue(tmp_path / "h" / "request.pem", tmp_path / "h", also=[tmp_path / "third"])
+
+
+def test_connections_that_say_nothing_are_closed_and_logged_in_one_line(
+    tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = certified(authority, tmp_path / "g", "gateway", "g0")
+    limits = replace(QUICK, handshake_s=0.5)
+
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers(), credentials=gateway, limits=limits) as (_, server, port):
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(50)]
+            for reader, _ in silent:
+                async with asyncio.timeout(HANG_GUARD_S):
+                    assert await reader.read() == b""
+            server._note_strangers(60.0)
+            server._note_strangers(60.0)
+            for _, writer in silent:
+                writer.close()
+
+    asyncio.run(story())
+    assert caplog.text.count("50 of the 50 connections") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 from async_hfl.api import RESULT_FIELDS
 from async_hfl.assembly.deployments.cluster import Watch
 from async_hfl.core.compression.encodings import encoded_bytes
-from async_hfl.deployment.operations.node_journal import read_fact, read_lines
+from async_hfl.deployment.operations.node_journal import is_node, read_fact, read_lines
 from async_hfl.deployment.store.node_identity import IDENTITY
 from async_hfl.journal.events_file import read_events
 from async_hfl.journal.run_directory import RunDirectory
@@ -112,12 +113,39 @@ def test_progress_counts_the_device_updates_of_all_gateways(finished: tuple[Path
     """Each look reads only the lines that were added since the last one."""
     run, result = finished
     told: list[Progress] = []
-    watch = Watch(run / "nodes" / "cloud", [run / "nodes" / f"gateway-{number}" for number in (1, 2)], told.append)
+    others = [state for state in (run / "nodes").iterdir() if is_node(state) and state.name != "cloud"]
+    watch = Watch(run / "nodes" / "cloud", others, told.append)
     for _ in range(3):
         watch.look()
     [progress] = told
     assert progress.updates == result["device_updates"]
     assert progress.epoch == result["cloud_epochs"]
+    summary = RunDirectory(run).read_summary()
+    assert summary is not None
+    assert progress.bytes_total == summary["bytes_total"]
+    assert 0 < progress.bytes_models_up < progress.bytes_total
+
+
+def test_its_page_tells_of_a_deployment(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """So does the page of the run that is collected from its nodes."""
+    run, result = finished
+    answer("collect", str(tmp_path / "again"), str(run / "nodes"))
+    for number, directory in enumerate((run, tmp_path / "again")):
+        page = tmp_path / f"{number}.html"
+        assert call("report", str(directory), "--out", str(page)).returncode == 0
+        text = page.read_text()
+        assert "No map: the places of deployed nodes are not known." in text
+        found = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
+        assert found is not None
+        data = json.loads(found[1])
+        assert data["clock"] == "wall-clock time"
+        assert "preset" not in data["summary"][0]
+        assert sorted(data["names"]["gateway"].values()) == ["gateway-1", "gateway-2"]
+        assert sorted(data["names"]["device"].values()) == [f"device-{device}" for device in range(1, 5)]
+        assert len(data["colours"]) == 2
+        jobs, span = data["timeline"]["jobs"], data["timeline"]["typical"]
+        assert 0 < span < result["virtual_s"]
+        assert any(job[3] is not None and job[4] > job[3] > job[2] for job in jobs), "all parts of a round can be seen"
 
 
 def test_every_node_has_its_own_disk_and_certificate(finished: tuple[Path, dict[str, Any]]) -> None:
@@ -179,7 +207,8 @@ def test_every_job_ends_once(finished: tuple[Path, dict[str, Any]]) -> None:
 
 # Encoded models ------------------------------------------------------------------------------------------------------
 
-LIGHT = ("--set", "task.classes_per_device=3", "--set", "cloud.epochs=6", "--set", "transfer.encoding=int8")
+ENCODED = ("--set", "transfer.encoding=int8", "--set", "transfer.up=int8", "--set", "transfer.down=int8")
+LIGHT = ("--set", "task.classes_per_device=3", "--set", "cloud.epochs=6", *ENCODED)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from async_hfl.assembly.settings.schema import EvaluationSection, Settings
+from async_hfl.assembly.settings.learning import EvaluationSection
+from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.settings.type_description import describe_field
 
 HANG_GUARD_S = 300.0

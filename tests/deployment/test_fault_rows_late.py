@@ -6,9 +6,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from fault_audit import records
 from fault_rows import write_row
 from fault_scene import HANG_GUARD_S, Scene, scene
+
+from async_hfl.assembly.deployments.update_audit import records
 
 pytestmark = pytest.mark.long
 IMPATIENT = ("gateway.epochs=8", "cloud.gateway_patience=2", "cloud.lost_patience=1")

@@ -11,10 +11,11 @@ from glob import glob
 from pathlib import Path
 
 import pytest
-from fault_audit import arrivals, open_requests
+from fault_audit import open_requests
 from fault_rows import write_row
 from fault_scene import HANG_GUARD_S, MODEL_BYTES, SLOW_ENOUGH, Scene, assert_nothing_lost, scene
 
+from async_hfl.assembly.deployments.update_audit import arrivals
 from async_hfl.core.identifiers import CLOUD, JobId
 from async_hfl.core.protocol.messages import Update
 from async_hfl.deployment.cluster.proxy import Shape

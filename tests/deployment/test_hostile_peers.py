@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ class Rogue:
                     return getattr(frame, kind)
 
     async def join(self, name: str = "rogue") -> Any:
-        await self.say(wire.Frame(hello=joining.hello(Joining("device", name, 1), "9", 0.1)))
+        await self.say(wire.Frame(hello=joining.hello(Joining("device", name, 5), "9", 0.1)))
         joined = await self.hear("joined")
         self.session = joined.session
         return joined
@@ -72,7 +73,8 @@ async def rogue(port: int) -> AsyncIterator[Rogue]:
 
 
 def offer(data: bytes, transfer: int = 1, **changes: Any) -> Any:
-    fields = {"transfer": transfer, "length": len(data), "sha256": hashlib.sha256(data).digest(), "number": 1}
+    digest = hashlib.sha256(data).digest()
+    fields = {"transfer": transfer, "length": len(data), "sha256": digest, "incarnation": 5, "number": 1}
     return wire.Frame(offer=wire.Offer(**{**fields, **changes}))
 
 
@@ -115,9 +117,13 @@ def test_impossible_offers_are_refused(tmp_path: Path) -> None:
             ):
                 await peer.say(bad)
                 assert (await peer.hear("held")).refused
-            await peer.say(offer(data, transfer=2, length=QUICK.packet_bytes))
-            assert not (await peer.hear("held")).refused
-            await peer.say(offer(data, transfer=3))
+            await peer.say(offer(data, incarnation=6))
+            assert "incarnation 5" in (await peer.hear("held")).refused
+            for transfer in range(2, 6):  # the room of four packets
+                packet = bytes([transfer]) * 100_000
+                await peer.say(offer(packet, transfer=transfer, length=QUICK.packet_bytes))
+                assert not (await peer.hear("held")).refused
+            await peer.say(offer(data, transfer=6))
             assert "in flight" in (await peer.hear("held")).refused
             await an_honest_device_is_served(tmp_path, server, port)
 
@@ -217,8 +223,6 @@ def test_a_session_belongs_to_its_opener(tmp_path: Path) -> None:
 
 def test_a_peer_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
     async def story() -> None:
-        from dataclasses import replace
-
         narrow = replace(QUICK, waiting_bytes=100_000, silence_s=600.0)
         async with serving(tmp_path / "s", Numbers(), limits=narrow) as (server, _, port), rogue(port) as peer:
             await peer.join()
@@ -247,6 +251,26 @@ def test_a_crowded_inbox_makes_peers_wait(tmp_path: Path) -> None:
             assert not server.inbox.lost
             crowd[0] = False
             await until(lambda: len(server.inbox.arrived_) == 1)
+
+    asyncio.run(story())
+
+
+def test_a_peer_whose_packets_wait_is_not_read_and_others_are(tmp_path: Path) -> None:
+    async def story() -> None:
+        waiting: dict[Address, int] = {DEVICE: QUICK.packets_waiting}
+        async with (
+            serving(tmp_path / "s", Numbers(), waiting=lambda peer: waiting.get(peer, 0)) as (server, _, port),
+            dialling(tmp_path / "d", port) as device,
+            dialling(tmp_path / "e", port, "other") as other,
+        ):
+            await until(lambda: bool(device.inbox.joined) and bool(other.inbox.joined))
+            device.transport.send(GATEWAY, update(1, 100))
+            other.transport.send(GATEWAY, update(2, 100))
+            await until(lambda: len(server.inbox.arrived_) == 1)
+            assert server.inbox.arrived_[0][0] != DEVICE
+            waiting[DEVICE] -= 1
+            await until(lambda: len(server.inbox.arrived_) == 2)
+            assert not server.inbox.lost
 
     asyncio.run(story())
 
@@ -281,7 +305,7 @@ def test_joining_with_nonsense_is_refused(tmp_path: Path) -> None:
                 await peer.say(wire.Frame(hello=joining.hello(Joining("device", "x", 1), "9", float("nan"))))
                 assert not (await peer.hear("joined")).refusal
                 assert numbers.probes == [0.0]
-            assert len(server.inbox.joined) == 1
+            await until(lambda: len(server.inbox.joined) == 1)
 
     asyncio.run(story())
 
@@ -317,7 +341,25 @@ PROJECTED = ModelCodec(size=10, trained=10, encodes_gradients=False)
         (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, weights(10), 0.1, 0.1, True), "gradient"),
         (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, -1, 1, 0.5, 0.5, None, 0.1, 0.1), "samples -1"),
         (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, None, -0.1, 0.1), "download_s"),
-        (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, None, float("nan"), 0.1), "not a number"),
+        (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, None, float("nan"), 0.1), "not a finite"),
+        (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, None, float("inf"), 0.1), "not a finite"),
+        (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, None, 0.1, 2e9), "training_s"),
+        (
+            DEVICE,
+            GATEWAY,
+            m.Update(JobId(0, 1, 1), MODEL, 2**63 - 1, 1, 0.5, 0.5, None, 0.1, 0.1),
+            "at most 1000000000",
+        ),
+        (DEVICE, GATEWAY, m.Unsettled(None, (JobId(0, 1, 1),) * 1025), "at most 1024"),
+        (GATEWAY, CLOUD, m.Report(1, 1, (replace(KNOWN, samples=10**10),)), "at most 1000000000"),
+        (GATEWAY, CLOUD, m.Report(1, 1, (KNOWN, KNOWN)), "a device twice"),
+        (GATEWAY, CLOUD, m.Report(1, 1, heard=(1, 2, 1)), "a device twice"),
+        (
+            GATEWAY,
+            CLOUD,
+            m.Upload(UploadId(0, 1, 1), MODEL, 1, 1, 1, False, 1, (), jobs=tuple(range(2**17 + 1))),
+            "131073 items",
+        ),
         (GATEWAY, CLOUD, m.Report(1, 1, lost=(3, 99)), "no such device"),
         (GATEWAY, CLOUD, m.LeaseReleased(m.Lease(99, 1, 1), KNOWN, False), "no such device"),
         (CLOUD, GATEWAY, m.GlobalModel(1, MODEL, np.zeros((2, 9), np.float32)), "basis"),
@@ -340,6 +382,10 @@ def test_messages_of_correct_nodes_pass() -> None:
         (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), diverged, 1, 1, nan, inf, diverged, 0.1, 0.1)),
         (DEVICE, GATEWAY, m.Update(JobId(0, 1, 1), MODEL, 1, 1, 0.5, 0.5, weights(4), 0.1, 0.1, compressed=True)),
         (DEVICE, GATEWAY, m.Alive()),
+        (DEVICE, GATEWAY, m.Unsettled(None, (JobId(0, 1, 1),) * 1024)),
+        (DEVICE, GATEWAY, m.EvaluateResult(1, -0.5, inf)),
+        (GATEWAY, CLOUD, m.Upload(UploadId(0, 1, 1), MODEL, 1, 100, 10**11, False, 1, (KNOWN,))),
+        (CLOUD, GATEWAY, m.GlobalModel(1, MODEL, bandwidth=inf)),
         (GATEWAY, CLOUD, m.Report(1, 1, (KNOWN,), lost=(3,), heard=(4,))),
         (gateway_address(1), CLOUD, m.Upload(UploadId(1, 1, 1), MODEL, 1, 1, 1, False, 1, (KNOWN,))),
         (CLOUD, GATEWAY, m.GlobalModel(1, MODEL, np.zeros((2, 10), np.float32))),

@@ -23,7 +23,7 @@ from async_hfl.core.protocol.messages import Train
 from async_hfl.core.protocol.traffic import traffic
 from async_hfl.deployment.cluster.proxy import LinkProxy, Shape
 from async_hfl.deployment.transport.admission import Refusal
-from async_hfl.deployment.transport.limits import HIGHEST_VERSION, PACKAGE
+from async_hfl.deployment.transport.limits import HIGHEST_VERSION, LOWEST_VERSION, PACKAGE
 from async_hfl.deployment.transport.transfers.pacing import Bucket, Pacing
 from async_hfl.encoding.packet_codec import encode
 from async_hfl.nodes.reliability.delivery import Packet, Receipt
@@ -256,7 +256,7 @@ def test_versions_without_a_common_one_are_both_named(
             said = device.refusals[0]
             assert said.kind == "refused"
             assert words in said.reason
-            assert f"this node runs async-hfl {PACKAGE} with protocol {HIGHEST_VERSION};" in said.reason
+            assert f"async-hfl {PACKAGE} with protocol {LOWEST_VERSION} to {HIGHEST_VERSION};" in said.reason
             assert said.reason.endswith(older)
 
     asyncio.run(story())

@@ -27,7 +27,7 @@ SHORT = {
     "hpwren": ["cloud.epochs=6", "device.epochs=1", "device.learning_rate=0.05"],
     # An evaluation takes as long as a cloud epoch.
     "cifar10": [
-        *("cloud.epochs=9", "cloud.evaluate_every=3", "gateway.epochs=8", "network.gateways=2", "task.devices=8"),
+        *("cloud.epochs=9", "evaluation.grid=300.0", "gateway.epochs=8", "network.gateways=2", "task.devices=8"),
         *("task.samples_per_device=200", "task.normalisation=group", "task.partition=iid", "device.epochs=1"),
         *("device.batch_size=20", "device.learning_rate=0.02", "device.proximal_weight=0.0"),
     ],

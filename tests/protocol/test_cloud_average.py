@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from protocol_stage import Stage, assert_close
 
@@ -11,6 +12,7 @@ from async_hfl.core.identifiers import CLOUD, UploadId
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.events import Received
 from async_hfl.core.protocol.records import EpochRecord
+from async_hfl.core.serialization import from_plain, to_plain
 from async_hfl.nodes.gateway.aggregation.rounds import Rounds
 
 
@@ -176,3 +178,34 @@ def test_an_unknown_upload_is_not_held() -> None:
     for upload in (UploadId(0, 1, 7), UploadId(0, 2, 1)):
         stage.happens("g0", Received(10.0, CLOUD, m.UploadHeld(upload)))
     assert str(stage.gateways[0].snapshot()) == str(before)
+
+
+def with_momentum() -> Stage:
+    """Three rounds with mu = 1/2, whose averages are (1, 1), (3, 2) and (3, 2)."""
+    stage = averaging(0, 0, -1, cloud={"momentum": 0.5})
+    for at, model in ((100, (1, 1)), (200, (3, 2)), (300, (3, 2))):
+        for device in ("d0", "d1"):
+            stage.returns(device, model, at=at)
+        stage.exchanges("g0", at=at)
+    return stage
+
+
+def test_a_step_has_the_momentum_of_those_before() -> None:
+    stage = with_momentum()
+    # W = (1, 1), m = (1, 1); then m = (0.5, 0.5) + (2, 1) and W = (3.5, 2.5); then m = (1.25, 0.75) + (-0.5, -0.5).
+    assert_close(stage.cloud.state.weights, (4.25, 2.75))
+    assert_close(stage.model("g0"), (4.25, 2.75))
+    # The uploads' weights are those of the average.
+    assert [record.weight for record in stage.uploads()] == [1.0, 1.0, 1.0]
+
+
+def test_the_first_average_after_a_restart_has_the_same_momentum() -> None:
+    stage = averaging(0, 0, -1, cloud={"momentum": 0.5})
+    for at, model in ((100, (1, 1)), (200, (3, 2)), (300, (3, 2))):
+        stored = to_plain(stage.cloud.snapshot())
+        stage.nodes["cloud"] = stage.make()["cloud"]
+        stage.cloud.restore(from_plain(stored))
+        for device in ("d0", "d1"):
+            stage.returns(device, model, at=at)
+        stage.exchanges("g0", at=at)
+    np.testing.assert_array_equal(stage.cloud.state.weights, with_momentum().cloud.state.weights)

@@ -17,6 +17,7 @@ FIRST = {
     "keep the upload of a lost gateway": 40,
     "forget that a transfer broke off": 15,
     "encode an update as a change of the model of a superseded job": 30,
+    "count the uploads of a gateway twice that was declared lost and comes back": 140,
 }
 """The first seed to run for bugs that do not show with lower seeds."""
 BREAKAGES = {
@@ -56,6 +57,12 @@ BREAKAGES = {
         "            gateway.weights,\n",
         "            add_changes(gateway.weights, [fresh[0][0].weights], [fresh[0][0].in_flight.sent], weights[:1]),\n",
     ),
+    "weigh an update by the data of devices that have moved away": (
+        "periods",
+        "nodes/gateway/device_table.py",
+        "        return int(self.samples[self.associated].sum())\n",
+        "        return int(self.samples.sum())\n",
+    ),
     "forget the clock of a period": (
         "periods",
         "nodes/gateway/node.py",
@@ -80,6 +87,38 @@ BREAKAGES = {
         "nodes/gateway/aggregation/rounds.py",
         "            weights = shares([held.update.samples for held in arrived])\n",
         "            weights = shares([1 for held in arrived])\n",
+    ),
+    "wait for one answer more than a round needs": (
+        "rounds",
+        "nodes/gateway/aggregation/rounds.py",
+        "max(1, math.floor(len(jobs) / gateway.config.over_selection + 0.5))",
+        "max(1, math.floor(len(jobs) / gateway.config.over_selection + 1.5))",
+    ),
+    "let a round last beyond its deadline": (
+        "rounds",
+        "nodes/gateway/aggregation/rounds.py",
+        "min(deadline, gateway.config.round_patience * slowest)",
+        "gateway.config.round_patience * slowest",
+    ),
+    "draw tiers again when devices are associated again": (
+        "rounds",
+        "nodes/cloud/tier_draws.py",
+        "if config.tier_rounds == 0 or state.tiers.epoch == state.epoch:",
+        "if config.tier_rounds == 0:",
+    ),
+    "weigh the updates of a buffer by samples": (
+        "buffer",
+        "nodes/gateway/aggregation/buffer.py",
+        "        weights = [config.staleness(age) / len(arrived) for age in ages]\n",
+        "        total = sum(held.update.samples for held in arrived)\n"
+        "        parts = [held.update.samples / total for held in arrived]\n"
+        "        weights = [part * config.staleness(age) for part, age in zip(parts, ages, strict=True)]\n",
+    ),
+    "let a buffer grow beyond its size": (
+        "buffer",
+        "nodes/gateway/aggregation/buffer.py",
+        "        if len(gateway.state.buffer) < gateway.part_of",
+        "        if len(gateway.state.buffer) <= gateway.part_of",
     ),
     "ignore the age of updates in a period": (
         "periods",
@@ -122,6 +161,60 @@ BREAKAGES = {
         "rounds",
         "nodes/cloud/aggregation/average.py",
         "        self.state.held.pop(gateway, None)\n",
+        "",
+    ),
+    "forget to evaluate a new model": (
+        "mix",
+        "nodes/cloud/evaluations.py",
+        "    elif on_grid:\n        _set_grid_timer(cloud, at)\n",
+        "",
+    ),
+    "end a run without evaluating its last model": (
+        "mix",
+        "nodes/cloud/evaluations.py",
+        "    if cloud.state.epoch != cloud.state.evaluation.epoch:\n        _begin(cloud, at)\n",
+        "",
+    ),
+    "forget the momentum of the step before": (
+        "rounds",
+        "nodes/cloud/aggregation/average.py",
+        "        self.state.previous = current\n",
+        "",
+    ),
+    "give statistics momentum": (
+        "rounds",
+        "nodes/cloud/aggregation/average.py",
+        "current, previous, momentum, trained=cloud.config.gradient_size)",
+        "current, previous, momentum)",
+    ),
+    "forget what was aggregated during an upload": (
+        "periods",
+        "nodes/gateway/context.py",
+        "        if current is not None and uploaded is not None and state.updates:\n",
+        "        if False and current is not None and uploaded is not None:\n",
+    ),
+    "add an upload to its own answer": (
+        "periods",
+        "nodes/gateway/node.py",
+        "            state.uploaded = state.weights\n",
+        "            state.uploaded = gateway.weights if state.base is None else state.base\n",
+    ),
+    "count updates again in the upload after theirs": (
+        "periods",
+        "nodes/gateway/node.py",
+        "        state.updates = state.samples = 0\n",
+        "        state.updates, state.samples = (0, 0) if model is not None else (state.updates, state.samples)\n",
+    ),
+    "upload while an upload is under way": (
+        "mix",
+        "nodes/gateway/node.py",
+        "        state.upload_due = state.uploaded is not None\n",
+        "        state.upload_due = False\n",
+    ),
+    "forget the upload that was put off": (
+        "mix",
+        "nodes/gateway/node.py",
+        "            if state.upload_due:\n                self._upload(at)\n",
         "",
     ),
     "let effects leave before the event is durable": (  # a torn record

@@ -383,7 +383,7 @@ def test_the_run_ends_when_the_mean_of_three_evaluations_passes() -> None:
     assert [e.target_reached for e in stage.of(EpochRecord)] == [False, False, False, True]
     assert life(stage) == [("target_reached", "cloud"), ("finished", "cloud")]
     # They count at the time when their model was made, however long the evaluation took.
-    assert (stage.cloud.state.progress.first_crossing_at, stage.cloud.state.progress.reached_at) == (101.0, 401.0)
+    assert (stage.cloud.state.progress.first_at, stage.cloud.state.progress.held_at) == (101.0, 401.0)
 
 
 def test_epochs_after_the_target() -> None:

@@ -97,3 +97,59 @@ def test_the_clock_is_stopped_while_there_is_nothing_to_wait_for() -> None:
     known = m.DeviceKnowledge(0, 100.0, False, 10, float("nan"), float("nan"))
     stage.happens("g0", Received(500.0, CLOUD, m.Assignment(1, 2, (0,), (lease,), (known,))))
     assert (stage.in_flight("g0"), g0.aggregation.due) == ({1: 0}, 600)
+
+
+def test_immediate_refill_triggers_a_device_within_the_period() -> None:
+    stage = periods(refill="immediate")
+    stage.returns("d0", (3, 3), at=40)
+    # The next job starts from the same model, in the same period; the clock goes on.
+    assert (stage.in_flight("g0"), stage.timers["g0", "aggregation"]) == ({2: 1, 3: 0}, 100)
+    assert_close(stage.waiting("d0", m.Train)[-1].weights, (0, 0))
+    stage.returns("d0", (5, 1), at=90)
+    stage.fire("g0", "aggregation")
+    # Both updates of d0 are 0 periods old: ((3, 3) + (5, 1)) / 2.
+    assert_close(stage.model("g0"), (4, 2))
+    # d0 is in flight with the model of the first period: its change (6, 0) counts half.
+    stage.returns("d0", (6, 0), at=150)
+    stage.fire("g0", "aggregation")
+    assert_close(stage.model("g0"), (7, 2))
+    assert ends(stage)[-1] == ("g0.1.4", "aggregated", 200, 1, 0.5)
+
+
+def test_immediate_refill_waits_for_the_bandwidth() -> None:
+    stage = periods(refill="immediate", bandwidth=10.0)  # one device at a time
+    assert list(stage.in_flight("g0")) == [1]
+    first = stage.in_flight("g0")[1]
+    stage.returns(f"d{first}", (1, 1), at=50)
+    assert list(stage.in_flight("g0")) == [2]
+
+
+def test_an_update_has_the_weight_of_its_share_of_the_data_whoever_else_arrives() -> None:
+    # Both devices have 10 samples: alone or together, an update has the weight 3 x 10 / 20 x s(age).
+    stage = periods(weighting="share", gain=3.0)
+    stage.returns("d0", (2, 4), at=50)
+    stage.fire("g0", "aggregation")
+    assert_close(stage.model("g0"), (3, 6))
+    stage.returns("d0", (5, 6), at=120)  # change (2, 0), age 0
+    stage.returns("d1", (0, 4), at=130)  # from (0, 0), sent a period ago: change (0, 4), age 1
+    stage.fire("g0", "aggregation")
+    # (3, 6) + 3/2 (2, 0) + 3/4 (0, 4).
+    assert_close(stage.model("g0"), (6, 9))
+    assert ends(stage)[-2:] == [("g0.1.3", "aggregated", 200, 0, 1.5), ("g0.1.2", "aggregated", 200, 1, 0.75)]
+    (upload,) = stage.waiting("cloud", m.Upload)
+    assert (upload.updates, upload.samples) == (3, 20)  # the cloud weighs the gateway by the data of its devices
+
+
+def test_updates_of_more_samples_than_the_devices_have_weigh_together_as_much_as_all_devices() -> None:
+    stage = periods(0, 1, 1, weighting="share", gain=2.0, refill="immediate")  # d0 alone, with 10 samples
+    stage.returns("d0", (1, 0), at=30)
+    stage.returns("d0", (0, 3), at=60)
+    stage.fire("g0", "aggregation")
+    assert_close(stage.model("g0"), (1, 3))  # 2 x 10 / 20 of each
+
+
+def test_a_gateway_without_updates_is_weighed_by_its_data_all_the_same() -> None:
+    stage = periods(weighting="share", epochs=1)
+    stage.fire("g0", "aggregation")
+    (upload,) = stage.waiting("cloud", m.Upload)
+    assert (upload.updates, upload.samples) == (0, 20)

@@ -127,7 +127,34 @@ def periods_story() -> Stage:
     return stage
 
 
-STORIES = {"mixing": mixing_story, "relaying": relaying_story, "rounds": rounds_story, "periods": periods_story}
+def continuing_story() -> Stage:
+    rules = {"period": 50.0, "epochs": 1, "during_upload": "continue", "refill": "immediate"}
+    stage = Stage(aggregation=Periods, averages=True, gateway=rules, cloud={"momentum": 0.5})
+    stage.begin(0, 0, 1)
+    stage.returns("d0", (1, 2), at=30)
+    for gateway in ("g0", "g1"):
+        stage.fire(gateway, "aggregation")
+        stage.deliver("cloud", m.Upload, at=stage.at)
+    stage.deliver("g1", m.Answer, at=60)
+    stage.returns("d1", (3, 3), at=70)
+    stage.fire("g0", "aggregation")  # put off
+    stage.fire("g1", "aggregation")
+    stage.deliver("g0", m.Answer, at=120)
+    for _ in range(2):
+        stage.deliver("cloud", m.Upload, at=130)
+    stage.deliver("g1", m.Answer, at=140)
+    stage.peer_lost("cloud", "g1", at=150)
+    stage.deliver("g0", m.Answer, at=160)
+    return stage
+
+
+STORIES = {
+    "mixing": mixing_story,
+    "relaying": relaying_story,
+    "rounds": rounds_story,
+    "periods": periods_story,
+    "continuing": continuing_story,
+}
 
 
 @pytest.mark.parametrize("story", STORIES)
@@ -157,6 +184,8 @@ def test_the_same_events_have_the_same_effects_after_any_interruption(story: str
         ("rounds", "g0"),
         ("periods", "cloud"),
         ("periods", "g0"),
+        ("continuing", "cloud"),
+        ("continuing", "g0"),
     ],
 )
 def test_a_crash_loses_nothing_that_was_logged(story: str, name: str, checkpoint_every: int) -> None:

@@ -180,3 +180,95 @@ def test_discarding_ends_late_jobs_at_the_upload() -> None:
     stage.fire("g0", "aggregation")
     assert ends(stage)[-1] == ("g0.1.2", "round_closed", 300, 0, 0.0)
     assert (stage.in_flight("g0"), stage.gateways[0].state.load) == ({}, 0)
+
+
+def test_a_round_closes_at_the_deadline_with_those_who_have_answered() -> None:
+    stage = rounds(round_deadline=150.0)
+    assert (stage.timers["g0", "aggregation"], stage.timers["g1", "aggregation"]) == (150, 150)
+    stage.returns("d0", (1, 1), at=100)
+    stage.fire("g0", "aggregation")
+    assert_close(stage.model("g0"), (1, 1))
+    assert stage.in_flight("g0") == {2: 1, 3: 0}
+    # A time-out of three times the slowest device's 100 s comes later; with a shorter one it is the other way round.
+    assert rounds(round_deadline=150.0, round_patience=1.0).timers["g0", "aggregation"] == 100
+
+
+def test_the_deadline_may_be_the_quantile_of_all_latencies_that_the_cloud_tells() -> None:
+    """Links in use: 40, 80 and 400 s. Each gateway's own slowest device would give 240 and 1200 s."""
+    latency = (40.0, 1.0, 80.0, 2.0, 400.0)
+    for quantile, deadline in ((0.5, 80.0), (0.3, 40.0)):
+        stage = Stage(
+            aggregation=Rounds,
+            gateway={"round_deadline": 0.0},
+            cloud={"reference_quantile": quantile},
+            latency=latency,
+            averages=True,
+        )
+        stage.begin(0, 0, 1)
+        assert (stage.timers["g0", "aggregation"], stage.timers["g1", "aggregation"]) == (deadline, deadline)
+
+
+def test_devices_that_are_too_slow_for_the_deadline_are_not_selected() -> None:
+    stage = Stage(aggregation=Rounds, gateway={"round_deadline": 100.0}, latency=(90.0, 1.0, 101.0, 1.0, 900.0))
+    stage.begin(0, 0, 1)
+    assert stage.in_flight("g0") == {1: 0}
+    # g1 has nobody else. Its device is busy then, and rounds pass without it.
+    assert stage.in_flight("g1") == {1: 2}
+    stage.fire("g1", "aggregation")
+    assert (stage.in_flight("g1"), stage.timers["g1", "aggregation"]) == ({1: 2}, 200)
+    # d0 has become slow: now g0 has no quick device either, and nothing in flight. Both may be selected.
+    stage.returns("d0", (1, 1), at=150)
+    assert stage.in_flight("g0") == {2: 0, 3: 1}
+
+
+def test_with_a_deadline_empty_rounds_count_and_the_upload_is_not_held_up() -> None:
+    """d2, the only device of g1, needs 1000 s; the rounds of g1 pass without it, and it takes part in no model."""
+    stage = rounds(round_deadline=150.0)
+    stage.fire("g1", "aggregation")
+    g1 = stage.gateways[1].state
+    assert (g1.phase, g1.gateway_epoch, stage.in_flight("g1")) == ("open", 0, {1: 2})
+    assert stage.timers["g1", "aggregation"] == 300, "the second round has no device and ends at its deadline, too"
+    stage.fire("g1", "aggregation")
+    (upload,) = stage.waiting("cloud", m.Upload)
+    assert (upload.updates, upload.samples, upload.early) == (0, 0, False)
+    stage.returns("d2", (9, 9), at=1000)
+    assert ends(stage)[-1] == ("g1.1.1", "round_closed", 1000, 0, 0.0)
+
+
+def test_a_round_without_devices_ends_when_one_is_idle() -> None:
+    stage = rounds(round_deadline=150.0, epochs=3)
+    stage.fire("g1", "aggregation")
+    stage.returns("d2", (9, 9), at=200)
+    assert ends(stage)[-1] == ("g1.1.1", "round_closed", 200, 0, 0.0)
+    assert (stage.in_flight("g1"), stage.timers["g1", "aggregation"]) == ({2: 2}, 350)
+    stage.returns("d2", (2, 2), at=300)
+    assert_close(stage.model("g1"), (2, 2))
+
+
+def test_without_devices_at_all_the_clock_stops() -> None:
+    stage = rounds(round_deadline=150.0, patience_floor=10.0, patience_factor=1.2, epochs=5)
+    stage.fire("g1", "patience")  # d2 has timed out at 120 s: nothing is in flight
+    assert (stage.gateways[1].state.active, stage.gateways[1].aggregation.due) == (0, float("inf"))
+
+
+def test_over_selection_closes_a_round_with_part_of_the_answers() -> None:
+    stage = rounds(over_selection=2.0)
+    assert stage.in_flight("g0") == {1: 0, 2: 1}
+    stage.returns("d1", (4, 2), at=90)
+    # One of two answers is enough.
+    assert_close(stage.model("g0"), (4, 2))
+    assert ends(stage) == [("g0.1.2", "aggregated", 90, 1, 1.0)]
+    assert stage.in_flight("g0") == {1: 0, 3: 1}
+    stage.returns("d0", (9, 9), at=100)
+    assert ends(stage)[-1] == ("g0.1.1", "round_closed", 100, 0, 0.0)
+
+
+def test_participants_are_split_by_devices() -> None:
+    """A third of the devices: one of the two at g0, and the only one at g1, although all fit the bandwidth."""
+    stage = rounds(participation=1 / 3)
+    assert [len(stage.in_flight(gateway)) for gateway in ("g0", "g1")] == [1, 1]
+    # Twice as many are selected as are waited for.
+    stage = rounds(participation=1 / 3, over_selection=2.0)
+    assert [len(stage.in_flight(gateway)) for gateway in ("g0", "g1")] == [2, 1]
+    stage.returns("d0", (4, 2), at=90)
+    assert_close(stage.model("g0"), (4, 2))

@@ -32,6 +32,8 @@ def add_commands(commands: Commands) -> None:
     issue.add_argument(
         "--bundle", type=Path, metavar="FOLDER", help="for a lab: also make the key here, to be copied to the node"
     )
+    also = "another authority that the node is to trust as well, while CA replaces it; repeatable"
+    issue.add_argument("--also", type=Path, action="append", default=[], metavar="CA", help=also)
     _add_names(issue, required=False)
     issue.epilog = "Without --role, only requests of devices are granted."
     revoke = add_command(certs, "revoke", _revoke, "at the authority: revoke certificates")
@@ -88,12 +90,12 @@ def _issue(options: argparse.Namespace) -> int:
         if not options.role or not options.name:
             raise IdentityError("certs issue --bundle: give --role and --name as well")
         out = options.bundle
-        certificate = authority.bundle(options.role, options.name, out, options.days)
+        certificate = authority.bundle(options.role, options.name, out, options.days, options.also)
     else:
         if options.name:
             raise IdentityError("certs issue: the names are in the request; leave out --name")
         out = options.out or options.request.parent
-        certificate = authority.issue(options.request, out, options.days, options.role or "device")
+        certificate = authority.issue(options.request, out, options.days, options.role or "device", options.also)
     lines = [f"{out}: certificate.pem, ca.pem and revoked.pem", *_lines(certificate)]
     return answer(options, {**_row(certificate), "folder": str(out)}, lines)
 

@@ -27,6 +27,14 @@ _CHOICES = {
 _SETTINGS = ("file", *_CHOICES, "seed", "overrides")
 
 
+class Interruption(KeyboardInterrupt):
+    """A command was ended by a signal. `code` is its exit code."""
+
+    def __init__(self, what: str, number: int) -> None:
+        super().__init__(what)
+        self.code = 128 + number
+
+
 def add_command(commands: Commands, name: str, action: Action, summary: str) -> argparse.ArgumentParser:
     """Add a command that calls `action`; the caller adds its options to the parser returned."""
     description = f"{summary[0].upper()}{summary[1:]}.".replace("%%", "%")
@@ -61,6 +69,11 @@ def add_settings(parser: argparse.ArgumentParser, *, seed: bool = True) -> None:
     parser.add_argument("--set", action="append", default=[], metavar=form, dest="overrides", help=text)
     if seed:
         parser.add_argument("--seed", type=int, help="the seed of all random streams (default: 1)")
+
+
+def names_in(text: str | None) -> list[str]:
+    """Split names that are separated by commas; an option that was not given has none."""
+    return [] if text is None else [name.strip() for name in text.split(",")]
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:

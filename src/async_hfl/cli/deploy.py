@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,6 +21,8 @@ def add_commands(commands: Commands) -> None:
     add_choices(cloud, "task", "method")
     add_settings(cloud)
     cloud.add_argument("--listen", default="0.0.0.0:7100", metavar="HOST:PORT", help="the address to listen on")
+    text = "continue although the state is an older copy: what was done since is lost, and gateways start again"
+    cloud.add_argument("--restored", action="store_true", help=text)
     _add_process(cloud, "cloud")
 
     gateway = add_command(commands, "gateway", _gateway, "run a gateway of a deployment")
@@ -52,6 +55,13 @@ def add_commands(commands: Commands) -> None:
     cluster.add_argument("--proxies", action="store_true", help="put a proxy on every link between device and gateway")
     cluster.add_argument("--out", type=Path, metavar="DIR", help="the run directory (default: a new one under runs/)")
 
+    chaos = add_command(commands, "chaos", _chaos, "cause random faults on a cluster, then audit its disks")
+    chaos.add_argument("--minutes", type=float, default=10.0, help="how long to cause faults (default: 10)")
+    chaos.add_argument("--seed", type=int, default=1, help="the seed of the faults")
+    chaos.add_argument("--gateways", type=int, default=2, help="the number of gateways")
+    chaos.add_argument("--devices", type=int, default=4, help="the number of devices")
+    chaos.add_argument("--out", type=Path, metavar="DIR", help="keep logs and stores in this new directory")
+
 
 def _add_give_up(parser: argparse.ArgumentParser, when: str) -> None:
     text = f"exit with code 3 if {when} for this long, such as 90s, 15m, 7d or never"
@@ -77,8 +87,10 @@ def _begin(options: argparse.Namespace, role: Any, *names: str) -> Any:
     from async_hfl.deployment.identity.credentials import Certified, Insecure
     from async_hfl.deployment.operations.logs import set_up_logs
     from async_hfl.deployment.processes.parent_death import die_with_launcher
+    from async_hfl.deployment.transport.descriptors import raise_limit
 
     die_with_launcher()
+    raise_limit()
     set_up_logs(options.log, options.log_format, role, ",".join(names))
     if options.insecure:
         return Insecure(beyond_loopback=options.insecure_beyond_loopback)
@@ -95,6 +107,7 @@ def _begin(options: argparse.Namespace, role: Any, *names: str) -> Any:
 def _run_process(options: argparse.Namespace, role: str, process: Callable[..., Any]) -> int:
     """Run a node to its end. `process` creates it; its argument `wrote` is called for every record."""
     from async_hfl.deployment.processes.main_loop import Interrupted, run_to_end
+    from async_hfl.deployment.processes.went_back import WentBack, set_aside
 
     with ExitStack() as closing:
         wrote: Callable[[Any], None] = lambda record: None  # noqa: E731
@@ -104,11 +117,15 @@ def _run_process(options: argparse.Namespace, role: str, process: Callable[..., 
             metrics = Metrics(role, options.name)
             closing.callback(metrics.serve(options.metrics))
             wrote = metrics.wrote
-        try:
-            run_to_end(process(wrote=wrote).run())
-        except Interrupted as interrupted:
-            return interrupted.code
-    return 0
+        while True:
+            try:
+                run_to_end(process(wrote=wrote).run())
+            except Interrupted as interrupted:
+                return interrupted.code
+            except WentBack as error:
+                set_aside(error)
+                continue
+            return 0
 
 
 def _cloud(options: argparse.Namespace) -> int:
@@ -120,7 +137,9 @@ def _cloud(options: argparse.Namespace) -> int:
     composed = compose(**settings_of(options), network="deployed")
     plan = cloud_plan(options.name, composed.choice, composed.settings)
     state = options.state or Path("state") / options.name
-    return _run_process(options, "cloud", partial(CloudProcess, plan, state, options.listen, credentials))
+    return _run_process(
+        options, "cloud", partial(CloudProcess, plan, state, options.listen, credentials, restored=options.restored)
+    )
 
 
 def _gateway(options: argparse.Namespace) -> int:
@@ -205,6 +224,31 @@ def _part(text: str) -> Any:
     if not (place.isdigit() and of.isdigit() and 1 <= int(place) <= int(of)):
         raise UserError(f"--shard {text}: write 3/8 for the third of eight parts")
     return Part(int(place) - 1, int(of))
+
+
+def _chaos(options: argparse.Namespace) -> int:
+    import tempfile
+
+    from async_hfl.assembly.deployments.chaos import ChaosOptions, describe, run_chaos
+    from async_hfl.deployment.cluster import small_disks
+    from async_hfl.deployment.processes.main_loop import Interrupted
+
+    for name in ("gateways", "devices"):
+        if getattr(options, name) < 1:
+            raise UserError(f"--{name} {getattr(options, name)}: must be at least 1")
+    if options.out is not None and options.out.exists():
+        raise UserError(f"--out {options.out}: exists already; give a new directory")
+    if not small_disks.unavailable() and not os.environ.get(small_disks.INSIDE):
+        small_disks.enter_namespace(sys.argv[1:])
+    chosen = ChaosOptions(options.minutes, options.seed, options.gateways, options.devices)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.out or Path(temporary) / "chaos"
+        try:
+            found = run_chaos(chosen, folder.absolute(), lambda text: print(text, file=sys.stderr))
+        except Interrupted as interrupted:
+            return interrupted.code
+    answer(options, found.as_json(), describe(found))
+    return 0 if found.passed else 1
 
 
 def _cluster(options: argparse.Namespace) -> int:

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from async_hfl.cli.common import Commands, add_choices, add_command, add_settings, answer, complain, print_json
+from async_hfl.cli.common import (
+    Commands,
+    add_choices,
+    add_command,
+    add_settings,
+    answer,
+    complain,
+    names_in,
+    print_json,
+)
+from async_hfl.cli.work import add_work, limit_s, worker_pool
 from async_hfl.core.errors import UserError
 
 if TYPE_CHECKING:  # imported when a command runs, so that `async-hfl --help` starts fast
     from async_hfl.experiments.comparison.report import Report
     from async_hfl.experiments.plans.plan import Plan
+    from async_hfl.experiments.results.keeper import Keeper
+    from async_hfl.experiments.results.sources import Results
     from async_hfl.experiments.sweeps.folder import SweepFolder
     from async_hfl.experiments.sweeps.sweep import SweepResult
-    from async_hfl.experiments.sweeps.worker_pool import WorkerPool
+    from async_hfl.experiments.tuning.tuning_file import Tunings
 
 _TIME_FACTOR = 10.0
+_REPEATED = (
+    *("task", "tasks", "methods", "network", "preset", "tuning", "untuned", "seeds", "rounds", "target", "reference"),
+)
+"""The options that the command in a report has."""
 _REFERENCE = "speed-ups are relative to this one (default: async-random if present, else the first)"
 
 
@@ -24,16 +41,23 @@ def add_commands(commands: Commands) -> None:
     sweep = add_command(commands, "sweep", _sweep, "make the runs of a plan that are not complete yet")
     sweep.add_argument("plan", type=Path, metavar="PLAN.toml", help="a plan (docs/experiments.md)")
     sweep.add_argument("--reference", metavar="GROUP", help=_REFERENCE)
-    _add_work(sweep, "runs/PLAN")
+    add_work(sweep, "runs/PLAN")
+    _add_results(sweep)
 
     compare = add_command(commands, "compare", _compare, "compare methods on one task with several seeds")
     add_choices(compare, "task", "network", "preset")
     compare.add_argument("--methods", metavar="A,B,…", help="default: all; semi-async runs with three periods")
+    equipped = "compare each method once more with int8 and momentum, if it has not got them"
+    compare.add_argument("--equipped", action="store_true", help=equipped)
+    _add_tuning(compare)
+    untuned = "with --tuning: compare these methods once more with their packaged settings"
+    compare.add_argument("--untuned", metavar="A,B,…", help=untuned)
     compare.add_argument("--seeds", default="3", metavar="N", help="the number of seeds, or a list: 1,2,5")
     compare.add_argument("--target", type=float, metavar="T", help="the metric to reach (default: the task's target)")
     add_settings(compare, seed=False)
     compare.add_argument("--reference", metavar="METHOD", help=_REFERENCE)
-    _add_work(compare, "runs/compare-TASK")
+    add_work(compare, "runs/compare-TASK")
+    _add_results(compare)
 
     paper = add_command(commands, "paper", _paper, "reproduce a table or figure of the Async-HFL paper")
     paper.add_argument("name", metavar="NAME", help="a name from `async-hfl paper list`")
@@ -42,6 +66,7 @@ def add_commands(commands: Commands) -> None:
     paper.add_argument("--network", default="nycmesh-paper", help="nycmesh-paper or nycmesh")
     paper.add_argument("--tasks", metavar="A,B,…", help="the tasks (default: those of the paper)")
     paper.add_argument("--seeds", metavar="N", help="the number of seeds, or a list: 1,2,5 (default: depends on NAME)")
+    _add_tuning(paper)
     add_settings(paper, seed=False)
     paper.add_argument("--runs", nargs="+", type=Path, metavar="RUN", help="fig8, fig9: draw these runs, make none")
     rounds = "fig8, fig9: cloud epochs (default: 30); synchronous methods make a tenth of them"
@@ -49,16 +74,24 @@ def add_commands(commands: Commands) -> None:
     paper.add_argument("--deployed", action="store_true", help="fig8, fig9: run real processes on this machine")
     factor = "with --deployed: run F times as fast as the paper's deployment (default: 10)"
     paper.add_argument("--time-factor", type=float, metavar="F", help=factor)
-    _add_work(paper, "runs/paper")
+    add_work(paper, "runs/paper")
+    _add_results(paper)
 
 
-def _add_work(parser: argparse.ArgumentParser, out: str) -> None:
-    """Add the options about workers, time limit and output directory."""
-    parser.add_argument("--out", type=Path, metavar="DIR", help=f"the directory of runs and tables (default: {out})")
-    parser.add_argument("--on", metavar="WHERE", default="processes", help="processes, ray or ray://HOST:PORT")
-    parser.add_argument("--processes", type=int, metavar="P", help="workers (default: one per core, several per GPU)")
-    parser.add_argument("--together", type=int, metavar="K", help="runs at once in a worker (default: 1; 6 on a GPU)")
-    parser.add_argument("--limit-minutes", type=float, metavar="M", help="stop then; the same command continues later")
+def _add_tuning(parser: argparse.ArgumentParser) -> None:
+    text = "use the settings in this file, which `async-hfl tune` wrote (packaged: the file of this version)"
+    parser.add_argument("--tuning", metavar="FILE", help=text)
+
+
+def _tuning(options: argparse.Namespace) -> Tunings | None:
+    from async_hfl.experiments.tuning.tuning_file import read_tunings
+
+    return None if options.tuning is None else read_tunings(options.tuning)
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
+    kept = "make no run: write tables and figures from results that --rows kept"
+    parser.add_argument("--from-results", nargs="+", type=Path, metavar="FILE", help=kept)
 
 
 def _sweep(options: argparse.Namespace) -> int:
@@ -69,36 +102,51 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from async_hfl.experiments.comparison.plan import METHODS, comparison_plan, seeds_of
+    from async_hfl.experiments.comparison.plan import METHODS, check_tuning, comparison_plan, seeds_of
+    from async_hfl.experiments.plans.contender import contenders
 
+    if options.untuned and not options.tuning:
+        raise UserError("--untuned: give --tuning FILE as well; without it no method is tuned")
+    tuning = _tuning(options)
     target = [] if options.target is None else [f"task.target={options.target!r}"]
     plan = comparison_plan(
         f"compare-{Path(options.task.rpartition(':')[0] or options.task).stem if options.task else 'digits'}",
-        METHODS if options.methods is None else [name.strip() for name in options.methods.split(",")],
+        contenders(
+            names_in(options.methods) or METHODS,
+            options.task,
+            options.preset,
+            options.overrides,
+            with_equipped=options.equipped,
+            untuned=names_in(options.untuned),
+        ),
         seeds_of(options.seeds),
         task=options.task,
         network=options.network,
         preset=options.preset,
         overrides=[*options.overrides, *target],
+        tuning=tuning,
     )
+    check_tuning(plan, tuning, options.tuning, options.overrides)
     title = f"async-hfl compare: {plan.runs[0].task}"
     return _compare_runs(options, plan, title, _command(options, "async-hfl compare"))
 
 
 def _compare_runs(options: argparse.Namespace, plan: Plan, title: str, command: str) -> int:
     from async_hfl.experiments.comparison.comparison import compare
+    from async_hfl.experiments.comparison.footnotes import footnoted, tuning_notes
     from async_hfl.experiments.comparison.report import comparison_report
     from async_hfl.experiments.sweeps.folder import SweepFolder
 
     folder = SweepFolder(options.out or Path("runs") / plan.name)
-    swept = _work(options, plan, folder)
-    panels = compare(plan.runs, folder, options.reference)
-    report = comparison_report(title, panels, command)
+    swept, results = _work(options, plan, folder)
+    panels = compare(plan.runs, results, options.reference, headline=getattr(options, "target", None) is None)
+    report = footnoted(comparison_report(title, panels, command), tuning_notes(plan.runs))
     return _finish_report(options, plan, swept, report, {"panels": [panel.as_json() for panel in panels]})
 
 
 def _paper(options: argparse.Namespace) -> int:
-    from async_hfl.experiments.comparison.plan import seeds_of
+    from async_hfl.experiments.comparison.footnotes import footnoted, tuning_notes
+    from async_hfl.experiments.comparison.plan import check_tuning, seeds_of
     from async_hfl.experiments.paper.catalogue import CATALOGUE, find
     from async_hfl.experiments.paper.entry import NETWORKS, PRESETS, PaperOptions
     from async_hfl.experiments.plans.plan import Plan
@@ -124,18 +172,21 @@ def _paper(options: argparse.Namespace) -> int:
         preset=options.preset,
         network=options.network,
         seeds=() if options.seeds is None else tuple(seeds_of(options.seeds)),
-        tasks=() if options.tasks is None else tuple(task.strip() for task in options.tasks.split(",")),
+        tasks=tuple(names_in(options.tasks)),
         overrides=tuple(options.overrides),
         out=folder.path / f"{entry.name}-{options.preset}-{options.network}{kind}",
         command=_command(options, f"async-hfl paper {entry.name}{' --quick' if options.quick else ''}"),
         runs=tuple(options.runs or ()),
         rounds=options.rounds,
         time_factor=factor,
+        tuning=_tuning(options),
     )
     plan = entry.plan(asked)
-    swept = _work(options, plan if not options.runs else Plan(plan.name, ()), folder, factor)
-    asked.out.mkdir(parents=True, exist_ok=True)
-    return _finish_report(options, plan, swept, entry.draw(asked, plan, folder), {}, asked.out)
+    if not options.runs:
+        check_tuning(plan, asked.tuning, options.tuning, options.overrides)
+    swept, results = _work(options, plan if not options.runs else Plan(plan.name, ()), folder, factor)
+    report = footnoted(entry.draw(asked, plan, results), tuning_notes(plan.runs))
+    return _finish_report(options, plan, swept, report, {}, asked.out)
 
 
 def _time_factor(options: argparse.Namespace, entry: str) -> float | None:
@@ -155,47 +206,67 @@ def _time_factor(options: argparse.Namespace, entry: str) -> float | None:
 def _command(options: argparse.Namespace, command: str) -> str:
     """Return the command line that makes this report again."""
     parts = [command]
-    for key in ("task", "tasks", "methods", "network", "preset", "seeds", "rounds", "target", "reference"):
+    for key in _REPEATED:
         value = getattr(options, key, None)
         if value is not None:
             parts.append(f"--{key} {value}")
     if getattr(options, "deployed", False):
         parts.append(f"--deployed --time-factor {options.time_factor or _TIME_FACTOR:g}")
+    if getattr(options, "equipped", False):
+        parts.append("--equipped")
     return " ".join([*parts, *(f"--set {text}" for text in options.overrides)])
 
 
 def _work(
     options: argparse.Namespace, plan: Plan, folder: SweepFolder, time_factor: float | None = None
-) -> SweepResult:
-    """Make the missing runs of a plan, with real processes if there is a time factor."""
+) -> tuple[SweepResult, Results]:
+    """Make the missing runs of a plan, with real processes if there is a time factor, and return all results."""
     from async_hfl.experiments.comparison.comparison import check_reference
+    from async_hfl.experiments.results.sources import FolderResults
     from async_hfl.experiments.sweeps.sweep import sweep
     from async_hfl.experiments.sweeps.view import SweepView
 
     check_reference(plan.runs, getattr(options, "reference", None))
-    if options.limit_minutes is not None and not options.limit_minutes > 0:
-        raise UserError(f"--limit-minutes {options.limit_minutes:g}: must be more than 0")
-    limit_s = None if options.limit_minutes is None else options.limit_minutes * 60
+    keeper = _keeper(options, folder, time_factor)
+    if options.from_results:
+        return _kept(options.from_results, plan, folder)
+    limit = limit_s(options)
     with SweepView(plan.name, quiet=options.json, panels=len({run.panel for run in plan.runs}) > 1) as view:
         if time_factor is not None:
             from async_hfl.experiments.paper.testbed import run_maker
             from async_hfl.experiments.sweeps.cluster_runs import make_cluster_runs
 
-            return make_cluster_runs(plan.runs, folder, run_maker(folder, time_factor), view, limit_s=limit_s)
-        return sweep(plan.runs, folder, _worker_pool(options, folder), view, limit_s=limit_s)
+            made = make_cluster_runs(plan.runs, folder, run_maker(folder, time_factor), view, limit_s=limit)
+            return made, FolderResults(folder)
+        swept = sweep(plan.runs, folder, worker_pool(options, folder), view, limit_s=limit, keeper=keeper)
+    # Without `--rows` pages show all details of the runs, which kept results do not have.
+    return swept, FolderResults(folder) if keeper is None else keeper.results
 
 
-def _worker_pool(options: argparse.Namespace, folder: SweepFolder) -> WorkerPool:
-    from async_hfl.experiments.sweeps.process_workers import ProcessPool
+def _keeper(options: argparse.Namespace, folder: SweepFolder, time_factor: float | None) -> Keeper | None:
+    """Return the keeper of `--rows`, after checking the options that results depend on."""
+    from async_hfl.experiments.results.keeper import Keeper
 
-    if options.on == "processes":
-        return ProcessPool(folder.path, options.processes, options.together)
-    if options.on == "ray" or options.on.startswith("ray://"):
-        from async_hfl.experiments.sweeps.ray_workers import RayPool
+    given = [f"--{key.replace('_', '-')}" for key in ("rows", "from_results") if getattr(options, key)]
+    if given and (time_factor is not None or getattr(options, "runs", None)):
+        raise UserError(f"{given[0]}: applies to simulated runs of a plan; leave out --deployed and --runs")
+    if len(given) == 2:
+        raise UserError("--from-results makes no runs whose results --rows could keep; give one of them")
+    if options.discard_runs and not options.rows:
+        raise UserError("--discard-runs: give --rows FILE as well, which keeps the results")
+    return Keeper(options.rows, folder, discard=options.discard_runs) if options.rows else None
 
-        address = None if options.on == "ray" else options.on
-        return RayPool(folder.path, address, options.processes, options.together)
-    raise UserError(f"--on {options.on}: must be processes, ray (on this machine) or ray://HOST:PORT")
+
+def _kept(files: Sequence[Path], plan: Plan, folder: SweepFolder) -> tuple[SweepResult, Results]:
+    """Return the kept results of a plan."""
+    from async_hfl.experiments.results.rows_file import read_rows
+    from async_hfl.experiments.results.sources import KeptResults
+    from async_hfl.experiments.sweeps.sweep import SweepResult
+
+    results = KeptResults(read_rows(files))
+    results.check_any(plan.runs, files)
+    known = sum(results.row(run) is not None for run in plan.runs)
+    return SweepResult(folder, len(plan.runs), already_complete=known, stopped="kept"), results
 
 
 def _finish_report(
@@ -207,24 +278,30 @@ def _finish_report(
     out: Path | None = None,
 ) -> int:
     """Write the files, print the tables, and return the exit code."""
-    from rich.console import Console
-
     from async_hfl.experiments.comparison.report import as_json, write_report
+    from async_hfl.reports.figures.pictures import NO_PICTURES, can_draw
     from async_hfl.reports.tables.table import as_rich
+    from async_hfl.reports.terminal.console import console as make_console
 
-    files = write_report(report, out or swept.folder.path)
+    out = out or swept.folder.path
+    out.mkdir(parents=True, exist_ok=True)
+    files = write_report(report, out)
     if options.json:
         tables = [as_json(table) for table in report.brief or report.page.tables]
         print_json({"name": plan.name, **swept.as_json(), "files": files, "tables": tables, **extra})
     else:
-        console = Console(highlight=False)
+        console = make_console()
         for table in report.brief or report.page.tables:
             console.print(as_rich(table))
         for what, file in files.items():
             console.print(f"{what:<9} {file}", markup=False, soft_wrap=True)
+        if not can_draw():
+            console.print(NO_PICTURES, markup=False, soft_wrap=True)
         if swept.left and not swept.failed:
-            why = {"limit": "time limit reached", "interrupted": "interrupted", "": "not done"}[swept.stopped]
+            why = {"limit": "time limit reached", "interrupted": "interrupted", "": "not done"}.get(swept.stopped)
             left = f"{why}: {swept.left} of {swept.total} runs left; the same command continues with them"
+            if swept.stopped == "kept":
+                left = f"{swept.left} of {swept.total} runs are not among the kept results"
             console.print(left, style="yellow", markup=False, soft_wrap=True)
     if swept.failed:
         reasons = list(dict.fromkeys(swept.failed.values()))

@@ -39,6 +39,7 @@ def add_commands(commands: Commands) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
+    from async_hfl.reports.figures.pictures import NO_PICTURES
     from async_hfl.reports.terminal.network_show import draw_both, find_network, network_lines
 
     view, short_name = find_network(
@@ -50,8 +51,8 @@ def _show(options: argparse.Namespace) -> int:
         model_bytes=options.model_bytes,
     )
     page, picture = draw_both(view, options.out, short_name)
-    files = {"page": str(page), "picture": str(picture)}
-    lines = [*network_lines(view), f"page:    {page}  (open it in a browser)", f"picture: {picture}"]
+    files = {"page": str(page), "picture": None if picture is None else str(picture)}
+    lines = [*network_lines(view), f"page:    {page}  (open it in a browser)", f"picture: {picture or NO_PICTURES}"]
     return answer(options, {**view.as_json(), **files}, lines)
 
 

@@ -81,12 +81,12 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from async_hfl.reports.tables.formatting import duration
+    from async_hfl.reports.terminal.console import console as make_console
 
-    console = Console()
+    console = make_console(highlight=True)
     metric = "none yet" if found["metric"] is None else f"{found['metric']:.4f}"
     console.print(
         f"[bold]{found['task']} · {found['method']}[/bold]  run {found['run']}  {found['phase']} for "

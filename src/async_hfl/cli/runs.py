@@ -26,7 +26,7 @@ from async_hfl.core.errors import UserError
 
 
 def add_commands(commands: Commands) -> None:
-    demo = add_command(commands, "demo", _demo, "race four methods to 90 %% on handwritten digits over NYC Mesh")
+    demo = add_command(commands, "demo", _demo, "race six methods to 90 %% on handwritten digits over NYC Mesh")
     demo.add_argument("--out", type=Path, default=Path("runs/demo"), help="the directory to write")
     demo.add_argument("--seed", type=int, default=1, help="the seed of all random streams")
 
@@ -59,25 +59,29 @@ def add_commands(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from async_hfl import api
+    from async_hfl.cli.interruption import Signals, make_run
     from async_hfl.reports.export.trackers import RunTracker
     from async_hfl.reports.terminal.run_view import RunView
 
     tracker = RunTracker(options.tensorboard, options.mlflow)
 
-    def started(made: api.Run, settings: Any) -> None:
-        view.started(made, settings)
-        tracker.started(made.path.name, made.manifest)
+    def make(signals: Signals) -> api.Run:
+        def started(made: api.Run, settings: Any) -> None:
+            signals.directory = made.path
+            view.started(made, settings)
+            tracker.started(made.path.name, made.manifest)
 
-    def epoch(progress: Any) -> None:
-        view.epoch(progress)
-        tracker.epoch(progress)
+        def epoch(progress: Any) -> None:
+            view.epoch(progress)
+            tracker.epoch(progress)
+
+        chosen = {**settings_of(options), "out": options.out, "start_from": options.start_from}
+        with RunView(quiet=options.json) as view:
+            return api.run(**chosen, on_start=started, on_epoch=epoch, pause=signals.pause)
 
     made = None
     try:
-        with RunView(quiet=options.json) as view:
-            made = api.run(
-                **settings_of(options), out=options.out, start_from=options.start_from, on_start=started, on_epoch=epoch
-            )
+        made = make_run(make)
     finally:
         tracker.ended(None if made is None else made.directory)
     return print_run(made, options.json)
@@ -97,11 +101,15 @@ def _central(options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace) -> int:
     from async_hfl import api
+    from async_hfl.cli.interruption import Signals, make_run
     from async_hfl.reports.terminal.run_view import RunView
 
-    with RunView(quiet=options.json) as view:
-        made = api.resume(options.run, on_start=view.started, on_epoch=view.epoch)
-    return print_run(made, options.json)
+    def make(signals: Signals) -> api.Run:
+        signals.directory = options.run
+        with RunView(quiet=options.json) as view:
+            return api.resume(options.run, on_start=view.started, on_epoch=view.epoch, pause=signals.pause)
+
+    return print_run(make_run(make), options.json)
 
 
 def _show(options: argparse.Namespace) -> int:

@@ -21,6 +21,11 @@ error that the package raises on purpose is one of these.
 
 from __future__ import annotations
 
+import errno
+
+FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Reasons of the operating system for which a file cannot grow, and can once there is room."""
+
 
 class AsyncHflError(Exception):
     """Root of all errors that this package raises on purpose."""

@@ -14,11 +14,13 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from async_hfl.core.arrays import Bools, Float32s, Floats, Ints
+from async_hfl.core.maths.latency_tiers import Tiers
 from async_hfl.core.serialization import fast_init, value
 
-Need = Literal["utility", "gradients", "peers"]
+Need = Literal["utility", "gradients", "peers", "tiers"]
 """Data that a policy needs in addition to the columns that are always there. If no policy needs utility or gradients,
-the nodes keep no gradients. `peers` are the associated devices that are not candidates now."""
+the nodes keep no gradients. `peers` are the associated devices that are not candidates now. `tiers` are drawn by the
+cloud for all gateways."""
 
 
 def needs_gradients(needs: frozenset[Need]) -> bool:
@@ -64,6 +66,13 @@ class SelectionProblem:
     """The `round` in which the device's latest update arrived at this gateway, -1 if none did; None if not recorded."""
     peers: Peers | None = None
     """The other associated devices, only for a policy that needs peers."""
+    most: int | None = None
+    """The number of devices to choose, if it is limited (`selection.participants`); of a longer answer the first are
+    taken."""
+    tiers: Tiers | None = None
+    """The tiers of devices that the cloud has told, only for a policy that needs them."""
+    cycle_round: int = 0
+    """Number of synchronous rounds that the gateway has completed in this cycle."""
 
     @property
     def round(self) -> int:

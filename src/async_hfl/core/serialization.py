@@ -3,12 +3,16 @@
 Plain data are None, bool, int, float, str, numpy arrays, and lists and dicts of these. Tuples, sets, non-string keys
 and registered classes are tagged, so that `from_plain(to_plain(x)) == x`. Nothing is pickled: only registered classes
 are instantiated. Use `value` for a frozen dataclass, `plain` for any other dataclass or NamedTuple.
+
+New fields are added at the end of a class, with defaults. Data that was stored before lacks them, and the defaults are
+filled in. A change that cannot be made in that way needs a conversion of the former fields (`earlier`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MemberDescriptorType
 from typing import Any, TypeAlias, TypeVar, cast, dataclass_transform
 
@@ -25,6 +29,8 @@ C = TypeVar("C", bound=type)
 _CLASS, _FIELDS, _TUPLE, _SET, _PAIRS, _ENCODED = "$class", "fields", "$tuple", "$set", "$pairs", "$encoded"
 _registry: dict[str, type] = {}
 _field_names: dict[type, tuple[str, ...]] = {}
+_defaults: dict[type, tuple[Callable[[], Any] | None, ...]] = {}
+_earlier: dict[tuple[type, int], Callable[[list[Any]], list[Any]]] = {}
 
 
 def plain(cls: C) -> C:
@@ -37,9 +43,38 @@ def plain(cls: C) -> C:
     names = shape._fields if issubclass(cls, tuple) else tuple(f.name for f in dataclasses.fields(shape))
     _registry[cls.__name__] = cls
     _field_names[cls] = names
+    _defaults[cls] = _defaults_of(shape, names)
     if dataclasses.is_dataclass(cls):
         fast_init(cls)
     return cls
+
+
+def earlier(cls: type, fields: int) -> Callable[[Callable[[list[Any]], list[Any]]], None]:
+    """Decorator: register the conversion of a class that was stored with another number of fields.
+
+    The function takes the stored values, and returns those of the class's first fields."""
+
+    def register(convert: Callable[[list[Any]], list[Any]]) -> None:
+        _earlier[cls, fields] = convert
+
+    return register
+
+
+def _defaults_of(cls: Any, names: tuple[str, ...]) -> tuple[Callable[[], Any] | None, ...]:
+    """Return a function for the default of each field, None for a field without one."""
+    if not dataclasses.is_dataclass(cls):
+        return tuple(partial(cls._field_defaults.get, name) if name in cls._field_defaults else None for name in names)
+    found: list[Callable[[], Any] | None] = []
+    for field in dataclasses.fields(cls):
+        if field.default_factory is not dataclasses.MISSING:
+            found.append(field.default_factory)
+        else:
+            found.append(None if field.default is dataclasses.MISSING else partial(_identity, field.default))
+    return tuple(found)
+
+
+def _identity(value: Any) -> Any:
+    return value
 
 
 @dataclass_transform(frozen_default=True)
@@ -127,7 +162,7 @@ def from_plain(data: Plain) -> Any:
         values = [from_plain(item) for item in data[_FIELDS]]
         names = _field_names[cls]
         if len(values) != len(names):
-            raise DataError(f"stored {cls.__name__} has {len(values)} fields, not {len(names)}: another version?")
+            values = _completed(cls, values)
         if issubclass(cls, tuple):
             return cls(*values)
         made = cast(Any, object.__new__(cls))
@@ -143,3 +178,15 @@ def from_plain(data: Plain) -> Any:
     if _PAIRS in data:
         return {from_plain(key): from_plain(item) for key, item in data[_PAIRS]}
     return {key: from_plain(item) for key, item in data.items()}
+
+
+def _completed(cls: type, values: list[Any]) -> list[Any]:
+    """Return the values of all fields of a class that was stored with another number of fields."""
+    convert = _earlier.get((cls, len(values)))
+    known = values if convert is None else convert(values)
+    defaults = _defaults[cls][len(known) :]
+    if len(known) > len(_defaults[cls]) or None in defaults:
+        raise DataError(
+            f"stored {cls.__name__} has {len(values)} fields, not {len(_defaults[cls])}: another version of async-hfl?"
+        )
+    return [*known, *(default() for default in defaults if default is not None)]

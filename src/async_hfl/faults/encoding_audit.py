@@ -46,9 +46,10 @@ class EncodingAudit:
             self._check_change(f"device {device}", f"update {message.job}", message.weights, found, weights)
 
     def written(self, record: Record) -> None:
-        """Check that no upload is refused. One of a later incarnation may be a change of an old model, which arrived
-        after the disk was lost."""
+        """Check that no upload and no message of a device is refused. An upload of a later incarnation may be a change
+        of an old model, which arrived after the disk was lost."""
         if isinstance(record, LifecycleRecord) and record.what == "refused":
+            require(record.node.startswith("g"), f"a correct device was refused: {record}")
             number = int(record.node[1:])
             later = any(upload.gateway == number and upload.incarnation > 1 for upload in self.history.uploads)
             require(later, f"an upload of a correct gateway was refused: {record}")
@@ -66,7 +67,8 @@ class EncodingAudit:
         if state.weights is None:
             return
         self._check_whole(name, state.encoded, state.weights)
-        if state.phase != "uploading":
+        model = state.weights if state.phase == "uploading" else state.uploaded
+        if model is None:
             return
         for waiting in state.outstanding.values():
             message = waiting.message
@@ -74,9 +76,9 @@ class EncodingAudit:
                 found = self.history.uploaded(message.upload)
                 if codec.encodes_up:
                     sender = f"{name} ({state.incarnation})"
-                    self._check_change(sender, f"upload {message.upload}", message.weights, found, state.weights)
+                    self._check_change(sender, f"upload {message.upload}", message.weights, found, model)
                 else:
-                    same = np.array_equal(np.asarray(found), np.asarray(state.weights))
+                    same = np.array_equal(np.asarray(found), np.asarray(model))
                     require(same, f"upload {message.upload} is not the model of {name}")
 
     def check_cloud(self, cloud: CloudNode) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from async_hfl.core.compression.model_codec import PLAIN_MODELS, Model, ModelCodec, plain_vector
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import JobId, UploadId
+from async_hfl.core.maths.latency_tiers import Tiers
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.records import JobRecord, Record, UploadRecord
 from async_hfl.core.weights import Weights
@@ -36,6 +37,8 @@ class History:
         self.global_models: dict[int, Weights] = {}
         """Global models by cloud epoch, as their receivers have them."""
         self._sent_models: dict[int, Model] = {}
+        self._sent_tiers: dict[int, Tiers | None] = {}
+        """The tiers of devices told with each global model."""
         self.job_ends: dict[JobId, JobRecord] = {}
         self.upload_ends: dict[UploadId, UploadRecord] = {}
         self.ended: dict[Owner, int] = {}
@@ -67,6 +70,8 @@ class History:
         elif isinstance(message, (m.GlobalModel, m.Answer)):
             known = self._sent_models.setdefault(message.epoch, message.weights)
             require(_same(known, message.weights), f"epoch {message.epoch} has two global models")
+            tiers = self._sent_tiers.setdefault(message.epoch, message.tiers)
+            require(tiers == message.tiers, f"gateways are told different tiers for epoch {message.epoch}")
             if message.epoch not in self.global_models:
                 self.global_models[message.epoch] = self.codec.decode_model(message.weights)
 

@@ -31,6 +31,9 @@ class MemoryDisk:
     def append(self, event: Plain) -> None:
         self._log.append(event)
 
+    def retract(self) -> None:
+        self._log.pop()
+
     def wrote(self, records: int) -> None:
         self._records = records
 

@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from async_hfl.core.compression.model_codec import PLAIN_MODELS, ModelCodec
-from async_hfl.core.protocol.records import JobRecord, Record, UploadRecord
+from async_hfl.core.protocol.records import EpochRecord, JobRecord, Record, UploadRecord
 from async_hfl.core.weights import Weights, is_finite
 from async_hfl.faults.checkers.checker import SLACK, CloudChecker, GatewayChecker
 from async_hfl.faults.encoding_audit import EncodingAudit
 from async_hfl.faults.history import History, Owner, require
 from async_hfl.faults.loss_audit import LossAudit
 from async_hfl.nodes.cloud.association_step import ASSOCIATION_TIMER
+from async_hfl.nodes.cloud.evaluations import GRID_TIMER
 from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.nodes.gateway.node import GatewayNode
 from async_hfl.nodes.gateway.sessions import RECONNECT_TIMER
@@ -46,6 +47,8 @@ class Invariants:
         self.encodings = EncodingAudit(self.history)
         self._gateway_checkers = [gateway_checker(self.history) for _ in gateways]
         self._cloud_checker = cloud_checker(self.history)
+        self._evaluated = -1
+        """Epoch of the newest model that was evaluated."""
         self._models: dict[str, Weights] = {}
         """The model of each node when it was last checked."""
 
@@ -63,6 +66,9 @@ class Invariants:
             self._gateway_checkers[node.config.number].aggregated(node, record)
         elif isinstance(record, UploadRecord) and record.reason == "mixed" and isinstance(node, CloudNode):
             self._cloud_checker.mixed(node, record)
+        elif isinstance(record, EpochRecord):
+            require(record.epoch > self._evaluated, f"epoch {record.epoch} is evaluated after epoch {self._evaluated}")
+            self._evaluated = record.epoch
 
     def check(self, nodes: Sequence[ReliableNode | None], timers: Sequence[Mapping[str, float]], changed: int) -> None:
         """Check the nodes after node `changed` has handled an event. A node that is down is None."""
@@ -93,6 +99,7 @@ class Invariants:
         self._check_all_uploaded()
         cloud = nodes[self.cloud].node
         assert isinstance(cloud, CloudNode)
+        require(self._evaluated == cloud.state.epoch, f"the last model, of epoch {cloud.state.epoch}, is not evaluated")
         devices = {place: nodes[index].node for place, index in enumerate(self.devices)}
         return self.losses.at_end(history.uploads, history.upload_ends, cloud, devices, history.lost_disks)  # type: ignore[arg-type]
 
@@ -104,10 +111,10 @@ class Invariants:
         if state.phase == "over":
             return
         active = [job for job in state.in_flight_jobs.values() if not job.overdue]
-        load = sum(job.rate for job in active)
+        load = sum(job.rate for job in active if not job.freed)
         require(len(active) == state.active, f"{name}: {len(active)} jobs are active, it counts {state.active}")
         require(abs(load - state.load) <= SLACK * max(1.0, load), f"{name}: its load is {load}, it counts {state.load}")
-        paying = [job for job in active if job.rate > 0]
+        paying = [job for job in active if job.rate > 0 and not job.freed]
         require(
             load <= state.bandwidth * (1 + SLACK) or len(paying) == 1,
             f"{name}: load {load} beyond its bandwidth {state.bandwidth} with {len(paying)} in flight",
@@ -136,7 +143,7 @@ class Invariants:
     def _check_timers(gateway: GatewayNode, active: list[InFlightJob], timers: Mapping[str, float]) -> None:
         """Check that the gateway has a timer for everything that it waits for."""
         state, rule, name = gateway.state, gateway.aggregation, f"gateway {gateway.config.number}"
-        due = min((job.deadline for job in active), default=NEVER)
+        due = min((job.deadline if job.freed else min(job.free_at, job.deadline) for job in active), default=NEVER)
         require(timers.get("patience", NEVER) <= due, f"{name}: a silent device would never time out")
         require(
             timers.get("probe", NEVER) <= state.device_table.probe_at.min(initial=NEVER),
@@ -187,6 +194,9 @@ class Invariants:
         if state.phase == "running":
             in_time = timers.get(ASSOCIATION_TIMER, NEVER) <= state.solve_at
             require(in_time, "devices without a working gateway would never be associated again")
+            if cloud.config.evaluation_grid > 0.0 and state.epoch > max(self._evaluated, 0):
+                in_time = bool(state.awaiting) or GRID_TIMER in timers
+                require(in_time, f"the model of epoch {state.epoch} would never be evaluated")
         self._check_model("the cloud", state.weights)
         self._cloud_checker.check(cloud, self.history.take_mixed())
         mixed = self.history.mixed_updates

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from async_hfl.core.errors import RunDirectoryError
+from async_hfl.core.maths.milestones import Reached, Track
 from async_hfl.journal.events_file import read_events
 from async_hfl.journal.file_record import REMEDY, difference_of_content, difference_of_length, record_of
 from async_hfl.journal.formats import FORMAT, foreign_format
@@ -186,6 +187,13 @@ class RunDirectory:
         first."""
         self._check(self.epochs)
         return self._epoch_rows()
+
+    def track(self, end: Reached | None = None) -> Track:
+        """Return the evaluations of the run, and its state at the end; `end` None: at the last evaluation."""
+        rows = list(self.read_epochs())
+        states = [Reached(row["at"], row["bytes_total"], row["bytes_models_up"], row["updates"]) for row in rows]
+        last = states[-1] if states else Reached(0.0, 0, 0, 0)
+        return Track(states, [row["metric"] for row in rows], end or last)
 
     def _epoch_rows(self) -> Iterator[dict[str, float]]:
         if not self.epochs.is_file():

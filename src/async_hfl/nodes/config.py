@@ -27,6 +27,14 @@ class GatewayDeployment:
     """Seconds that devices have to reconnect after a restart of the gateway."""
     track_losses: bool = False
     """Keep track of every acknowledged update, so that lost ones are known (see `cloud.update_ledger`)."""
+    failures: int = 0
+    """Failures in a row after which a device is set aside (see `gateway.conduct`); 0: never, since simulated devices
+    behave well."""
+    overdue_factor: float = float("inf")
+    """A job that takes more than this many times its device's round latency no longer counts as a load, although its
+    device has more time to answer. The traffic itself is held to B_j by the transport."""
+    overdue_floor: float = 2.0
+    """The least number of seconds before that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +50,7 @@ class GatewayConfig:
     """Seed of the selection policy."""
 
     epochs: int = 20
-    """Z: updates mixed (or periods, or rounds) before an upload."""
+    """Z: updates mixed (or periods, or buffers, or rounds) before an upload."""
     mixing_weight: float = 0.9
     """beta."""
     drag: float = 1.0
@@ -53,10 +61,32 @@ class GatewayConfig:
     """None: max(200, 100 x associated devices)."""
     in_flight: Literal["carry", "discard"] = "carry"
     """carry: jobs in flight at an upload continue in the next cycle. discard: they end."""
+    during_upload: Literal["wait", "continue"] = "wait"
+    """wait: no device is triggered, and nothing aggregated, until an upload is answered. continue: the next cycle
+    begins at once, and the answer is adopted within it."""
     period: float = 100.0
     """P, the length of a semi-asynchronous period, in seconds."""
+    period_share: float = 0.0
+    """The length of a period as a share of the reference latency that the cloud tells; 0: `period` applies."""
+    refill: Literal["period", "immediate"] = "period"
+    """Devices are triggered when a period begins, or whenever one is idle and the bandwidth allows it."""
+    max_change: float = float("inf")
+    """The most that one update may change a model, in medians of what devices change (see `gateway.change_bound`)."""
+    weighting: Literal["period", "share"] = "period"
+    """Weights of the updates of a period: their shares of its samples, or of the samples of all associated devices."""
+    gain: float = 1.5
+    """g, with weighting = share."""
     round_patience: float = 3.0
     """A synchronous round closes after this many times the round latency of its slowest device."""
+    round_deadline: float = float("inf")
+    """A synchronous round closes after this many seconds; 0: after the reference latency that the cloud tells."""
+    over_selection: float = 1.0
+    """A synchronous round closes when one in so many of its devices has answered."""
+    participation: float = 0.0
+    """The participants of a synchronous round as a share of all devices; 0: as many as the bandwidth allows."""
+
+    buffer_share: float = 0.0
+    """K, the updates that make a model where gateways have a buffer, as a share of all devices."""
 
     patience_floor: float = 60.0
     patience_factor: float = 5.0
@@ -118,13 +148,22 @@ class CloudConfig:
     gradient_size: int
     seed: int
     epochs_after_target: int = 0
+    """Evaluations for which a run continues after it has reached its target."""
     mixing_weight: float = 0.9
     """alpha."""
+    momentum: float = 0.0
+    """mu, of averages."""
     staleness: StalenessDiscount = field(default_factory=StalenessDiscount)
     max_staleness: int = 50
     delivery: Literal["reply", "broadcast"] = "reply"
+    reference_quantile: float = 0.0
+    """The quantile of all round latencies that gateways are told; 0: they need none."""
+    tier_rounds: int = 0
+    """The number of rounds for which a tier of devices is drawn at each cloud epoch; 0: gateways use no tiers."""
+    tier_deadline: float = 0.0
+    """T_max, beyond which devices are in no tier, in seconds; 0: the reference latency."""
     evaluate_every: int = 1
-    """Cloud epochs between evaluations: usually 1, or 20 where gateways relay single device updates."""
+    """Without a grid: cloud epochs between two evaluations."""
     warmup: bool = False
     warmup_quorum: float = 0.5
     warmup_patience: float = 0.0
@@ -150,6 +189,10 @@ class CloudConfig:
     device_evaluation_period: int = 1
     """Cloud epochs between evaluations by devices."""
     device_evaluation_timeout: float = 60.0
+    evaluation_grid: float = 0.0
+    """Seconds between the times at which a changed model is evaluated; 0: after every `evaluate_every` epochs."""
+    time_limit: float = float("inf")
+    """Seconds after which a run ends, whatever the number of its epochs."""
     membership: MembershipRules = field(default_factory=MembershipRules)
 
     def gradient_table(self, slots: int) -> GradientTable:

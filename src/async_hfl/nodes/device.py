@@ -133,8 +133,9 @@ class DeviceNode:
         state.version = train.version
         state.warmup = train.warmup
         elsewhere = tuple(known for known in state.unsettled if known[:2] != job[:2])
-        if elsewhere:
-            effects.append(Send(event.sender, m.Unsettled(None, elsewhere)))
+        for start in range(0, len(elsewhere), m.MOST_UNSETTLED):
+            part = elsewhere[start : start + m.MOST_UNSETTLED]
+            effects.append(Send(event.sender, m.Unsettled(None, part)))
         state.gateway = job.gateway
         state.download_s = event.transfer_s
         weights = self.codec.decode_model(train.weights)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heappop
+from heapq import heappop, heappush
 from itertools import chain
 from typing import Any
 
@@ -34,6 +34,7 @@ from async_hfl.simulation.accounting.byte_counts import ByteCounts, Spent
 from async_hfl.simulation.accounting.device_times import DeviceTimes
 from async_hfl.simulation.event_queue import EventQueue
 from async_hfl.simulation.outages import Outages
+from async_hfl.simulation.pausing import GaveUpWaiting
 from async_hfl.simulation.training_pool import TrainingPool
 from async_hfl.simulation.transfers.transfers import AirDue, TransferDue, Transfers
 from async_hfl.simulation.world import Journal, World
@@ -124,13 +125,13 @@ class Simulator:
         for index in range(self._devices_from):
             self.queue.push(0.0, index, Started(0.0))
 
-    def run(self, stop: Callable[[], bool] | None = None) -> None:
-        """Handle events until the cloud and every gateway have stopped, or until `pause` or `stop()` is true."""
+    def run(self, stop: Callable[[], bool] | None = None) -> bool:
+        """Handle events until `pause` or `stop()` is true. True if the cloud and every gateway have stopped."""
         heap, nodes, perform = self.queue.heap, self._nodes, self._perform
         down = None if self.outages is None else self.outages.down
         while self._running and heap:
             if self.pause or (stop is not None and stop()):
-                return
+                return False
             at, sequence, index, what = heappop(heap)
             self.at = at
             if index < 0:
@@ -147,8 +148,13 @@ class Simulator:
                 job = what.job  # type: ignore[attr-defined]
                 if job not in self.pool:
                     continue  # stopped in the meantime
+                try:
+                    result = self.pool.result(job)
+                except GaveUpWaiting:
+                    heappush(heap, (at, sequence, index, what))
+                    return False
                 self.times.training_ended(index - self._devices_from, at)
-                what = Trained(at, job, self.pool.result(job), what.training_s)  # type: ignore[attr-defined]
+                what = Trained(at, job, result, what.training_s)  # type: ignore[attr-defined]
             elif kind is _EvaluationDone:
                 what = Evaluated(at, what.epoch, self._evaluations.pop(sequence)())  # type: ignore[attr-defined]
             for effect in nodes[index].handle(what):
@@ -159,6 +165,7 @@ class Simulator:
             self.outages.end()
         elif self.transfers is not None:
             self.transfers.cut_all(self.at)
+        return True
 
     def _handle_simulation_event(self, what: Any) -> None:
         """Handle an event that is not for a node: the end of a transfer, or an outage."""
@@ -336,11 +343,11 @@ class Simulator:
 
     # Checkpoints -------------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> Iterator[tuple[str, Plain]]:
-        """Yield the state in small named parts, so that it is never in memory as a whole."""
+    def snapshot(self, *, train: bool = True) -> Iterator[tuple[str, Plain]]:
+        """Yield the state in small named parts, never in memory as a whole (`train`: see `TrainingPool`)."""
         evaluations = [(sequence, answer()) for sequence, answer in self._evaluations.items()]
         self._evaluations = _answered(evaluations)
-        for part in self.pool.snapshot(_CHUNK):
+        for part in self.pool.snapshot(_CHUNK, train=train):
             yield "pool", part
         yield (
             "simulator",

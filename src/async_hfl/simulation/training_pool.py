@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -64,7 +65,7 @@ class PoolCounts:
 class _Call:
     """Jobs whose training has begun."""
 
-    jobs: Sequence[JobId]
+    jobs: Sequence[TrainingJob]
     results: Results
 
 
@@ -83,6 +84,8 @@ class TrainingPool:
         self.learner = learner
         self.batching = batching
         self.counts = PoolCounts()
+        self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Entered while `result` waits for training. It may raise GaveUpWaiting, which leaves the pool as it was."""
         self._seed = stream_seed(seed, "training")
         self._async = learner if batching and isinstance(learner, AsyncLearner) else None
         self._prefetch = None if self._async is None else self._async.prefetch
@@ -118,15 +121,7 @@ class TrainingPool:
     def result(self, job: JobId) -> TrainingResult:
         """Return the result of a job that was announced, and drop it from the pool."""
         if job not in self._results:
-            if job in self._begun:
-                self._collect(self._begun[job])
-            elif job not in self._waiting:
-                raise InvariantViolation(f"the result of job {job} is due, but the job was never announced")
-            elif self.batching:
-                while self._waiting:
-                    self._collect(self._begin())
-            else:
-                self._collect(self._begin([job]))
+            self._train(job)
             found = self._take(job)
             if self._prefetch is not None:
                 self._begin_early()
@@ -134,6 +129,18 @@ class TrainingPool:
             found = self._take(job)
         self.counts.used += 1
         return found
+
+    def _train(self, job: JobId) -> None:
+        """Wait for the results of a job and, if jobs are trained together, of all others that wait."""
+        if job in self._begun:
+            self._collect(self._begun[job], self.waiting)
+        elif job not in self._waiting:
+            raise InvariantViolation(f"the result of job {job} is due, but the job was never announced")
+        elif self.batching:
+            while self._waiting:
+                self._collect(self._begin(), self.waiting)
+        else:
+            self._collect(self._begin([job]), self.waiting)
 
     def begin_evaluation(self, weights: Weights) -> Callable[[], Evaluation]:
         """Begin to evaluate a model; the function returned waits for the answer and is called once."""
@@ -170,7 +177,7 @@ class TrainingPool:
         jobs = [self._waiting.pop(name) for name in names]
         # A learner that does not work in the background trains when the call is collected, which is at once.
         results = partial(self.learner.train_many, jobs) if self._async is None else self._async.begin(jobs)
-        call = _Call(names, results)
+        call = _Call(jobs, results)
         self._calls.append(call)
         self._begun.update(dict.fromkeys(names, call))
         self.counts.calls += 1
@@ -178,13 +185,14 @@ class TrainingPool:
         self.counts.largest = max(self.counts.largest, len(jobs))
         return call
 
-    def _collect(self, call: _Call) -> None:
+    def _collect(self, call: _Call, waiting: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        with waiting():
+            results = call.results()
         self._calls.remove(call)
-        results = call.results()
         found = {
-            name: result
-            for name, result in zip(call.jobs, results, strict=True)
-            if self._begun.pop(name, None) is not None
+            job.job: result
+            for job, result in zip(call.jobs, results, strict=True)
+            if self._begun.pop(job.job, None) is not None
         }
         self._results.update(found)
         first = results[0].weights
@@ -204,17 +212,23 @@ class TrainingPool:
                 shared.left.clear()
         return self._results.pop(job)
 
-    def snapshot(self, chunk: int) -> Iterator[Plain]:
-        """Train all jobs and yield the state in parts of at most `chunk` results, at least one part.
+    def snapshot(self, chunk: int, *, train: bool) -> Iterator[Plain]:
+        """Yield the state in parts of at most `chunk` results, at least one part.
 
-        A checkpoint holds results instead of jobs, so the calls after it are the same in a run that was resumed."""
-        if self.batching:
+        `train`: train all jobs first. A checkpoint then holds results instead of jobs, so the calls after it are the
+        same in a run that was resumed. Otherwise jobs that have begun are stored as if they had not."""
+        if self.batching and train:
             for call in list(self._calls):
                 self._collect(call)
             while self._waiting:
                 self._collect(self._begin())
+        begun = {job.job: job for call in self._calls for job in call.jobs}
+        waiting = {**{name: job for name, job in begun.items() if name in self._begun}, **self._waiting}
+        counts = replace(
+            self.counts, calls=self.counts.calls - len(self._calls), trained=self.counts.trained - len(begun)
+        )
         generations = np.array(self._generations)
-        yield {"counts": to_plain(self.counts), "generations": generations, "waiting": to_plain(self._waiting)}
+        yield {"counts": to_plain(counts), "generations": generations, "waiting": to_plain(waiting)}
         results = iter(self._results.items())
         while part := list(islice(results, chunk)):
             yield {"results": [[to_plain(job), to_plain(result)] for job, result in part]}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from async_hfl.assembly.build.simulation import build
@@ -12,7 +14,7 @@ from async_hfl.core.errors import SettingsError
 CHOICES = {
     # method: cloud, gateway, selection, association, warm-up
     "async-hfl": ("mix", "mix", "utility-knapsack", "balanced-utility", True),
-    "async-hfl-plus": ("mix", "mix", "utility-knapsack", "balanced-utility", True),
+    "async-hfl-plus": ("average", "periods", "random", "even", False),
     "async-hfl-selection": ("mix", "mix", "utility-knapsack", "random", True),
     "async-hfl-association": ("mix", "mix", "random", "balanced-utility", True),
     "async-hl": ("mix", "mix", "high-loss", "random", True),
@@ -21,6 +23,7 @@ CHOICES = {
     "async-age": ("mix", "mix", "longest-idle", "random", False),
     "two-tier": ("mix", "relay", "random", "random", False),
     "semi-async": ("average", "periods", "random", "random", False),
+    "fedbuff": ("average", "buffer", "random", "random", False),
     "rfl-ha": ("mix", "rounds", "random", "re-clustering", True),
     "sync-random": ("average", "rounds", "random", "random", False),
     "sync-tifl": ("average", "rounds", "tifl", "random", True),
@@ -51,25 +54,63 @@ def test_the_four_choices(method: str) -> None:
         found.warmup.enabled,
     )
     assert choices == CHOICES[method]
-    if found.gateway.aggregation in ("rounds", "periods"):
-        # Five rounds or periods per upload, and no proximal term, even if the task has one.
-        assert (found.gateway.epochs, found.device.proximal_weight) == (5, 0.0)
+    if found.gateway.aggregation == "buffer":
+        assert (found.gateway.epochs, found.gateway.buffer_size, found.device.proximal_weight) == (1, 10, 0.0)
+    elif found.gateway.aggregation in ("rounds", "periods"):
+        # Five rounds or periods per upload (ours: one), and no proximal term, even if the task has one.
+        assert (found.gateway.epochs, found.device.proximal_weight) == (1 if method == "async-hfl-plus" else 5, 0.0)
     else:
         assert (found.gateway.epochs, found.device.proximal_weight) == (10, 0.1)
 
 
 def test_other_settings_of_methods() -> None:
     plus = compose(method="async-hfl-plus").settings
-    assert (plus.gateway.drag, plus.utility.gradient, plus.selection.utility_scale) == (0.5, "update", "rank")
-    assert plus.association.max_latency_ratio == 2.0
-    assert compose(method="two-tier").settings.cloud.evaluate_every == 20
+    assert (plus.gateway.weighting, plus.gateway.period, plus.gateway.refill) == ("share", "auto", "immediate")
+    assert (plus.staleness.kind, plus.association.max_latency_ratio) == ("constant", 2.0)
+    assert compose(method="two-tier").settings.aggregations_per_epoch == 10
     assert compose(method="rfl-ha").settings.association.period == 10
     assert compose(method="semi-async").settings.gateway.period == 100.0
 
 
-@pytest.mark.parametrize(("preset", "times"), [("tight", 3.0), ("paper", float("inf")), ("authors", float("inf"))])
-def test_rounds_time_out_except_in_the_paper_presets(preset: str, times: float) -> None:
-    assert compose(method="sync-random", preset=preset).settings.gateway.round_patience == times
+@pytest.mark.parametrize(
+    ("preset", "limits"),
+    [("tight", (3.0, "75%", 1.3)), ("paper", (math.inf, math.inf, 1)), ("authors", (math.inf, math.inf, 1))],
+)
+def test_rounds_end_early_except_in_the_paper_presets(preset: str, limits: tuple[object, ...]) -> None:
+    gateway = compose(method="sync-random", preset=preset).settings.gateway
+    assert (gateway.round_patience, gateway.round_deadline, gateway.over_selection) == limits
+
+
+@pytest.mark.parametrize(
+    ("deadline", "seconds", "quantile"),
+    [("75%", 0.0, 0.75), ("100%", 0.0, 1.0), ("200", 200.0, 0.0), ("inf", math.inf, 0.0)],
+)
+def test_a_deadline_in_seconds_or_as_a_quantile(deadline: str, seconds: float, quantile: float) -> None:
+    world = build(small("sync-random", [f"gateway.round_deadline={deadline}"]), seed=1).world
+    assert {gateway.config.round_deadline for gateway in world.gateways} == {seconds}
+    assert world.cloud.config.reference_quantile == quantile
+
+
+@pytest.mark.parametrize(("participants", "share"), [("auto", 0.0), ("3", 3 / 12), ("25%", 0.25)])
+def test_participants_as_a_number_or_a_share(participants: str, share: float) -> None:
+    settings = small("sync-random", [f"selection.participants={participants}"])
+    assert settings.task.devices == 12
+    assert build(settings, seed=1).world.gateways[0].config.participation == share
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["gateway.round_deadline=fast"], "'fast' is neither a number of seconds"),
+        (["gateway.round_deadline=120%"], "nor a quantile"),
+        (["selection.participants=some"], "neither a number of devices"),
+        (["selection.participants=1000"], "of 12"),
+        (["selection.participants=3", "selection.policy=utility-knapsack"], "limited by the bandwidth alone"),
+    ],
+)
+def test_deadlines_and_participants_that_mean_nothing(overrides: list[str], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        small("sync-random", overrides)
 
 
 @pytest.mark.parametrize(

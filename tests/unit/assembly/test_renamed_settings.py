@@ -39,6 +39,11 @@ EVERY = [
         'transfer.half is called transfer.encoding since 0.2.0: write transfer.encoding = "float32"',
     ),
     (
+        "cloud.evaluate_every=20",
+        "cloud.evaluate_every is gone since 0.3.0: the model is evaluated at times that are the same for all methods "
+        '(evaluation.grid, in seconds); evaluation.grid = "aggregations" evaluates it after every aggregation',
+    ),
+    (
         "transfer.zstd=true",
         'transfer.zstd is gone since 0.3.0: it saved 8 % of the bytes; transfer.encoding = "int8" saves 75 %',
     ),

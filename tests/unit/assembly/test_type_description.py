@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from async_hfl.assembly.settings.schema import RunChoice, Settings, StartSection
+from async_hfl.assembly.settings.schema import RunChoice, Settings
+from async_hfl.assembly.settings.tiers import StartSection
 from async_hfl.assembly.settings.type_description import describe_field
 
 

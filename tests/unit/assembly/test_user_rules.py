@@ -89,7 +89,9 @@ def test_a_run_remembers_the_files_of_its_rules(tmp_path: Path) -> None:
     assert user_files(settings) == {str(file): hashlib.sha256(file.read_bytes()).hexdigest()}
 
 
-@pytest.mark.parametrize(("setting", "names"), [("gateway", "mix, relay, periods, rounds"), ("cloud", "mix, average")])
+@pytest.mark.parametrize(
+    ("setting", "names"), [("gateway", "mix, relay, periods, buffer, rounds"), ("cloud", "mix, average")]
+)
 def test_unknown_names(setting: str, names: str) -> None:
     load = {"gateway": gateway_rule, "cloud": cloud_rule}[setting]
     with pytest.raises(SettingsError, match=f"{setting}.aggregation = 'fedbuff': there is {names}, or FILE.py:CLASS"):

@@ -32,7 +32,8 @@ def told(script: str, *arguments: str) -> Any:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    [line] = done.stdout.splitlines()
+    return json.loads(line)
 
 
 SMALL = ("--quick", "--tasks", "digits", "--clients", "digits=4", "--rounds", "1", "--seconds", "0.02")
@@ -68,6 +69,8 @@ def test_share_of_a_whole_run() -> None:
     found = told("run_share.py", "--task", "digits", "--epochs", "3", "--rounds", "1")
     assert found["trained"] >= found["used"] > 0
     assert 0 < found["share_used"] <= found["share"]
+    assert found["engine_cpu_ms"] > 0
+    assert found["run_cpu_ms"] > 0
 
 
 def test_counted_operations() -> None:

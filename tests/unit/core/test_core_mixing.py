@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from async_hfl.core.maths.aggregation import add_changes, average, mix, mix_with_drag, shares
+from async_hfl.core.maths.aggregation import add_changes, average, mix, mix_with_drag, shares, with_momentum
 from async_hfl.core.maths.staleness import StalenessDiscount
 from async_hfl.core.weights import frozen
 
@@ -83,6 +83,23 @@ def test_changes_are_added_to_the_current_model() -> None:
     np.testing.assert_array_equal(found, [10, 13.5])
     assert (found.dtype, found.flags.writeable) == (np.float32, False)
     np.testing.assert_array_equal(add_changes(floats(1, 2), [], [], []), [1, 2])
+
+
+def test_momentum_is_that_of_a_heavy_ball() -> None:
+    """W' = 4 W + 1 in three steps from W = 0, m <- 1/2 m + (W' - W), computed with m; then with the model before."""
+    current, previous, step = floats(0, 0), floats(0, 0), np.zeros(2)
+    for place in range(4):
+        averaged = 4 * current + floats(1, place)
+        step = 0.5 * step + (averaged - current)
+        moved = with_momentum(averaged, current, previous, 0.5)
+        np.testing.assert_allclose(moved, current + step, rtol=1e-6)
+        previous, current = current, moved
+    assert (current.dtype, current.flags.writeable) == (np.float32, False)
+
+
+def test_statistics_have_no_momentum() -> None:
+    found = with_momentum(vector(3, 0.5), vector(2, 0.25), vector(0, 4), 0.5, trained=1)
+    np.testing.assert_array_equal(found, vector(4, 0.5))
 
 
 # Statistics ------------------------------------------------------------------------------------------------------

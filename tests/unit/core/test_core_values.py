@@ -1,4 +1,4 @@
-"""Targets, random streams, plain data, traffic and layouts."""
+"""Random streams, plain data, traffic and layouts."""
 
 from __future__ import annotations
 
@@ -13,52 +13,11 @@ from hypothesis.extra import numpy as hnp
 
 from async_hfl.core.errors import DataError
 from async_hfl.core.identifiers import CLOUD, JobId, UploadId, device_address, gateway_address
-from async_hfl.core.maths.targets import Target, TargetProgress
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.traffic import HEADER_BYTES, PER_DEVICE_BYTES, Traffic, traffic
 from async_hfl.core.randomness import keyed_uniform, scramble, scramble_many, stream, stream_seed
 from async_hfl.core.serialization import fast_init, from_plain, plain, to_plain
 from async_hfl.core.weights import Layout, frozen
-
-# Targets ---------------------------------------------------------------------------------------------------------
-
-
-def progress_after(target: Target, *values: float) -> TargetProgress:
-    progress = TargetProgress()
-    for at, value in enumerate(values, start=1):
-        progress = progress.after(target, value, float(at))
-    return progress
-
-
-@pytest.mark.parametrize(
-    ("values", "crossing", "reached"),
-    [
-        ((0.5, 0.6, 0.7), None, None),
-        ((0.95, 0.1, 0.1, 0.1), 1.0, None),  # a single crossing is not the target
-        ((0.95, 0.95), 1.0, None),  # nor are two
-        ((0.95, 0.95, 0.95), 1.0, 3.0),
-        ((0.5, 0.75, 1.0, 1.0), 3.0, 4.0),  # means 0.75 and 0.917
-        ((1.0, 1.0, 1.0, 0.0, 0.0, 0.0), 1.0, 3.0),  # what was reached stays reached
-    ],
-)
-def test_reached_is_the_mean_of_three(values: tuple[float, ...], crossing: float | None, reached: float | None) -> None:
-    progress = progress_after(Target("accuracy", 0.9), *values)
-    assert (progress.first_crossing_at, progress.reached_at) == (crossing, reached)
-    # A metric that should be small: the mirror image.
-    mirrored = progress_after(Target("error", -0.9, "at_most"), *(-value for value in values))
-    assert (mirrored.first_crossing_at, mirrored.reached_at) == (crossing, reached)
-
-
-def test_the_threshold_itself_passes_and_a_window_of_one_is_the_single_crossing() -> None:
-    assert Target("accuracy", 0.5).passes(0.5)
-    assert Target("error", 0.5, "at_most").passes(0.5)
-    assert not Target("error", 0.5, "at_most").passes(0.51)
-    # Two small errors are no mean of three, however small their sum.
-    assert progress_after(Target("error", 0.5, "at_most"), 0.6, 0.6).reached_at is None
-    assert progress_after(Target("error", 0.5, "at_most"), 0.6, 0.6, 0.2).reached_at == 3.0
-    progress = progress_after(Target("accuracy", 0.9, window=1), 0.1, 0.95, 0.1)
-    assert progress.reached_at == progress.first_crossing_at == 2.0
-
 
 # Randomness ------------------------------------------------------------------------------------------------------
 

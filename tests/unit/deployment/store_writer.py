@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.store.node_store import Budget, NodeStore
 
 SIZES = (10, 2_000, 40_000, 400_000, 3_000)
 """Bytes: inside the event, inside the event, inside the database, a file, inside the event."""
@@ -31,7 +31,7 @@ def say(line: str) -> None:
 
 
 def main(folder: str, budget: int) -> None:
-    with NodeStore.open(Path(folder), budget) as store:
+    with NodeStore.open(Path(folder), Budget(payloads=budget)) as store:
         snapshot, log, _ = store.read()
         number = log[-1]["number"] if log else 0 if snapshot is None else snapshot["number"]
         say(f"ready {number}")

@@ -25,7 +25,7 @@ from async_hfl.core.protocol.records import (
     SentRecord,
     UploadRecord,
 )
-from async_hfl.deployment.operations.logs import LogFormat, set_up_logs
+from async_hfl.deployment.operations.logs import LimitRepeats, LogFormat, set_up_logs
 from async_hfl.deployment.operations.metrics import Metrics
 
 JOB = JobId(1, 5, 9)
@@ -133,3 +133,23 @@ def test_a_wrong_address_is_the_users_mistake() -> None:
             Metrics("cloud", "c").serve(f"127.0.0.1:{metrics.port}")
     finally:
         close()
+
+
+def test_a_peer_cannot_fill_the_disk_with_lines() -> None:
+    now = [0.0]
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.addFilter(LimitRepeats(lambda: now[0]))
+    log = logging.Logger("async_hfl.test")
+    log.addHandler(handler)
+    for number in range(1000):
+        log.warning("refused %d", number)
+        log.info("joined %d", number)
+    log.warning("another kind")
+    now[0] = 61.0
+    log.warning("refused %d", 1000)
+    lines = stream.getvalue().splitlines()
+    assert sum(line.startswith("refused") for line in lines) == 31
+    assert sum(line.startswith("joined") for line in lines) == 600
+    assert "another kind" in lines
+    assert lines[-1] == "refused 1000 (970 more like this were not logged)"

@@ -18,8 +18,8 @@ import store_writer
 
 from async_hfl.core.protocol.records import LifecycleRecord
 from async_hfl.deployment.operations.node_journal import read_lines
-from async_hfl.deployment.store.node_store import NodeStore
-from async_hfl.deployment.store.schema import EXIT_DISK_FAILED, FORMAT, StateDirectoryError
+from async_hfl.deployment.store.node_store import Budget, NodeStore
+from async_hfl.deployment.store.schema import EXIT_DISK_FAILED, FORMAT, OLDEST_FORMAT, StateDirectoryError
 from async_hfl.deployment.store.stored_node import StoredNode
 from async_hfl.journal.events_file import header_line, read_events
 
@@ -172,7 +172,7 @@ def test_a_small_received_file_goes_into_the_database(tmp_path: Path) -> None:
 def test_an_array_whose_file_was_evicted_is_stored_again(tmp_path: Path) -> None:
     body = bytes(8) + model(3).tobytes()
     weights = np.frombuffer(body, np.uint8, MODEL_BYTES, 8)
-    with NodeStore.open(tmp_path, budget=0) as store:
+    with NodeStore.open(tmp_path, Budget(payloads=0)) as store:
         (store.spool / "transfer").write_bytes(body)
         store.adopt(store.spool / "transfer", hashlib.sha256(body).digest(), body)
         store.append({"weights": weights})
@@ -197,14 +197,15 @@ def test_an_uncommitted_received_file_leaves_nothing_behind(tmp_path: Path) -> N
         assert list(store.spool.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [FORMAT - 1, FORMAT + 1])
+@pytest.mark.parametrize("number", [OLDEST_FORMAT - 1, FORMAT + 1])
 def test_another_format_is_refused_with_the_version_that_reads_it(tmp_path: Path, number: int) -> None:
     with NodeStore.open(tmp_path) as store:
         store.put("made with", [{"async_hfl": "0.0.9"}])
         store.commit()
         store._database.execute(f"PRAGMA user_version = {number}")
     told = (
-        rf"written by async-hfl 0\.0\.9 in format {number}; this version reads format {FORMAT}\. Use async-hfl 0\.0\.9"
+        rf"written by async-hfl 0\.0\.9 in format {number}; this is async-hfl [\d.]+, which reads formats "
+        rf"{OLDEST_FORMAT} to {FORMAT}\. Use async-hfl 0\.0\.9"
     )
     with pytest.raises(StateDirectoryError, match=told):
         NodeStore.open(tmp_path)
@@ -214,7 +215,7 @@ def test_another_format_is_refused_with_the_version_that_reads_it(tmp_path: Path
 
 def test_only_history_is_evicted_and_the_oldest_first(tmp_path: Path) -> None:
     held = model(1)
-    with NodeStore.open(tmp_path, budget=3 * MODEL_BYTES) as store:
+    with NodeStore.open(tmp_path, Budget(payloads=3 * MODEL_BYTES)) as store:
         store.append({"update": held})
         for seed in range(2, 6):
             store.append({"update": model(seed)})
@@ -226,7 +227,7 @@ def test_only_history_is_evicted_and_the_oldest_first(tmp_path: Path) -> None:
             store.append({"update": model(seed)})
         store.commit()
         assert store.payload_bytes >= 7 * MODEL_BYTES  # beyond the budget, but needed
-    with NodeStore.open(tmp_path, budget=3 * MODEL_BYTES) as store:
+    with NodeStore.open(tmp_path, Budget(payloads=3 * MODEL_BYTES)) as store:
         snapshot, log, _ = store.read()
         np.testing.assert_array_equal(snapshot["held"], held)
         assert [event["update"].tobytes() for event in log] == [model(seed).tobytes() for seed in range(6, 12)]
@@ -270,7 +271,7 @@ def test_a_payload_that_recovery_needs_and_is_gone_is_named(tmp_path: Path) -> N
         store.append({"update": model(1)})
         store.commit()
     files(tmp_path)[0].unlink()
-    with NodeStore.open(tmp_path) as store, pytest.raises(StateDirectoryError, match="cannot be restored"):
+    with NodeStore.open(tmp_path) as store, pytest.raises(StateDirectoryError, match="damaged"):
         store.read()
 
 
@@ -282,8 +283,8 @@ def test_a_damaged_database_is_named(tmp_path: Path) -> None:
     with (tmp_path / "node.db").open("r+b") as file:
         file.seek(60_000)
         file.write(b"\xff" * 20_000)
-    with NodeStore.open(tmp_path) as store, pytest.raises(StateDirectoryError, match="damaged"):
-        store.read()
+    with pytest.raises(StateDirectoryError, match="damaged"):
+        NodeStore.open(tmp_path)
 
 
 def test_a_reader_sees_one_moment_whatever_is_written_meanwhile(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from async_hfl.core.protocol.messages import Train
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.deployment.operations.replay import TOLERANCE, NodeReplay, replay_node
 from async_hfl.deployment.store.node_identity import NodeIdentity, reliable
-from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.store.node_store import Budget, NodeStore
 from async_hfl.deployment.store.schema import BUILDS
 from async_hfl.deployment.store.stored_node import StoredNode
 from async_hfl.nodes.device import DeviceNode
@@ -35,11 +35,11 @@ def make() -> ReliableNode:
     return reliable(IDENTITY, DeviceNode())
 
 
-def live(path: Path, jobs: int, *, budget: int = 10**9, crash_every: int = 3) -> None:
+def live(path: Path, jobs: int, *, budget: int = 10**9, log: int = 10**9, crash_every: int = 3) -> None:
     """Run some jobs of a device; its process crashes after every few of them, with an uncommitted event."""
     number = 0
     while number < jobs:
-        with NodeStore.open(path, budget) as store:
+        with NodeStore.open(path, Budget(payloads=budget, log=log)) as store:
             node = DurableNode(make, store)
             if number == 0:
                 node.checkpoint()
@@ -87,6 +87,19 @@ def test_where_models_were_evicted_replay_begins_later(tmp_path: Path) -> None:
     assert found.events == 3 * 30 + 2 * 10 - found.skipped
 
 
+def test_where_the_log_was_compacted_replay_begins_at_the_oldest_snapshot(tmp_path: Path) -> None:
+    live(tmp_path / "whole", 30)
+    live(tmp_path / "compacted", 30, log=8_000)
+    whole, found = replayed(tmp_path / "whole"), replayed(tmp_path / "compacted")
+    assert whole.differences == found.differences == []
+    assert 0 < found.skipped < whole.events
+    assert found.events == whole.events - found.skipped
+    assert found.missing == set()
+    with StoredNode(tmp_path / "compacted") as stored:
+        assert sum(len(event.body) for event in stored.events()) < 8_000
+        assert found.skipped == stored.begins_after == stored.snapshots()[0]
+
+
 def change(path: Path, statement: str, *values: object) -> None:
     with sqlite3.connect(path / "node.db") as database:
         database.execute(statement, values)
@@ -98,7 +111,7 @@ def test_another_outcome_than_was_logged_is_a_difference(tmp_path: Path) -> None
     with sqlite3.connect(tmp_path / "node.db") as database:
         ((other,),) = database.execute("SELECT effects FROM log WHERE number = 2").fetchall()
     database.close()
-    change(tmp_path, "UPDATE log SET effects = ? WHERE number = 4", other)
+    change(tmp_path, "UPDATE log SET effects = ?, crc = NULL WHERE number = 4", other)
     (difference,) = replayed(tmp_path).differences
     assert "event 4" in difference
     assert "Trained" in difference

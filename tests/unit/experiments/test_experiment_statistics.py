@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
-from async_hfl.experiments.comparison.outcome import reached_at
-from async_hfl.experiments.comparison.statistics import average, paired_ratio, student_below, student_quantile
-from async_hfl.reports.data.curves import Curve
+from async_hfl.experiments.comparison.statistics import (
+    Cost,
+    average,
+    bounded_ratio,
+    paired_ratio,
+    student_below,
+    student_quantile,
+)
+from async_hfl.experiments.results.measured import lost_gain
 
 # The 97.5 % column of any printed table of Student's t.
 TABLE = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 10: 2.228, 30: 2.042, 120: 1.980}
@@ -62,24 +67,35 @@ def test_a_single_pair_has_no_interval_and_no_pair_has_no_ratio() -> None:
     assert paired_ratio({1: 3.0}, {2: 2.0}, seeds=2) is None
 
 
-def curve(*metrics: float) -> Curve:
-    steps = np.arange(1.0, len(metrics) + 1)
-    return Curve(10.0 * steps, 100 * steps, 50 * steps, steps, steps.astype(np.int64), np.array(metrics), steps)
-
-
-def test_first_and_held() -> None:
-    noisy = curve(0.5, 0.95, 0.5, 0.85, 0.93, 0.95)
-    first = reached_at(noisy, 0.9, "at_least", window=1)
-    held = reached_at(noisy, 0.9, "at_least", window=3)
-    assert first is not None
-    assert (first.at, first.bytes_total, first.bytes_models_up) == (20.0, 200, 100)
-    assert held is not None
-    assert held.at == 60.0  # (0.85 + 0.93 + 0.95) / 3 = 0.91; before: 0.76 and less
-    assert reached_at(noisy, 0.96, "at_least", window=1) is None
-    assert reached_at(curve(0.95, 0.95), 0.9, "at_least", window=3) is None
-
-
-def test_smaller_is_better_for_an_error() -> None:
-    found = reached_at(curve(0.4, 0.25, 0.19, 0.1), 0.2, "at_most", window=3)
+def test_a_run_that_never_arrives_counts_as_its_horizon() -> None:
+    """Ratios 2 and at least 8: the geometric mean is at least 4."""
+    above = {1: Cost(20.0), 2: Cost(80.0, known=False)}
+    below = {1: Cost(10.0), 2: Cost(10.0)}
+    found = bounded_ratio(above, below, seeds=2)
     assert found is not None
-    assert found.at == 40.0  # (0.25 + 0.19 + 0.1) / 3 = 0.18
+    assert (found.value, found.bound, found.pairs) == (pytest.approx(4.0), ">", 2)
+    turned = bounded_ratio(below, above, seeds=2)
+    assert turned is not None
+    assert (turned.value, turned.bound) == (pytest.approx(0.25), "<")
+    known = bounded_ratio({1: Cost(20.0)}, {1: Cost(10.0)}, seeds=1)
+    assert known is not None
+    assert known.bound == ""
+
+
+def test_a_seed_with_which_nobody_arrives_says_nothing() -> None:
+    never = Cost(50.0, known=False)
+    found = bounded_ratio({1: Cost(20.0), 2: never}, {1: Cost(10.0), 2: never}, seeds=2)
+    assert found is not None
+    assert (found.value, found.bound, found.pairs) == (2.0, "", 1)
+    assert bounded_ratio({1: never}, {1: never}, seeds=1) is None
+    # At least 5 with one seed, at most 0.2 with the other: together they bound nothing.
+    assert bounded_ratio({1: never, 2: Cost(10.0)}, {1: Cost(10.0), 2: never}, seeds=2) is None
+
+
+def test_the_largest_loss_of_gain() -> None:
+    """From 0.1 to 0.9, back to 0.5 and up to 0.9: half of the gain was lost. Falls before half of the gain is made do
+    not count: 0.1 after 0.3."""
+    assert lost_gain([0.1, 0.3, 0.1, 0.9, 0.5, 0.9], "at_least") == pytest.approx(0.5)
+    assert lost_gain([0.9, 0.2, 0.4, 0.1], "at_most") == pytest.approx(0.2 / 0.7)
+    assert lost_gain([0.1, 0.2, 0.3], "at_least") == 0.0
+    assert lost_gain([0.4], "at_least") == 0.0

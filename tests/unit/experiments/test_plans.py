@@ -128,8 +128,8 @@ def test_a_plan_from_a_file(tmp_path: Path) -> None:
 
 def test_a_comparison_has_every_method_and_three_periods() -> None:
     plan = comparison_plan("all", METHODS, [1, 2], task="null", network="uniform", overrides=["cloud.epochs=3"])
-    assert len(plan.runs) == 2 * 17
-    assert [run.seed for run in plan.runs] == [1] * 17 + [2] * 17
+    assert len(plan.runs) == 2 * 18
+    assert [run.seed for run in plan.runs] == [1] * 18 + [2] * 18
     assert [run.group for run in plan.runs if run.family == "semi-async"][:3] == [
         "semi-async, 50 s",
         "semi-async, 100 s",

@@ -16,6 +16,7 @@ from experiment_plans import Listener, digests, small_plan
 from async_hfl import api
 from async_hfl.experiments.comparison.comparison import compare
 from async_hfl.experiments.plans.plan import Plan
+from async_hfl.experiments.results.sources import FolderResults
 from async_hfl.experiments.sweeps.folder import SweepFolder
 from async_hfl.experiments.sweeps.process_workers import ProcessPool, ProcessWorker
 from async_hfl.experiments.sweeps.sweep import SweepResult, sweep
@@ -174,7 +175,7 @@ def test_a_run_that_always_fails_does_not_stop_the_others(tmp_path: Path) -> Non
     assert done.failed[plan.runs[0].id] == "its process ended with exit code 7"
     assert (done.done, done.left, done.complete) == (1, 0, False)
     assert (tmp_path / "tried").read_text() == "xxx"
-    (panel,) = compare(both.runs, done.folder)
+    (panel,) = compare(both.runs, FolderResults(done.folder))
     assert {row.group: row.missing for row in panel.rows} == {"async-random": 1, "two-tier": 0}
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from learning_cases import check_products
 
 from async_hfl.core.errors import InternalError
-from async_hfl.core.maths.aggregation import add_changes, average, mix, mix_with_drag
+from async_hfl.core.maths.aggregation import add_changes, average, carried_over, mix, mix_with_drag, with_momentum
 from async_hfl.core.serialization import from_plain, to_plain
 from async_hfl.core.vectors import DeviceVector, HostVector, Vector, to_host
 from async_hfl.core.weights import digest, frozen, is_finite, mean_step
@@ -198,6 +198,27 @@ def test_statistics_agree_with_numpy(ops: DeviceOps, size: int, seed: int, data:
     agree(
         added, add_changes(vectors[0], vectors[1:3], vectors[3:], [0.25, 0.5], trained=trained), 2 * greatest(vectors)
     )
+
+
+@given(sizes, seeds, st.floats(0, 0.99), which(3))
+def test_momentum_agrees_with_numpy(ops: DeviceOps, size: int, seed: int, momentum: float, placed: list[bool]) -> None:
+    models, trained = normal(3, size + 2, seed), size
+    averaged, current, previous = some_on_device(ops, models, placed)
+    expected = with_momentum(*models, momentum, trained=trained)
+    found = to_host(with_momentum(averaged, current, previous, momentum, trained=trained))
+    np.testing.assert_allclose(found, expected, atol=ROUNDING * 10)
+    np.testing.assert_array_equal(found[trained:], models[0][trained:])
+
+
+@given(sizes, seeds, which(3))
+def test_changes_carried_over_agree_with_numpy(ops: DeviceOps, size: int, seed: int, placed: list[bool]) -> None:
+    models = normal(3, size + 2, seed)
+    adopted, current, uploaded = some_on_device(ops, models, placed)
+    expected = carried_over(*models, trained=size)
+    np.testing.assert_allclose(
+        to_host(carried_over(adopted, current, uploaded, trained=size)), expected, atol=ROUNDING * 10
+    )
+    np.testing.assert_allclose(expected[:size], (models[0] + models[1] - models[2])[:size], atol=ROUNDING * 10)
 
 
 def test_arguments_do_not_change(ops: DeviceOps) -> None:

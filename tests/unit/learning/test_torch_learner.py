@@ -91,6 +91,36 @@ def test_together_as_alone(made: Callable[..., TorchLearner]) -> None:
     assert [fingerprint(result) for result in learner.train_many(jobs * 3)] == alone * 3
 
 
+def steps_of(learner: TorchLearner) -> list[int]:
+    jobs = jobs_of(learner, len(torch_tasks.SIZES))
+    results = learner.train_many(jobs)
+    assert all(np.isfinite(result.weights).all() and np.isfinite(result.loss) for result in results)
+    return [result.steps for result in results]
+
+
+def test_batch_normalisation_with_a_last_batch_of_one_sample(made: Callable[..., TorchLearner]) -> None:
+    """Of 33 samples in batches of 8, the last is alone; of one sample, statistics cannot be computed at all."""
+    assert torch_tasks.SIZES == (24, 1, 70, 32, 33, 5)
+    assert steps_of(made(torch_tasks.normalised_everywhere)) == [9, 3, 27, 12, 12, 3], "merged"
+    assert steps_of(made(torch_tasks.normalised_everywhere, single_sample="drop")) == [9, 3, 27, 12, 12, 3]
+    with pytest.raises(TaskError, match="Expected more than 1 value per channel"):
+        steps_of(made(torch_tasks.normalised_everywhere, single_sample="keep"))
+
+
+def test_a_single_sample_is_merged_or_dropped(made: Callable[..., TorchLearner]) -> None:
+    """Without batch normalisation nothing changes unless it is asked for."""
+    [whole, kept, merged, dropped] = [
+        made(**how).train_many([jobs_of(made(), 5)[4]])[0]
+        for how in ({}, {"single_sample": "keep"}, {"single_sample": "merge"}, {"single_sample": "drop"})
+    ]
+    assert [one.steps for one in (whole, kept, merged, dropped)] == [15, 15, 12, 12]
+    assert (whole.weights == kept.weights).all()
+    assert whole.samples == dropped.samples == 33
+    different = {one.weights.tobytes() for one in (kept, merged, dropped)}
+    assert len(different) == 3
+    assert dropped.loss == pytest.approx(kept.loss, rel=0.3), "a mean over the samples that were trained on"
+
+
 def transposed(weights: Weights) -> Weights:
     """Convert torch's (outputs, inputs) to the engine's (inputs, outputs)."""
     a, b = torch_tasks.INPUTS, torch_tasks.HIDDEN
@@ -177,9 +207,17 @@ def test_a_function_may_be_called_accuracy(made: Callable[..., TorchLearner]) ->
     [
         (torch_tasks.other_data_each_time, "gives other data each time"),
         (torch_tasks.wrong_loss, r"loss: 3 samples gave \(\); give one number for each sample"),
+        (torch_tasks.wrong_metric, r"metric: 3 samples gave \(\); give one number for each sample"),
         (torch_tasks.raises, "model: raised ValueError: no such layer"),
         (torch_tasks.not_a_module, "made a dict; make a torch.nn.Module"),
         (torch_tasks.few_outputs, r"3 samples gave \(3, 2\); 3 classes occur"),
+        (torch_tasks.loss_broadcasts, r"loss: squared-error .* outputs of shape \(3, 1\) and targets of shape \(3,\)"),
+        (torch_tasks.metric_broadcasts, r"metric: absolute-error .* of shape \(3, 1\) and targets of shape \(3,\)"),
+        (
+            torch_tasks.own_loss_broadcasts,
+            r"loss: the value of a sample depends on .*\(3, 1\) .*\(3,\) may broadcast",
+        ),
+        (torch_tasks.own_metric_broadcasts, r"metric: the value of a sample depends on the other samples"),
     ],
 )
 def test_errors_are_in_the_users_terms(
@@ -187,6 +225,12 @@ def test_errors_are_in_the_users_terms(
 ) -> None:
     with pytest.raises(TaskError, match=rf"my\.py:task: .*{told}"):
         made(source)
+
+
+def test_an_own_loss_may_reshape_by_itself(made: Callable[..., TorchLearner]) -> None:
+    learner = made(torch_tasks.own_loss_of_a_column)
+    evaluation = learner.evaluate(learner.initial_weights(1))
+    assert evaluation.metric == evaluation.loss > 0
 
 
 def test_a_process_that_dies_is_detected(made: Callable[..., TorchLearner]) -> None:

@@ -186,6 +186,14 @@ def raises(*_: Any) -> Any:
     raise ValueError("no such thing")
 
 
+def column(parameters: Any, batch: Any) -> Any:
+    """Outputs of shape (n, 1)."""
+    return apply(parameters, batch)[:, :1]
+
+
+VALUES = {"shards": [(x, x[:, 0]) for x, _ in SHARDS], "test": (X, X[:, 0]), "apply": column}
+"""Targets of shape (n,) for outputs of shape (n, 1)."""
+
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no data": ({"shards": None}, "shards: give either shards, or train with a partition"),
     "both data": ({"train": (X, Y)}, "shards: give either shards, or train with a partition"),
@@ -263,6 +271,33 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         "loss: 3 samples gave shape (); give one number for each sample (leave the mean over samples out)",
     ),
     "loss by value": ({"loss": lambda o, t: o**2}, "loss: 3 samples gave shape (3, 3)"),
+    "loss broadcasts": (
+        {**VALUES, "loss": "squared-error", "metric": "loss"},
+        "loss: squared-error compares each output with a target, but 3 samples gave outputs of shape (3, 1) and "
+        "targets of shape (3,); reshape one of them",
+    ),
+    "metric broadcasts": (
+        {**VALUES, "loss": lambda o, t: (o[:, 0] - t) ** 2, "metric": "absolute-error"},
+        "metric: absolute-error compares each output with a target, but 3 samples gave outputs of shape (3, 1)",
+    ),
+    "metric by value of classes": (
+        {"metric": "squared-error"},
+        "metric: squared-error compares each output with a target, but 3 samples gave outputs of shape (3, 3)",
+    ),
+    "own loss broadcasts": (
+        {**VALUES, "loss": lambda o, t: ((o - t) ** 2).mean(axis=1), "metric": "loss"},
+        "loss: the value of a sample depends on the other samples of its batch: outputs of shape (3, 1) and targets of "
+        "shape (3,) may broadcast",
+    ),
+    "own metric broadcasts": (
+        {
+            **VALUES,
+            "loss": lambda o, t: (o[:, 0] - t) ** 2,
+            "metric": lambda o, t: jnp.abs(o - t).mean(axis=1),
+            "direction": "at_most",
+        },
+        "metric: the value of a sample depends on the other samples of its batch",
+    ),
     "loss raises": ({"loss": raises}, "loss: raised ValueError: no such thing"),
     "loss infinite": ({"loss": lambda o, t: o[:, 0] / 0.0}, "loss: is not finite at the initial parameters"),
     "no derivative": (

@@ -38,6 +38,11 @@ def small(**changed: Any) -> TorchTask:
     return TorchTask(**given)
 
 
+def normalised_everywhere() -> TorchTask:
+    """Some last batches have one sample, and one device has no other."""
+    return small(model=normalised().model)
+
+
 def normalised() -> TorchTask:
     import torch
 
@@ -69,6 +74,44 @@ def regression() -> TorchTask:
     )
 
 
+def in_columns(**changed: Any) -> TorchTask:
+    """Outputs of shape (n, 1), targets of shape (n,)."""
+    import torch
+
+    x, _ = arrays()
+    values = (x @ np.arange(INPUTS)).astype(np.float32)
+    given: dict[str, Any] = {"shards": None, "train": (x, values), "test": (x, values), "direction": "at_most"}
+    return small(model=lambda: torch.nn.Linear(INPUTS, 1), **{**given, **changed})
+
+
+def first_output(outputs: Any, targets: Any) -> Any:
+    return (outputs[:, 0] - targets) ** 2
+
+
+def broadcast(outputs: Any, targets: Any) -> Any:
+    return ((outputs - targets) ** 2).mean(dim=1)
+
+
+def loss_broadcasts() -> TorchTask:
+    return in_columns(loss="squared-error", metric="loss")
+
+
+def metric_broadcasts() -> TorchTask:
+    return in_columns(loss=first_output, metric="absolute-error")
+
+
+def own_loss_broadcasts() -> TorchTask:
+    return in_columns(loss=broadcast, metric="loss")
+
+
+def own_metric_broadcasts() -> TorchTask:
+    return in_columns(loss=first_output, metric=broadcast)
+
+
+def own_loss_of_a_column() -> TorchTask:
+    return in_columns(loss=first_output, metric=first_output)
+
+
 def quarter() -> TorchTask:
     def accuracy(outputs: Any, targets: Any) -> Any:
         return outputs[:, 0] * 0 + 0.25
@@ -85,6 +128,12 @@ def wrong_loss() -> TorchTask:
     import torch
 
     return small(loss=torch.nn.functional.cross_entropy)
+
+
+def wrong_metric() -> TorchTask:
+    import torch
+
+    return small(metric=torch.nn.functional.cross_entropy, direction="at_most")
 
 
 def raises() -> TorchTask:

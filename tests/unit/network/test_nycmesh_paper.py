@@ -7,6 +7,8 @@ from typing import cast
 import numpy as np
 import pytest
 
+from async_hfl.assembly.build.networks import build_network
+from async_hfl.assembly.settings.loading import compose
 from async_hfl.core.errors import DataError
 from async_hfl.network.topologies import nycmesh_paper as module
 from async_hfl.network.topologies.nycmesh_paper import ComputeFile, estimated_gateways, nycmesh_paper, table
@@ -67,6 +69,28 @@ def test_a_known_row() -> None:
     assert network.links.link_gateway[row].tolist() == [0, 1, 4, 5]
     assert network.delays.to_gateway(2, 1, MODEL) == pytest.approx(3133.66611 - 49.16)
     assert network.delays.compute(2) == pytest.approx(30.44 + 66.93830495938795)
+
+
+def test_a_seed_deals_the_compute_delays_anew() -> None:
+    plain, one, again, two = (nycmesh_paper(60, permuted_by=seed) for seed in (None, 1, 1, 2))
+    assert one.expected_compute.tolist() == again.expected_compute.tolist()
+    for dealt in (one, two):
+        assert sorted(dealt.expected_compute) == sorted(plain.expected_compute)
+        links = dealt.links
+        # Only the compute delay of each device has changed, on all of its links and in the delays.
+        change = (dealt.expected_compute - plain.expected_compute)[links.link_device]
+        np.testing.assert_allclose(links.expected_latency, plain.links.expected_latency + change)
+        assert [dealt.delays.compute(i) for i in range(60)] == dealt.expected_compute.tolist()
+    assert one.expected_compute.tolist() != two.expected_compute.tolist() != plain.expected_compute.tolist()
+
+
+@pytest.mark.parametrize(("preset", "permuted"), [("tight", True), ("paper", False), ("authors", False)])
+def test_the_presets_of_the_paper_keep_the_order_of_the_file(preset: str, permuted: bool) -> None:
+    settings = compose(task="digits", preset=preset).settings
+    file = nycmesh_paper(60, 6).expected_compute.tolist()
+    orders = [build_network(settings, MODEL, seed).expected_compute.tolist() for seed in (1, 2)]
+    assert [order != file for order in orders] == [permuted, permuted]
+    assert (orders[0] != orders[1]) == permuted
 
 
 def test_an_upload_takes_at_least_a_tenth_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:

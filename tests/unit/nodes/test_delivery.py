@@ -9,7 +9,17 @@ from async_hfl.core.protocol.effects import Effect, Send, SetTimer
 from async_hfl.core.protocol.events import Event, PeerJoined, PeerLost, Received, Returned, Started, TimerFired
 from async_hfl.core.protocol.messages import Alive, Hello, Report
 from async_hfl.core.serialization import Plain
-from async_hfl.nodes.reliability.delivery import RESEND, Arrived, Packet, Receipt, ReliableNode, TransferOver, Transmit
+from async_hfl.nodes.reliability.delivery import (
+    MOST_GAPS,
+    MOST_INCARNATIONS,
+    RESEND,
+    Arrived,
+    Packet,
+    Receipt,
+    ReliableNode,
+    TransferOver,
+    Transmit,
+)
 
 PEER = gateway_address(1)
 RUN = 77
@@ -175,3 +185,27 @@ def test_after_a_restart_sessions_are_gone() -> None:
     assert again.unacknowledged() == []
     assert numbers(list(again.handle(Returned(1.0)))) == []
     assert numbers(list(again.handle(PeerJoined(2.0, PEER)))) == [1, 2, 3]
+
+
+def test_numbers_are_remembered_for_few_incarnations_of_a_peer() -> None:
+    """A peer may invent incarnations; the newest are remembered, and other peers' are not touched."""
+    node = ReliableNode(Talker(), RUN)
+    other = Arrived(0.0, CLOUD, Packet(RUN, 3, 1, Alive()), 0.0)
+    node.handle(other)
+    for incarnation in range(1, 2000):
+        arrives(node, 1, incarnation=incarnation)
+    assert len([key for key in node.state.seen if key[0] == PEER]) == MOST_INCARNATIONS
+    assert arrives(node, 1, incarnation=1999) == [receipt(1, 1999)]
+    assert node.node.heard.count(Report(1999, 1)) == 1  # type: ignore[attr-defined]
+    assert (CLOUD, 3) in node.state.seen
+
+
+def test_invented_numbers_with_gaps_take_bounded_memory_and_nothing_is_lost() -> None:
+    talker = Talker()
+    node = ReliableNode(talker, RUN)
+    answered = [number for number in range(1, 6 * MOST_GAPS, 2) if arrives(node, number)]
+    assert len(node.state.seen[PEER, 1].firsts) <= MOST_GAPS + 1
+    for number in range(1, 6 * MOST_GAPS):  # the sender sends what was not acknowledged again
+        arrives(node, number)
+    assert len(talker.heard) == 6 * MOST_GAPS - 1
+    assert 0 < len(answered) < 3 * MOST_GAPS

@@ -1,4 +1,4 @@
-"""Curves: thinning, and the evaluation at which a target is reached."""
+"""Curves: thinning, and the state at which a target is reached."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_hfl.reports.data.curves import Curve, reached, thinned
+from async_hfl.core.maths.milestones import Reached
+from async_hfl.reports.data.curves import Curve, target_of, thinned
 
 
-def curve(values: list[float]) -> Curve:
-    steps = np.arange(1.0, len(values) + 1)
-    return Curve(steps, steps, steps, steps, steps.astype(np.int64), np.array(values), steps)
+def curve(*metrics: float) -> Curve:
+    steps = np.arange(1.0, len(metrics) + 1)
+    columns = (10.0 * steps, 100 * steps, 50 * steps, steps, steps.astype(np.int64), np.array(metrics), steps)
+    return Curve(*columns, end=Reached(10.0 * len(metrics) + 5, 1000, 500, 10))
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=3000), st.integers(8, 400))
@@ -31,8 +33,22 @@ def test_a_short_curve_is_kept_whole() -> None:
     assert thinned(np.array([]), 400).tolist() == []
 
 
-def test_a_target_is_reached_when_the_mean_of_three_passes() -> None:
-    assert reached(curve([0.95, 0.8, 0.92, 0.9, 0.91]), 0.9, "at_least", 3) == 4
-    assert reached(curve([0.95, 0.8, 0.92, 0.9, 0.91]), 0.9, "at_least", 1) == 0
-    assert reached(curve([0.95, 0.8]), 0.9, "at_least", 3) is None
-    assert reached(curve([5.0, 1.0, 1.0, 1.0]), 1.5, "at_most", 3) == 3
+def manifest(direction: str, **more: object) -> dict[str, object]:
+    return {"settings": {"task": {"target": 0.9}}, "metric": {"name": "m", "direction": direction, "window": 3}, **more}
+
+
+def test_a_run_of_a_former_release_held_its_target_over_three_evaluations() -> None:
+    """(0.85 + 0.93 + 0.95) / 3 = 0.91; before, 0.76 and less."""
+    noisy, target = curve(0.5, 0.95, 0.5, 0.85, 0.93, 0.95), target_of(manifest("at_least"))
+    assert (target.threshold, target.window) == (0.9, None)
+    found = noisy.milestones(target)
+    assert (found.held, found.first) == (Reached(60.0, 600, 300, 6), Reached(20.0, 200, 100, 2))
+    assert noisy.milestones(target_of(manifest("at_least"), 0.96)).first is None
+    assert curve(0.95, 0.95).milestones(target).held is None
+
+
+def test_a_window_of_time_and_an_error_that_shall_be_small() -> None:
+    target = target_of(manifest("at_most", evaluation={"window_s": 20.0}), 0.2)
+    found = curve(0.4, 0.25, 0.15, 0.1).milestones(target)
+    # Until 40 s: 0.25 for 10 s and 0.15 for 10 s have a mean of exactly 0.2.
+    assert (found.held, found.first) == (Reached(30.0, 300, 150, 3), Reached(30.0, 300, 150, 3))

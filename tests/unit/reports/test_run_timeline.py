@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from async_hfl.reports.data.journal_columns import Columns, Jobs
 from async_hfl.reports.data.run_data import MOST_BARS, device_data, lifecycle_data
@@ -36,6 +39,17 @@ def test_a_short_run_is_shown_whole() -> None:
     assert [window["name"] for window in data["windows"]] == ["whole run"]
     assert data["jobs"][0] == [0, 7, 0.0, 1.0, 3.0, 3.0, 4.0, 5.0, 0]
     assert data["thinned"] == {}
+
+
+def test_times_are_given_as_finely_as_jobs_need() -> None:
+    """A job of a deployment on one machine takes a few milliseconds."""
+    slow = columns([0, 0], [7, 8])
+    times = ("sent_at", "download_s", "training_s", "upload_s", "arrived_at", "ended_at")
+    thousandth = {name: getattr(slow.jobs, name) / 1000 for name in times}
+    data = timeline_data(replace(slow, jobs=replace(slow.jobs, **thousandth)))
+    assert data is not None
+    assert data["typical"] == pytest.approx(0.005)
+    assert data["jobs"][1] == pytest.approx([0, 8, 0.001, 0.002, 0.004, 0.004, 0.005, 0.006, 0])
 
 
 def test_a_long_run_is_shown_in_three_windows() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from rich.console import Console
 from stored_runs import MANIFEST, summary
 
 from async_hfl.assembly.settings.schema import Settings
+from async_hfl.reports.terminal import console as console_module
 from async_hfl.reports.terminal.run_view import RunView, print_summary
 from async_hfl.simulation.recorded_run import Progress
 
@@ -54,11 +55,42 @@ def test_plain_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> N
     assert out == ""
     lines = err.splitlines()
     assert lines[0] == "async-hfl · digits · nycmesh-paper · seed 1  → runs/[odd] name"
-    assert re.fullmatch(
-        r" +1 h 02 min  epoch 12   metric 0\.8123 of 0\.9 +51\.4 MB  1,23\d updates/s  at most .* to go", lines[1]
-    )
+    assert re.fullmatch(r" +1 h 02 min  epoch 12 of \d+  metric 0\.8123 of 0\.9 +51\.4 MB", lines[1])
     assert len(lines) < 100, "now and then, not every epoch"
     assert "\x1b" not in err
+
+
+def progress_at(view: RunView, epoch: int) -> str:
+    return view.line(replace(PROGRESS, epoch=epoch, at=360_000.0, metric=0.95)).plain
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_progress_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    view = RunView(quiet=False)
+    view.started(RUN, Settings())
+    lines = [progress_at(view, epoch) for epoch in (1, 999)]
+    assert all(len(line) < width for line in lines)
+    assert "left" not in lines[0], "one evaluation says nothing about the speed"
+    assert re.search(r"≤ \d.* left", lines[1])
+    assert ("1,234 updates/s" in lines[1]) == (width == 120)
+
+
+def test_no_color_means_no_styles(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    print_summary(MANIFEST, summary("async-hfl", 41_000.0))
+    assert "\x1b[" in capsys.readouterr().out, "else this tests nothing"
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_summary(MANIFEST, summary("async-hfl", 41_000.0))
+    assert "\x1b[" not in capsys.readouterr().out
+
+
+def test_every_command_prints_on_such_a_console() -> None:
+    """A console that prints to a file has no terminal whose wishes count."""
+    package = Path(console_module.__file__).parents[2]
+    made = re.compile(r"(?<!def )\bConsole\((?!file=)")
+    own = [str(path.relative_to(package)) for path in package.rglob("*.py") if made.search(path.read_text())]
+    assert own == ["reports/terminal/console.py"]
 
 
 def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +124,7 @@ def test_no_value_of_a_summary_is_cut_off(width: int) -> None:
         "0.9111 (target 0.9)",
         "12,345 device updates in 1,054 cloud epochs, 17 dropped",
         "limited 98.8 % of the selections",
-        "at most 7 at the cloud, 41 at a gateway; the theorem's conditions on weights and s do not hold",
+        "at most 7 at the cloud, 41 at a gateway",
         "solved to a gap of at most 1.2 %",
         "11 h 23 min simulated in 12.3 s (103 training calls, largest 60, 35 wasted)",
         result["digest"],

@@ -9,7 +9,8 @@ import pytest
 
 from async_hfl.assembly.build.simulation import build
 from async_hfl.assembly.settings.environment import NetworkSection, OutagesSection, TransferSection
-from async_hfl.assembly.settings.schema import Settings, TaskSection
+from async_hfl.assembly.settings.learning import TaskSection
+from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.compression.encodings import EncodingKind
 from async_hfl.simulation.simulator import Simulator
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from async_hfl import api
 from async_hfl.assembly.settings.loading import available
 from async_hfl.core.identifiers import Address
+from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.simulation.recorded_run import EPOCHS, UPDATES_PER_DEVICE, Progress
 
 DEVICES = 6
@@ -47,33 +49,46 @@ def without(result: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in result.items() if key not in ("run", "wall_s")}
 
 
+@pytest.mark.parametrize("grid", ["auto", "aggregations", "700"])
 @pytest.mark.parametrize(
-    ("method", "epochs", "every", "rows"),
-    [
-        ("async-hfl", 6, 3, [3, 6]),
-        ("async-hfl", 8, 3, [3, 6, 8]),
-        ("async-hfl", 2, 3, [2]),
-        ("sync-random", 3, 2, [2, 3]),
-        ("two-tier", 2, 5, [5, 10]),  # each device's update is an epoch: evaluations are counted
-    ],
+    ("method", "epochs", "made"),
+    [("async-hfl", 6, 6), ("sync-random", 3, 3), ("two-tier", 2, 10)],  # a relay's epochs are Z = 5 device updates
 )
-def test_the_number_of_cloud_epochs_does_not_depend_on_how_often_they_are_evaluated(
-    method: str, epochs: int, every: int, rows: list[int], tmp_path: Path
+def test_the_number_of_cloud_epochs_does_not_depend_on_when_they_are_evaluated(
+    method: str, epochs: int, made: int, grid: str, tmp_path: Path
 ) -> None:
-    more = (f"cloud.epochs={epochs}", f"cloud.evaluate_every={every}")
-    made = run(tmp_path / "run", method, *more)
-    assert [row["epoch"] for row in made.epochs] == rows
-    assert made.summary["cloud_epochs"] == rows[-1]
+    done = run(tmp_path / "run", method, f"cloud.epochs={epochs}", f"evaluation.grid={grid}")
+    assert (done.summary["cloud_epochs"], done.epochs[-1]["epoch"]) == (made, made)
+    if grid == "aggregations":
+        assert [row["epoch"] for row in done.epochs] == list(range(made // epochs, made + 1, made // epochs))
+
+
+def test_all_methods_are_evaluated_at_the_same_times(tmp_path: Path) -> None:
+    clocks, points = [], []
+    for method in ("async-hfl-plus", "semi-async", "two-tier"):
+        done = run(tmp_path / method, method)
+        clock = done.directory.read_manifest()["evaluation"]
+        clocks.append(clock)
+        points += [row["at"] / clock["grid_s"] for row in done.epochs[:-1]]
+    assert clocks[0] == clocks[1] == clocks[2]
+    assert clocks[0]["window_s"] == 10 * clocks[0]["grid_s"] > 0
+    assert points == pytest.approx([round(point) for point in points])
+
+
+def test_a_time_limit_ends_every_method_at_the_same_time(tmp_path: Path) -> None:
+    for method in ("async-hfl", "sync-random", "two-tier"):
+        made = run(tmp_path / method, method, "cloud.epochs=100000", "cloud.time_limit=3000")
+        assert made.epochs[-1]["epoch"] == made.summary["cloud_epochs"]
+        assert 3000.0 <= made.summary["virtual_s"] < 3100.0  # gateways stop when they have heard of it
 
 
 @pytest.mark.parametrize("method", available("method"))
 def test_a_run_that_is_killed_repeatedly_ends_as_an_uninterrupted_one(method: str, tmp_path: Path) -> None:
-    more = ("cloud.evaluate_every=5",) if method == "two-tier" else ()
-    wanted = run(tmp_path / "whole", method, *more)
+    wanted = run(tmp_path / "whole", method)
     broken = tmp_path / "broken"
     rows = [int(row["epoch"]) for row in wanted.epochs]
     with pytest.raises(PowerCut):
-        run(broken, method, *more, on_epoch=cut_at(rows[1]))
+        run(broken, method, on_epoch=cut_at(rows[1]))
     for place in (4, 10, 11, 17, 23):
         with pytest.raises(PowerCut):
             api.resume(broken, on_epoch=cut_at(rows[place]))
@@ -126,7 +141,8 @@ def test_the_distance_between_checkpoints(every: int | None, tmp_path: Path) -> 
         seen.append((progress, path.stat().st_mtime_ns if path.exists() else None))
 
     setting = "auto" if every is None else str(every)
-    run(tmp_path / "run", "async-hfl", "cloud.epochs=60", f"simulation.checkpoint_epochs={setting}", on_epoch=on_epoch)
+    settings = ("cloud.epochs=60", "evaluation.grid=aggregations", f"simulation.checkpoint_epochs={setting}")
+    run(tmp_path / "run", "async-hfl", *settings, on_epoch=on_epoch)
     # A checkpoint follows the epoch after whose report the file is found changed.
     saved = [before for (before, was), (_, now) in pairwise(seen) if now != was]
     assert len(saved) >= 3
@@ -200,3 +216,11 @@ def test_solving_takes_the_virtual_time_that_is_set(tmp_path: Path) -> None:
     first = [next(iter(made.events("association")))[1]["at"] for made in (free, charged)]
     assert first[0] == free.summary["warmup_s"] == charged.summary["warmup_s"]
     assert first[1] == first[0] + 100
+
+
+def test_a_run_frees_the_former_runs_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of a sweep makes hundreds; the nodes of each refer to each other, with their models."""
+    monkeypatch.setattr("async_hfl.simulation.recorded_run._GarbageCollection._WORTH_S", 0.0)
+    for name in ("one", "two", "three"):
+        run(tmp_path / name)
+    assert sum(isinstance(thing, CloudNode) for thing in gc.get_objects()) <= 1

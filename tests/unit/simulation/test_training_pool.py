@@ -93,7 +93,7 @@ def test_a_restored_pool_has_the_same_results_and_counts(batching: bool, chunk: 
     pool = filled(6, batching=batching)
     pool.result(job(1).job)
     restored = TrainingPool(LEARNER, SEED, batching=batching)
-    restored.restore(list(pool.snapshot(chunk)))
+    restored.restore(list(pool.snapshot(chunk, train=True)))
     assert restored.counts == pool.counts
     for number in (5, 0, 2):
         assert restored.result(job(number).job).weights.tolist() == pool.result(job(number).job).weights.tolist()
@@ -220,7 +220,7 @@ def test_a_snapshot_collects_the_calls_in_progress() -> None:
     pool.result(job(0).job)
     for number in (2, 3, 4):
         expect(pool, job(number))
-    parts = list(pool.snapshot(100))
+    parts = list(pool.snapshot(100, train=True))
     assert learner.log[-3:] == [("collect", [2, 3]), ("begin", [4]), ("collect", [4])]
     restored = TrainingPool(BackgroundLearner(PrefetchPolicy(2, 0.0, 2)), SEED, batching=True)
     restored.restore(parts)

@@ -16,6 +16,7 @@ from async_hfl.core.errors import SettingsError
 from async_hfl.faults.checkers.checker import CloudChecker, GatewayChecker
 from async_hfl.faults.checkers.cloud_average import AverageChecker
 from async_hfl.faults.checkers.cloud_mix import CloudMixChecker
+from async_hfl.faults.checkers.gateway_buffer import BufferChecker
 from async_hfl.faults.checkers.gateway_mix import GatewayMixChecker
 from async_hfl.faults.checkers.gateway_periods import PeriodsChecker
 from async_hfl.faults.checkers.gateway_relay import RelayChecker
@@ -23,6 +24,7 @@ from async_hfl.faults.checkers.gateway_rounds import RoundsChecker
 from async_hfl.nodes.cloud.aggregation.average import AverageUploads
 from async_hfl.nodes.cloud.aggregation.mix import MixUploads
 from async_hfl.nodes.cloud.aggregation.rule import CloudAggregation
+from async_hfl.nodes.gateway.aggregation.buffer import Buffer
 from async_hfl.nodes.gateway.aggregation.mix import MixOnArrival
 from async_hfl.nodes.gateway.aggregation.periods import Periods
 from async_hfl.nodes.gateway.aggregation.relay import Relay
@@ -46,14 +48,15 @@ GatewayRule = Registered[GatewayAggregation, GatewayChecker]
 CloudRule = Registered[CloudAggregation, CloudChecker]
 
 GATEWAY_RULES: dict[str, GatewayRule] = {
-    "mix": Registered(MixOnArrival, GatewayMixChecker, frozenset({"mixing_weight", "drag"})),
+    "mix": Registered(MixOnArrival, GatewayMixChecker, frozenset({"mixing_weight", "drag", "during_upload"})),
     "relay": Registered(Relay, RelayChecker),
-    "periods": Registered(Periods, PeriodsChecker, frozenset({"period"})),
-    "rounds": Registered(Rounds, RoundsChecker, frozenset({"round_patience"})),
+    "periods": Registered(Periods, PeriodsChecker, frozenset({"period", "refill", "during_upload", "weighting"})),
+    "buffer": Registered(Buffer, BufferChecker, frozenset({"buffer_size", "during_upload"})),
+    "rounds": Registered(Rounds, RoundsChecker, frozenset({"round_patience", "round_deadline", "over_selection"})),
 }
 CLOUD_RULES: dict[str, CloudRule] = {
     "mix": Registered(MixUploads, CloudMixChecker, frozenset({"mixing_weight"})),
-    "average": Registered(AverageUploads, AverageChecker),
+    "average": Registered(AverageUploads, AverageChecker, frozenset({"momentum"})),
 }
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from async_hfl.assembly.build.aggregation_rules import cloud_rule, gateway_rule
+from async_hfl.assembly.build.evaluation_clock import EvaluationClock
 from async_hfl.assembly.build.policies import association_policy, selection_policy
+from async_hfl.assembly.settings.loading import latency_quantile, participation_share
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.arrays import Ints
 from async_hfl.core.compression.model_codec import ModelCodec
@@ -25,6 +27,10 @@ from async_hfl.nodes.gateway.node import GatewayNode
 
 _ASSOCIATION_PATIENCE_S = {"simulated": 60.0, "deployed": 0.5}
 """Default of `association.patience`: in a deployment, devices should be back at work within seconds."""
+
+PERIOD_QUANTILE, PERIOD_SHARE = 0.25, 0.5
+"""`gateway.period = "auto"`: this share of this quantile of all round latencies. The quick devices set the pace, since
+half of the network may take five times as long."""
 
 
 class ModelFacts(Protocol):
@@ -110,21 +116,30 @@ def gateway_node(
     bandwidth: float,
     seed: int,
     incarnation: int = 1,
-    cloud_patience: float = float("inf"),
-    track_losses: bool = False,
+    deployment: GatewayDeployment | None = None,
 ) -> GatewayNode:
     gateway, selection = settings.gateway, settings.selection
     config = GatewayConfig(
         number=number,
         bandwidth=bandwidth,
         epochs=gateway.epochs,
-        period=gateway.period,
+        period=100.0 if gateway.period == "auto" else gateway.period,
+        period_share=PERIOD_SHARE if gateway.period == "auto" else 0.0,
+        refill=gateway.refill,
+        weighting=gateway.weighting,
+        gain=gateway.gain,
         round_patience=gateway.round_patience,
+        round_deadline=_round_deadline(settings),
+        over_selection=gateway.over_selection,
+        buffer_share=gateway.buffer_size / settings.task.devices,
+        participation=participation_share(selection.participants, settings.task.devices),
         mixing_weight=gateway.mixing_weight,
         drag=gateway.drag,
         staleness=_staleness(settings),
         max_staleness=None if gateway.max_staleness == "auto" else gateway.max_staleness,
+        max_change=gateway.max_change,
         in_flight=gateway.in_flight,
+        during_upload=gateway.during_upload,
         staleness_clock=gateway.staleness_clock,
         patience_floor=gateway.patience_floor,
         patience_factor=gateway.patience_factor,
@@ -142,7 +157,7 @@ def gateway_node(
         seed=stream_seed(seed, "selection", number),
         sketch=method.sketch,
         codec=facts.codec,
-        deployment=GatewayDeployment(cloud_patience=cloud_patience, track_losses=track_losses),
+        deployment=deployment or GatewayDeployment(),
     )
     return GatewayNode(config, method.selection, gateway_rule(gateway.aggregation).make(), incarnation)
 
@@ -157,6 +172,7 @@ def cloud_node(
     samples: Ints,
     weights: Weights,
     bandwidth: tuple[float, ...],
+    clock: EvaluationClock,
     seed: int,
     membership: MembershipRules | None = None,
     evaluating_devices: int = 0,
@@ -179,10 +195,16 @@ def cloud_node(
         epochs=settings.last_epoch,
         epochs_after_target=cloud.epochs_after_target,
         mixing_weight=cloud.mixing_weight,
+        momentum=cloud.momentum,
         staleness=_staleness(settings),
         max_staleness=limit,
         delivery=cloud.delivery,
-        evaluate_every=cloud.evaluate_every,
+        evaluate_every=settings.aggregations_per_epoch,
+        evaluation_grid=clock.grid_s or 0.0,
+        time_limit=cloud.time_limit,
+        reference_quantile=_reference_quantile(settings),
+        tier_rounds=settings.gateway.epochs if "tiers" in method.selection.needs else 0,
+        tier_deadline=_round_deadline(settings),
         warmup=warmup.enabled,
         warmup_quorum=quorum if warmup.quorum == "auto" else warmup.quorum,
         warmup_patience=warmup.patience,
@@ -198,7 +220,7 @@ def cloud_node(
         model_bytes=rated_model_bytes(settings, facts),
         gradient=method.gradient if method.shared else "none",
         gradient_size=facts.gradient_size,
-        target=target,
+        target=replace(target, window=clock.window_s),
         seed=stream_seed(seed, "association"),
         sketch=method.sketch,
         codec=facts.codec,
@@ -211,6 +233,20 @@ def cloud_node(
     )
     rule = cloud_rule(cloud.aggregation).make()
     return CloudNode(config, links, samples, weights, rule, revisits=method.association.revisits)
+
+
+def _round_deadline(settings: Settings) -> float:
+    """Return the deadline of a synchronous round in seconds; 0 if it is the reference latency."""
+    deadline = settings.gateway.round_deadline
+    return 0.0 if isinstance(deadline, str) else deadline
+
+
+def _reference_quantile(settings: Settings) -> float:
+    """Return the quantile of all round latencies from which gateways derive a time; 0 if they derive none."""
+    gateway = settings.gateway
+    if gateway.aggregation == "rounds":
+        return latency_quantile(gateway.round_deadline) or 0.0
+    return PERIOD_QUANTILE if gateway.period == "auto" else 0.0
 
 
 def _staleness(settings: Settings) -> StalenessDiscount:

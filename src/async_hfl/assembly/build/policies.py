@@ -9,7 +9,8 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from async_hfl.assembly.settings.schema import AssociationSection, SelectionSection, Settings
+from async_hfl.assembly.settings.policies import AssociationSection, SelectionSection
+from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import is_user_code, load_function
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.policies import AssociationPolicy, SelectionPolicy

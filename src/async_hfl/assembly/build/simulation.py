@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from async_hfl.assembly.build.bandwidth import Bandwidth, resolve_bandwidth
+from async_hfl.assembly.build.evaluation_clock import EvaluationClock, simulated_clock
 from async_hfl.assembly.build.fleet import build_fleet
 from async_hfl.assembly.build.networks import build_network
 from async_hfl.assembly.build.nodes import (
@@ -36,6 +37,7 @@ class BuiltSimulation:
     world: World
     network: NetworkDescription
     bandwidth: Bandwidth
+    clock: EvaluationClock
 
 
 def build(
@@ -60,6 +62,7 @@ def build(
         gradient_size=learner.gradient_size,
         learning_rate=learner.learning_rate,
         seed=seed,
+        simulated=True,
     )
     network = build_network(settings, wire.model_bytes, seed)
     devices, gateways = network.links.devices, network.links.gateways
@@ -68,6 +71,7 @@ def build(
     plain = network if wire.model_bytes == wire.float32_bytes else build_network(settings, wire.float32_bytes, seed)
     whole = demand(plain.links, demand_model_bytes(settings, wire))
     bandwidth = resolve_bandwidth(settings.gateway.bandwidth, network.links, rated_model_bytes(settings, wire), whole)
+    clock = simulated_clock(settings, plain.links)
     cloud = cloud_node(
         settings,
         method,
@@ -77,6 +81,7 @@ def build(
         samples=learner.samples,
         weights=weights,
         bandwidth=(bandwidth.rate,) * gateways,
+        clock=clock,
         seed=seed,
     )
     world = World(
@@ -99,4 +104,4 @@ def build(
         decision_times=times,
         codec=wire.codec,
     )
-    return BuiltSimulation(world, network, bandwidth)
+    return BuiltSimulation(world, network, bandwidth, clock)

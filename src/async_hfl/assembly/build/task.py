@@ -98,6 +98,7 @@ def recipe(settings: Settings, *, gradient: bool) -> Recipe:
         device.weight_decay,
         device.proximal_weight,
         gradient,
+        device.single_sample,
     )
 
 

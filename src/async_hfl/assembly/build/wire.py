@@ -21,7 +21,13 @@ class WireFacts:
 
 
 def wire_facts(
-    settings: Settings, *, model_size: int, gradient_size: int, learning_rate: float, seed: int
+    settings: Settings,
+    *,
+    model_size: int,
+    gradient_size: int,
+    learning_rate: float,
+    seed: int,
+    simulated: bool = False,
 ) -> WireFacts:
     """Return the facts. `model_size`: numbers in a model; `gradient_size`: those of them that are trained."""
     transfer = settings.transfer
@@ -32,6 +38,7 @@ def wire_facts(
         trained=gradient_size,
         seed=seed,
         encodes_gradients=settings.utility.compression == "none",
+        simulated=simulated,
     )
     moved = codec.bytes_of(codec.up) + codec.bytes_of(codec.down)
     return WireFacts(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import merge
 from pathlib import Path
 from typing import Any
 
+from async_hfl.assembly.build.evaluation_clock import deployed_clock
 from async_hfl.assembly.deployments.deployed_nodes import TaskFacts, settings_of, wire_of
 from async_hfl.assembly.settings.loading import as_table
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.errors import UserError
 from async_hfl.core.identifiers import Address
+from async_hfl.core.maths.milestones import Reached
 from async_hfl.core.protocol.records import RECORD_TYPES, EpochRecord, LifecycleRecord, Record, SentRecord
 from async_hfl.core.protocol.traffic import Traffic, subject
 from async_hfl.core.serialization import from_plain
@@ -27,6 +29,8 @@ from async_hfl.nodes.reliability.delivery import Arrived, Packet
 from async_hfl.simulation.accounting.byte_counts import ByteCounts
 from async_hfl.simulation.accounting.result import RunTotals, Tally, result_of
 
+_PRESET = "tight"
+"""Nodes know their settings and not the preset that these came from; pages do not show it."""
 _TYPES: dict[str, type] = {cls.KIND: cls for cls in RECORD_TYPES}  # type: ignore[attr-defined]
 
 
@@ -57,7 +61,7 @@ class Durations:
         for state in states:
             if not has_log(state):
                 continue  # fetched over the network: records only
-            identity = NodeIdentity(**read_fact(state, IDENTITY))
+            identity = NodeIdentity.stored(read_fact(state, IDENTITY))
             receiver = Address(("cloud", "gateway", "device").index(identity.role), identity.number)
             with StoredNode(state) as stored:
                 for logged in stored.events():
@@ -76,9 +80,9 @@ class Durations:
 
 def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settings: Settings) -> dict[str, Any]:
     """Write events.jsonl, epochs.csv and the model, and return the result. `states` includes that of the cloud."""
-    tally, crossing, finished_at = Tally(), None, None
-    facts = TaskFacts.of(NodeIdentity(**read_fact(cloud, IDENTITY)))
-    target, codec = facts.target, wire_of(settings, facts).codec
+    tally, finished_at = Tally(), None
+    facts = TaskFacts.of(NodeIdentity.stored(read_fact(cloud, IDENTITY)))
+    target, codec = replace(facts.target, window=deployed_clock(settings).window_s), wire_of(settings, facts).codec
     byte_counts = ByteCounts(settings.network.gateways, settings.task.devices)
     trained: set[tuple[int, ...]] = set()
     for written in (directory.events, directory.epochs):
@@ -97,11 +101,9 @@ def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settin
             continue
         tally.note(record, byte_counts.spent)
         if isinstance(record, EpochRecord):
-            tally.note_epoch(record, byte_counts.spent())
+            tally.note_epoch(record)
             row = (record.at, record.epoch, tally.device_updates, record.metric, record.loss, record.target_reached)
             epochs.write((*row, byte_counts.total, byte_counts.models_up))
-            if crossing is None and target.passes(record.metric):
-                crossing = record.at
         elif isinstance(record, LifecycleRecord) and record.what == "finished":
             finished_at = record.at
     digest, order_digest = events.digests()
@@ -112,12 +114,23 @@ def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settin
     if (cloud / "model.safetensors").is_file():
         shutil.copyfile(cloud / "model.safetensors", directory.model)
     epoch, by_class = (0, {}) if tally.last is None else (tally.last.epoch, dict(tally.last.details))
-    mixing_weights = (settings.cloud.mixing_weight, settings.gateway.mixing_weight)
     jobs = (len(trained), len(trained), 0, 1)
-    constant = settings.staleness.kind == "constant"
-    run = RunTotals(byte_counts, crossing, epoch, finished_at, *jobs, mixing_weights, constant, codec)
+    end = None if finished_at is None else Reached(finished_at, *byte_counts.spent(), tally.device_updates)
+    goal = (directory.track(end), target, settings.task.ladder)
+    run = RunTotals(byte_counts, *goal, epoch, finished_at, *jobs, codec)
     details = {"by_class": by_class, "by_device": None, "digest": digest, "order_digest": order_digest}
     return {**result_of(run, tally), **details, "journal": directory.journal_records(digest)}
+
+
+def names_of(identities: Iterable[NodeIdentity]) -> dict[str, list[str]]:
+    """Return the names of gateways and devices by number, for a manifest; empty for a node whose journal is missing."""
+    found: dict[str, dict[int, str]] = {"gateway": {}, "device": {}, "cloud": {}}
+    for one in identities:
+        found[one.role][one.number] = one.name
+    return {
+        f"{role}_names": [found[role].get(number, "") for number in range(max(found[role], default=-1) + 1)]
+        for role in ("gateway", "device")
+    }
 
 
 def states_under(folder: Path) -> list[Path]:
@@ -132,7 +145,7 @@ def collected_run(out: Path, states: Sequence[Path], versions: dict[str, str]) -
     """Merge the journals of a deployment into a new run directory (`async-hfl collect`).
 
     There is a summary only if the cloud's journal contains the end of the run."""
-    identities = {state: NodeIdentity(**read_fact(state, IDENTITY)) for state in states}
+    identities = {state: NodeIdentity.stored(read_fact(state, IDENTITY)) for state in states}
     clouds = [state for state, identity in identities.items() if identity.role == "cloud"]
     if len(clouds) != 1:
         raise UserError(
@@ -146,8 +159,9 @@ def collected_run(out: Path, states: Sequence[Path], versions: dict[str, str]) -
     named = {"method": facts.method, "task": facts.task, "network": settings.network.name, "seed": facts.seed}
     manifest = {
         **named,
-        "preset": "tight",
-        "metric": {"name": facts.metric, "direction": facts.direction, "window": facts.target.window},
+        "preset": _PRESET,
+        "metric": {"name": facts.metric, "direction": facts.direction},
+        "evaluation": deployed_clock(settings).manifest(),
         "settings": as_table(settings),
         "devices": settings.task.devices,
         "gateways": settings.network.gateways,
@@ -155,9 +169,10 @@ def collected_run(out: Path, states: Sequence[Path], versions: dict[str, str]) -
         "user_files": {},
         "versions": versions,
         "nodes": sorted(identity.name for identity in identities.values()),
+        **names_of(identities.values()),
     }
     directory = RunDirectory.create(out, manifest)
     result = collect(directory, list(states), cloud, settings)
     if result["virtual_s"] is not None:
-        directory.write_summary({"run": str(out), "preset": "tight", **named, **result, "wall_s": result["virtual_s"]})
+        directory.write_summary({"run": str(out), "preset": _PRESET, **named, **result, "wall_s": result["virtual_s"]})
     return directory

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
+from async_hfl.assembly.build.evaluation_clock import deployed_clock
 from async_hfl.assembly.build.nodes import cloud_node, device_node, gateway_node, method_of
 from async_hfl.assembly.build.wire import WireFacts, wire_facts
 from async_hfl.assembly.settings.loading import as_table, bandwidth_share, bytes_per_second, settings_from
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.compression.encodings import EncodingKind
+from async_hfl.core.errors import SettingsError
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.topology import no_links
 from async_hfl.core.weights import Weights
 from async_hfl.deployment.store.node_identity import NodeIdentity
+from async_hfl.deployment.transport.limits import PACKAGE
 from async_hfl.nodes.cloud.node import CloudNode
-from async_hfl.nodes.config import MembershipRules
+from async_hfl.nodes.config import GatewayDeployment, MembershipRules
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway.node import GatewayNode
+
+_MOST_NAMED = 3
+"""Settings that are named if many have changed."""
+_FAILURES = 3
+"""Failures in a row after which a gateway sets a device aside."""
+_OVERDUE_FACTOR = 3.0
+"""A job frees its bandwidth after this many times the round latency of its device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +58,14 @@ class TaskFacts:
     projected_sizes: tuple[int, ...]
     """Possible lengths of a projected gradient; empty if gradients are not projected."""
 
+    version: str = ""
+    """Version of async-hfl of the cloud that began the run."""
+
     @staticmethod
     def of(identity: NodeIdentity) -> TaskFacts:
-        return TaskFacts(**identity.facts)
+        """Return the facts; those that a later release has added are left out."""
+        known = {field.name for field in fields(TaskFacts)}
+        return TaskFacts(**{name: value for name, value in identity.facts.items() if name in known})
 
     @property
     def target(self) -> Target:
@@ -56,11 +73,46 @@ class TaskFacts:
 
 
 def settings_text(settings: Settings) -> str:
-    return json.dumps(as_table(settings), sort_keys=True)
+    """Return as JSON the settings that differ from the defaults.
+
+    A release may add a setting whose default keeps the former behaviour, and no default changes: so a node of another
+    release fills in the rest as this one does."""
+    return json.dumps(_different(as_table(settings), as_table(Settings())), sort_keys=True)
 
 
 def settings_of(identity: NodeIdentity) -> Settings:
-    return settings_from(json.loads(identity.settings))
+    try:
+        return settings_from(json.loads(identity.settings))
+    except SettingsError as error:
+        theirs = identity.facts.get("version") or "another version"
+        raise SettingsError(
+            f"the run's settings, of async-hfl {theirs}, do not suit this version, async-hfl {PACKAGE}: {error}. "
+            f"Install {theirs} here, or begin a run without that setting"
+        ) from error
+
+
+def settings_changed(then: str, now: Settings) -> str:
+    """Return the differences between the settings that a run began with and others, the first few of them by name."""
+    before, after = as_table(settings_from(json.loads(then))), as_table(now)
+    changed = [
+        f"{section}.{key} was {value!r}, now {after[section][key]!r}"
+        for section in sorted(before)
+        for key, value in sorted(before[section].items())
+        if value != after[section][key]
+    ]
+    more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
+    return "; ".join(changed[:_MOST_NAMED]) + more
+
+
+def _different(table: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of nested tables that differ from the usual ones."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        nested = isinstance(value, dict) and isinstance(usual.get(key), dict)
+        kept = _different(value, usual[key]) if nested else value
+        if kept != ({} if nested else usual.get(key)):
+            found[key] = kept
+    return found
 
 
 def wire_of(settings: Settings, facts: TaskFacts) -> WireFacts:
@@ -93,6 +145,7 @@ def deployed_cloud(identity: NodeIdentity, weights: Weights) -> CloudNode:
         samples=np.zeros(0, np.int64),
         weights=weights,
         bandwidth=(_bandwidth(settings),),
+        clock=deployed_clock(settings),
         seed=facts.seed,
         membership=membership,
         evaluating_devices=settings.evaluation.devices if settings.evaluation.where == "devices" else 0,
@@ -109,8 +162,12 @@ def deployed_gateway(identity: NodeIdentity) -> GatewayNode:
         bandwidth=_bandwidth(settings),
         seed=facts.seed,
         incarnation=identity.incarnation,
-        cloud_patience=settings.gateway.cloud_patience,
-        track_losses=True,
+        deployment=GatewayDeployment(
+            cloud_patience=settings.gateway.cloud_patience,
+            track_losses=True,
+            failures=_FAILURES,
+            overdue_factor=_OVERDUE_FACTOR,
+        ),
     )
 
 

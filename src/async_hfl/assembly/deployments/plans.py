@@ -14,6 +14,7 @@ from async_hfl.assembly.deployments.deployed_nodes import (
     deployed_cloud,
     deployed_device,
     deployed_gateway,
+    settings_changed,
     settings_of,
     settings_text,
     wire_of,
@@ -24,7 +25,9 @@ from async_hfl.deployment.processes.cloud import CloudPlan
 from async_hfl.deployment.processes.device import DevicePlan
 from async_hfl.deployment.processes.gateway import GatewayPlan
 from async_hfl.deployment.store.node_identity import NodeIdentity
+from async_hfl.deployment.store.node_store import Budget
 from async_hfl.deployment.training.child_process import LocalLearner, Ready
+from async_hfl.deployment.transport.limits import PACKAGE
 from async_hfl.journal.model_file import save_model
 
 
@@ -53,12 +56,14 @@ def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
         encodes_gradients=settings.utility.compression == "none",
         # The basis has fewer components than asked for if fewer devices answer in the warm-up.
         projected_sizes=tuple(range(1, method.components + 1)) if method.sketch is None else (method.sketch.size,),
+        version=PACKAGE,
     )
     learner.evaluate(weights)  # compiles it
     return CloudPlan(
         name=name,
         settings=text,
         settings_digest=hashlib.sha256(text.encode()).hexdigest(),
+        settings_changed=partial(settings_changed, now=settings),
         facts=asdict(facts),
         make=lambda identity: deployed_cloud(identity, weights),
         association=method.association,
@@ -66,7 +71,7 @@ def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
         save_model=lambda path, final: save_model(path, learner.layout, final),
         model_bytes=wire_of(settings, facts).model_bytes,
         linger_s=settings.cloud.linger,
-        payload_budget=settings.journal.payload_budget,
+        budget=_budget_of(settings),
     )
 
 
@@ -83,5 +88,9 @@ def _child(local: Local, identity: NodeIdentity) -> Callable[[], tuple[LocalLear
     return partial(local_learner, identity.settings, facts.seed, facts.task_digest, local)
 
 
-def _budget(identity: NodeIdentity) -> int:
-    return settings_of(identity).journal.payload_budget
+def _budget(identity: NodeIdentity) -> Budget:
+    return _budget_of(settings_of(identity))
+
+
+def _budget_of(settings: Settings) -> Budget:
+    return Budget(payloads=settings.journal.payload_budget, log=settings.journal.log_budget)

@@ -17,7 +17,7 @@ from async_hfl.assembly.build.aggregation_rules import (
     gateway_rule,
 )
 from async_hfl.assembly.build.policies import ASSOCIATION, SELECTION
-from async_hfl.assembly.settings.schema import AssociationSection, SelectionSection
+from async_hfl.assembly.settings.policies import AssociationSection, SelectionSection
 from async_hfl.core.compression.encodings import EncodingKind
 from async_hfl.core.compression.model_codec import ModelCodec
 from async_hfl.core.identifiers import CLOUD, DEVICE_TIER, Address, device_address, gateway_address
@@ -39,6 +39,8 @@ from async_hfl.nodes.reliability.delivery import Node, ReliableNode
 
 TRAINED = 3
 """Trained numbers of a model. Half of the scenarios add one that is treated as a running statistic."""
+_QUANTILE = 0.0
+"""A round deadline that is a quantile of all round latencies."""
 NEED_A_FILE = {"fixed"}
 """Association policies that scenarios cannot have."""
 
@@ -221,6 +223,9 @@ def _configs(
         learning_rate=0.1,
         seed=0,
         period=float(rng.choice([10.0, 40.0, 120.0])),
+        refill="immediate" if stream(seed, "refill").random() < 0.5 else "period",
+        weighting="share" if stream(seed, "weighting").random() < 0.5 else "period",
+        gain=float(stream(seed, "gain").choice([0.5, 2.0])),
         round_patience=float(rng.choice([1.0, 3.0, np.inf])),
         min_participation=float(rng.choice([0.0, 0.3])),
         sketch=sketch,
@@ -228,16 +233,38 @@ def _configs(
             cloud_patience=60.0 if sessions and rng.random() < 0.5 else np.inf, track_losses=True
         ),
     )
+    if stream(seed, "conduct").random() < 0.5:
+        watchful = replace(gateway.deployment, failures=3, overdue_factor=1.5)
+        gateway = replace(gateway, deployment=watchful, max_change=1000.0)
+    if "during_upload" in method.gateway.reads and stream(seed, "during upload").random() < 0.5:
+        gateway = replace(gateway, during_upload="continue", in_flight="carry")
+    rounds = stream(seed, "rounds")
+    deadline = float(rounds.choice([np.inf, 30.0, _QUANTILE], p=[0.3, 0.3, 0.4]))
+    gateway = replace(
+        gateway,
+        round_deadline=deadline,
+        over_selection=float(rounds.choice([1.0, 1.3, 2.0])),
+        buffer_share=float(stream(seed, "buffer").choice([0.0, 0.5, 1.0])),
+        participation=float(rounds.choice([0.0, 0.5])),
+    )
+    window = (None, 100.0)[int(stream(seed, "window").integers(2))]
+    threshold = learner.target.threshold if stream(seed, "target").random() < 0.8 else 0.9  # never, and after a while
     evaluate_every = 5 if method.gateway is GATEWAY_RULES["relay"] else 1
     cloud = CloudConfig(
         gateways=links.gateways,
         epochs=int(rng.integers(6, 16)) * evaluate_every,
         epochs_after_target=0,
         mixing_weight=0.9,
+        tier_rounds=gateway.epochs if "tiers" in method.selection.needs else 0,
+        tier_deadline=deadline,
+        reference_quantile=0.75 if deadline == _QUANTILE else 0.0,
+        momentum=float(stream(seed, "momentum").choice([0.0, 0.3, 0.9])),
         staleness=staleness,
         max_staleness=2 if tight else 50 * links.devices,
         delivery="broadcast" if rng.random() < 0.3 else "reply",
         evaluate_every=evaluate_every,
+        evaluation_grid=float(stream(seed, "evaluation grid").choice([0.0, 2.0, 60.0])),
+        time_limit=float(stream(seed, "time limit").choice([np.inf, 300.0], p=[0.7, 0.3])),
         warmup=bool(rng.random() < 0.6) or compression == "pca",
         warmup_quorum=float(rng.choice([0.5, 1.0])),
         warmup_patience=float(rng.choice([0.0, 30.0])),
@@ -252,7 +279,7 @@ def _configs(
         model_bytes=learner.model_bytes,
         gradient=gradient if shared else "none",
         gradient_size=learner.gradient_size,
-        target=learner.target,
+        target=replace(learner.target, threshold=threshold, window=window),
         seed=stream_seed(seed, "association"),
         sketch=sketch,
         components=2 if compression == "pca" else 0,

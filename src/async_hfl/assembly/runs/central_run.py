@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from async_hfl.assembly.build.task import engine_options, recipe, task_options
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import is_user_code
-from async_hfl.assembly.user_code.user_task import own_jax_task
+from async_hfl.assembly.user_code.user_task import is_torch_task, load_torch_task, own_jax_task
 from async_hfl.core.errors import DataError, SettingsError
+from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import Layout, Weights
 from async_hfl.learning.datasets.samples import Samples
+from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.tasks.catalogue import build_task
+from async_hfl.learning.tasks.central_epochs import CentralEpoch, central_epochs, central_recipe
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,16 +39,12 @@ def train_task_centrally(
 ) -> CentralisedTraining:
     if settings.task.name == "null":
         raise SettingsError("the task null has nothing to train")
-    from async_hfl.learning.tasks.central import train_centrally  # imports JAX
-
-    name, devices = settings.task.name, settings.task.devices
-    own = is_user_code(name)
-    task = own_jax_task(name, devices, seed) if own else build_task(name, devices, seed, task_options(settings))
     central = settings.central
     how = replace(recipe(settings, gradient=False), batch_size=central.batch_size, learning_rate=central.learning_rate)
+    work = _prepared(settings, how, seed)
     curve: list[dict[str, float]] = []
     weights: Weights | None = None
-    for done in train_centrally(task, how, central.epochs, seed, engine_options(settings)):
+    for done in work.epochs:
         weights = done.weights
         row = {
             "epoch": done.epoch,
@@ -63,13 +63,41 @@ def train_task_centrally(
             on_epoch(row)
     assert weights is not None
     return CentralisedTraining(
-        metric=task.target.metric,
-        higher_is_better=task.target.direction == "at_least",
+        metric=work.target.metric,
+        higher_is_better=work.target.direction == "at_least",
         curve=curve,
-        naive=_last_reading_error(task.test),
-        layout=task.model.layout,
+        naive=_last_reading_error(work.test),
+        layout=work.layout,
         weights=weights,
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
+    """A task, ready to be trained in JAX or in PyTorch."""
+
+    epochs: Iterator[CentralEpoch]
+    target: Target
+    test: Samples
+    layout: Layout
+
+
+def _prepared(settings: Settings, how: Recipe, seed: int) -> _Prepared:
+    name, devices, epochs = settings.task.name, settings.task.devices, settings.central.epochs
+    own = is_user_code(name)
+    if own and is_torch_task(name, devices, seed):
+        from async_hfl.learning.pytorch.learner import TorchLearner
+
+        source = partial(load_torch_task, name, devices, seed)
+        learner = TorchLearner(source, name, devices, seed, central_recipe(how), processes=1)
+        first, train = learner.initial_weights(seed), learner.train_on_all
+        done = central_epochs(train, learner.evaluate, first, how.learning_rate, epochs, seed)
+        return _Prepared(done, learner.target, learner.data.test, learner.layout)
+    from async_hfl.learning.tasks.central import train_centrally  # imports JAX
+
+    task = own_jax_task(name, devices, seed) if own else build_task(name, devices, seed, task_options(settings))
+    done = train_centrally(task, how, epochs, seed, engine_options(settings))
+    return _Prepared(done, task.target, task.test, task.model.layout)
 
 
 def _last_reading_error(test: Samples) -> float | None:

@@ -97,7 +97,7 @@ def _peak_allocation(size: Size, path: Path) -> int:
     halfway = size.devices * _TRACED_UPDATES // _Z // 2
 
     def at_half_time(progress: Progress) -> None:
-        if progress.epoch == halfway:
+        if progress.epoch >= halfway and not recorded.directory.checkpoint.exists():
             recorded.request_checkpoint()
 
     recorded.run(at_half_time)

@@ -29,7 +29,7 @@ from async_hfl.core.errors import RunDirectoryError
 from async_hfl.core.weights import frozen
 from async_hfl.deployment.operations.replay import TOLERANCE, NodeReplay, replay_node
 from async_hfl.deployment.store.node_identity import IDENTITY, NodeIdentity, reliable
-from async_hfl.deployment.store.schema import DATABASE
+from async_hfl.deployment.store.schema import DATABASE, REPLAY_FROM
 from async_hfl.deployment.store.stored_node import StoredNode
 from async_hfl.journal.model_file import load_model
 from async_hfl.journal.run_directory import RunDirectory
@@ -78,7 +78,7 @@ def replay(path: Path, *, resolve: bool = False) -> Replay:
         with StoredNode(state) as stored:
             identity = stored.get(IDENTITY)
             if identity is not None:
-                found.add(_replay_stored(stored, NodeIdentity(**identity), resolve=resolve))
+                found.add(_replay_stored(stored, NodeIdentity.stored(identity), resolve=resolve))
     if not found.nodes:
         raise RunDirectoryError(f"{path}: none of its nodes has joined a run; there is nothing to replay")
     return found
@@ -92,7 +92,8 @@ def _replay_stored(stored: StoredNode, identity: NodeIdentity, *, resolve: bool)
             return deployed_gateway(identity)
         if identity.role == "device":
             return deployed_device(identity)
-        if 0 in stored.snapshots():  # it contains the initial model, so that the task need not be loaded
+        # The first snapshot contains the model from which the replay begins, so that the task need not be loaded.
+        if 0 in stored.snapshots() or stored.begins_after or stored.get(REPLAY_FROM):
             return deployed_cloud(identity, frozen(np.zeros(facts.model_size, np.float32)))
         learner = build_learner(settings, facts.seed, method_of(settings, facts.seed).gradient)
         return deployed_cloud(identity, learner.initial_weights(facts.seed))

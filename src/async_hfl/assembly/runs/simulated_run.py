@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable
-from contextlib import closing
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from async_hfl.assembly.runs.provenance import check_seed, place_of, user_files,
 from async_hfl.assembly.settings.loading import Composed, as_table, settings_from
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import fingerprint
-from async_hfl.core.errors import UserError
+from async_hfl.core.arrays import Floats
+from async_hfl.core.errors import FULL_DISK, RunDirectoryError, UserError
 from async_hfl.core.learner import Accelerated, Learner
 from async_hfl.core.maths.quantiles import spread
 from async_hfl.core.weights import Weights
 from async_hfl.journal.model_file import load_model
 from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.simulation.accounting.stability import left_out, quickest_rounds
 from async_hfl.simulation.recorded_run import UPDATES_PER_DEVICE, Progress, RecordedRun
 from async_hfl.simulation.world import World
 
@@ -39,6 +42,8 @@ class PreparedRun:
     settings: Settings
     world: World | None
     """None if the run is complete."""
+    rounds: Floats | None = None
+    """The expected round of each device, in seconds; None if the run is complete."""
 
 
 def begin(
@@ -65,14 +70,15 @@ def begin(
             "bandwidth": built.bandwidth.rate,
             "bandwidth_demand": built.bandwidth.demand,
             "warnings": [*built.network.warnings, *built.bandwidth.warnings],
-            "metric": {"name": target.metric, "direction": target.direction, "window": target.window},
+            "metric": {"name": target.metric, "direction": target.direction},
+            "evaluation": built.clock.manifest(),
             "start_from": None if start is None else str(start),
             "user_files": user_files(settings, start),
             "versions": versions(),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         },
     )
-    return PreparedRun(directory, settings, built.world)
+    return PreparedRun(directory, settings, built.world, quickest_rounds(built.network.links))
 
 
 def begin_again(directory: RunDirectory, *, sharing: EngineSharing | None = None) -> PreparedRun:
@@ -94,7 +100,7 @@ def begin_again(directory: RunDirectory, *, sharing: EngineSharing | None = None
     start = manifest["start_from"]
     load = _model_loader(None if start is None else Path(start))
     built = build(settings, manifest["seed"], start_from=load, sharing=sharing)
-    return PreparedRun(directory, settings, built.world)
+    return PreparedRun(directory, settings, built.world, quickest_rounds(built.network.links))
 
 
 def recorded_run_for(world: World, directory: RunDirectory, settings: Settings) -> RecordedRun:
@@ -106,6 +112,7 @@ def recorded_run_for(world: World, directory: RunDirectory, settings: Settings) 
         directory,
         checkpoint_epochs=None if every == "auto" else every,
         checkpoint_updates=UPDATES_PER_DEVICE * (_ACCELERATOR_CHECKPOINT_FACTOR if fast else 1),
+        ladder=settings.task.ladder,
     )
 
 
@@ -117,15 +124,32 @@ def simulate(
     if world is None:
         return
     world.learner.compile()  # before the clock starts: compilation is not part of the simulation
-    with directory.locked():
+    with directory.locked(), _room_for(directory):
         with closing(recorded_run_for(world, directory, settings)) as recorded:
             result = recorded.run(on_epoch, pause)
         if result is None:
             return
+        if prepared.rounds is not None:
+            result["left_out"] = left_out(prepared.rounds, recorded.tally.took_part, result["virtual_s"])
         if not settings.warmup.charge:
             _subtract_warmup(result)
         details = _details(world.learner, world.cloud.state.weights)
         directory.write_summary({"run": str(directory.path), **choice_of(directory), **result, **details})
+
+
+@contextmanager
+def _room_for(directory: RunDirectory) -> Iterator[None]:
+    """Turn a full disk into an error that says how the run goes on. The last checkpoint is whole."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL_DISK:
+            raise
+        again = shlex.join(["async-hfl", "resume", str(directory.path)])
+        text = (
+            f"{directory.path}: no room to write ({error.strerror}); free some space, then `{again}` continues the run"
+        )
+        raise RunDirectoryError(text) from error
 
 
 def choice_of(directory: RunDirectory) -> dict[str, Any]:
@@ -156,6 +180,11 @@ def _subtract_warmup(result: dict[str, Any]) -> None:
     ):
         if result[key] is not None:
             result[key] -= result[free]
+    for step in result["ladder"]:
+        for state in filter(None, (step["held"], step["first"])):
+            state["time_s"] -= result["warmup_s"]
+            state["bytes"] -= result["warmup_bytes"]
+            state["models_uplink_bytes"] -= result["warmup_models_uplink_bytes"]
 
 
 def _model_loader(path: Path | None) -> Callable[[Learner], Weights] | None:

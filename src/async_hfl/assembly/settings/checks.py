@@ -23,11 +23,16 @@ from async_hfl.learning.tasks.catalogue import TASKS
 
 PACKAGED = ("task ", "network ", "preset ", "method ")
 """Prefixes of the sources that are packaged files."""
-_MAY_BE_INFINITE = {"association.max_latency_ratio", "gateway.round_patience"} | {
-    f"outages.{part}_up" for part in ("device", "link", "gateway")
-}
+_MAY_BE_INFINITE = {
+    "association.max_latency_ratio",
+    "cloud.time_limit",
+    "gateway.round_patience",
+    "gateway.round_deadline",
+} | {f"outages.{part}_up" for part in ("device", "link", "gateway")}
 _READ_WITH = {
     "selection.inside_tier": ("selection.policy", {"tifl"}),
+    "selection.participants": ("gateway.aggregation", {"rounds"}),
+    "gateway.gain": ("gateway.weighting", {"share"}),
     "association.file": ("association.policy", {"fixed"}),
     "association.redraw": ("association.policy", {"random"}),
     "utility.sketch_size": ("utility.compression", {"sketch"}),
@@ -35,7 +40,10 @@ _READ_WITH = {
 }
 """Setting -> another setting, and the values of that one with which the first is read."""
 _DEPLOYED_ONLY = (
-    "evaluation.",
+    "evaluation.where",
+    "evaluation.period",
+    "evaluation.devices",
+    "evaluation.patience",
     "journal.",
     "cloud.start",
     "cloud.gateway_patience",
@@ -63,8 +71,9 @@ def _check_finite(settings: Settings, origin: Mapping[str, str]) -> None:
     for section, values in msgspec.to_builtins(settings).items():
         for key, value in values.items():
             path = f"{section}.{key}"
-            if isinstance(value, float) and not math.isfinite(value) and path not in _MAY_BE_INFINITE:
-                raise SettingsError(f"{path} = {value} ({origin.get(path)}): must be a finite number")
+            for one in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(one, float) and not math.isfinite(one) and path not in _MAY_BE_INFINITE:
+                    raise SettingsError(f"{path} = {one} ({origin.get(path)}): must be a finite number")
 
 
 def _check_combinations(settings: Settings) -> None:
@@ -73,10 +82,20 @@ def _check_combinations(settings: Settings) -> None:
             "cloud.aggregation = 'average' needs a model from every gateway, but relays send single device updates: "
             "use gateway.aggregation = 'rounds' or 'periods', or cloud.aggregation = 'mix'"
         )
+    if settings.gateway.during_upload == "continue" and settings.gateway.in_flight == "discard":
+        raise SettingsError(
+            "gateway.in_flight = 'discard' ends the jobs in flight at an upload, but with gateway.during_upload = "
+            "'continue' devices go on meanwhile: choose one of the two"
+        )
     if settings.utility.compression == "pca" and not settings.warmup.enabled:
         raise SettingsError(
             "utility.compression = 'pca' is fitted to the gradients of the warm-up, but warmup.enabled is false: "
             "use 'sketch', which needs no warm-up, or enable the warm-up"
+        )
+    if settings.selection.participants != "auto" and settings.selection.policy == "utility-knapsack":
+        raise SettingsError(
+            "selection.participants: the knapsack of utility-knapsack is limited by the bandwidth alone, not by a "
+            "number of devices: leave it out, or choose another selection.policy"
         )
     network = settings.network
     for low, high in (("min_rate", "max_rate"), ("min_compute", "max_compute")):
@@ -134,7 +153,7 @@ def _check_task_and_network(settings: Settings, given: Mapping[str, str]) -> Non
     kind = network_kind(network)
     by_radio = set(RadioSection.__struct_fields__) if kind in BY_RADIO else set()
     for section, keys, what in (
-        ("task", read | {"name", "devices", "target"}, f"the task {task.name}{partitioned}"),
+        ("task", read | {"name", "devices", "target", "ladder"}, f"the task {task.name}{partitioned}"),
         ("network", READ_BY[kind] | {"name"}, f"the network {kind}"),
         ("radio", by_radio, f"the network {kind}"),
     ):

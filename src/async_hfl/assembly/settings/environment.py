@@ -28,8 +28,12 @@ class NetworkSection(Section, frozen=True):
     name: str = "nycmesh-paper"
     """Set by `--network`: a name that `async-hfl networks` lists, or FILE.py:NAME."""
     gateways: Count = 6
+    """Number of gateways."""
     compute: Literal["comp", "comp1"] = "comp1"
     """nycmesh-paper: which of the authors' two sets of compute delays to use."""
+    permute_compute: bool = False
+    """nycmesh-paper: each seed deals these delays to the devices anew, so that other devices are slow; false: the order
+    of the authors' file."""
     links_per_device: Count | Auto = "auto"
     """uniform: links of each device (auto: 3). Radio networks: the fastest links to keep (auto: 10)."""
     min_rate: Positive = 50_000.0
@@ -77,15 +81,21 @@ class RadioSection(Section, frozen=True):
     """[radio]: path loss and the radios at both ends of a link, for networks that are described by sites."""
 
     frequency_mhz: Positive = 5180.0
+    """Carrier frequency."""
     environment: Literal["urban", "suburban", "open-areas"] = "urban"
+    """The surroundings in the path-loss models."""
     city_size: Literal["small", "medium", "large"] = "large"
+    """The size of the city in the path-loss models."""
     rooftop_m: Positive = 20.0
     """Height of the roofs."""
     street_width_m: Positive = 20.0
+    """Width of the streets."""
     street_orientation_deg: Annotated[float, Meta(ge=0, le=90)] = 45.0
     """Angle between the street and the link."""
     building_extent_m: Positive = 80.0
+    """Length of the part of a path that is covered by buildings."""
     building_separation_m: Positive = 50.0
+    """Distance between the centres of neighbouring buildings."""
     line_of_sight_limit_m: NotNegative = 200.0
     """Shorter links are taken to have a line of sight."""
     rooftop_limit_m: NotNegative = 1000.0
@@ -93,10 +103,15 @@ class RadioSection(Section, frozen=True):
     shadowing_db: NotNegative = 7.0
     """Standard deviation of the shadowing, which is drawn once for each pair of sites."""
     gateway_transmit_dbm: float = 20.0
+    """Transmit power of a gateway's radio."""
     gateway_antenna_dbi: float = 12.0
+    """Gain of a gateway's antenna."""
     device_transmit_dbm: float = 16.0
+    """Transmit power of a device's radio."""
     device_antenna_dbi: float = 3.0
+    """Gain of a device's antenna."""
     noise_figure_db: float = 7.0
+    """Noise figure of every receiver."""
     detection_dbm: float = -92.0
     """Weaker frames are not detected. Data sheets of outdoor radios of this kind give -92 to -96; ns-3's default is
     -82."""
@@ -116,9 +131,11 @@ class OutagesSection(Section, frozen=True):
     link_up: Positive = float("inf")
     """Mean time that a link between device and gateway stays up."""
     link_down: Positive = 600.0
+    """Mean duration of a link's outage."""
     gateway_up: Positive = float("inf")
     """Mean time that a gateway stays up."""
     gateway_down: Positive = 600.0
+    """Mean duration of a gateway's outage."""
     distribution: Literal["exponential", "log-normal"] = "exponential"
     """Distribution of the times up and down."""
     spread: NotNegative = 1.0

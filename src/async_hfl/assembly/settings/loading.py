@@ -24,7 +24,7 @@ from async_hfl.assembly.settings.field_types import Section
 from async_hfl.assembly.settings.network_kinds import devices_of_file
 from async_hfl.assembly.settings.renamed import renaming, without_removed
 from async_hfl.assembly.settings.schema import RunChoice, Settings
-from async_hfl.assembly.settings.target_range import check_target
+from async_hfl.assembly.settings.target_range import check_targets
 from async_hfl.assembly.settings.type_description import describe_field
 from async_hfl.assembly.user_code.loading import is_user_code
 from async_hfl.assembly.user_code.user_task import own_settings
@@ -85,10 +85,12 @@ def layers(choice: RunChoice, own: Table, file: str, overrides: Sequence[str]) -
             continue  # `resolve` asks the user's task for its settings; a user's network has no settings file
         table = _packaged(kind, name)
         table.pop("description", None)
-        by_task = table.pop("tasks", {})
+        by_task, by_method = table.pop("tasks", {}), table.pop("methods", {})
         found.append((f"{kind} {name}", table))
         if choice.task in by_task:
             found.append((f"{kind} {name}, task {choice.task}", by_task[choice.task]))
+        if choice.method in by_method:
+            found.append((f"{kind} {name}, method {choice.method}", by_method[choice.method]))
     return [*found, (file, own), *((f"--set {text}", parse_override(text)) for text in overrides)]
 
 
@@ -120,8 +122,10 @@ def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
         _merge(merged, {"task": added}, origin, f"task {choice.task}")
     settings: Settings = _convert(merged, Settings, "", origin)
     bandwidth_share(settings.gateway.bandwidth)
+    latency_quantile(settings.gateway.round_deadline)
+    participation_share(settings.selection.participants, settings.task.devices)
     check(settings, origin)
-    check_target(settings, choice.seed, origin)
+    check_targets(settings, choice.seed, origin)
     return settings
 
 
@@ -150,20 +154,59 @@ def parse_override(text: str) -> Table:
     return {path[0]: {path[1]: parsed}}
 
 
+def merged_overrides(overrides: Sequence[str]) -> Table:
+    """Return `--set` texts as one table; of two for the same setting, the last one counts."""
+    merged: Table = {}
+    for text in overrides:
+        _merge(merged, parse_override(text), {}, f"--set {text}")
+    return merged
+
+
 def bandwidth_share(value: float | str) -> float | None:
     """Return 0.5 for "50%"; None for bytes per second and for "unlimited"."""
     if not isinstance(value, str) or value == UNLIMITED:
         return None
-    try:
-        share = float(value.removesuffix("%")) / 100 if value.endswith("%") else float("nan")
-    except ValueError:
-        share = float("nan")
+    share = _percentage(value)
     if not 0 < share < float("inf"):
         raise SettingsError(
             f"gateway.bandwidth: {value!r} is neither bytes per second (20000) nor a share of the demand ('50%') nor "
             f"'{UNLIMITED}'"
         )
     return share
+
+
+def latency_quantile(value: float | str) -> float | None:
+    """Return 0.75 for the `gateway.round_deadline` "75%"; None for seconds."""
+    if not isinstance(value, str):
+        return None
+    quantile = _percentage(value)
+    if not 0 < quantile <= 1:
+        raise SettingsError(
+            f"gateway.round_deadline: {value!r} is neither a number of seconds (200, or inf for no deadline) nor a "
+            "quantile of the round latencies ('75%')"
+        )
+    return quantile
+
+
+def participation_share(value: int | str, devices: int) -> float:
+    """Return `selection.participants` as a share of all devices; 0 for "auto"."""
+    if value == "auto":
+        return 0.0
+    share = _percentage(value) if isinstance(value, str) else value / devices
+    if not 0 < share <= 1:
+        raise SettingsError(
+            f"selection.participants = {value!r}: is neither a number of devices (of {devices}) nor a share of them "
+            "('30%') nor 'auto'"
+        )
+    return share
+
+
+def _percentage(text: str) -> float:
+    """Return 0.5 for "50%", NaN for any other text."""
+    try:
+        return float(text.removesuffix("%")) / 100 if text.endswith("%") else math.nan
+    except ValueError:
+        return math.nan
 
 
 def bytes_per_second(value: float | str) -> float:
@@ -195,6 +238,11 @@ def _replaced(values: Table, old: object, new: object) -> Table:
     return {key: new if value == old else value for key, value in values.items()}
 
 
+def packaged_tables(kind: str) -> dict[str, Table]:
+    """Return the packaged files of a kind, by name."""
+    return copy.deepcopy(_files(kind))
+
+
 @cache
 def _files(kind: str) -> dict[str, Table]:
     """Return the packaged files of a kind, cached since a sweep composes settings thousands of times."""
@@ -206,7 +254,7 @@ def _files(kind: str) -> dict[str, Table]:
 def _packaged(kind: str, name: str) -> Table:
     names = available(kind)
     if name not in names:
-        raise SettingsError(f"unknown {kind} {name!r}{_nearest(name, list(names))}; `async-hfl {kind}s` lists them all")
+        raise SettingsError(f"unknown {kind} {name!r}{nearest(name, list(names))}; `async-hfl {kind}s` lists them all")
     return copy.deepcopy(_files(kind)[name])
 
 
@@ -235,7 +283,7 @@ def _merge(into: Table, table: Mapping[str, Any], origin: dict[str, str], source
         if renamed is not None:
             raise SettingsError(f"{source}: {renamed}")
         if section not in sections:
-            raise SettingsError(f"unknown section {section!r} in {source}{_nearest(section, list(sections))}")
+            raise SettingsError(f"unknown section {section!r} in {source}{nearest(section, list(sections))}")
         if not isinstance(values, dict):
             raise SettingsError(f"{section} in {source} must be a table of settings, not {values!r}")
         target = into.setdefault(section, {})
@@ -256,11 +304,12 @@ def _merge(into: Table, table: Mapping[str, Any], origin: dict[str, str], source
 def _check_keys(values: Mapping[str, Any], kind: type[Section], section: str, source: str) -> None:
     for key in values:
         if key not in kind.__struct_fields__:
-            nearest = _nearest(key, kind.__struct_fields__, section)
-            raise SettingsError(f"unknown setting {section}.{key} in {source}{nearest}")
+            meant = nearest(key, kind.__struct_fields__, section)
+            raise SettingsError(f"unknown setting {section}.{key} in {source}{meant}")
 
 
-def _nearest(name: str, names: Sequence[str], section: str = "") -> str:
+def nearest(name: str, names: Sequence[str], section: str = "") -> str:
+    """Return the end of a message about an unknown name: the one that was probably meant, or all of them."""
     found = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     prefix = f"{section}." if section else ""
     return f"; did you mean {prefix}{found[0]}?" if found else f"; there are: {', '.join(prefix + n for n in names)}"

@@ -20,20 +20,19 @@ VALUES: dict[str, dict[object, str]] = {
 }
 """Old name of a setting -> old value -> new value."""
 REMOVED = {
+    "cloud.evaluate_every": "the model is evaluated at times that are the same for all methods (evaluation.grid, in "
+    'seconds); evaluation.grid = "aggregations" evaluates it after every aggregation',
     "transfer.zstd": 'it saved 8 % of the bytes; transfer.encoding = "int8" saves 75 %',
 }
 """Old name of a setting -> why it is gone, and what serves instead."""
-_WITHOUT_EFFECT = {"transfer.zstd": False}
-"""Values of removed settings that had no effect: manifests of earlier releases contain them."""
+_WITHOUT_EFFECT: dict[str, tuple[object, ...]] = {"cloud.evaluate_every": (1, 20), "transfer.zstd": (False,)}
+"""Values of removed settings that had no effect, or that were the defaults of methods: manifests of earlier releases
+contain them."""
 
 
 def without_removed(section: str, values: dict[str, Any]) -> dict[str, Any]:
     """Return a section of a manifest without removed settings that had no effect."""
-    return {
-        key: value
-        for key, value in values.items()
-        if f"{section}.{key}" not in _WITHOUT_EFFECT or value != _WITHOUT_EFFECT[f"{section}.{key}"]
-    }
+    return {key: value for key, value in values.items() if value not in _WITHOUT_EFFECT.get(f"{section}.{key}", ())}
 
 
 def renaming(section: str, values: Mapping[str, Any]) -> str | None:

@@ -22,7 +22,7 @@ def describe_field(kind: type[Any], path: list[str]) -> str | None:
 
 def _described(kind: inspect.Type) -> str:
     if isinstance(kind, inspect.UnionType):
-        return " or ".join(_described(part) for part in kind.types)
+        return " or ".join(_described(part) for part in kind.types if not isinstance(part, inspect.NoneType))
     if isinstance(kind, inspect.IntType):
         return "a whole number" + _bounds(kind)
     if isinstance(kind, inspect.FloatType):

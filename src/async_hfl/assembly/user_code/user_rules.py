@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from async_hfl.assembly.user_code.loading import describe_error, file_of, load_function
+from async_hfl.core.arrays import Ints
 from async_hfl.core.errors import PolicyError
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Write
@@ -134,6 +135,13 @@ class CheckedGatewayRule(GatewayAggregation):
     @due.setter
     def due(self, due: float) -> None:
         self.rule.due = due
+
+    def eligible(self, gateway: Gateway, slots: Ints) -> Ints:
+        return self._call("eligible", gateway, slots)  # type: ignore[no-any-return]
+
+    @property
+    def cycle_round(self) -> int:
+        return self.rule.cycle_round
 
     def received(self, gateway: Gateway, held: HeldUpdate, at: float) -> Next:
         return self._checked("received", gateway, held, at, held=held)  # type: ignore[no-any-return]

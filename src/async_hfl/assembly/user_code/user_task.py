@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from async_hfl.assembly.user_code.loading import file_of, load_task
 from async_hfl.core.errors import InternalError, SettingsError
 from async_hfl.core.learner import Learner
+from async_hfl.core.maths.targets import Direction
 from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.engine.trainer import EngineOptions
 from async_hfl.learning.own.data import OwnData, checked_data
-from async_hfl.learning.own.task import OwnTask, TorchTask, number_of_shards
+from async_hfl.learning.own.task import OwnTask, TorchTask, number_of_shards, task_ladder, task_target
 from async_hfl.learning.own.task import load_task as made_task
 from async_hfl.learning.own.task_errors import TaskErrors
 
@@ -24,10 +25,16 @@ _IMPORTS_JAX = re.compile(r"^\s*(import|from)\s+(jax|flax|equinox)\b", re.MULTIL
 
 
 def own_settings(name: str, devices: int | None, seed: int, usual_devices: int) -> dict[str, Any]:
-    """The settings that the task itself gives: its target, and its number of devices if `devices` is None."""
+    """The settings that the task itself gives: its targets, and its number of devices if `devices` is None."""
     if devices is None:
         devices = number_of_shards(_loaded_once(name, _content(name))) or usual_devices
-    return {"devices": devices, "target": _given(name, devices, seed).target}
+    task = _given(name, devices, seed)
+    return {"devices": devices, "target": task.target, "ladder": task_ladder(task, TaskErrors(name))}
+
+
+def own_direction(name: str, devices: int, seed: int) -> Direction:
+    """The side of its targets on which the task's metric shall be."""
+    return task_target(_given(name, devices, seed), TaskErrors(name)).direction
 
 
 def own_metric(name: str, devices: int, seed: int) -> str | None:
@@ -64,13 +71,17 @@ def own_learner(
 
 
 def own_jax_task(name: str, devices: int, seed: int, *, threshold: float | None = None, refresh: float = 0.0) -> Task:
-    """The task in the form that the training engine takes; an error if it is written in PyTorch."""
+    """The task in the form that the training engine takes."""
     own = _given(name, devices, seed)
     if not isinstance(own, OwnTask):
-        raise SettingsError(f"{name}: is a task in PyTorch, and only `async-hfl run` can train those")
+        raise SettingsError(f"{name}: is a task in PyTorch, which JAX cannot train")
     from async_hfl.learning.own.build import own_task
 
     return own_task(own, name, devices, seed, threshold=threshold, refresh=refresh)
+
+
+def is_torch_task(name: str, devices: int, seed: int) -> bool:
+    return isinstance(_given(name, devices, seed), TorchTask)
 
 
 def own_data(name: str, devices: int, seed: int) -> OwnData:

@@ -10,13 +10,17 @@ are. `key` is a number of 64 bits that determines all rounding; every vector sho
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from async_hfl.core.compression.encodings import (
+    BLOCK,
     BLOCK_FORMS,
     Encoded,
     EncodingKind,
     Parts,
+    blocks,
     checked_parts,
     encoded_bytes,
     header,
@@ -26,40 +30,62 @@ from async_hfl.core.compression.encodings import (
 from async_hfl.core.compression.random_bits import CHUNK
 from async_hfl.core.compression.rounding_blocks import BlockRounding, decode_blocks
 from async_hfl.core.compression.rounding_halves import HalfRounding, decode_halves
+from async_hfl.core.compression.scratch import Scratch
 from async_hfl.core.vectors import HostVector
 from async_hfl.core.weights import frozen
 
 
-def encode(vector: HostVector, kind: EncodingKind, trained: int, key: int) -> Encoded:
+def encode(vector: HostVector, kind: EncodingKind, trained: int, key: int, scratch: Scratch | None = None) -> Encoded:
     """Return the encoded vector. Values that are not finite are marked, so that a receiver refuses the vector."""
+    scratch = scratch or Scratch()
     encoded, parts = _empty(kind, len(vector), trained)
     parts.rest[:] = vector[trained:]
-    rounding = _rounding(kind, parts, trained, key)
+    rounding = _rounding(kind, parts, key, scratch)
     with np.errstate(all="ignore"):
-        for first in range(0, trained, CHUNK):
-            rounding.encode(vector[first : min(first + CHUNK, trained)], first, None)
+        for part in _chunks(trained):
+            values = vector[part]
+            if len(values) % BLOCK:
+                padded = _whole_blocks(len(values), scratch)
+                padded[: len(values)] = values
+                values = padded
+            rounding.encode(values, part)
     return _sealed(encoded)
 
 
 def encode_change(
-    weights: HostVector, base: HostVector, memory: HostVector | None, kind: EncodingKind, trained: int, key: int
+    weights: HostVector,
+    base: HostVector,
+    memory: HostVector | None,
+    kind: EncodingKind,
+    trained: int,
+    key: int,
+    scratch: Scratch | None = None,
+    decoded: HostVector | None = None,
 ) -> tuple[Encoded, HostVector | None]:
     """Return weights - base + memory, encoded, and the new memory; no memory means zeros.
 
-    If a value is not finite, the encoded vector says so, and the memory is returned unchanged.
+    If a value is not finite, the encoded vector says so, and the memory is returned unchanged. If all are, `decoded` is
+    given what `decode_change` will return, for less than that costs.
     """
+    scratch = scratch or Scratch()
     encoded, parts = _empty(kind, len(weights), trained)
     parts.rest[:] = weights[trained:]
-    rounding = _rounding(kind, parts, trained, key)
+    rounding = _rounding(kind, parts, key, scratch)
     left = np.empty(trained, np.float32)
-    buffer = np.empty(min(trained, CHUNK), np.float32)
     with np.errstate(all="ignore"):  # an overflow is marked
-        for first in range(0, trained, CHUNK):
-            part = slice(first, min(first + CHUNK, trained))
-            meant = np.subtract(weights[part], base[part], out=buffer[: part.stop - first])
+        for part in _chunks(trained):
+            values = _whole_blocks(part.stop - part.start, scratch)
+            meant = values[: part.stop - part.start]
+            np.subtract(weights[part], base[part], out=meant)
             if memory is not None:
                 np.add(meant, memory[part], out=meant)
-            rounding.encode(meant, first, left[part])
+            rounding.encode(values, part)
+            rounded = rounding.decoded(part)
+            np.subtract(meant, rounded, out=left[part])
+            if decoded is not None:
+                np.add(rounded, base[part], out=decoded[part])
+    if decoded is not None:
+        decoded[trained:] = weights[trained:]
     return _sealed(encoded), frozen(left) if parts_are_finite(parts, kind) else memory
 
 
@@ -97,10 +123,22 @@ def _empty(kind: EncodingKind, size: int, trained: int) -> tuple[Encoded, Parts]
     return encoded, split(encoded, kind, size, trained)
 
 
-def _rounding(kind: EncodingKind, parts: Parts, trained: int, key: int) -> BlockRounding | HalfRounding:
-    longest = min(trained, CHUNK)
+def _rounding(kind: EncodingKind, parts: Parts, key: int, scratch: Scratch) -> BlockRounding | HalfRounding:
     form = BLOCK_FORMS.get(kind)
-    return HalfRounding(parts, key, longest) if form is None else BlockRounding(form, parts, key, longest)
+    return HalfRounding(parts, key, scratch) if form is None else BlockRounding(form, parts, key, scratch)
+
+
+def _chunks(trained: int) -> Iterator[slice]:
+    """Yield the parts of a vector that are encoded one after another."""
+    for first in range(0, trained, CHUNK):
+        yield slice(first, min(first + CHUNK, trained))
+
+
+def _whole_blocks(count: int, scratch: Scratch) -> HostVector:
+    """Return a buffer for this many values, which zeros follow to the end of the last block."""
+    values = scratch.floats("values", BLOCK * blocks(count))
+    values[count:] = 0.0
+    return values
 
 
 def _sealed(encoded: Encoded) -> Encoded:

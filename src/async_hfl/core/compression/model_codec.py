@@ -5,7 +5,7 @@ since the model that the sender was given travels, with error feedback. What the
 With the encoding "float32" a model travels as it is, and as a whole, in either direction.
 
 The codec of a process also remembers decoded models, so that in a simulation all receivers of the same bytes share one
-array.
+array. In a simulation, where it serves the sender as well as the receiver, it remembers what a change decodes to, too.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.compression import codec
-from async_hfl.core.compression.encodings import Encoded, EncodingKind, encoded_bytes
+from async_hfl.core.compression.encodings import Encoded, EncodingKind, encoded_bytes, is_finite
+from async_hfl.core.compression.scratch import Scratch
 from async_hfl.core.errors import InternalError
 from async_hfl.core.randomness import stream_seed
 from async_hfl.core.vectors import DeviceEncoded, DeviceVector, HostVector, Vector, to_host
-from async_hfl.core.weights import Weights
+from async_hfl.core.weights import Weights, frozen
 
 if TYPE_CHECKING:
     Model: TypeAlias = Vector | Encoded | DeviceEncoded
@@ -35,7 +36,7 @@ Direction: TypeAlias = Literal["up", "down"]
 class ModelCodec:
     """Encodes and decodes models by the settings of one run."""
 
-    __slots__ = ("_decoded", "down", "encodes_gradients", "seed", "size", "trained", "up")
+    __slots__ = ("_decoded", "_scratch", "_simulated", "down", "encodes_gradients", "seed", "size", "trained", "up")
 
     def __init__(
         self,
@@ -46,17 +47,22 @@ class ModelCodec:
         trained: int = 0,
         seed: int = 0,
         encodes_gradients: bool = True,
+        simulated: bool = False,
     ) -> None:
         """`size`: numbers in a model, of which the first `trained` are encoded. `seed`: root seed of the rounding.
-        `encodes_gradients`: gradients are encoded like models; False if they are projected, and short for that."""
+        `encodes_gradients`: gradients are encoded like models; False if they are projected, and short for that.
+        `simulated`: the codec serves all nodes of a run."""
         self.up = up
         self.down = down
         self.size = size
         self.trained = trained
         self.seed = seed
         self.encodes_gradients = encodes_gradients
-        self._decoded: dict[int, tuple[weakref.ref[Any], HostVector]] = {}
-        """By the identity of the encoded model, which removes its entry when it is gone."""
+        self._scratch = Scratch()
+        self._simulated = simulated
+        self._decoded: dict[int, tuple[weakref.ref[Any], Weights | None, HostVector]] = {}
+        """Decoded models, and the base of those that travel as a change. By the identity of the encoded model, which
+        removes its entry when it is gone."""
 
     @property
     def encodes_up(self) -> bool:
@@ -92,21 +98,27 @@ class ModelCodec:
             return weights
         if isinstance(weights, DeviceVector):
             return weights.encode(self.down, self.trained, key)
-        return codec.encode(weights, self.down, self.trained, key)
+        return codec.encode(weights, self.down, self.trained, key, self._scratch)
 
     def decode_model(self, model: Model) -> Weights:
         if not self.encodes_down:
             return plain_vector(model)
         if not isinstance(model, np.ndarray):
             return _on_device(model).decoded
+        known = self._remembered(model, None)
+        if known is None:
+            known = codec.decode(_bytes(model), self.down, self.size, self.trained)
+            self._remember(model, None, known)
+        return known
+
+    def _remembered(self, model: Model, base: Weights | None) -> HostVector | None:
+        known = self._decoded.get(id(model))
+        return known[2] if known is not None and known[0]() is model and known[1] is base else None
+
+    def _remember(self, model: Model, base: Weights | None, decoded: HostVector) -> None:
         place = id(model)
-        known = self._decoded.get(place)
-        if known is not None and known[0]() is model:
-            return known[1]
-        weights = codec.decode(_bytes(model), self.down, self.size, self.trained)
         gone = weakref.ref(model, lambda _: self._decoded.pop(place, None))
-        self._decoded[place] = (gone, weights)
-        return weights
+        self._decoded[place] = (gone, base, decoded)
 
     # Changes, upwards --------------------------------------------------------------------------------------------
 
@@ -117,12 +129,21 @@ class ModelCodec:
         if isinstance(weights, DeviceVector):
             return weights.encode_change(base, memory, self.up, self.trained, key)
         left = None if memory is None else to_host(memory)
-        return codec.encode_change(weights, to_host(base), left, self.up, self.trained, key)
+        decoded = np.empty(self.size, np.float32) if self._simulated else None
+        change, left = codec.encode_change(
+            weights, to_host(base), left, self.up, self.trained, key, self._scratch, decoded
+        )
+        if decoded is not None and is_finite(change, self.up, self.size, self.trained):
+            self._remember(change, base, frozen(decoded))
+        return change, left
 
     def decode_change(self, change: Model, base: Weights) -> Weights:
         """Return the model that the sender meant, up to rounding. Values that could not be encoded are NaN."""
         if not isinstance(change, np.ndarray):
             return _on_device(change).decoded
+        known = self._remembered(change, base)
+        if known is not None:
+            return known
         return codec.decode_change(_bytes(change), to_host(base), self.up, self.trained)
 
     # Gradients ---------------------------------------------------------------------------------------------------
@@ -134,7 +155,7 @@ class ModelCodec:
             return gradient
         if isinstance(gradient, DeviceVector):
             return gradient.encode(kind, self.trained, key)
-        return codec.encode(gradient, kind, self.trained, key)
+        return codec.encode(gradient, kind, self.trained, key, self._scratch)
 
     def decode_gradient(self, gradient: Model, direction: Direction) -> Vector:
         kind = self._gradient_kind(direction)

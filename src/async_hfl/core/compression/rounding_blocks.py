@@ -24,6 +24,7 @@ from async_hfl.core.compression.encodings import (
     blocks,
 )
 from async_hfl.core.compression.random_bits import CHUNK, draw
+from async_hfl.core.compression.scratch import Scratch
 
 Float32s = npt.NDArray[np.float32]
 
@@ -33,31 +34,23 @@ _SIGN_OF_NIBBLE = np.int8(8)
 
 @final
 class BlockRounding:
-    """The encoder of one vector in int8 or int4: it holds the buffers that all chunks of the vector share."""
+    """The encoder of one vector in int8 or int4."""
 
-    __slots__ = ("_bits", "_codes", "_form", "_key", "_noise", "_padded", "_parts", "_scaled")
+    __slots__ = ("_form", "_key", "_parts", "_scratch")
 
-    def __init__(self, form: BlockForm, parts: Parts, key: int, longest: int) -> None:
-        self._form, self._parts, self._key = form, parts, key
-        length = BLOCK * blocks(longest)
-        self._padded = np.empty(length, np.float32)
-        self._scaled = np.empty(length, np.float32)
-        self._noise = np.empty(length, np.float32)
-        self._bits = np.empty(length, np.uint32)
-        self._codes = np.empty(length, np.int8)
+    def __init__(self, form: BlockForm, parts: Parts, key: int, scratch: Scratch) -> None:
+        self._form, self._parts, self._key, self._scratch = form, parts, key, scratch
 
-    def encode(self, values: Float32s, first: int, left: Float32s | None) -> None:
-        """Encode the values from number `first`, a multiple of CHUNK; write to `left` what rounding left of them."""
-        count, number = len(values), blocks(len(values))
-        if count % BLOCK:
-            self._padded[:count] = values
-            self._padded[count : BLOCK * number] = 0.0
-            values = self._padded[: BLOCK * number]
-        scaled, noise = self._scaled[: len(values)], self._noise[: len(values)]
-        bits = self._bits[: len(values)]
+    def encode(self, values: Float32s, place: slice) -> None:
+        """Encode whole blocks: the values at this place of the vector, and zeros after its end. The place starts at a
+        multiple of CHUNK."""
+        first, count, number = place.start, place.stop - place.start, len(values) // BLOCK
+        scratch = self._scratch
+        scaled, noise = scratch.floats("scaled", len(values)), scratch.floats("noise", len(values))
+        words, bits = scaled.view(np.uint32), scratch.words("bits", len(values) // 2)
 
-        np.bitwise_and(values.view(np.uint32), 0x7FFFFFFF, out=bits)
-        peaks = np.maximum.reduceat(bits, _STARTS[:number])
+        np.bitwise_and(values.view(np.uint32), 0x7FFFFFFF, out=words)
+        peaks = np.maximum.reduceat(words, _STARTS[:number])
         exponents = self._exponents(peaks)
         if int(peaks.max()) >= MARKED_MAGNITUDE:
             marked = peaks >= MARKED_MAGNITUDE
@@ -66,17 +59,21 @@ class BlockRounding:
         block = first // BLOCK
         self._parts.exponents[block : block + number] = exponents
 
-        half = len(bits) // 2
-        drawn = draw(self._key, first, len(values), bits[:half], bits[half:])
+        drawn = draw(self._key, first, len(values), bits, words)
         np.multiply(drawn, np.float32(2.0**-16), out=noise)
         np.add(noise, np.float32(2.0**-17), out=noise)
         np.multiply(values.reshape(-1, BLOCK), _powers(-exponents), out=scaled.reshape(-1, BLOCK))
         np.add(scaled, noise, out=scaled)
         np.floor(scaled, out=scaled)
         self._write_codes(scaled, first, count)
-        if left is not None:
-            np.multiply(scaled.reshape(-1, BLOCK), _powers(exponents), out=scaled.reshape(-1, BLOCK))
-            np.subtract(values[:count], scaled[:count], out=left)
+
+    def decoded(self, place: slice) -> Float32s:
+        """Return the decoded values of the place encoded last, in a buffer; 0 for a marked block."""
+        count, block = place.stop - place.start, place.start // BLOCK
+        exponents = self._parts.exponents[block : block + blocks(count)]
+        rows = self._scratch.floats("scaled", BLOCK * len(exponents)).reshape(-1, BLOCK)
+        np.multiply(rows, _powers(exponents.astype(np.int32)), out=rows)
+        return rows.reshape(-1)[:count]
 
     def _exponents(self, peaks: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
         peaks = peaks + np.uint32(self._form.carry)
@@ -89,7 +86,7 @@ class BlockRounding:
         if self._form.largest == 127:
             np.copyto(self._parts.body[first : first + count].view(np.int8), rounded[:count], casting="unsafe")
             return
-        codes = self._codes[: len(rounded)]
+        codes = self._scratch.words("bits", len(rounded) // 4).view(np.int8)
         np.copyto(codes, rounded, casting="unsafe")
         # Two codes are the bytes of one number of 16 bits: moving the second next to the first needs no strides.
         pairs = codes.view(np.uint16)[: (count + 1) // 2]

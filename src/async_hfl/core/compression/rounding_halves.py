@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from async_hfl.core.compression.encodings import Parts
 from async_hfl.core.compression.random_bits import CHUNK, draw
+from async_hfl.core.compression.scratch import Scratch
 
 Float32s = npt.NDArray[np.float32]
 
@@ -36,43 +37,46 @@ INFINITY_BITS = 0x7F800000
 
 @final
 class HalfRounding:
-    """The encoder of one vector in float16: it holds the buffers that all chunks of the vector share."""
+    """The encoder of one vector in float16."""
 
-    __slots__ = ("_bits", "_key", "_magnitude", "_parts", "_shifted")
+    __slots__ = ("_key", "_parts", "_scratch")
 
-    def __init__(self, parts: Parts, key: int, longest: int) -> None:
-        self._parts, self._key = parts, key
-        length = longest + longest % 2
-        self._magnitude = np.empty(length, np.uint32)
-        self._shifted = np.empty(length, np.float32)
-        self._bits = np.empty(length, np.uint32)
+    def __init__(self, parts: Parts, key: int, scratch: Scratch) -> None:
+        self._parts, self._key, self._scratch = parts, key, scratch
 
-    def encode(self, values: Float32s, first: int, left: Float32s | None) -> None:
-        """Encode the values from number `first`, a multiple of CHUNK; write to `left` what rounding left of them."""
-        count = len(values)
-        magnitude, shifted = self._magnitude[:count], self._shifted[:count]
+    def encode(self, values: Float32s, place: slice) -> None:
+        """Encode the values at this place of the vector, which zeros may follow. The place starts at a multiple of
+        CHUNK."""
+        first, count = place.start, place.stop - place.start
+        scratch = self._scratch
+        magnitude, shifted = scratch.words("bits", len(values)), scratch.floats("scaled", len(values))
+        bits = scratch.words("noise", len(values))
         np.bitwise_and(values.view(np.uint32), 0x7FFFFFFF, out=magnitude)
         unfit = magnitude >= INFINITY_BITS if int(magnitude.max()) >= INFINITY_BITS else None
         np.add(magnitude.view(np.float32), np.float32(SMALLEST_NORMAL), out=shifted)
         np.add(magnitude, ONE_EXPONENT, out=magnitude)
         np.maximum(magnitude, shifted.view(np.uint32), out=magnitude)
-        half = len(self._bits) // 2
-        drawn = draw(self._key, first, count, self._bits[:half], self._bits[half:])
+        half = len(bits) // 2
+        drawn = draw(self._key, first, len(values), bits[:half], bits[half:])
         np.right_shift(drawn, 3, out=drawn)
         np.add(magnitude, drawn, out=magnitude)
         np.right_shift(magnitude, 13, out=magnitude)
         np.subtract(magnitude, OFFSET, out=magnitude)
         np.minimum(magnitude, LARGEST, out=magnitude)
-        signs = self._bits[:count]
+        signs = bits
         np.right_shift(values.view(np.uint32), 16, out=signs)
         np.bitwise_and(signs, 0x8000, out=signs)
         np.bitwise_or(magnitude, signs, out=magnitude)
         if unfit is not None:
             magnitude[unfit] = NOT_A_NUMBER
         halves = self._parts.halves[first : first + count]
-        np.copyto(halves, magnitude, casting="unsafe")
-        if left is not None:
-            np.subtract(values, halves.view(np.float16), out=left)
+        np.copyto(halves, magnitude[:count], casting="unsafe")
+
+    def decoded(self, place: slice) -> Float32s:
+        """Return the decoded values of this place, in a buffer."""
+        found = self._scratch.floats("scaled", place.stop - place.start)
+        np.copyto(found, self._parts.halves[place].view(np.float16))
+        return found
 
 
 def decode_halves(parts: Parts, start: Float32s | None, out: Float32s) -> None:

@@ -6,6 +6,10 @@ The paper's rule w <- (1 - b) w + b w_i is, with w_s the model from which the de
 
 The last term pulls the model back towards the old model w_s; with drag 0 only the change made by training is added.
 
+The cloud may give the step from one average to the next momentum, as a heavy ball has: m <- mu m + (W' - W),
+W <- W + m, with W' the average of the uploads. Since m is W minus the model before it, that model is all there is to
+remember.
+
 Averages are weighted by the numbers of samples n_i: sum n_i w_i / sum n_i (FedAvg), or, for changes made by training,
 w + sum n_i s_i (w_i - w_sent) / sum n_i, where s_i <= 1 is a discount for staleness (FedBuff). These sums are computed
 in double precision.
@@ -60,6 +64,36 @@ def mix_with_drag(
     step *= np.float32(weight)
     step += current
     return frozen(step)
+
+
+def with_momentum(
+    averaged: Weights, current: Weights, previous: Weights, momentum: float, *, trained: int | None = None
+) -> Weights:
+    """Return averaged + momentum (current - previous); statistics are those of `averaged`.
+
+    With m = current - previous, the last step, this is current + momentum m + (averaged - current): the heavy ball."""
+    if any(isinstance(model, DeviceVector) for model in (averaged, current, previous)):
+        model = blend_on_device(averaged, (current, previous), (momentum, -momentum))
+        return model.with_tail(trained, averaged) if _has_statistics(trained, model) else model
+    total = np.array(averaged, np.float64)
+    total[:trained] += momentum * (np.asarray(current, np.float64) - np.asarray(previous))[:trained]
+    return frozen(total.astype(np.float32))
+
+
+def carried_over(adopted: Weights, current: Weights, uploaded: Weights, *, trained: int | None = None) -> Weights:
+    """Return adopted + (current - uploaded): an adopted model, with the changes made since the upload that it answers.
+
+    Statistics are the mean of `adopted` and `current`."""
+    if any(isinstance(model, DeviceVector) for model in (adopted, current, uploaded)):
+        model = blend_on_device(adopted, (current, uploaded), (1.0, -1.0))
+        halves = (0.5, 0.5)
+        return (
+            model.with_tail(trained, average((adopted, current), halves)) if _has_statistics(trained, model) else model
+        )
+    total = np.asarray(adopted, np.float64) + (np.asarray(current, np.float64) - np.asarray(uploaded))
+    if _has_statistics(trained, current):
+        total[trained:] = (np.asarray(adopted, np.float64)[trained:] + np.asarray(current)[trained:]) / 2
+    return frozen(total.astype(np.float32))
 
 
 def shares(samples: Sequence[int]) -> list[float]:

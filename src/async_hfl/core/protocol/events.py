@@ -136,6 +136,14 @@ class Returned:
     at: float
 
 
+@value
+class Restored:
+    """For the cloud: its state is an older copy, and its operator knows. Its packets get a new incarnation."""
+
+    at: float
+    incarnation: int
+
+
 EffectResult = TimerFired | Trained | TrainingBroke | Solved | Evaluated
 PeerEvent = Received | Acknowledged | PeerJoined | PeerLost | Progressed | DeviceJoined
-Event = Started | EffectResult | PeerEvent | DrainAsked | Returned
+Event = Started | EffectResult | PeerEvent | DrainAsked | Returned | Restored

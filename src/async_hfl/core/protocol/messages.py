@@ -27,11 +27,15 @@ import numpy.typing as npt
 
 from async_hfl.core.compression.model_codec import Model
 from async_hfl.core.identifiers import JobId, UploadId
+from async_hfl.core.maths.latency_tiers import Tiers
 from async_hfl.core.serialization import value
 
 Basis: TypeAlias = npt.NDArray[np.float32]
 """One row per component, as long as a model."""
 DropReason = Literal["device_lost", "superseded"]
+MOST_SAMPLES = 10**9
+"""The most samples that a device may have."""
+MOST_UNSETTLED = 1024
 
 # Parts of messages --------------------------------------------------------------------------------------------------
 
@@ -102,6 +106,10 @@ class GlobalModel:
     """The basis on which gradients are projected (compression = pca); only in the first model."""
     bandwidth: float = 0.0
     """B_j if it was derived from the warm-up, otherwise 0; only in the first model."""
+    reference_latency: float = 0.0
+    """A quantile of the round latencies of all devices, if gateways derive times from it; otherwise 0."""
+    tiers: Tiers | None = None
+    """The tiers of devices and those drawn for the next cycle, if gateways select by tier."""
 
 
 @value
@@ -113,6 +121,9 @@ class Answer:
     """The cloud epoch of the model: the epoch that the upload created, or a later one."""
     weights: Model
     outcome: Outcome
+    reference_latency: float = 0.0
+    tiers: Tiers | None = None
+    """As in `GlobalModel`."""
 
 
 @value
@@ -311,6 +322,7 @@ class Unsettled:
     device: int | None
     """Filled in by the gateway."""
     jobs: tuple[JobId, ...]
+    """At most `MOST_UNSETTLED`; a device that has more sends several messages."""
 
 
 @value

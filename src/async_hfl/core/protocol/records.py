@@ -20,7 +20,7 @@ JobEnd = Literal[
 """aggregated: the update is in a model. stale: it was too stale. superseded: the device began a newer job. device_lost:
 an outage of the device interrupted the job. gateway_lost: the gateway was declared lost. round_closed: the update came
 too late for its round or cycle. warmup: a warm-up job is complete. run_ended: the run was over first. refused: the
-update contained NaN or infinite weights."""
+update contained NaN or infinite weights, or its change was beyond the bound."""
 DEVICE_UPDATE: JobEnd = "aggregated"
 """The end of the jobs that count as device updates, wherever these are counted: the result arrived at a gateway and was
 aggregated there. Jobs of the warm-up and results that were dropped are counted by their own ends."""
@@ -148,6 +148,7 @@ class LifecycleRecord(_Record):
         "came_back",
         "died",
         "slowed",
+        "restored",
     ]
     node: str
     detail: str = ""

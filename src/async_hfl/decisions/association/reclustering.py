@@ -2,9 +2,13 @@
 
 Wang, Xu, Liu, Huang, Qiao, Zhao: "Resource-Efficient Federated Learning with Hierarchical Aggregation in Edge
 Computing", INFOCOM 2021: devices are grouped into as many clusters as there are gateways, balanced in size and similar
-in round time, and regrouped as those times change. Aggregation within a cluster is synchronous.
+in round time, and regrouped as those times change. Within a cluster the head waits for all its devices (so its rounds
+have no deadline), and the heads do not wait for each other: the server mixes each of their models on arrival, weighted
+by its staleness.
 
-Here a cluster may hold only devices that can reach its gateway. With c_j the mean log latency of cluster j,
+Adapted: RFL-HA computes the number of clusters from resource budgets and makes a device the head of each; here the
+gateways are given. A cluster may hold only devices that can reach its gateway. With c_j the mean log latency of cluster
+j,
 
     minimise  sum_{l used} |log tau_l - log c_j|    subject to  floor(N / G) <= members of j <= ceil(N / G),
 

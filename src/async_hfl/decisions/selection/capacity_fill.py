@@ -7,6 +7,7 @@ an exact sum, so that the result does not depend on the order of addition.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 
 import numpy as np
@@ -19,30 +20,41 @@ _ROUNDING = 1e-9
 
 
 class FreeBandwidth:
-    """The bandwidth that is left (mutable, local to one call)."""
+    """The bandwidth that is left, for a limited number of devices (mutable, local to one call)."""
 
-    __slots__ = ("_surely_fits", "_surely_not", "capacity", "taken", "used")
+    __slots__ = ("_surely_fits", "_surely_not", "capacity", "most", "taken", "used")
 
-    def __init__(self, capacity: float) -> None:
+    def __init__(self, capacity: float, most: int | None = None) -> None:
         self.capacity = capacity
+        self.most = sys.maxsize if most is None else most
         self.taken: list[float] = []
         self.used = 0.0
         self._surely_fits, self._surely_not = capacity * (1.0 - _ROUNDING), capacity * (1.0 + _ROUNDING)
 
+    def fits(self, rate: float) -> bool:
+        """Return True if a device with this rate fits."""
+        total = self.used + rate
+        if not self.capacity > 0.0 or len(self.taken) >= self.most or total > self._surely_not:
+            return False
+        return total <= self._surely_fits or math.fsum((*self.taken, rate)) <= self.capacity
+
     def take(self, rate: float) -> bool:
         """Take this rate if it fits; return True if it does."""
-        total = self.used + rate
-        if not self.capacity > 0.0 or (
-            total > self._surely_fits and (total > self._surely_not or math.fsum((*self.taken, rate)) > self.capacity)
-        ):
+        if not self.fits(rate):
             return False
         self.taken.append(rate)
-        self.used = total
+        self.used += rate
         return True
 
     def full_for(self, lightest: float) -> bool:
         """Return True if not even the smallest rate fits."""
-        return not self.capacity > 0.0 or self.used + lightest > self._surely_not
+        full = len(self.taken) >= self.most or not self.capacity > 0.0
+        return full or self.used + lightest > self._surely_not
+
+    def copy(self) -> FreeBandwidth:
+        other = FreeBandwidth(self.capacity, self.most)
+        other.taken, other.used = self.taken.copy(), self.used
+        return other
 
 
 def fill(rates: Floats, order: Iterable[int], room: FreeBandwidth) -> list[int]:
@@ -67,7 +79,7 @@ def devices(problem: SelectionProblem, places: Iterable[int]) -> tuple[int, ...]
 
 def select_in_order(problem: SelectionProblem, order: Iterable[int]) -> Selection:
     """Select devices in this order, as many as the bandwidth allows."""
-    return Selection(devices(problem, fill(problem.data_rate, order, FreeBandwidth(problem.capacity))))
+    return Selection(devices(problem, fill(problem.data_rate, order, FreeBandwidth(problem.capacity, problem.most))))
 
 
 def uniform_draws(problem: SelectionProblem, purpose: int) -> Floats:

@@ -10,11 +10,16 @@ It is submodular, so the greedy choice of the largest gain is within 1 - 1/e of 
 1978). It is evaluated lazily (Minoux 1978): a gain can only fall, so only the device with the largest old gain is
 re-evaluated.
 
-DivFL chooses a fixed number of devices; here the bandwidth limits them. By gain alone, one device may use the bandwidth
+As in the published code (github.com/melodi-lab/divfl, flearn/trainers): the distances are Euclidean, the choice is
+greedy and lazy, a device's gradient is the one of its latest training, all devices give one before the first round (the
+warm-up), and the chosen devices are averaged by their numbers of samples, although the paper's Eq. 3 would weigh them
+by the number of devices that they represent.
+
+Adapted: each gateway represents its own devices, since only it has their gradients. DivFL chooses a fixed number of
+devices (`selection.participants`); otherwise the bandwidth limits them. By gain alone, one device may use the bandwidth
 of three that together would cover more. The greedy choice by gain per bandwidth is therefore computed as well, and the
-better of both is used (Leskovec et al., KDD 2007: within (1 - 1/e) / 2). Bandwidth that is left when no gain remains
-goes to the other devices in random order. Devices without a known gradient come first, since no other device represents
-them.
+better of both is used (Leskovec et al., KDD 2007: within (1 - 1/e) / 2). Room that is left when no gain remains goes
+to the other devices in random order. Devices without a known gradient come first: no other device represents them.
 """
 
 from __future__ import annotations
@@ -40,12 +45,13 @@ class DivFl:
     def choose(self, problem: SelectionProblem) -> Selection:
         known = _known(problem)
         shuffled = ranked(problem, np.zeros(len(known)))
-        room = FreeBandwidth(problem.capacity)
+        room = FreeBandwidth(problem.capacity, problem.most)
         first = fill(problem.data_rate, [place for place in shuffled if not known[place]], room)
         places = np.flatnonzero(known)
         distance = distances(problem, places)
+        most = None if problem.most is None else problem.most - len(first)
         found = [
-            greedy(distance, problem.data_rate[places], problem.capacity - room.used, per_rate=per_rate)
+            greedy(distance, problem.data_rate[places], problem.capacity - room.used, most, per_rate=per_rate)
             for per_rate in (False, True)
         ]
         covered, chosen = max(found, key=lambda one: one[0])
@@ -83,10 +89,12 @@ def distances(problem: SelectionProblem, places: Ints) -> Floats:
     return distance
 
 
-def greedy(distance: Floats, rates: Floats, capacity: float, *, per_rate: bool) -> tuple[float, list[int]]:
+def greedy(
+    distance: Floats, rates: Floats, capacity: float, most: int | None = None, *, per_rate: bool
+) -> tuple[float, list[int]]:
     """Return the total reduction of the error and the places chosen, in order of choice."""
     error = distance.max(axis=1, initial=0.0)
-    room, chosen, covered = FreeBandwidth(capacity), list[int](), 0.0
+    room, chosen, covered = FreeBandwidth(capacity, most), list[int](), 0.0
     cost = np.maximum(rates, 1e-300) if per_rate else np.ones(len(rates))
     gains = np.maximum(error[:, None] - distance, 0.0).sum(axis=0)
     queue = [(-float(gain / cost[place]), place, 0) for place, gain in enumerate(gains.tolist())]

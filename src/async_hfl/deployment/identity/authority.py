@@ -1,13 +1,14 @@
 """The certificate authority of a federation: a folder on a machine that needs no network.
 
 ca.key        the private key; its holder can impersonate any node
-ca.pem        the certificate that every node trusts
+ca.pem        the certificate that every node trusts; while one authority replaces another, a node's file holds both
 issued/       every certificate ever issued, by serial number
 revoked.pem   the signed list of revoked certificates; servers have a copy and reload it when it changes
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -91,10 +92,13 @@ class Authority:
         made._write_revoked([])
         return made
 
-    def issue(self, request_path: Path, out: Path, days: int = 365, role: str = "device") -> CertificateInfo:
+    def issue(
+        self, request_path: Path, out: Path, days: int = 365, role: str = "device", also: Sequence[Path] = ()
+    ) -> CertificateInfo:
         """Issue the certificate for a request; write it to `out` with the authority's own and the revocation list.
 
-        A request may state any names. So the operator must confirm any role other than device (`role`), and a name that
+        `also`: the folders of authorities that the node is to trust as well, while this one replaces them. A request
+        may state any names. So the operator must confirm any role other than device (`role`), and a name that
         has a valid certificate is not granted to another key."""
         asked = files.read_request(request_path)
         if not asked.is_signature_valid:
@@ -113,12 +117,14 @@ class Authority:
             raise IdentityError(
                 f"{request_path}: requests federation {federation!r}; this is the authority of {self.federation!r}"
             )
-        return self._certify(names, key, out, days, str(request_path))
+        return self._certify(names, key, out, days, str(request_path), [Authority(folder) for folder in also])
 
-    def bundle(self, role: str, names: list[str], out: Path, days: int = 365) -> CertificateInfo:
+    def bundle(
+        self, role: str, names: list[str], out: Path, days: int = 365, also: Sequence[Path] = ()
+    ) -> CertificateInfo:
         """Create key and certificate on this machine, for a lab; the key must then be copied to the node."""
         request(out, self.federation, role, names)
-        return self.issue(out / files.REQUEST, out, days, role)
+        return self.issue(out / files.REQUEST, out, days, role, also)
 
     def revoke(self, which: str) -> list[CertificateInfo]:
         """Revoke a certificate by serial number, or all certificates of ROLE/NAME."""
@@ -131,7 +137,7 @@ class Authority:
                 found.append(info)
         if not found:
             raise IdentityError(f"{which}: no certificate of that serial number or ROLE/NAME was issued here")
-        old = list(self._revocations())
+        old = self._revocations()
         known = {entry.serial_number for entry in old}
         new = [
             x509.RevokedCertificateBuilder().serial_number(one.serial).revocation_date(now()).build()
@@ -160,10 +166,21 @@ class Authority:
                 )
 
     def _certify(
-        self, names: frozenset[Identity], key: ec.EllipticCurvePublicKey, out: Path, days: int, where: str
+        self,
+        names: frozenset[Identity],
+        key: ec.EllipticCurvePublicKey,
+        out: Path,
+        days: int,
+        where: str,
+        also: Sequence[Authority],
     ) -> CertificateInfo:
         if days < 1:
             raise IdentityError(f"--days {days}: a certificate must be valid for at least a day")
+        for other in also:
+            if other.federation != self.federation:
+                raise IdentityError(
+                    f"--also {other._folder}: the authority of another federation, {other.federation!r}"
+                )
         begins = now()
         ends = min(begins + timedelta(days=days), self._certificate.not_valid_after_utc)
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -189,15 +206,17 @@ class Authority:
         info = certificate_info(certificate, where)
         files.write(self._folder / _ISSUED / f"{info.serial:x}.pem", files.pem(certificate))
         files.write(out / files.CERTIFICATE, files.pem(certificate), replace=True)
-        files.write(out / files.CA_CERTIFICATE, files.pem(self._certificate), replace=True)
-        files.write(out / files.REVOKED, files.read(self._folder / files.REVOKED, "a revocation list"), replace=True)
+        trusted = [self, *also]
+        for name in (files.CA_CERTIFICATE, files.REVOKED):
+            joined = b"".join(files.read(one._folder / name, "a file of the authority") for one in trusted)
+            files.write(out / name, joined, replace=True)
         return info
 
     def _all_issued(self) -> list[x509.Certificate]:
         return [files.read_certificate(path) for path in sorted((self._folder / _ISSUED).glob("*.pem"))]
 
-    def _revocations(self) -> x509.CertificateRevocationList:
-        return read_revoked(self._folder / files.REVOKED, self._certificate)
+    def _revocations(self) -> list[x509.RevokedCertificate]:
+        return read_revoked(self._folder / files.REVOKED, [self._certificate])
 
     def _write_revoked(self, entries: list[x509.RevokedCertificate]) -> None:
         begins = now()
@@ -219,24 +238,35 @@ def federation_of(certificate: x509.Certificate, where: str) -> str:
     return federation_name(str(named[0].value))
 
 
-def read_revoked(path: Path, authority: x509.Certificate) -> x509.CertificateRevocationList:
-    """Return the revocation list. Raises IdentityError if this authority did not sign it."""
-    found = files.read_revocations(path)
-    key = authority.public_key()
-    if not isinstance(key, ec.EllipticCurvePublicKey) or not found.is_signature_valid(key):
-        raise IdentityError(
-            f"{path}: not signed by this federation's authority; copy `revoked.pem` from its folder again"
-        )
+def read_authorities(path: Path) -> list[x509.Certificate]:
+    """Return the authorities that a node trusts: one, or several of the same federation."""
+    found = files.read_certificates(path)
+    if len({federation_of(certificate, str(path)) for certificate in found}) != 1:
+        raise IdentityError(f"{path}: its authorities belong to several federations")
     return found
 
 
-def check_issued(certificate: x509.Certificate, authority: x509.Certificate, where: str) -> None:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature) as error:
-        raise IdentityError(
-            f"{where}: not issued by the authority of {files.CA_CERTIFICATE} in the same folder"
-        ) from error
+def read_revoked(path: Path, authorities: Sequence[x509.Certificate]) -> list[x509.RevokedCertificate]:
+    """Return the revoked certificates. Raises IdentityError for a list that none of the authorities has signed."""
+    keys = [authority.public_key() for authority in authorities]
+    entries: list[x509.RevokedCertificate] = []
+    for found in files.read_revocations(path):
+        if not any(isinstance(key, ec.EllipticCurvePublicKey) and found.is_signature_valid(key) for key in keys):
+            raise IdentityError(
+                f"{path}: not signed by this federation's authority; copy `revoked.pem` from its folder again"
+            )
+        entries += found
+    return entries
+
+
+def check_issued(certificate: x509.Certificate, authorities: Sequence[x509.Certificate], where: str) -> None:
+    for authority in authorities:
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return
+    raise IdentityError(f"{where}: not issued by the authority of {files.CA_CERTIFICATE} in the same folder")
 
 
 def certificates_at(path: Path) -> list[tuple[CertificateInfo, bool]]:
@@ -250,7 +280,7 @@ def certificates_at(path: Path) -> list[tuple[CertificateInfo, bool]]:
     authority, revoked = file.with_name(files.CA_CERTIFICATE), file.with_name(files.REVOKED)
     if not authority.exists() or not revoked.exists():
         return [(info, False)]
-    entries = read_revoked(revoked, files.read_certificate(authority))
+    entries = read_revoked(revoked, read_authorities(authority))
     return [(info, info.serial in {entry.serial_number for entry in entries})]
 
 

@@ -14,13 +14,15 @@ from cryptography.hazmat.primitives import serialization
 
 from async_hfl.core.errors import IdentityError, SettingsError
 from async_hfl.deployment.identity import files
-from async_hfl.deployment.identity.authority import check_issued, read_revoked
+from async_hfl.deployment.identity.authority import check_issued, read_authorities, read_revoked
 from async_hfl.deployment.identity.certificate_info import WARN_AHEAD, CertificateInfo, certificate_info, now
 from async_hfl.deployment.identity.names import Caller, listed, server_host
 from async_hfl.deployment.identity.tls_diagnosis import explain
 from async_hfl.deployment.transport.admission import Role
 
 log = logging.getLogger("async_hfl.identity")
+_GONE = (0, 0)
+"""The stamp of a revocation list that was there and is not any more."""
 Options = Sequence[tuple[str, Any]]
 
 
@@ -47,6 +49,10 @@ class Credentials(Protocol):
 
     def explain(self, target: str, role: Role) -> str:
         """Return the reason for which a connection fails, if names or certificates are to blame. Blocks."""
+        ...
+
+    def take_handshakes(self) -> int:
+        """Return the number of connections to this server since the last call of this function."""
         ...
 
 
@@ -82,6 +88,9 @@ class Insecure:
     def explain(self, target: str, role: Role) -> str:
         return ""
 
+    def take_handshakes(self) -> int:
+        return 0
+
 
 def is_loopback(host: str) -> bool:
     try:
@@ -93,7 +102,8 @@ def is_loopback(host: str) -> bool:
 class Certified:
     """A folder with key.pem, certificate.pem and ca.pem, and on servers revoked.pem.
 
-    The files are read again for every new connection, so a renewed certificate or list needs no restart."""
+    A file that has changed is read again with the next connection, so a renewed certificate, another authority or a new
+    list needs no restart."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -102,8 +112,11 @@ class Certified:
         self._known: dict[bytes, CertificateInfo] = {}
         self._warned_at = -1
         self._key_warned = False
-        self._authority = files.read_certificate(folder / files.CA_CERTIFICATE)
+        self._handshakes = 0
+        self._stamps: list[tuple[int, int, int]] = []
+        """Of the files that were read last, whether they could be used or not."""
         self._load()
+        self._check_time()
         self._read_revoked()
 
     def check_own_name(self, role: Role, name: str) -> None:
@@ -114,10 +127,37 @@ class Certified:
             )
 
     def explain(self, target: str, role: Role) -> str:
-        return explain(target, role, self._own.federation, self._authority)
+        return explain(target, role, self._own.federation, self._authorities)
+
+    def take_handshakes(self) -> int:
+        count, self._handshakes = self._handshakes, 0
+        return count
+
+    def _refresh(self) -> None:
+        """Load the files if they have changed. If they cannot be used, keep what was loaded before."""
+        if (stamps := self._read_stamps()) == self._stamps:
+            return
+        self._stamps = stamps
+        try:
+            self._load()
+        except IdentityError as error:
+            log.error("the certificate on disk cannot be used: %s", error)
+
+    def _read_stamps(self) -> list[tuple[int, int, int]]:
+        found = []
+        for name in (files.KEY, files.CERTIFICATE, files.CA_CERTIFICATE):
+            try:
+                status = (self._folder / name).stat()
+            except OSError:
+                found.append((0, 0, 0))
+            else:
+                found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+        return found
 
     def _load(self) -> None:
+        self._stamps = self._read_stamps()
         path = self._folder / files.CERTIFICATE
+        authorities = read_authorities(self._folder / files.CA_CERTIFICATE)
         certificate = files.read_certificate(path)
         key = files.read_key(self._folder / files.KEY)
         if (self._folder / files.KEY).stat().st_mode & 0o077 and not self._key_warned:
@@ -128,17 +168,25 @@ class Certified:
             )
         if _public(key.public_key()) != _public(certificate.public_key()):
             raise IdentityError(f"{path}: does not match {files.KEY} in the same folder; have the request issued again")
-        check_issued(certificate, self._authority, str(path))
-        self._own = certificate_info(certificate, str(path))
+        check_issued(certificate, authorities, str(path))
+        own = certificate_info(certificate, str(path))
+        own.check_time(now(), str(path))
+        self._own, self._authorities = own, authorities
+        key_pem, bundle = files.read(self._folder / files.KEY, "a key"), b"".join(map(files.pem, authorities))
+        self._pems = (key_pem, files.pem(certificate), bundle)
+
+    def _check_time(self) -> None:
+        """Raise IdentityError if the certificate has expired; warn once a day if it will soon."""
+        path = self._folder / files.CERTIFICATE
         self._own.check_time(now(), str(path))
         left = self._own.ends - now()
         if left < WARN_AHEAD and self._warned_at != left.days:  # once a day
             self._warned_at = left.days
             log.warning("%s expires in %d days, on %s: renew it", path, left.days, f"{self._own.ends:%Y-%m-%d}")
-        self._pems = (files.read(self._folder / files.KEY, "a key"), files.pem(certificate), files.pem(self._authority))
 
     def channel(self, target: str, role: Role, options: Options) -> Any:
-        self._load()
+        self._refresh()
+        self._check_time()
         key, certificate, authority = self._pems
         host = server_host(self._own.federation, role)
         return grpc.aio.secure_channel(
@@ -148,6 +196,11 @@ class Certified:
         )
 
     def bind(self, server: Any, address: str) -> int:
+        if self._revoked_stamp is None:
+            raise IdentityError(
+                f"{self._folder / files.REVOKED}: no such file; without it this server would accept certificates that "
+                "were revoked. Copy it from the authority's folder, where it is even if nothing was revoked"
+            )
         made = grpc.dynamic_ssl_server_credentials(
             self._server_configuration(), self._renewed, require_client_authentication=True
         )
@@ -159,13 +212,10 @@ class Certified:
 
     def _renewed(self) -> Any:
         """Return a new configuration, None if unchanged. Called by gRPC before each handshake, on its own thread."""
-        try:
-            before = self._pems
-            self._load()
-            return None if self._pems == before else self._server_configuration()
-        except IdentityError as error:  # keep the old one
-            log.error("the certificate on disk cannot be used: %s", error)
-            return None
+        self._handshakes += 1
+        before = self._pems
+        self._refresh()
+        return None if self._pems == before else self._server_configuration()
 
     def caller(self, context: Any) -> Caller:
         shown = context.auth_context().get("x509_pem_cert")
@@ -195,7 +245,10 @@ class Certified:
         path = self._folder / files.REVOKED
         try:
             status = path.stat()
-        except FileNotFoundError:
+        except OSError:
+            if self._revoked_stamp not in (None, _GONE):
+                self._revoked_stamp = _GONE
+                log.error("%s cannot be read any more: the list that was read last stays in force. Put it back", path)
             return
         stamp = (status.st_mtime_ns, status.st_size)
         if stamp == self._revoked_stamp:
@@ -203,7 +256,7 @@ class Certified:
         first = self._revoked_stamp is None
         self._revoked_stamp = stamp
         try:
-            fresh = frozenset(entry.serial_number for entry in read_revoked(path, self._authority))
+            fresh = frozenset(entry.serial_number for entry in read_revoked(path, self._authorities))
         except IdentityError as error:
             if first:
                 raise

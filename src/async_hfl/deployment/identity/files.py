@@ -17,6 +17,7 @@ from async_hfl.core.errors import IdentityError
 KEY, CERTIFICATE, REQUEST = "key.pem", "certificate.pem", "request.pem"
 CA_CERTIFICATE, REVOKED = "ca.pem", "revoked.pem"
 _MOST_BYTES = 16 * 2**20
+_BEGIN = b"-----BEGIN "
 Key = ec.EllipticCurvePrivateKey
 T = TypeVar("T")
 
@@ -79,8 +80,21 @@ def read_request(path: Path) -> x509.CertificateSigningRequest:
     return _read_pem(path, "a certificate request", x509.load_pem_x509_csr)
 
 
-def read_revocations(path: Path) -> x509.CertificateRevocationList:
-    return _read_pem(path, "a revocation list", x509.load_pem_x509_crl)
+def read_certificates(path: Path) -> list[x509.Certificate]:
+    return _read_pem(path, "certificates", x509.load_pem_x509_certificates)
+
+
+def read_revocations(path: Path) -> list[x509.CertificateRevocationList]:
+    """Return the revocation lists in a file: one for each authority."""
+    return _read_pem(path, "a revocation list", lambda data: [x509.load_pem_x509_crl(part) for part in _blocks(data)])
+
+
+def _blocks(data: bytes) -> list[bytes]:
+    """Split a file into its PEM blocks."""
+    parts = [_BEGIN + part for part in data.split(_BEGIN)[1:]]
+    if not parts:
+        raise ValueError("no PEM block")
+    return parts
 
 
 def _read_pem(path: Path, what: str, parse: Callable[[bytes], T]) -> T:

@@ -7,7 +7,9 @@ and checks there.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -20,6 +22,8 @@ from async_hfl.deployment.transport.admission import Role
 
 log = logging.getLogger("async_hfl.identity")
 _caller: ContextVar[Caller] = ContextVar("caller")
+_CONNECTIONS: Mapping[Role, int] = {"device": 8, "gateway": 64, "operator": 8}
+"""Connections at a time for each name in a certificate. A device needs two: its session, and a request to join."""
 
 
 def caller() -> Caller:
@@ -32,6 +36,14 @@ class CheckEveryCall(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc h
         """`allowed`: the roles that may call each method, by its full name. Other methods are refused."""
         self._credentials = credentials
         self._allowed = allowed
+        self._open: dict[int, Counter[str]] = {}
+        """Number of open calls by certificate and connection."""
+        self._connections = 0
+
+    def take_connections(self) -> int:
+        """Return the number of connections with a permitted call since the last call of this function."""
+        count, self._connections = self._connections, 0
+        return count
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
         inner = await continuation(details)
@@ -43,27 +55,54 @@ class CheckEveryCall(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc h
         behaviour = getattr(inner, kind)
 
         async def answered(request: Any, context: Any) -> Any:
-            await self._check(method, context)
-            return await behaviour(request, context)
+            with await self._check(method, context):
+                return await behaviour(request, context)
 
         async def streamed(request: Any, context: Any) -> AsyncIterator[Any]:
-            await self._check(method, context)
-            async for message in behaviour(request, context):
-                yield message
+            with await self._check(method, context):
+                async for message in behaviour(request, context):
+                    yield message
 
         # The handler of a session (stream_stream) is a coroutine that reads and writes its streams itself.
         wrapped = streamed if kind == "unary_stream" else answered
         make = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(wrapped, inner.request_deserializer, inner.response_serializer)
 
-    async def _check(self, method: str, context: Any) -> None:
+    async def _check(self, method: str, context: Any) -> AbstractContextManager[None]:
+        """Return a context that counts the call as open. Aborts the call if the caller must not make it."""
+        status = grpc.StatusCode.PERMISSION_DENIED
         try:
             found = self._credentials.caller(context)
             roles = self._allowed.get(method, frozenset())
             if not any(found.has(role) for role in roles):
                 raise IdentityError(f"{found.names()} may not call {method.rpartition('/')[2]}")
+            status = grpc.StatusCode.RESOURCE_EXHAUSTED
+            self._check_connections(found)
         except IdentityError as error:
             log.warning("refused a call from %s: %s", context.peer(), error)
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
-            return
+            await context.abort(status, str(error))
         _caller.set(found)
+        return self._counted(found)
+
+    def _check_connections(self, caller: Caller) -> None:
+        """Raise IdentityError if one certificate has too many connections: each costs memory and a descriptor."""
+        if caller.identities is None:
+            return
+        most = sum(_CONNECTIONS.get(one.role, 1) for one in caller.identities)
+        mine: Mapping[str, int] = self._open.get(caller.serial, {})
+        if caller.address not in mine and len(mine) >= most:
+            raise IdentityError(f"{caller.names()} has {len(mine)} connections to this node already; at most {most}")
+
+    @contextmanager
+    def _counted(self, caller: Caller) -> Iterator[None]:
+        mine = self._open.setdefault(caller.serial, Counter())
+        self._connections += caller.address not in mine
+        mine[caller.address] += 1
+        try:
+            yield
+        finally:
+            mine[caller.address] -= 1
+            if not mine[caller.address]:
+                del mine[caller.address]
+            if not mine and self._open.get(caller.serial) is mine:
+                del self._open[caller.serial]

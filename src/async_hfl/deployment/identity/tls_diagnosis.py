@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+from collections.abc import Sequence
 
 from cryptography import x509
 
@@ -21,7 +22,7 @@ from async_hfl.deployment.transport.admission import Role
 _TIMEOUT_S = 2.0
 
 
-def explain(target: str, role: Role, federation: str, authority: x509.Certificate) -> str:
+def explain(target: str, role: Role, federation: str, authorities: Sequence[x509.Certificate]) -> str:
     """Return the reason for a failed connection; empty if none is found. Blocks, so call it on a thread."""
     host, _, port = target.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -49,7 +50,7 @@ def explain(target: str, role: Role, federation: str, authority: x509.Certificat
     except (ValueError, IdentityError) as error:
         return str(error)
     try:
-        check_issued(certificate, authority, "its certificate")
+        check_issued(certificate, authorities, "its certificate")
     except IdentityError:
         return f"its certificate ({listed(info.identities)}) was not issued by the authority of this node's ca.pem"
     one = next(iter(info.identities))

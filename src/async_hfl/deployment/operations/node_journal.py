@@ -87,7 +87,9 @@ def _texts(state: Path, after: int = 0) -> Iterator[bytes]:
         yield from exported.lines[after:]
         return
     with closing(open_for_reading(state / DATABASE)) as database:
-        for (text,) in database.execute("SELECT line FROM journal WHERE number > ? ORDER BY number", (after,)):
+        query = f"SELECT number, line, {schema.crc_column(database)} FROM journal WHERE number > ? ORDER BY number"
+        for number, text, crc in database.execute(query, (after,)):
+            schema.check_row(state, f"record {number}", crc, text)
             yield bytes(text)
 
 

@@ -1,24 +1,26 @@
 """Replay of a node: a new node handles the logged events, and its effects are compared with the logged ones.
 
 Results of the solver and of training are events in the log, so a replay tests the state machine alone. A node that was
-killed and restarted has a single log. If the oldest models were evicted, the replay begins at the first snapshot from
-which on nothing is missing.
+killed and restarted has a single log. If the oldest events or models were deleted, the replay begins at the first
+snapshot from which on nothing is missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 
 import numpy as np
 
+from async_hfl.core.errors import DataError
 from async_hfl.core.policies import Association, AssociationProblem
 from async_hfl.core.protocol.effects import Effect, Solve
 from async_hfl.core.protocol.events import Solved
 from async_hfl.core.serialization import from_plain
 from async_hfl.deployment.store.effects_summary import Summarizer
 from async_hfl.deployment.store.encoding import MissingPayload
-from async_hfl.deployment.store.schema import BUILDS, this_build
+from async_hfl.deployment.store.schema import BUILDS, FORMAT, REPLAY_FROM, this_build
 from async_hfl.deployment.store.stored_node import StoredNode
 from async_hfl.nodes.reliability.delivery import ReliableNode, Transmit
 
@@ -44,9 +46,17 @@ class NodeReplay:
 
 def replay_node(stored: StoredNode, name: str, make: Callable[[], ReliableNode], solve: Solver | None) -> NodeReplay:
     """Replay one node. `make` builds it as its process did; with `solve`, recorded solutions are computed again."""
-    exact = stored.get(BUILDS) == [this_build()]
+    builds = stored.get(BUILDS) or []
+    if stored.format < FORMAT:
+        writer = builds[-1]["async_hfl"] if builds else "an earlier release"
+        raise DataError(
+            f"{stored.path}: written by async-hfl {writer} in format {stored.format}, whose effects differ from "
+            f"those of async-hfl {version('async-hfl')}: replay it with {writer}"
+        )
+    exact = builds == [this_build()]
     missing: set[bytes] = set()
-    start = 0
+    begins_after = max(stored.begins_after, stored.get(REPLAY_FROM) or 0)
+    start = next((number for number in stored.snapshots() if number >= begins_after), 0) if begins_after else 0
     while True:
         found = NodeReplay(name, tolerance=0.0 if exact else TOLERANCE, skipped=start, missing=missing)
         stopped_at = _replay_from(stored, start, make, solve, found)

@@ -61,7 +61,7 @@ def cloud_status(
         "updates_in_model": state.updates,
         "updates_lost": sum(len(ledger.listed) for ledger in state.ledgers.values()),
         "metric": None if newest is None else newest.metric,
-        "target_reached": state.progress.reached_at is not None,
+        "target_reached": state.progress.held_at is not None,
         "bandwidth": table.bandwidth or None,
         "association_version": table.version,
         "gateways": gateways,

@@ -6,7 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,16 @@ from async_hfl.core.identifiers import CLOUD, Address, gateway_address
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.policies import AssociationPolicy
 from async_hfl.core.protocol.effects import Evaluate, Solve
-from async_hfl.core.protocol.events import DeviceJoined, DrainAsked, Evaluated, Solved
+from async_hfl.core.protocol.events import DeviceJoined, DrainAsked, Evaluated, Restored, Solved
 from async_hfl.core.protocol.messages import Finish
-from async_hfl.core.protocol.records import EpochRecord, Record
+from async_hfl.core.protocol.records import EpochRecord, LifecycleRecord, Record
 from async_hfl.core.weights import Weights, digest
 from async_hfl.deployment.identity.credentials import Credentials
 from async_hfl.deployment.operations.operators import DRAIN, JOURNAL, STATUS, answer_journal
 from async_hfl.deployment.operations.status import cloud_status
 from async_hfl.deployment.operations.telemetry import WATCHED, read_digest
 from async_hfl.deployment.processes.listen_address import ListenAddress
-from async_hfl.deployment.processes.node_process import NodeProcess, wrong_run
+from async_hfl.deployment.processes.node_process import NodeProcess, older_copy, wrong_run
 from async_hfl.deployment.shell.inbox import Inbox
 from async_hfl.deployment.shell.shell import Workers
 from async_hfl.deployment.store.node_identity import (
@@ -35,10 +36,9 @@ from async_hfl.deployment.store.node_identity import (
     draw_incarnation,
     draw_run,
     read_identity,
-    settings_changed,
     write_identity,
 )
-from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.store.node_store import Budget, NodeStore
 from async_hfl.deployment.transport.admission import Admission, Joining, Refusal
 from async_hfl.deployment.transport.limits import PROBE_BYTES
 from async_hfl.deployment.transport.server import Server
@@ -46,6 +46,8 @@ from async_hfl.nodes.cloud.node import CloudNode
 
 log = logging.getLogger("async_hfl.cloud")
 NUMBERS = "numbers"
+RESTORED = "restored"
+"""Key of the fact that this cloud has continued from an older copy of its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,10 @@ class CloudPlan:
 
     name: str
     settings: str
+    """The settings that differ from the defaults, as JSON, so that a release that adds one can continue a run."""
     settings_digest: str
+    settings_changed: Callable[[str], str]
+    """Returns the differences between stored settings and these, in words; empty if there are none."""
     facts: Mapping[str, Any]
     make: Callable[[NodeIdentity], CloudNode]
     association: AssociationPolicy
@@ -62,7 +67,11 @@ class CloudPlan:
     save_model: Callable[[Path, Weights], None]
     model_bytes: int
     linger_s: float
-    payload_budget: int
+    budget: Budget
+
+
+def _raise(error: BaseException, at: float) -> None:
+    raise error
 
 
 class CloudWorkers(Workers):
@@ -97,12 +106,7 @@ class CloudWorkers(Workers):
         try:
             act()
         except BaseException as error:
-            failure = error
-
-            def fail(at: float) -> None:
-                raise failure
-
-            self._inbox.from_thread(fail)
+            self._inbox.from_thread(partial(_raise, error))
 
 
 @dataclass(slots=True)
@@ -111,30 +115,40 @@ class CloudProcess:
     state: Path
     listen: str
     credentials: Credentials
+    restored: bool = False
+    """True if the state may be an older copy, and the operator knows (`--restored`)."""
     wrote: Callable[[Record], None] = lambda record: None
     _process: NodeProcess[CloudNode] = field(init=False)
     _numbers: dict[str, dict[str, int]] = field(init=False)
     """Role -> name -> number. A number is assigned once, durably, and never reused."""
     _newest: EpochRecord | None = None
+    _agreed: set[str] = field(default_factory=set)
+    """Names of the gateways whose marks have agreed with this cloud's since it started."""
     _digests: dict[int, dict[str, Any]] = field(default_factory=dict)
     """The latest telemetry of each gateway."""
 
     async def run(self) -> str:
         """Run to the end; return the reason for stopping, empty at a normal end."""
         plan = self.plan
-        with NodeStore.open(self.state, plan.payload_budget) as store:
+        with NodeStore.open(self.state, plan.budget) as store:
             identity = read_identity(store, "cloud", plan.name)
+            if self.restored:
+                if identity is None:
+                    raise WrongState(f"{self.state}: holds no run; --restored continues from a copy of a cloud's state")
+                store.put(RESTORED, True)
             if identity is None:
                 numbers = (draw_run(), 0, draw_incarnation())
                 settings = (plan.settings, plan.settings_digest, dict(plan.facts))
                 identity = NodeIdentity("cloud", plan.name, *numbers, *settings)
                 write_identity(store, identity)
-            elif identity.settings_digest != plan.settings_digest:
-                changed = settings_changed(identity.settings, plan.settings)
+            elif changed := plan.settings_changed(identity.settings):
                 raise WrongState(
                     f"{self.state}: this run began with other settings ({changed}); give the same settings, or a new "
                     "--state for a new run"
                 )
+            elif identity.settings_digest != plan.settings_digest:  # an earlier release wrote them in another way
+                identity = replace(identity, settings=plan.settings, settings_digest=plan.settings_digest)
+                write_identity(store, identity)
             self._numbers = {"gateway": {}, "device": {}, **(store.get(NUMBERS) or {})}
             return await self._run(store, identity)
 
@@ -152,6 +166,7 @@ class CloudProcess:
             linger_s=plan.linger_s,
             waits_for=lambda packet: isinstance(packet.message, Finish),
             stays=lambda: self._process.shell.ended_before,
+            opening=[lambda at: Restored(at, draw_incarnation())] if self.restored else [],
             wrote=self._note_record,
         )
         self._process = process
@@ -189,6 +204,8 @@ class CloudProcess:
         if (wrong := wrong_run(joining, identity)) is not None:
             return wrong
         numbers = self._numbers[role]
+        if joining.name not in numbers and joining.run == identity.run and joining.compares:
+            return self._never_met(joining)
         over = process.node.state.phase == "over"
         if over and not (role == "gateway" and joining.name in numbers and joining.run == identity.run):
             return self._finished(joining)
@@ -198,12 +215,60 @@ class CloudProcess:
             self._numbers = {**self._numbers, role: {**numbers, joining.name: number}}
             process.store.put(NUMBERS, self._numbers)
             process.store.commit()
-        if joining.via is not None and joining.ready:
+        if joining.via is None:
+            if (refusal := self._compared(number, joining)) is not None:
+                return refusal
+        elif joining.ready:
             device, gateway, samples = number, joining.via.number, joining.samples
             expected = max(joining.compute_s + 2 * self.plan.model_bytes * probe_s / PROBE_BYTES, 1e-3)
             process.inbox.put(lambda at: DeviceJoined(at, device, gateway, samples, expected))
         server, settings = joining.via or CLOUD, (identity.settings, identity.settings_digest, identity.facts)
-        return Admission(identity.run, server, number, process.shell.clock.now, *settings)
+        mine = process.known.incarnation if joining.via is None else 0
+        return Admission(identity.run, server, number, process.shell.clock.now, *settings, mine)
+
+    def _compared(self, number: int, joining: Joining) -> Refusal | None:
+        """Refuse a gateway whose state went back in time; end this process if its own did."""
+        me, it = self._process.compared(gateway_address(number), joining)
+        if it:
+            return older_copy(f"gateway {joining.name}", it)
+        if me and joining.name not in self._agreed:  # state goes back while no process uses it, so at the first join
+            return self._went_back(joining, me)
+        if number in self._process.node.state.outdated and joining.name not in self._agreed:
+            self._list_losses(number, joining)
+        self._agreed.add(joining.name)
+        return None
+
+    def _list_losses(self, number: int, joining: Joining) -> None:
+        """Record what a gateway has known of this cloud, and the copy that it continues from does not contain."""
+        state = self._process.node.state
+        member = state.members[number] if number < len(state.members) else None
+        upload = 0 if member is None else max([*member.outcomes, member.answered_below - 1], default=0)
+        theirs = ", ".join(f"{name} {known}" for name, known in joining.knows.items())
+        detail = f"{joining.name} knew {theirs}; this cloud continues from cloud epoch {state.epoch}, upload {upload}"
+        log.warning("restored: %s; what lies between is lost", detail)
+        record = LifecycleRecord(self._process.shell.clock.now, "restored", f"g{number}", detail)
+        self._process.store.write(record)
+        self._note_record(record)
+
+    def _never_met(self, joining: Joining) -> Refusal:
+        """Answer a node of this run that this cloud does not know: it joined after a copy of the state was made."""
+        if joining.role == "gateway" and not self._process.store.get(RESTORED):
+            return self._went_back(
+                joining, f"gateway {joining.name} has a number of this run, and the state has none for it"
+            )
+        return older_copy(f"{joining.role} {joining.name}", "the cloud was restored from a copy made before it joined")
+
+    def _went_back(self, joining: Joining, missing: str) -> Refusal:
+        """End this process, since its own state went back in time."""
+        state = self._process.node.state
+        knows = ", ".join(f"{name} {number}" for name, number in joining.knows.items())
+        error = WrongState(
+            f"{self.state}: this cloud's state is an older copy, of cloud epoch {state.epoch}: {missing} (by gateway "
+            f"{joining.name}, which knows {knows or 'nothing'}). Restore the newest copy, or start the cloud with "
+            "--restored: it continues from this one, and what was done since is lost"
+        )
+        self._process.inbox.put(partial(_raise, error))
+        return Refusal("not_yet", f"the cloud's state is an older copy: {missing}")
 
     def _finished(self, joining: Joining) -> Refusal:
         """Return the answer to a node after the end of the run; a gateway is also told the outcomes of its uploads."""

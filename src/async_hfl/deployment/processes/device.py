@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from async_hfl.core.protocol.records import Record
 from async_hfl.deployment.identity.credentials import Credentials
 from async_hfl.deployment.processes.node_process import NodeProcess, Refused, join_run
 from async_hfl.deployment.processes.reconnect_deadline import GIVE_UP_S, ReconnectDeadline
+from async_hfl.deployment.processes.went_back import WentBack
 from async_hfl.deployment.shell.inbox import Inbox
 from async_hfl.deployment.store.node_identity import NodeIdentity
-from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.store.node_store import Budget, NodeStore
 from async_hfl.deployment.training.child_process import LocalLearner, Ready
 from async_hfl.deployment.training.service import DeviceWorkers, TrainingService
 from async_hfl.deployment.transport.admission import Refusal
@@ -32,7 +34,7 @@ class DevicePlan:
     make: Callable[[NodeIdentity], DeviceNode]
     child: Callable[[NodeIdentity], Callable[[], tuple[LocalLearner, Ready]]]
     """Returns the function with which the training process loads its task. Raises UserError if that is impossible."""
-    payload_budget: Callable[[NodeIdentity], int]
+    budget: Callable[[NodeIdentity], Budget]
     slowdowns: Sequence[float] = ()
     """Factors by which the training of each device is slowed down; empty for none."""
 
@@ -50,6 +52,7 @@ class DeviceProcess:
     """The process ends if no gateway answers any of its devices for this long."""
     _over: asyncio.Event = field(default_factory=asyncio.Event)
     _refusal: Refusal | None = None
+    _went_back: WentBack | None = None
 
     async def run(self) -> None:
         """Run to the end. Raises Refused if the cloud refuses a device."""
@@ -60,9 +63,9 @@ class DeviceProcess:
                 identity = await join_run(store, "device", name, targets, self.credentials, self.give_up_s)
                 if identity is None:
                     return  # the run is over
-                store.limit(self.plan.payload_budget(identity))
+                store.limit(self.plan.budget(identity))
                 identities.append(identity)
-            if len({(identity.run, identity.settings_digest) for identity in identities}) > 1:
+            if len({identity.run for identity in identities}) > 1:
                 raise UserError("the devices of this process belong to different runs; give them new state directories")
             await self._run(stores, identities)
         finally:
@@ -85,7 +88,14 @@ class DeviceProcess:
                 tasks.append(loop.create_task(process.shell.run()))
                 samples, compute_s = ready.samples[place], ready.spent[place].seconds
                 links += [
-                    process.link(target, "gateway", self.credentials, self._end, samples=samples, compute_s=compute_s)
+                    process.link(
+                        target,
+                        "gateway",
+                        self.credentials,
+                        partial(self._end, place),
+                        samples=samples,
+                        compute_s=compute_s,
+                    )
                     for target in self.gateways[place]
                 ]
             await asyncio.sleep(0)  # let the shells restore their nodes before any gateway is dialled
@@ -100,6 +110,8 @@ class DeviceProcess:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done - {over}:
                 task.result()  # raises: a device's shell ends only by an error
+            if self._went_back is not None:
+                raise self._went_back
             if self._refusal is not None and self._refusal.kind == "refused":
                 raise Refused(f"refused: {self._refusal.reason}")
         finally:
@@ -111,7 +123,9 @@ class DeviceProcess:
             await asyncio.gather(*(link.close(goodbye) for link in links))
             await service.close()
 
-    def _end(self, refusal: Refusal) -> None:
+    def _end(self, place: int, refusal: Refusal) -> None:
         if self._refusal is None:
+            if refusal.kind == "went_back":
+                self._went_back = WentBack(self.states[place], refusal.reason)
             self._refusal = refusal
             self._over.set()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from async_hfl.core.errors import PeerError
-from async_hfl.core.identifiers import CLOUD, JobId
+from async_hfl.core.identifiers import CLOUD, JobId, device_address
 from async_hfl.core.protocol.events import Received
 from async_hfl.core.protocol.messages import Finish
 from async_hfl.core.protocol.records import LateRecord, Record
@@ -20,12 +20,13 @@ from async_hfl.deployment.operations.operators import JOURNAL, answer_journal
 from async_hfl.deployment.operations.status import gateway_digest
 from async_hfl.deployment.operations.telemetry import WATCHED, Telemetry
 from async_hfl.deployment.processes.listen_address import ListenAddress
-from async_hfl.deployment.processes.node_process import NodeProcess, Refused, join_run, wrong_run
+from async_hfl.deployment.processes.node_process import NodeProcess, Refused, join_run, older_copy, wrong_run
 from async_hfl.deployment.processes.reconnect_deadline import GIVE_UP_S, ReconnectDeadline
+from async_hfl.deployment.processes.went_back import WentBack
 from async_hfl.deployment.shell.inbox import Inbox, watch_progress
 from async_hfl.deployment.shell.shell import Workers
 from async_hfl.deployment.store.node_identity import NodeIdentity
-from async_hfl.deployment.store.node_store import NodeStore
+from async_hfl.deployment.store.node_store import Budget, NodeStore
 from async_hfl.deployment.transport.admission import Admission, Joining, Refusal
 from async_hfl.deployment.transport.link import enlist
 from async_hfl.deployment.transport.server import Server
@@ -37,13 +38,15 @@ _GOODBYE_S = 5.0
 _POLL_S = 0.1
 _NO_LIMIT = 1e15
 _LATE_SHOWN = 20
+_FORWARDS = 16
+"""Requests to join that are forwarded at a time: each is a connection to the cloud, which limits them."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayPlan:
     name: str
     make: Callable[[NodeIdentity], GatewayNode]
-    payload_budget: Callable[[NodeIdentity], int]
+    budget: Callable[[NodeIdentity], Budget]
     linger_s: Callable[[NodeIdentity], float]
     """Seconds to wait at the end for devices that do not know that the run is over."""
 
@@ -65,6 +68,7 @@ class GatewayProcess:
     _admitted: dict[str, Admission] = field(default_factory=dict)
     _joined: set[str] = field(default_factory=set)
     """Names of devices that asked to join."""
+    _forwarding: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_FORWARDS))
 
     async def run(self) -> str:
         """Run to the end; return the reason for stopping, empty at a normal end."""
@@ -72,7 +76,7 @@ class GatewayProcess:
             identity = await join_run(store, "gateway", self.plan.name, [self.cloud], self.credentials, self.give_up_s)
             if identity is None:
                 return ""
-            store.limit(self.plan.payload_budget(identity))
+            store.limit(self.plan.budget(identity))
             return await self._run(store, identity)
 
     async def _run(self, store: NodeStore, identity: NodeIdentity) -> str:
@@ -102,7 +106,7 @@ class GatewayProcess:
             lambda: gateway_digest(process.node, transport.traffic().values()),
             lambda data: transport.send_digest(CLOUD, data),
         )
-        link = process.link(self.cloud, "cloud", self.credentials, self._take_refusal)
+        link = process.link(self.cloud, "cloud", self.credentials, self._take_refusal, knows=self._knows)
         deadline = ReconnectDeadline(self.give_up_s, f"the cloud at {self.cloud}")
         loop = asyncio.get_running_loop()
         running = loop.create_task(process.shell.run())
@@ -116,6 +120,8 @@ class GatewayProcess:
             await asyncio.wait([running, over, unreachable], return_when=asyncio.FIRST_COMPLETED)
             if unreachable.done() and not over.done() and not running.done():
                 unreachable.result()  # raises
+            if self._refusal is not None and self._refusal.kind == "went_back":
+                raise WentBack(self.state, self._refusal.reason)
             if self._refusal is not None and self._refusal.kind == "refused":
                 raise Refused(f"the cloud refuses gateway {identity.name}: {self._refusal.reason}")
             reason = await running
@@ -182,13 +188,28 @@ class GatewayProcess:
         if (wrong := wrong_run(joining, self._process.identity)) is not None:
             return wrong
         try:
-            forwarded = replace(joining, via=self._process.address)
-            answer = await enlist(self.cloud, "cloud", self.credentials, forwarded, probe_s)
+            forwarded = replace(joining, via=self._process.address, marks=(), knows={})
+            async with self._forwarding:
+                answer = await enlist(self.cloud, "cloud", self.credentials, forwarded, probe_s)
         except PeerError as error:
             known = self._admitted.get(joining.name)
             if known is not None:
-                return known
+                return self._compared(joining, known)
             return Refusal("not_yet", f"the gateway cannot reach the cloud ({error})")
-        if isinstance(answer, Admission) and joining.ready:
-            self._admitted[joining.name] = answer
-        return answer
+        if isinstance(answer, Refusal) or not joining.ready:
+            return answer
+        self._admitted[joining.name] = answer
+        return self._compared(joining, answer)
+
+    def _compared(self, joining: Joining, admission: Admission) -> Admission | Refusal:
+        """Refuse a device whose state went back in time."""
+        me, it = self._process.compared(device_address(admission.number), joining)
+        if it:
+            return older_copy(f"device {joining.name}", it)
+        if me:  # a device alone is not believed; the cloud decides whether this gateway's state went back
+            log.warning("device %s says that this gateway's state is an older copy: %s", joining.name, me)
+        return replace(admission, incarnation=self._process.known.incarnation)
+
+    def _knows(self) -> Mapping[str, int]:
+        state = self._process.node.state
+        return {"cloud epoch": state.base_epoch, "upload": state.next_upload - 1}

@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from async_hfl.core.compression.model_codec import ModelCodec
 from async_hfl.core.errors import UserError
 from async_hfl.core.identifiers import CLOUD_TIER, DEVICE_TIER, GATEWAY_TIER, Address
+from async_hfl.core.protocol.records import LifecycleRecord, Record
 from async_hfl.deployment.identity.credentials import Credentials
 from async_hfl.deployment.processes.reconnect_deadline import ReconnectDeadline
 from async_hfl.deployment.shell.inbox import Inbox
+from async_hfl.deployment.shell.known_peers import KnownPeers
 from async_hfl.deployment.shell.message_validation import validator
 from async_hfl.deployment.shell.shell import Shell, Workers
 from async_hfl.deployment.store.node_identity import (
@@ -28,17 +31,20 @@ from async_hfl.deployment.store.node_identity import (
     write_identity,
 )
 from async_hfl.deployment.store.node_store import NodeStore
-from async_hfl.deployment.transport.admission import Admission, Joining, Refusal, Role
+from async_hfl.deployment.transport.admission import Admission, Joining, Mark, Refusal, Role
 from async_hfl.deployment.transport.calls import LinkError
 from async_hfl.deployment.transport.link import Link, enlist
 from async_hfl.deployment.transport.transport import Transport
-from async_hfl.nodes.reliability.delivery import Node, ReliableNode
+from async_hfl.encoding.packet_codec import MOST_BYTES
+from async_hfl.nodes.reliability.delivery import Arrived, Node, ReliableNode
 from async_hfl.nodes.reliability.recovery import DurableNode
 
 log = logging.getLogger("async_hfl.process")
 N = TypeVar("N", bound=Node)
 _TIERS: dict[Role, int] = {"cloud": CLOUD_TIER, "gateway": GATEWAY_TIER, "device": DEVICE_TIER}
 _ASK_AGAIN_S = 1.0
+_MODELS_AT_MOST = 3
+_SMALL_MESSAGE = 64 * 1024
 
 
 class Refused(UserError):
@@ -101,6 +107,11 @@ def wrong_run(joining: Joining, server: NodeIdentity) -> Refusal | None:
     )
 
 
+def older_copy(name: str, missing: str) -> Refusal:
+    """Return the refusal of a node whose state went back in time."""
+    return Refusal("went_back", f"the state of {name} is an older copy: {missing}")
+
+
 def _codec(facts: Mapping[str, Any]) -> ModelCodec:
     return ModelCodec(
         facts["up"],
@@ -109,6 +120,11 @@ def _codec(facts: Mapping[str, Any]) -> ModelCodec:
         trained=int(facts["gradient_size"]),
         encodes_gradients=bool(facts["encodes_gradients"]),
     )
+
+
+def _most_bytes(peer: Address, facts: Mapping[str, Any]) -> int:
+    """Return the size of the largest packet that a node accepts: a device sends a model and a gradient at most."""
+    return _MODELS_AT_MOST * 4 * int(facts["model_size"]) + _SMALL_MESSAGE if peer.tier == DEVICE_TIER else MOST_BYTES
 
 
 class NodeProcess(Generic[N]):
@@ -127,21 +143,26 @@ class NodeProcess(Generic[N]):
         *,
         is_device: Callable[[int], bool] = lambda number: number >= 0,
         digests: Callable[[Address, bytes], None] = lambda sender, digest: None,
+        wrote: Callable[[Record], None] = lambda record: None,
         **shell: Any,
     ) -> None:
-        """`is_device` returns True for a device's number. `digests` receives telemetry. `shell`: options of Shell."""
+        """`is_device` returns True for a device's number. `digests` receives telemetry, `wrote` every record.
+        `shell`: other options of Shell."""
         self.store = store
         self.identity = identity
         self.inbox = inbox
+        self._note = wrote
         facts = identity.facts
         self.address = Address(_TIERS[identity.role], identity.number)
         self.transport = Transport(
             inbox,
             store.spool,
             crowded=lambda: inbox.crowded,
+            waiting=inbox.waiting,
             validate=validator(self.address, _codec(facts), is_device, frozenset(facts["projected_sizes"])),
             is_known=lambda *packet: self.shell.is_known(*packet),
             digests=digests,
+            most_bytes=lambda peer: _most_bytes(peer, facts),
         )
 
         def make_reliable() -> ReliableNode:
@@ -150,14 +171,28 @@ class NodeProcess(Generic[N]):
 
         self.shell = Shell(
             self.address,
-            DurableNode(make_reliable, store),
+            DurableNode(make_reliable, store, self._dropped),
             store,
             inbox,
             self.transport.send,
             workers,
             began_at=identity.began_at,
+            wrote=self._wrote,
             **shell,
         )
+        self.known = KnownPeers(store, lambda: self.shell.delivery)
+
+    def _dropped(self, event: Arrived, error: Exception) -> None:
+        """Set aside the sender of a message that the node has failed to handle."""
+        log.error("a message of %s could not be handled and is dropped", event.sender, exc_info=error)
+        self.transport.endpoint.conduct.refused(event.sender, "a message of it could not be handled", final=True)
+
+    def _wrote(self, record: Record) -> None:
+        """End the session of a device from which a message was refused, if that happens too often."""
+        if isinstance(record, LifecycleRecord) and record.what == "refused" and record.node.startswith("d"):
+            device = Address(DEVICE_TIER, int(record.node[1:]))
+            self.transport.endpoint.conduct.refused(device, record.detail)
+        self._note(record)
 
     def link(
         self,
@@ -168,8 +203,9 @@ class NodeProcess(Generic[N]):
         *,
         samples: int = 0,
         compute_s: float = 0.0,
+        knows: Callable[[], Mapping[str, int]] = dict,
     ) -> Link:
-        """Return a link to a server, not yet started."""
+        """Return a link to a server, not yet started. `knows` returns the highest numbers that this node knows."""
         me = self.identity
         joining = Joining(me.role, me.name, me.incarnation, me.run, samples, compute_s)
         return Link(
@@ -178,6 +214,30 @@ class NodeProcess(Generic[N]):
             server,
             credentials,
             joining=joining,
-            admitted=lambda admission: note_clock(self.store, self.shell.clock.now, admission.at),
+            admitted=self._admitted,
             refused=refused,
+            complete=lambda stated: replace(stated, compares=True, marks=self.known.marks(), knows=knows()),
         )
+
+    def _admitted(self, admission: Admission) -> None:
+        note_clock(self.store, self.shell.clock.now, admission.at)
+        self.known.meet(admission.peer, admission.incarnation)
+
+    def compared(self, peer: Address, joining: Joining) -> tuple[str, str]:
+        """Compare a joining node's mark of this one with what this one knows, and note its incarnation if they agree.
+
+        Return in words what this node, and what the other, must have known and does not; empty if nothing."""
+        if not joining.compares:
+            return "", ""
+        here = self.address
+        mark = next((one for one in joining.marks if (one.tier, one.number) == here), None)
+        found = ("", "")
+        if mark is None:
+            if self.known.has_met(peer, joining.incarnation):  # and it has forgotten
+                nothing = Mark(*here, self.known.incarnation, 0, 0, 0)
+                found = self.known.went_back(peer, joining.incarnation, nothing)
+        elif mark.incarnation == self.known.incarnation:
+            found = self.known.went_back(peer, joining.incarnation, mark)
+        if not any(found):
+            self.known.meet(peer, joining.incarnation)
+        return found

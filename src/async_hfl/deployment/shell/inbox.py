@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from async_hfl.core.identifiers import Address
-from async_hfl.core.protocol.events import Event, PeerJoined, PeerLost, Progressed
+from async_hfl.core.protocol.events import PeerJoined, PeerLost, Progressed
 from async_hfl.deployment.transport.endpoint import TransferProgress
 from async_hfl.deployment.transport.transfers.spool import SpooledPacket
-from async_hfl.nodes.reliability.delivery import Arrived, Packet, Receipt, TransferOver
+from async_hfl.nodes.reliability.delivery import Arrived, NodeEvent, Packet, Receipt, TransferOver
 
 _CROWDED_FROM = 5000
 _PROGRESS_EVERY_S = 10.0
 """Far shorter than any timeout, and long enough not to fill the log."""
-NodeEvent = Event | Arrived | TransferOver
 MakeEvent = Callable[[float], NodeEvent | None]
 """Makes an event, given the time at which it is taken from the inbox; None if it no longer applies."""
 Adopt = Callable[[Path, bytes, memoryview], None]
@@ -35,6 +35,7 @@ class Inbox:
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[MakeEvent] = asyncio.Queue()
         self._adopt = adopt
+        self._waiting: Counter[Address] = Counter()
         self.put = self._queue.put_nowait
 
     @property
@@ -52,18 +53,22 @@ class Inbox:
             batch.append(self._queue.get_nowait())
         return batch
 
+    def waiting(self, sender: Address) -> int:
+        """Return the number of packets of this peer that have arrived and not been taken."""
+        return self._waiting[sender]
+
     # Called by a transport -------------------------------------------------------------------------------------------
 
     def arrived(
         self, sender: Address, content: Packet | Receipt, transfer_s: float, spooled: SpooledPacket | None = None
     ) -> None:
         """Queue a packet or receipt that has arrived, complete and validated."""
-        if spooled is None:
-            self.put(lambda at: Arrived(at, sender, content, transfer_s))
-            return
+        self._waiting[sender] += 1
 
         def make(at: float) -> Arrived:
-            self._adopt(spooled.path, spooled.digest, spooled.data)
+            self._waiting[sender] -= 1
+            if spooled is not None:
+                self._adopt(spooled.path, spooled.digest, spooled.data)
             return Arrived(at, sender, content, transfer_s)
 
         self.put(make)

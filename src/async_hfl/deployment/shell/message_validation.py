@@ -3,6 +3,9 @@
 A message that its sender must not send, or that no correct node could have sent, is refused. The log is handled again
 after every restart, so a logged message that made a node fail would make it fail at every restart. Diverged training is
 legitimate: NaN and infinity pass where training may produce them, and the node ends the job as `refused`.
+
+Numbers have limits that leave room for their sums: a device has at most 1e9 samples, so that those of four billion
+updates can be added up in 64 bits. Every list has one, too.
 """
 
 from __future__ import annotations
@@ -30,7 +33,15 @@ ALLOWED: dict[tuple[int, int], frozenset[type]] = {
 }
 """Tiers of sender and receiver -> the message types allowed."""
 _MAY_BE_NAN = {"loss", "squared_loss", "metric"}
-_MAY_BE_NEGATIVE = {"loss"}
+"""Also infinite; the node decides what to make of it."""
+_MAY_BE_INFINITE = {"bandwidth", "limits"}
+_MAY_BE_NEGATIVE = {"loss", "metric"}
+_MOST_SECONDS = 1e9
+"""Thirty years."""
+_LARGEST = 1e18
+_MOST_ITEMS = 2**17
+"""Of a list; lists of devices have no device twice, so they are shorter in a smaller run."""
+_SECONDS = {"download_s", "training_s", "round_latency", "reference_latency"}
 _DEVICE_FIELDS = {"device", "devices", "lost", "heard"}
 _MOST_TEXT = 4096
 _WITH_MODEL = (m.WarmUp, m.GlobalModel, m.Answer, m.Upload, m.Train, m.Update, m.EvaluateRequest)
@@ -58,6 +69,7 @@ def validator(
         )
         if issued is not None and issued.gateway != sender.number:
             raise PeerError(f"{sender} sends {type(message).__name__} {issued}, which another gateway issues")
+        _check_lists(message)
         for name, value in _leaves("", message):
             if name in _DEVICE_FIELDS and isinstance(value, int) and not is_device(value):
                 raise PeerError(f"{name} {value}: there is no such device")
@@ -70,9 +82,28 @@ def validator(
             if basis.ndim != 2 or basis.shape[1] != codec.trained:
                 raise PeerError(f"a basis of shape {basis.shape} for gradients of {codec.trained} numbers")
         for holder in _with_gradients(message):
+            if holder.samples > m.MOST_SAMPLES:
+                raise PeerError(f"{holder.samples} samples; a device has at most {m.MOST_SAMPLES}")
             _check_gradient(holder, codec, "up" if up else "down", projected_sizes)
 
     return validate
+
+
+def _check_lists(message: m.Message) -> None:
+    """Raise PeerError for a list that is too long, or that has a device twice."""
+    if isinstance(message, m.Unsettled) and len(message.jobs) > m.MOST_UNSETTLED:
+        raise PeerError(f"a list of {len(message.jobs)} jobs; at most {m.MOST_UNSETTLED} are sent at once")
+    for field in fields(message):
+        items = getattr(message, field.name)
+        if not isinstance(items, tuple) or hasattr(items, "_fields"):
+            continue
+        if len(items) > _MOST_ITEMS:
+            raise PeerError(f"{field.name} has {len(items)} items; at most {_MOST_ITEMS} are accepted")
+        devices = [item.device for item in items if isinstance(item, (m.Lease, m.DeviceKnowledge))]
+        if field.name in _DEVICE_FIELDS:
+            devices = list(items)
+        if len(set(devices)) < len(devices):
+            raise PeerError(f"{field.name} names a device twice")
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -96,10 +127,12 @@ def _check(name: str, value: Any) -> None:
         if not 0 <= value < 2**63:
             raise PeerError(f"{name} {value} is out of range")
     elif isinstance(value, float):
-        if math.isnan(value):
-            if name not in _MAY_BE_NAN:
-                raise PeerError(f"{name} is not a number")
-        elif value < 0 and name not in _MAY_BE_NEGATIVE:
+        if not math.isfinite(value):
+            if name not in _MAY_BE_NAN and not (name in _MAY_BE_INFINITE and value > 0):
+                raise PeerError(f"{name} {value} is not a finite number")
+            return
+        most = math.inf if name in _MAY_BE_NAN else _MOST_SECONDS if name in _SECONDS else _LARGEST
+        if not (0 if name not in _MAY_BE_NEGATIVE else -math.inf) <= value <= most:
             raise PeerError(f"{name} {value} is out of range")
     elif isinstance(value, str) and len(value) > _MOST_TEXT:
         raise PeerError(f"{name} has {len(value)} characters")

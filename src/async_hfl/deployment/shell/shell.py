@@ -81,10 +81,12 @@ class Shell:
         stays: Callable[[], bool] = lambda: False,
         wrote: Callable[[Record], None] = lambda record: None,
         handled: Callable[[], None] = lambda: None,
+        opening: Sequence[MakeEvent] = (),
     ) -> None:
         """`began_at`: the initial time of a new node's clock. `linger_s`: after the end of the run, the longest time to
         wait for the receipts of packets that satisfy `waits_for`, and to keep running while `stays` returns True.
-        `wrote` is called with every record, `handled` after every batch."""
+        `wrote` is called with every record, `handled` after every batch. `opening`: events that follow that of the
+        start, before any other."""
         self.address = address
         self.node = node
         self.store = store
@@ -95,6 +97,7 @@ class Shell:
         self._stays = stays
         self._wrote = wrote
         self._handled = handled
+        self._opening = opening
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._armed: dict[str, int] = {}
         """Timer key -> number of the SetTimer that is in force."""
@@ -127,7 +130,7 @@ class Shell:
                 self._perform[type(effect)](effect)
             self.ended_before = self._stop is not None
             first = Returned
-        self._handle([first])
+        self._handle([first, *self._opening])
         while not self._over:
             self._handle(await self.inbox.take(_BATCH))
         for timer in self._timers.values():
@@ -141,7 +144,7 @@ class Shell:
 
     def is_known(self, sender: Address, run: int, incarnation: int, number: int) -> bool:
         """Return True if a packet was handled durably before. Its receipt is sent again, and its body is not needed."""
-        delivery = self._delivery
+        delivery = self.delivery
         seen = delivery.seen.get((sender, incarnation))
         if run != delivery.run or seen is None or number not in seen:
             return False
@@ -183,7 +186,7 @@ class Shell:
         self._handled()
 
     @property
-    def _delivery(self) -> DeliveryState:
+    def delivery(self) -> DeliveryState:
         return self.node.node.state
 
     @property
@@ -192,7 +195,7 @@ class Shell:
             return False
         if self._lingered or self._stop.reason:
             return True
-        return not self._stays() and not any(map(self._waits_for, self._delivery.unacknowledged.values()))
+        return not self._stays() and not any(map(self._waits_for, self.delivery.unacknowledged.values()))
 
     # Effects ---------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,12 +10,11 @@ from typing import Any
 from async_hfl.core.errors import UserError
 from async_hfl.deployment.store.node_store import NodeStore
 from async_hfl.deployment.transport.admission import Role
+from async_hfl.deployment.transport.earlier_versions import facts_from_2
 from async_hfl.nodes.reliability.delivery import Node, ReliableNode
 
 IDENTITY = "identity"
 CLOCK = "clock"
-_MOST_NAMED = 3
-"""Settings that are named if many have changed."""
 _INCARNATION_BITS = 31
 _RUN_BITS = 62
 
@@ -33,12 +31,17 @@ class NodeIdentity:
     number: int
     incarnation: int
     settings: str
-    """The settings of the run as JSON, as the cloud sent them."""
+    """The settings of the run as JSON, as the cloud sent them: those that differ from the defaults."""
     settings_digest: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Facts about the task, such as model_size, for nodes that have not loaded it."""
     began_at: float = 0.0
     """Time on the cloud's clock when this node got its number; the node's own clock starts at that time."""
+
+    @staticmethod
+    def stored(fact: Mapping[str, Any]) -> NodeIdentity:
+        """Return the identity that is stored under `IDENTITY`, also by an earlier release."""
+        return NodeIdentity(**{**fact, "facts": facts_from_2(fact["facts"], fact["settings"])})
 
 
 def draw_run() -> int:
@@ -53,7 +56,7 @@ def read_identity(store: NodeStore, role: Role, name: str) -> NodeIdentity | Non
     found = store.get(IDENTITY)
     if found is None:
         return None
-    identity = NodeIdentity(**found)
+    identity = NodeIdentity.stored(found)
     if (identity.role, identity.name) != (role, name):
         raise WrongState(
             f"{store.path}: holds the state of {identity.role} {identity.name}, not of {role} {name}; give each node "
@@ -65,19 +68,6 @@ def read_identity(store: NodeStore, role: Role, name: str) -> NodeIdentity | Non
 def write_identity(store: NodeStore, identity: NodeIdentity) -> None:
     store.put(IDENTITY, asdict(identity))
     store.commit()
-
-
-def settings_changed(then: str, now: str) -> str:
-    """Return the differences between two JSON texts of settings, the first few of them by name."""
-    before, after = json.loads(then), json.loads(now)
-    changed = [
-        f"{section}.{key} was {before.get(section, {}).get(key)!r}, now {after.get(section, {}).get(key)!r}"
-        for section in sorted(before.keys() | after.keys())
-        for key in sorted(before.get(section, {}).keys() | after.get(section, {}).keys())
-        if before.get(section, {}).get(key) != after.get(section, {}).get(key)
-    ]
-    more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
-    return "; ".join(changed[:_MOST_NAMED]) + more
 
 
 def note_clock(store: NodeStore, own_at: float, cloud_at: float) -> None:

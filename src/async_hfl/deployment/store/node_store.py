@@ -9,7 +9,8 @@
                                      # ... and only now may the effects leave
 
 A commit that fails changes nothing. If the disk is full, an error ends the shell; any other failure ends the process at
-once. Events and records are kept for ever, payloads up to a budget.
+once. Records are kept for ever. Events and payloads are kept up to a budget each, and those that recovery needs in any
+case: older ones are deleted, and a replay then begins at the oldest snapshot that is kept.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,9 +35,13 @@ from async_hfl.deployment.store.schema import (
     BUILDS,
     DATABASE,
     PAYLOADS,
+    REPLAY_FROM,
     SPOOL,
+    Damaged,
     DiskFull,
     StateDirectoryError,
+    check_row,
+    checksum,
     end_process,
     open_for_writing,
     read_fact,
@@ -43,14 +49,24 @@ from async_hfl.deployment.store.schema import (
 )
 from async_hfl.journal.events_file import record_line
 
-DEFAULT_BUDGET = 2_000_000_000
 _RECORDS = "records since the snapshot"
 _KEPT_SNAPSHOTS = 10
-"""Snapshots kept within the payload budget, roughly: a replay can begin at one after older payloads were evicted."""
+"""Snapshots kept within each budget, roughly: a replay can begin at one after what is older was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Bytes to keep for replay and audit, in addition to those that recovery needs."""
+
+    payloads: int = 2_000_000_000
+    log: int = 100_000_000
+
+
+USUAL = Budget()
 
 
 class NodeStore:
-    def __init__(self, path: Path, budget: int, lock: int, fail: Callable[[str], NoReturn]) -> None:
+    def __init__(self, path: Path, budget: Budget, lock: int, fail: Callable[[str], NoReturn]) -> None:
         self.path = path
         self._lock = lock
         self._budget = budget
@@ -61,19 +77,21 @@ class NodeStore:
         arrays = Arrays()
         self._encoding = Encoding(arrays, self._payloads.keep, self._payloads.load)
         self._summarizer = Summarizer(arrays)
-        self._number = self._highest("log")
         self._lines = self._highest("journal")
         self._snapshot = self._highest("snapshots")
+        self._number = max(self._highest("log"), self._snapshot)
+        self._log_bytes = self._size_of_log("number > 0")
         self._events: list[list[Any]] = []
         self._journal: list[tuple[int, bytes]] = []
         self._facts: dict[str, bytes] = {}
         self._added_at_kept = 0
+        self._logged_since_kept = 0
         builds = self.get(BUILDS) or []
         if (build := this_build()) not in builds:
             self.put(BUILDS, [*builds, build])
 
     @staticmethod
-    def open(path: Path, budget: int = DEFAULT_BUDGET, fail: Callable[[str], NoReturn] = end_process) -> NodeStore:
+    def open(path: Path, budget: Budget = USUAL, fail: Callable[[str], NoReturn] = end_process) -> NodeStore:
         """Open the directory, and create it if necessary. Raises StateDirectoryError while another process uses it."""
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -105,10 +123,14 @@ class NodeStore:
     def append(self, event: Plain) -> None:
         body = self._encode(event, self._number + 1)
         self._number += 1
-        self._events.append([self._number, body, None])
+        self._events.append([self._number, body, None, checksum(body)])
         if (received := self._payloads.received) is not None:
             received.path.unlink(missing_ok=True)  # still there if the event does not refer to it
             self._payloads.received = self._encoding.arrays.received = None
+
+    def retract(self) -> None:
+        self._events.pop()
+        self._number -= 1
 
     def wrote(self, records: int) -> None:
         self.put(_RECORDS, records)
@@ -119,29 +141,34 @@ class NodeStore:
         self.put(_RECORDS, 0)
         number, former = self._number, self._snapshot
         statements: list[tuple[str, tuple[Any, ...]]] = []
-        # A complete replay begins at the first snapshot, which is kept until its payloads are evicted.
-        if former == 0 or self._payloads.added - self._added_at_kept >= self._budget // _KEPT_SNAPSHOTS:
-            self._added_at_kept = self._payloads.added
+        # A complete replay begins at the first snapshot, which is kept until its payloads or events are deleted.
+        if (
+            former in (0, self.get(REPLAY_FROM))
+            or self._payloads.added - self._added_at_kept >= self._budget.payloads // _KEPT_SNAPSHOTS
+            or self._logged_since_kept >= self._budget.log // _KEPT_SNAPSHOTS
+        ):
+            self._added_at_kept, self._logged_since_kept = self._payloads.added, 0
         else:
             statements.append(("DELETE FROM snapshots WHERE number = ?", (former,)))
-        statements.append(("INSERT OR REPLACE INTO snapshots (number, body) VALUES (?, ?)", (number, body)))
+        insert = "INSERT OR REPLACE INTO snapshots (number, body, crc) VALUES (?, ?, ?)"
+        statements.append((insert, (number, body, checksum(body))))
         self.commit(statements)
         self._snapshot = number
         self._evict()
+        self._compact()
 
     def read(self) -> tuple[Plain, list[Plain], int]:
         """Return everything committed; forget the rest, as after a crash."""
         self.forget()
         try:
-            row = self._database.execute("SELECT body FROM snapshots WHERE number = ?", (self._snapshot,)).fetchone()
-            snapshot = None if row is None else self._encoding.decode(row[0])
-            rows = self._database.execute("SELECT event FROM log WHERE number > ? ORDER BY number", (self._snapshot,))
-            events = [self._encoding.decode(event) for (event,) in rows]
+            query = "SELECT body, crc FROM snapshots WHERE number = ?"
+            row = self._database.execute(query, (self._snapshot,)).fetchone()
+            snapshot = None if row is None else self._checked(f"snapshot {self._snapshot}", row[1], row[0])
+            query = "SELECT number, crc, event, effects FROM log WHERE number > ? ORDER BY number"
+            rows = self._database.execute(query, (self._snapshot,))
+            events = [self._checked(f"event {number}", crc, event, effects) for number, crc, event, effects in rows]
         except (MissingPayload, sqlite3.DatabaseError, msgspec.DecodeError) as damage:
-            raise StateDirectoryError(
-                f"{self.path}: damaged ({damage}), so the node cannot be restored; delete the directory to join as a "
-                "new node"
-            ) from damage
+            raise Damaged(self.path, str(damage)) from damage
         return snapshot, events, self.get(_RECORDS) or 0
 
     # Beyond that interface -------------------------------------------------------------------------------------------
@@ -155,7 +182,9 @@ class NodeStore:
 
     def handled(self, effects: Sequence[object]) -> None:
         """Log a summary of the effects of the event that was appended last."""
-        self._events[-1][2] = msgspec.msgpack.encode(self._summarizer.summarize(effects))
+        event = self._events[-1]
+        event[2] = msgspec.msgpack.encode(self._summarizer.summarize(effects))
+        event[3] = checksum(event[1], event[2])
 
     def write(self, record: Record) -> None:
         self._lines += 1
@@ -170,8 +199,8 @@ class NodeStore:
             return msgspec.msgpack.decode(self._facts[key])
         return read_fact(self._database, key)
 
-    def limit(self, budget: int) -> None:
-        """Set the bytes of payloads to keep for replay, which a new node learns with its settings."""
+    def limit(self, budget: Budget) -> None:
+        """Set the bytes to keep for replay, which a new node learns with its settings."""
         self._budget = budget
 
     @property
@@ -200,16 +229,20 @@ class NodeStore:
         try:
             database.execute("BEGIN IMMEDIATE")
             self._payloads.enter()
-            database.executemany("INSERT INTO log (number, event, effects) VALUES (?, ?, ?)", self._events)
-            database.executemany("INSERT INTO journal (number, line) VALUES (?, ?)", self._journal)
-            facts = list(self._facts.items())
-            database.executemany("INSERT OR REPLACE INTO facts (key, value) VALUES (?, ?)", facts)
+            database.executemany("INSERT INTO log (number, event, effects, crc) VALUES (?, ?, ?, ?)", self._events)
+            lines = [(number, line, checksum(line)) for number, line in self._journal]
+            database.executemany("INSERT INTO journal (number, line, crc) VALUES (?, ?, ?)", lines)
+            facts = [(key, value, checksum(value)) for key, value in self._facts.items()]
+            database.executemany("INSERT OR REPLACE INTO facts (key, value, crc) VALUES (?, ?, ?)", facts)
             for statement, values in more:
                 database.execute(statement, values)
             database.execute("COMMIT")
         except (sqlite3.Error, OSError) as error:
             self._failed(error)
         self._payloads.entered()
+        logged = sum(len(body) + len(effects or b"") for _, body, effects, _ in self._events)
+        self._log_bytes += logged
+        self._logged_since_kept += logged
         for pending in (self._events, self._journal, self._facts):
             pending.clear()
 
@@ -233,6 +266,10 @@ class NodeStore:
 
     # -----------------------------------------------------------------------------------------------------------------
 
+    def _checked(self, row: str, crc: int | None, body: bytes, *more: bytes | None) -> Plain:
+        check_row(self.path, row, crc, body, *more)
+        return self._encoding.decode(body)
+
     def _encode(self, data: Plain, number: int) -> bytes:
         """Encode an event or snapshot; the payloads that it refers to are needed up to its number."""
         try:
@@ -243,7 +280,7 @@ class NodeStore:
         return encoded.body
 
     def _evict(self) -> None:
-        victims = self._payloads.choose_victims(self._budget, self._snapshot)
+        victims = self._payloads.choose_victims(self._budget.payloads, self._snapshot)
         if not victims:
             return
         try:
@@ -255,6 +292,28 @@ class NodeStore:
         except (sqlite3.Error, OSError) as error:
             self._failed(error)
         self._payloads.removed(victims)
+
+    def _compact(self) -> None:
+        """Delete the oldest events, up to a snapshot, if the log exceeds its budget."""
+        if self._log_bytes <= self._budget.log:
+            return
+        rows = self._database.execute("SELECT number FROM snapshots ORDER BY number").fetchall()
+        for (number,) in rows:
+            left = self._size_of_log(f"number > {number}")
+            if left <= self._budget.log or number == self._snapshot:
+                break
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.execute("DELETE FROM log WHERE number <= ?", (number,))
+            self._database.execute("DELETE FROM snapshots WHERE number < ?", (number,))
+            self._database.execute("COMMIT")
+        except (sqlite3.Error, OSError) as error:
+            self._failed(error)
+        self._log_bytes = left
+
+    def _size_of_log(self, where: str) -> int:
+        query = f"SELECT coalesce(sum(length(event) + coalesce(length(effects), 0)), 0) FROM log WHERE {where}"
+        return int(self._database.execute(query).fetchone()[0])
 
     def _failed(self, error: sqlite3.Error | OSError) -> NoReturn:
         """Roll back and raise DiskFull if the disk is full; end the process after any other failure."""

@@ -7,6 +7,8 @@ from a crash, and is deleted at the next start.
 A large packet from the network is a file already, with a verified digest. It becomes a payload by a rename, and its
 arrays become references into it, so the bytes are hashed and written once.
 
+A payload is checked against its digest whenever it is read.
+
 Eviction needs no reference counts: `last` is the number of the last event (or snapshot) that refers to a payload.
 Recovery needs only the newest snapshot and the events after it. So payloads whose `last` is below the snapshot's number
 may be evicted, the oldest first.
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from async_hfl.deployment.store.encoding import Array, MissingPayload, ReceivedFile, Reference, content
+from async_hfl.deployment.store.schema import Damaged
 
 INSIDE_BYTES = 128 * 1024
 """Smaller payloads are stored as rows, since a file needs two syncs of its own."""
@@ -48,6 +51,8 @@ class Payloads:
         """The new `last` of each payload, written with the next commit."""
         self._known: set[bytes] = {bytes(row[0]) for row in database.execute("SELECT digest FROM payloads")}
         self.bytes: int = database.execute("SELECT coalesce(sum(size), 0) FROM payloads").fetchone()[0]
+        self._read: tuple[bytes, memoryview] | None = None
+        """The payload that was read and checked last: an event often refers to several arrays of one packet."""
         self.added = 0
         """Bytes added since this process started."""
         if writing:
@@ -79,18 +84,26 @@ class Payloads:
         return reference
 
     def load(self, reference: Reference) -> memoryview:
+        """Return a range of a payload. Raises MissingPayload or Damaged."""
         digest, offset, length = reference
-        row = self._database.execute("SELECT body FROM bodies WHERE digest = ?", (digest,)).fetchone()
-        if row is not None:
-            data = memoryview(row[0])
-        else:
-            try:
-                data = memoryview(self._path(digest).read_bytes())
-            except FileNotFoundError:
-                raise MissingPayload(digest) from None
+        if self._read is None or self._read[0] != digest:
+            data = self._content(digest)
+            if hashlib.sha256(data).digest() != digest:
+                raise Damaged(self._folder.parent, f"payload {digest.hex()} does not match its digest")
+            self._read = (digest, data)
+        data = self._read[1]
         if len(data) < offset + length:
             raise MissingPayload(digest)
         return data[offset : offset + length]
+
+    def _content(self, digest: bytes) -> memoryview:
+        row = self._database.execute("SELECT body FROM bodies WHERE digest = ?", (digest,)).fetchone()
+        if row is not None:
+            return memoryview(row[0])
+        try:
+            return memoryview(self._path(digest).read_bytes())
+        except FileNotFoundError:
+            raise MissingPayload(digest) from None
 
     def enter(self) -> None:
         """Make the new files durable, then insert their rows in the caller's transaction."""

@@ -13,7 +13,15 @@ from async_hfl.core.serialization import Plain
 from async_hfl.deployment.store.effects_summary import EffectsSummary
 from async_hfl.deployment.store.encoding import Arrays, Encoding
 from async_hfl.deployment.store.payloads import Payloads
-from async_hfl.deployment.store.schema import DATABASE, PAYLOADS, open_for_reading, read_fact
+from async_hfl.deployment.store.schema import (
+    DATABASE,
+    PAYLOADS,
+    check_row,
+    crc_column,
+    format_of,
+    open_for_reading,
+    read_fact,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +61,28 @@ class StoredNode:
 
     def snapshot(self, number: int) -> Plain:
         """Return a snapshot. Raises MissingPayload if a model in it was evicted."""
-        (body,) = self._database.execute("SELECT body FROM snapshots WHERE number = ?", (number,)).fetchone()
+        query = f"SELECT body, {crc_column(self._database)} FROM snapshots WHERE number = ?"
+        body, crc = self._database.execute(query, (number,)).fetchone()
+        check_row(self.path, f"snapshot {number}", crc, body)
         return self._encoding.decode(body)
 
+    @property
+    def format(self) -> int:
+        return format_of(self._database)
+
+    @property
+    def begins_after(self) -> int:
+        """Number of the last event that was deleted from the log; 0 if the log is complete."""
+        first = self._database.execute("SELECT min(number) FROM log").fetchone()[0]
+        return min(self.snapshots(), default=0) if first is None else int(first) - 1
+
     def events(self, after: int = 0) -> Iterator[LoggedEvent]:
+        crc_of = crc_column(self._database)
         rows = self._database.execute(
-            "SELECT number, event, effects FROM log WHERE number > ? ORDER BY number", (after,)
+            f"SELECT number, event, effects, {crc_of} FROM log WHERE number > ? ORDER BY number", (after,)
         )
-        for number, body, effects in rows:
+        for number, body, effects, crc in rows:
+            check_row(self.path, f"event {number}", crc, body, effects)
             summary = None if effects is None else msgspec.msgpack.decode(effects, type=EffectsSummary)
             yield LoggedEvent(number, body, summary)
 

@@ -13,7 +13,24 @@ from async_hfl.core.identifiers import Address
 from async_hfl.core.protocol.messages import Outcome
 
 Role = Literal["cloud", "gateway", "device", "operator"]
-RefusalKind = Literal["not_yet", "finished", "refused"]
+RefusalKind = Literal["not_yet", "finished", "refused", "went_back"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far the exchange of packets between two nodes has come, as one of them knows it."""
+
+    tier: int
+    """Address of the other node, with `number`."""
+    number: int
+    incarnation: int
+    """Incarnation of the other node."""
+    sent: int
+    """Number of the last packet sent to it."""
+    acknowledged: int
+    """The highest number that this incarnation has acknowledged."""
+    seen: int
+    """The highest number seen from this incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +51,12 @@ class Joining:
     """The gateway that forwards a device's request."""
     ready: bool = True
     """False for a device that only asks for its number, task and settings, and cannot train yet."""
+    compares: bool = False
+    """True if the node keeps marks; release 0.2.0 does not."""
+    marks: tuple[Mark, ...] = ()
+    """What the node knows of its exchange with each server that it has joined."""
+    knows: Mapping[str, int] = field(default_factory=dict)
+    """The highest numbers that a gateway knows, such as the cloud epoch, by name. An operator is told them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +73,14 @@ class Admission:
     settings_digest: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Facts about the task, such as model_size, for nodes that have not loaded it."""
+    incarnation: int = 0
+    """Incarnation of the server; 0 if it does not compare marks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """not_yet: ask again later. finished: the run is over. refused: an operator must act."""
+    """not_yet: ask again later. finished: the run is over. refused: an operator must act. went_back: the state of the
+    node that joins is an older copy; it must join as a new incarnation."""
 
     kind: RefusalKind
     reason: str

@@ -15,8 +15,10 @@ from async_hfl.deployment.protocol import wire_pb2 as wire
 # gRPC logs every failed handshake, but the messages of this package say more. Set the variable to see gRPC's.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 SERVICE = "async_hfl.wire.Link"
-_FRAME_BYTES = 4 * 2**20
+_FRAME_BYTES = 2 * 2**20
 """Size of the largest message on the wire. Chunks and inline packets are far smaller; admissions must be as well."""
+_UNCOMPRESSED_ONLY = 1
+"""A bit set of compression algorithms that contains only identity."""
 
 
 class LinkError(PeerError):
@@ -68,11 +70,15 @@ def handler(method: Method, behaviour: Any) -> Any:
     )
 
 
-def options(keepalive_s: float, *, server: bool) -> Sequence[tuple[str, int]]:
+def options(
+    keepalive_s: float, *, server: bool, handshake_s: float = 10.0, connections: int = 2**31 - 1
+) -> Sequence[tuple[str, int]]:
     """Return the options of a channel or server.
 
     Keepalive detects dead connections. Sessions have faster heartbeats of their own, so its period may be long (it is
-    also TCP's timeout for an acknowledgement)."""
+    also TCP's timeout for an acknowledgement). A message is refused as soon as its header announces too many bytes, and
+    a compressed one in any case: a few bytes could become gigabytes. A server holds at most `connections`, and closes
+    those that have no TLS handshake or no call for `handshake_s`."""
     milliseconds = int(1000 * keepalive_s)
     common = [
         ("grpc.keepalive_time_ms", milliseconds),
@@ -81,12 +87,17 @@ def options(keepalive_s: float, *, server: bool) -> Sequence[tuple[str, int]]:
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.max_receive_message_length", _FRAME_BYTES),
         ("grpc.max_send_message_length", _FRAME_BYTES),
-        ("grpc.max_metadata_size", 64 * 1024),
+        ("grpc.max_metadata_size", 16 * 1024),
+        ("grpc.absolute_max_metadata_size", 32 * 1024),
+        ("grpc.compression_enabled_algorithms_bitset", _UNCOMPRESSED_ONLY),
     ]
     if server:
         return [
             *common,
-            ("grpc.max_concurrent_streams", 256),  # on one connection
+            ("grpc.max_concurrent_streams", 128),  # on one connection: a session and its transfers
+            ("grpc.max_allowed_incoming_connections", connections),
+            ("grpc.server_handshake_timeout_ms", int(1000 * handshake_s)),
+            ("grpc.max_connection_idle_ms", int(1000 * handshake_s)),
             ("grpc.so_reuseport", 0),  # two servers on one port would each get half of the devices
             ("grpc.http2.min_ping_interval_without_data_ms", milliseconds // 2),
             ("grpc.http2.max_ping_strikes", 0),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from async_hfl.core.identifiers import Address
+from async_hfl.deployment.transport.conduct import Conduct
 from async_hfl.deployment.transport.limits import USUAL, Limits
 from async_hfl.deployment.transport.transfers.spool import Spool, SpooledPacket
 from async_hfl.encoding.packet_codec import Content
@@ -66,6 +67,15 @@ class Endpoint:
     """Receives telemetry."""
     crowded: Callable[[], bool] = lambda: False
     """Returns True while the inbox is so full that nothing more should be read."""
+    waiting: Callable[[Address], int] = lambda sender: 0
+    """Returns the number of a peer's packets that wait in the inbox."""
+    most_bytes: Callable[[Address], int] | None = None
+    """Returns the size of the largest packet that is accepted from a peer; None: that of `limits`."""
+    conduct: Conduct = field(default_factory=lambda: Conduct(asyncio.get_running_loop().time))
     decoding: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_DECODED_AT_ONCE))
     bytes: defaultdict[Address, ByteCount] = field(default_factory=lambda: defaultdict(ByteCount))
     """Byte counts by peer."""
+
+    def largest_packet(self, peer: Address) -> int:
+        most = self.limits.packet_bytes
+        return most if self.most_bytes is None else min(self.most_bytes(peer), most)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any, TypeVar
 
 import msgspec
 
 from async_hfl.core.errors import IdentityError, PeerError
+from async_hfl.core.protocol.messages import MOST_SAMPLES
 from async_hfl.deployment.identity.names import identity
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport.admission import Admission, Joining, Refusal
+from async_hfl.deployment.transport.earlier_versions import admission_from_2
 from async_hfl.deployment.transport.limits import HIGHEST_VERSION, LOWEST_VERSION, PACKAGE
 
 T = TypeVar("T")
 _MOST_PROBE_S = 3600.0
+_MOST_MARKS = 1000
+"""A node has a mark for each server that it has joined."""
+_MOST_COMPUTE_S = 1e9
 
 
 def pack(value: Joining | Admission | Refusal) -> bytes:
@@ -40,9 +44,13 @@ def stated(hello: Any) -> Joining:
         identity("any", found.role, found.name)
     except IdentityError as error:
         raise PeerError(str(error)) from error
-    counts = (found.incarnation, found.run, found.samples)
-    if not all(0 <= count < 2**63 for count in counts) or not 0 <= found.compute_s < inf:
-        raise PeerError(f"{found.role}/{found.name} states impossible numbers: {counts}, {found.compute_s}")
+    if len(found.marks) > _MOST_MARKS or len(found.knows) > _MOST_MARKS:
+        raise PeerError(f"{found.role}/{found.name} states {len(found.marks)} marks")
+    marked = [number for mark in found.marks for number in (mark.incarnation, mark.sent, mark.acknowledged, mark.seen)]
+    counts = (found.incarnation, found.run, found.samples, *marked, *found.knows.values())
+    in_range = all(0 <= count < 2**63 for count in counts) and found.samples <= MOST_SAMPLES
+    if not in_range or not 0 <= found.compute_s <= _MOST_COMPUTE_S:
+        raise PeerError(f"{found.role}/{found.name} states impossible numbers: {counts[:8]}, {found.compute_s}")
     return found
 
 
@@ -81,4 +89,5 @@ def outcome(joined: Any) -> Admission | Refusal:
             f"the server chose protocol version {joined.version}; this node runs async-hfl {PACKAGE} with protocol "
             f"{_range(LOWEST_VERSION, HIGHEST_VERSION)}, the server async-hfl {joined.package[:40]}"
         )
-    return unpack(joined.admission, Admission)
+    admission = unpack(joined.admission, Admission)
+    return admission_from_2(admission) if joined.version == 2 else admission

@@ -8,8 +8,9 @@ from importlib.metadata import version
 from async_hfl.encoding.packet_codec import MOST_BYTES
 
 PACKAGE = version("async-hfl")
-LOWEST_VERSION, HIGHEST_VERSION = 3, 3
-"""Protocol versions that this program supports. Renaming a message changes the protocol."""
+LOWEST_VERSION, HIGHEST_VERSION = 2, 3
+"""Protocol versions that this program supports (2: see `earlier_versions`). Renaming a message, or changing what a
+field means, changes the protocol; a field that is added with a default does not."""
 PROBE_BYTES = 64 * 1024
 
 
@@ -18,6 +19,8 @@ class Limits:
     heartbeat_s: float = 2.0
     silence_s: float = 6.0
     """A peer that sends nothing for this long is lost; the chunks of a transfer count as a sign of life."""
+    handshake_s: float = 10.0
+    """A connection without a finished TLS handshake for this long is closed; so is one without a call."""
     join_s: float = 30.0
     """Timeout of each step of joining, which includes a gateway's request to the cloud."""
     stall_s: float = 60.0
@@ -25,7 +28,12 @@ class Limits:
     inline_bytes: int = 32 * 1024
     """A packet up to this size travels inline, on the session's stream."""
     packet_bytes: int = MOST_BYTES
-    """Size of the largest packet, and of all open transfers of one peer together."""
+    """Size of the largest packet; a node may accept less from certain peers."""
+    packets_per_s: float = 100.0
+    packets_at_once: float = 300.0
+    """Packets and offers that are read from a device: at a steady rate, and at once."""
+    packets_waiting: int = 4
+    """A device is not read while so many of its packets wait in the inbox: they would delay those of others."""
     offers: int = 64
     """The most open transfers of one peer."""
     waiting_bytes: int = 64 * 2**20

@@ -106,14 +106,17 @@ class Link:
         joining: Joining,
         admitted: Callable[[Admission], None],
         refused: Callable[[Refusal], None],
+        complete: Callable[[Joining], Joining] = lambda stated: stated,
     ) -> None:
-        """`admitted` is called at every admission, `refused` once, with a final refusal; the link then ends."""
+        """`complete` adds to the request to join what is true when it is sent. `admitted` is called at every admission,
+        `refused` once, with a final refusal; the link then ends."""
         self.target = target
         self._transport = transport
         self._limits = transport.limits
         self._role: Role = server_role
         self._credentials = credentials
         self._joining = joining
+        self._complete = complete
         self._admitted = admitted
         self._refused = refused
         self._session: Session | None = None
@@ -176,7 +179,7 @@ class Link:
             probe_s = await self._measured(channel)
         call = calls.call(channel, calls.SESSION)()
         async with _link_errors(), asyncio.timeout(limits.join_s):
-            await call.write(wire.Frame(hello=joining.hello(self._joining, PACKAGE, probe_s)))
+            await call.write(wire.Frame(hello=joining.hello(self._complete(self._joining), PACKAGE, probe_s)))
             frame = await call.read()
         if frame is grpc.aio.EOF or frame.WhichOneof("content") != "joined":
             raise LinkError("the request to join was not answered")

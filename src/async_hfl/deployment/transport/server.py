@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import grpc
@@ -18,6 +19,8 @@ from async_hfl.deployment.identity.names import Caller
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport import calls, joining
 from async_hfl.deployment.transport.admission import Admission, Admit, Joining, Refusal, Role
+from async_hfl.deployment.transport.descriptors import Descriptors
+from async_hfl.deployment.transport.earlier_versions import admission_for_2
 from async_hfl.deployment.transport.limits import PACKAGE
 from async_hfl.deployment.transport.session import Session
 from async_hfl.deployment.transport.transfers.pacing import Pacing
@@ -28,6 +31,9 @@ log = logging.getLogger("async_hfl.transport")
 Operate = Callable[[str, bytes], Awaitable[bytes]]
 _TIERS: dict[Role, int] = {"gateway": GATEWAY_TIER, "device": DEVICE_TIER}
 _ANSWER_CHUNK = 256 * 1024
+_STRANGERS_EVERY_S = 60.0
+_FEW_STRANGERS = 20
+"""So many connections without a call are usual: nodes that give up, health checks, port scans."""
 
 
 async def _operates_nothing(kind: str, payload: bytes) -> bytes:
@@ -68,9 +74,13 @@ class Server:
         """Listen, and return the port."""
         operators: frozenset[Role] = frozenset({"operator"})
         allowed = {method.path: self._serves for method in calls.METHODS} | {calls.OPERATE.path: operators}
+        self._checks = CheckEveryCall(self._credentials, allowed)
+        handshake_s, connections = self._limits.handshake_s, Descriptors.now().connections
         self._server = grpc.aio.server(
-            interceptors=(CheckEveryCall(self._credentials, allowed),),
-            options=calls.options(self._limits.silence_s, server=True),
+            interceptors=(self._checks,),
+            options=calls.options(
+                self._limits.silence_s, server=True, handshake_s=handshake_s, connections=connections
+            ),
         )
         methods = {
             calls.SESSION: self._session,
@@ -95,14 +105,33 @@ class Server:
         return port
 
     async def _watch(self) -> None:
-        """End sessions whose certificate was revoked or has expired."""
+        """End sessions whose certificate was revoked or has expired, and log the number of unidentified connections."""
+        loop = asyncio.get_running_loop()
+        counted_at = loop.time()
         while True:
             await asyncio.sleep(self._limits.heartbeat_s)
+            if loop.time() - counted_at > _STRANGERS_EVERY_S:
+                self._note_strangers(loop.time() - counted_at)
+                counted_at = loop.time()
             for session, who, _ in list(self._sessions.values()):
                 try:
                     self._credentials.recheck(who)
                 except IdentityError as error:
                     session.end(str(error))
+
+    def _note_strangers(self, seconds: float) -> None:
+        """Log the number of connections that were opened and never identified, in one line a minute."""
+        opened, identified = self._credentials.take_handshakes(), self._checks.take_connections()
+        if opened - identified > _FEW_STRANGERS:
+            log.warning(
+                "%d of the %d connections to %s in the last %.0f s made no call with a valid certificate; each was "
+                "closed within %.0f s. If this goes on, limit them in the firewall (docs/security.md)",
+                opened - identified,
+                opened,
+                self._listen,
+                seconds,
+                self._limits.handshake_s,
+            )
 
     async def goodbye(self, tell: Callable[[Joining], Refusal]) -> None:
         """Say goodbye to every peer, and refuse to admit any more; `tell` returns the message for each peer."""
@@ -136,6 +165,7 @@ class Server:
             return
         peer = Address(_TIERS[stated.role], admission.number)
         session = Session(self._transport.endpoint, peer, number, self._limits.heartbeat_s, self.pacing)
+        session.receiving.incarnation = stated.incarnation
         self._sessions[number] = (session, caller(), stated)
         self.informed.discard(stated.name)
         log.info("%s %s joined as %s from %s", stated.role, stated.name, peer, context.peer())
@@ -170,6 +200,8 @@ class Server:
             except Exception as error:
                 log.exception("admitting %s failed", stated)
                 answer = Refusal("not_yet", f"internal error of this server: {type(error).__name__}")
+        if version == 2 and isinstance(answer, Admission):
+            answer = admission_for_2(answer)
         if isinstance(answer, Refusal):
             name = "a peer" if stated is None else f"{stated.role} {stated.name}"
             log.warning("refused %s from %s: %s", name, who.address, answer.reason)
@@ -185,6 +217,11 @@ class Server:
             assert self._closing is not None
             self.informed.add(stated.name)
             return self._closing(stated)
+        if isinstance(answer, Admission):
+            peer = Address(_TIERS[stated.role], answer.number)
+            wait = self._transport.endpoint.conduct.pause_left(peer)
+            if wait > 0.0:
+                return Refusal("not_yet", f"it has sent what no correct node sends; try again in {wait:.0f} s")
         return answer
 
     def _may_say(self, stated: Joining, who: Caller) -> Refusal | None:
@@ -208,7 +245,7 @@ class Server:
         return None
 
     async def _push(self, _: Any, context: Any) -> Any:
-        session, into = None, None
+        session, into, turn = None, None, AsyncExitStack()
         try:
             while True:
                 async with asyncio.timeout(self._limits.stall_s):
@@ -218,7 +255,8 @@ class Server:
                 if session is None or into is None:
                     session = self._session_of(chunk.session)
                     into = self._expected(session, chunk)
-                await session.pacing.up.take(len(chunk.data))
+                    await turn.enter_async_context(session.moving)
+                await session.pacing.up.take(len(chunk.data), session.peer)
                 session.received(into, len(chunk.data))
                 await into.write(chunk.data)
             if session is None or into is None:
@@ -237,6 +275,7 @@ class Server:
         finally:
             if session is not None and into is not None:
                 session.receiving.drop(into)
+            await turn.aclose()
 
     async def _pull(self, wanted: Any, context: Any) -> AsyncIterator[Any]:
         try:
@@ -253,7 +292,7 @@ class Server:
             # A second pull of the same transfer replaces the first.
             while out.sent < out.length and wanted.transfer in session.sending.open and out.window is moving:
                 data = await out.next_chunk(self._limits.stall_s, session.pacing.down.most_at_once)
-                await session.pacing.down.take(len(data))
+                await session.pacing.down.take(len(data), session.peer)
                 chunk = wire.Chunk(offset=out.sent, data=data)
                 session.sending.sent(out, len(data))  # before the write: the acknowledgement may be faster
                 yield chunk

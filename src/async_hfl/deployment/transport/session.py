@@ -20,9 +20,10 @@ from typing import Any
 import grpc
 
 from async_hfl.core.errors import PeerError
-from async_hfl.core.identifiers import Address
+from async_hfl.core.identifiers import DEVICE_TIER, Address
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport.calls import link_error
+from async_hfl.deployment.transport.conduct import Allowance
 from async_hfl.deployment.transport.endpoint import Endpoint
 from async_hfl.deployment.transport.transfers.pacing import Pacing
 from async_hfl.deployment.transport.transfers.parts import Incoming
@@ -33,6 +34,8 @@ log = logging.getLogger("async_hfl.transport")
 _FRAME_BYTES = 256
 """Added to the size of every queued frame, so that small frames cannot pile up for a peer that does not read."""
 _CROWDED_S = 0.02
+_PUSHES_AT_ONCE = 4
+_SET_ASIDE = "it sends what no correct node sends, and is set aside"
 _ANSWERED_S = 1.0
 
 
@@ -62,6 +65,10 @@ class Session:
         self._pinged: tuple[int, float] = (0, 0.0)
         self._tasks: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[str] = self._loop.create_future()
+        self.moving = asyncio.Semaphore(_PUSHES_AT_ONCE)
+        """Held by each transfer that the peer pushes."""
+        self._served = pacing is not None
+        self._allowance = Allowance(self._limits.packets_per_s, self._limits.packets_at_once, self._loop.time())
         self.peer_knows = False
         """True if the peer said goodbye, or answered a goodbye."""
 
@@ -154,6 +161,8 @@ class Session:
                 self._heard_at = self._loop.time()  # the peer is not silent: this side does not read
             self._heard_at = self._loop.time()
             kind = frame.WhichOneof("content")
+            if self._served and kind in ("packet", "offer"):
+                await self._restrain()
             if kind == "packet":
                 self.receiving.inline(frame.packet)
             elif kind == "offer":
@@ -175,6 +184,20 @@ class Session:
                 return
             # Any other kind belongs to a newer protocol and is ignored.
 
+    async def _restrain(self) -> None:
+        """End the session of a peer that is set aside; let a device wait that sends too much."""
+        if self._endpoint.conduct.pause_left(self.peer) > 0.0:
+            raise PeerError(_SET_ASIDE)
+        if self.peer.tier != DEVICE_TIER:
+            return
+        wait = self._allowance.take(self._loop.time())
+        if wait > 0.0:
+            await asyncio.sleep(wait)
+        while self._endpoint.waiting(self.peer) >= self._limits.packets_waiting:
+            await asyncio.sleep(_CROWDED_S)
+        await self.pacing.up.settle(self.peer)
+        self._heard_at = self._loop.time()  # the peer is not silent: this side does not read
+
     async def _answer_goodbye(self, read: Read) -> None:
         """Confirm a goodbye, and read until the peer ends the stream."""
         self._put(wire.Frame(goodbye=wire.Goodbye(reason="heard")))
@@ -194,6 +217,9 @@ class Session:
                 self._pinged = (number, now)
                 self._put(wire.Frame(heartbeat=wire.Heartbeat(number=number)))
             await asyncio.sleep(step)
+            if self._served and self._endpoint.conduct.pause_left(self.peer) > 0.0:
+                self.end(_SET_ASIDE)
+                return
             # Time for which the loop was blocked (a slow disk, a suspended machine) does not count as silence.
             self._heard_at += max(0.0, self._loop.time() - now - 2 * step)
             silent = self._loop.time() - self._heard_at

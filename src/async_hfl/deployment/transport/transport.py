@@ -25,7 +25,7 @@ class Transport:
         limits: Limits = USUAL,
         **checks: Callable[..., object],
     ) -> None:
-        """`checks`: the callbacks of Endpoint (validate, is_known, digests, crowded)."""
+        """`checks`: the callbacks of Endpoint (validate, is_known, digests, crowded, most_bytes)."""
         spooled = Spool(spool, limits.spool_bytes, limits.spool_s)
         self.endpoint = Endpoint(inbox, spooled, limits, **checks)  # type: ignore[arg-type]
         self._sessions: dict[Address, Session] = {}

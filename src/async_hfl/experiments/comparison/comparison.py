@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from async_hfl.core.errors import UserError
-from async_hfl.experiments.comparison.outcome import Outcome, Quantity, Rule, at_target, read_outcome
-from async_hfl.experiments.comparison.statistics import Average, Ratio, average, paired_ratio
+from async_hfl.experiments.comparison.outcome import Outcome, Quantity, Rule, at_target, costs, outcome_at
+from async_hfl.experiments.comparison.statistics import Average, Ratio, average, bounded_ratio
 from async_hfl.experiments.plans.planned_run import PlannedRun
-from async_hfl.experiments.sweeps.folder import SweepFolder
-from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.experiments.results.measured import Measured
+from async_hfl.experiments.results.sources import Results
+from async_hfl.experiments.tuning.tuned import Tuned
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +22,18 @@ class Row:
     family: str
     method: str
     outcomes: tuple[Outcome, ...]
-    """Outcomes of the complete runs, sorted by seed."""
+    """Outcomes of the complete runs at the level of the panel, sorted by seed."""
     missing: int
     """The number of planned runs that failed or are not complete yet."""
     is_best_variant: bool
     """True for the best variant of a method, which represents the method."""
     speed_up: Ratio | None
-    """Time of the reference to hold the target over the time of this group."""
+    """Time of the reference to hold the level over the time of this group."""
     speed_up_first: Ratio | None
     """The same for the first single crossing."""
-    speed_up_below: float | None
-    """An upper bound on the speed-up if no seed reached the target, from the time that the runs took."""
+    at_own_target: tuple[Outcome, ...] = ()
+    """The outcomes at the target of the task."""
+    tuned: Tuned | None = None
 
     @property
     def seeds(self) -> int:
@@ -46,7 +48,7 @@ class Row:
 
     def less_warmup(self) -> dict[int, float]:
         """Return the seconds from the end of the warm-up until the target was held, by seed."""
-        return {one.seed: one.held.at - one.warmup_s for one in self.outcomes if one.held is not None}
+        return {one.seed: one.held.at - one.result.warmup_s for one in self.outcomes if one.held is not None}
 
     def over_all_seeds(self, values: dict[int, float]) -> Average | None:
         """Return the mean over seeds, or None if a seed has no value: a failure must not vanish in a mean."""
@@ -54,17 +56,17 @@ class Row:
 
     @property
     def bound_share(self) -> float | None:
-        shares = [one.bound_share for one in self.outcomes]
+        shares = [one.result.bound_share for one in self.outcomes]
         return math.fsum(shares) / len(shares) if shares else None
 
     @property
     def energy(self) -> Average | None:
-        spent = {one.seed: one.energy_j for one in self.outcomes if one.energy_j is not None and one.held is not None}
-        return self.over_all_seeds(spent)
+        spent = {one.seed: one.result.energy_j for one in self.outcomes if one.held is not None}
+        return self.over_all_seeds({seed: joules for seed, joules in spent.items() if joules is not None})
 
     @property
     def final(self) -> Average | None:
-        return average([one.final_metric for one in self.outcomes if one.final_metric is not None])
+        return average([one.result.final for one in self.outcomes if one.result.final is not None])
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -80,14 +82,15 @@ class Row:
             "first_crossing_s": _numbers(self, self.at_target(rule="first")),
             "speed_up": None if self.speed_up is None else asdict(self.speed_up),
             "speed_up_first": None if self.speed_up_first is None else asdict(self.speed_up_first),
-            "speed_up_below": self.speed_up_below,
             "bytes_to_target": _numbers(self, self.at_target("bytes_total")),
             "models_uplink_bytes_to_target": _numbers(self, self.at_target("bytes_models_up")),
             "energy_j": None if self.energy is None else asdict(self.energy),
             "final_metric": None if self.final is None else asdict(self.final),
+            "time_to_own_target_s": at_target(self.at_own_target),
+            "tuned": None if self.tuned is None else self.tuned.settings,
             "bandwidth_bound_share": self.bound_share,
-            "device_updates": {one.seed: one.device_updates for one in self.outcomes},
-            "runs": [str(one.run) for one in self.outcomes],
+            "device_updates": {one.seed: int(one.result.end.updates) for one in self.outcomes},
+            "runs": [str(one.run) for one in self.outcomes if one.run is not None],
         }
 
 
@@ -106,7 +109,12 @@ class Panel:
     name: str
     reference: str
     target: float
+    """The level of the metric at which the groups are compared."""
+    own_target: float
+    """The target of the task."""
     rows: tuple[Row, ...]
+    usual_reference: str = ""
+    """The group that would be the reference if it had reached the target."""
 
     def row(self, group: str) -> Row | None:
         return next((row for row in self.rows if row.group == group), None)
@@ -115,20 +123,31 @@ class Panel:
         return {
             "panel": self.name,
             "reference": self.reference,
+            "usual_reference": self.usual_reference,
             "target": self.target,
+            "own_target": self.own_target,
             "rows": [row.as_json() for row in self.rows],
         }
 
 
 def compare(
-    runs: Sequence[PlannedRun], folder: SweepFolder, reference: str | None = None, target: float | None = None
+    runs: Sequence[PlannedRun],
+    results: Results,
+    reference: str | None = None,
+    target: float | None = None,
+    *,
+    headline: bool = False,
 ) -> tuple[Panel, ...]:
-    """Compare the complete runs. The default reference is async-random or, without it, the first group of a panel."""
+    """Compare the complete runs at `target`, by default that of the task.
+
+    With `headline` they are compared at the highest level that every method held with every seed, if there is one. The
+    default reference is async-random or, without it, the first group of a panel.
+    """
     panels: dict[str, list[PlannedRun]] = {}
     for run in runs:
         panels.setdefault(run.panel, []).append(run)
     check_reference(runs, reference)
-    return tuple(_panel(name, found, folder, reference, target) for name, found in panels.items())
+    return tuple(_panel(name, found, results, reference, target, headline) for name, found in panels.items())
 
 
 def check_reference(runs: Sequence[PlannedRun], reference: str | None) -> None:
@@ -137,36 +156,80 @@ def check_reference(runs: Sequence[PlannedRun], reference: str | None) -> None:
         raise UserError(f"--reference {reference}: not among the compared groups, which are: {'; '.join(groups)}")
 
 
+Done = dict[str, list[tuple[PlannedRun, Measured]]]
+"""The complete runs of each group, sorted by seed."""
+
+
 def _panel(
-    name: str, runs: Sequence[PlannedRun], folder: SweepFolder, reference: str | None, target: float | None
+    name: str,
+    runs: Sequence[PlannedRun],
+    results: Results,
+    reference: str | None,
+    target: float | None,
+    headline: bool,
 ) -> Panel:
     groups: dict[str, list[PlannedRun]] = {}
     for run in runs:
         groups.setdefault(run.group, []).append(run)
-    done = {
-        group: sorted(
-            (read_outcome(RunDirectory(folder.run(run.id)), target) for run in found if folder.state(run.id) == "done"),
-            key=lambda outcome: outcome.seed,
-        )
+    done: Done = {
+        group: [(run, one) for run in sorted(found, key=_seed) if (one := results.of(run)) is not None]
         for group, found in groups.items()
     }
-    base = reference if reference in groups else _usual_reference(done)
-    bare = [_row(found[0], done[group], len(found), done[base]) for group, found in groups.items()]
+    own = runs[0].target
+    level = target if target is not None else (_common_level(done) if headline else None)
+    level = own if level is None else level
+
+    def outcomes(group: str, at: float) -> list[Outcome]:
+        return [outcome_at(one, run.seed, at, results.directory(run)) for run, one in done[group]]
+
+    compared = {group: outcomes(group, level) for group in groups}
+    usual = reference if reference in groups else "async-random" if "async-random" in groups else next(iter(groups))
+    base = usual if reference in groups else _first_that_reached(usual, compared)
+    bare = [
+        _row(found, compared[group], compared[base], [] if level == own else outcomes(group, own))
+        for group, found in groups.items()
+    ]
     best = {row.family: min((one for one in bare if one.family == row.family), key=_order) for row in bare}
     rows = tuple(replace(row, is_best_variant=best[row.family] is row) for row in bare)
-    return Panel(name, base, runs[0].target if target is None else target, rows)
+    return Panel(name, base, level, own, rows, usual)
 
 
-def _usual_reference(done: dict[str, list[Outcome]]) -> str:
-    """Return async-random or, if it never reached the target, the first group that did."""
+def _seed(run: PlannedRun) -> int:
+    return run.seed
+
+
+def _common_level(done: Done) -> float | None:
+    return common_level((found[0][0].family, [one for _, one in found]) for found in done.values() if found)
+
+
+def common_level(groups: Iterable[tuple[str, Sequence[Measured]]]) -> float | None:
+    """Return the highest level that every method held with every seed; of variants of a method one is enough.
+
+    A group is the name of its method and the results of its runs.
+    """
+    held: dict[str, set[float]] = {}
+    steps: dict[float, None] = {}
+    falling = False
+    for family, results in groups:
+        if not results:
+            continue
+        reached = [{one.level for one in result.levels if one.held is not None} for result in results]
+        falling = results[0].direction == "at_most"
+        held[family] = held.get(family, set()) | set.intersection(*reached)
+        steps |= dict.fromkeys(one.level for result in results for one in result.levels)
+    common = [level for level in steps if all(level in levels for levels in held.values())]
+    return (min if falling else max)(common, default=None)
+
+
+def _first_that_reached(usual: str, done: dict[str, list[Outcome]]) -> str:
+    """Return the usual reference or, if it never reached the target, the first group that did."""
     successful = [group for group, outcomes in done.items() if any(one.held for one in outcomes)]
-    usual = next((group for group in done if group == "async-random"), next(iter(done)))
     return usual if usual in successful or not successful else successful[0]
 
 
-def _row(run: PlannedRun, outcomes: list[Outcome], planned: int, base: list[Outcome]) -> Row:
-    own, reference = at_target(outcomes), at_target(base)
-    bound = None if own else paired_ratio(reference, {one.seed: one.virtual_s for one in outcomes}, len(outcomes))
+def _row(runs: list[PlannedRun], outcomes: list[Outcome], base: list[Outcome], at_own: list[Outcome]) -> Row:
+    run, planned = runs[0], len(runs)
+    first = (costs(base, rule="first"), costs(outcomes, rule="first"))
     return Row(
         group=run.group,
         family=run.family,
@@ -174,9 +237,10 @@ def _row(run: PlannedRun, outcomes: list[Outcome], planned: int, base: list[Outc
         outcomes=tuple(outcomes),
         missing=planned - len(outcomes),
         is_best_variant=True,
-        speed_up=paired_ratio(reference, own, planned),
-        speed_up_first=paired_ratio(at_target(base, rule="first"), at_target(outcomes, rule="first"), planned),
-        speed_up_below=None if bound is None else bound.value,
+        speed_up=bounded_ratio(costs(base), costs(outcomes), planned),
+        speed_up_first=bounded_ratio(*first, planned),
+        at_own_target=tuple(at_own or outcomes),
+        tuned=run.tuned,
     )
 
 

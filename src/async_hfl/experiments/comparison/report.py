@@ -16,8 +16,9 @@ from async_hfl.experiments.comparison.tables import (
     time_table,
     two_figures,
 )
-from async_hfl.reports.data.experiment import Comparison, Figure, RunGroup
+from async_hfl.reports.data.experiment import Comparison, Figure, FigureLine, RunGroup
 from async_hfl.reports.figures.learning_curves import draw_figure, draw_groups
+from async_hfl.reports.figures.pictures import can_draw
 from async_hfl.reports.pages.experiment_page import write_page
 from async_hfl.reports.tables.table import Cell, Column, Spread, Table, shown, write_csv, write_latex
 
@@ -43,10 +44,10 @@ def write_report(report: Report, out: Path) -> dict[str, str]:
     text = out / "tables.md"
     text.write_text(markdown(page), encoding="utf-8")
     files["markdown"] = str(text)
-    if report.groups:
+    if report.groups and can_draw():
         draw_groups(report.groups, out / "curves.png", page.title)
         files["curves"] = str(out / "curves.png")
-    for number, figure in enumerate(page.figures, 1):
+    for number, figure in enumerate(page.figures if can_draw() else (), 1):
         picture = out / ("figure.png" if len(page.figures) == 1 else f"figure-{number}.png")
         draw_figure(figure, picture)
         files[picture.stem] = str(picture)
@@ -90,19 +91,21 @@ def markdown_table(table: Table) -> str:
 
 def comparison_report(title: str, panels: Sequence[Panel], command: str) -> Report:
     tables = [table for panel in panels for table in (time_table(panel), cost_table(panel))]
+    groups = groups_of(panels)
     page = Comparison(
         title,
         summary=tuple(winner(panel) for panel in panels),
         tables=tuple(tables),
+        figures=() if groups else tuple(kept_curves(panel) for panel in panels),
         command=command,
         reference=panels[0].reference,
     )
-    return Report(page, groups_of(panels), tuple(brief_table(panel) for panel in panels))
+    return Report(page, groups, tuple(brief_table(panel) for panel in panels))
 
 
 def with_page(report: Report, tables: tuple[Table, ...], figures: tuple[Figure, ...]) -> Report:
     """Put tables and figures before those of the comparison; the terminal shows only these tables."""
-    page = replace(report.page, tables=(*tables, *report.page.tables), figures=figures)
+    page = replace(report.page, tables=(*tables, *report.page.tables), figures=(*figures, *report.page.figures))
     return replace(report, page=page, brief=tuple(narrow(table) for table in tables))
 
 
@@ -118,20 +121,30 @@ def _narrow(cell: Cell, column: Column) -> Cell:
         return shown(cell, kind).removesuffix("x")
     if not isinstance(cell, Spread) or cell.value is None:
         return cell
-    value = shown(cell.value, kind).removesuffix("x" if kind == "ratio" else "")
+    value = cell.bound + shown(cell.value, kind).removesuffix("x" if kind == "ratio" else "")
     if kind != "ratio" or cell.low is None or cell.high is None or column.name == "first":
         return f"{value} {cell.text}".strip()
     return f"{value} ({two_figures(cell.low)}-{two_figures(cell.high)}) {cell.text}".strip()
+
+
+def kept_curves(panel: Panel) -> Figure:
+    """Return the learning curves of a panel whose runs are gone: the kept points of each group's first seed."""
+    lines = []
+    for row in panel.rows:
+        if row.outcomes:
+            curve = row.outcomes[0].result.curve
+            lines.append(FigureLine(row.group, tuple(at / 3600 for at in curve.at), tuple(curve.metric)))
+    return Figure(f"{panel.name}: learning curves of the first seed", "virtual hours", "metric", tuple(lines))
 
 
 def groups_of(panels: Sequence[Panel]) -> tuple[RunGroup, ...]:
     """Return the complete runs as groups for the curves of the page."""
     several = len(panels) > 1
     return tuple(
-        RunGroup(row.group, tuple(one.run for one in row.outcomes), panel.name if several else "", panel.target)
+        RunGroup(row.group, runs, panel.name if several else "", panel.target)
         for panel in panels
         for row in panel.rows
-        if row.outcomes
+        if (runs := tuple(one.run for one in row.outcomes if one.run is not None))
     )
 
 

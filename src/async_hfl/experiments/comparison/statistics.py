@@ -1,15 +1,16 @@
 """Mean and spread over seeds, and ratios paired by seed.
 
 A seed determines data, initial weights and delays of every method alike, so methods are compared seed by seed: the
-ratio is the geometric mean of the seeds' ratios, with an interval from Student's t of their logarithms. A seed with
-which one side never reached the target cannot enter the ratio; such seeds are counted.
+ratio is the geometric mean of the seeds' ratios, with an interval from Student's t of their logarithms. A run that
+never reached the target enters with the cost of the whole run, its horizon; the ratio is then a bound and is marked so.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 CONFIDENCE = 0.95
 
@@ -33,6 +34,14 @@ def average(values: Sequence[float]) -> Average | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """Time or bytes until a target was reached or, if it was not reached, of the whole run: a lower bound."""
+
+    value: float
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Ratio:
     """A ratio over seeds with its confidence interval."""
 
@@ -43,6 +52,8 @@ class Ratio:
     pairs: int
     seeds: int
     """The number of all seeds, of which `pairs` had both values."""
+    bound: Literal["", ">", "<"] = ""
+    """The ratio is at least (>) or at most (<) this, because some of the runs never reached the target."""
 
 
 def paired_ratio(above: Mapping[int, float], below: Mapping[int, float], seeds: int) -> Ratio | None:
@@ -55,6 +66,22 @@ def paired_ratio(above: Mapping[int, float], below: Mapping[int, float], seeds: 
         return Ratio(math.exp(found.mean), None, None, 1, seeds)
     half = student_quantile((1 + CONFIDENCE) / 2, len(logs) - 1) * found.deviation / math.sqrt(len(logs))
     return Ratio(math.exp(found.mean), math.exp(found.mean - half), math.exp(found.mean + half), len(logs), seeds)
+
+
+def bounded_ratio(above: Mapping[int, Cost], below: Mapping[int, Cost], seeds: int) -> Ratio | None:
+    """Return above / below, paired by seed, with horizons in the place of costs that are not known.
+
+    The result is a bound in the direction in which the true costs lie. A seed with which neither side reached the
+    target says nothing and is left out. If one seed bounds the ratio from above and another from below, there is none.
+    """
+    common = [seed for seed in sorted(above.keys() & below.keys()) if above[seed].known or below[seed].known]
+    least = any(not above[seed].known for seed in common)
+    most = any(not below[seed].known for seed in common)
+    if least and most:
+        return None
+    upper, lower = ({seed: side[seed].value for seed in common} for side in (above, below))
+    found = paired_ratio(upper, lower, seeds)
+    return None if found is None else replace(found, bound=">" if least else "<" if most else "")
 
 
 def student_quantile(probability: float, degrees: int) -> float:

@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from async_hfl.experiments.comparison.comparison import Panel, Row
+from async_hfl.experiments.comparison.outcome import at_target
 from async_hfl.experiments.comparison.statistics import Ratio
 from async_hfl.reports.tables.table import BOUND, Cell, Column, Kind, Spread, Table, shown
 
 RULES = (
-    "Time to target (held): until the mean of 3 evaluations passes it. First: until a single one does (paper's rule).",
+    "Time to target (held): until the mean of the metric over a window of time passes it, dated at its middle. "
+    "First: until a single evaluation does (the paper's rule).",
     "Over seeds: mean, minimum and maximum; if a seed never reached the target, the values of the seeds instead.",
-    "Speed-up: geometric mean of the ratios, paired by seed, with a 95 % interval (Student's t of the logarithms).",
+    "Speed-up: geometric mean of the ratios, paired by seed, with a 95 % interval (Student's t of the logarithms). "
+    "A run that never reached the target counts as its whole duration: the ratio is then a bound, marked < or >.",
 )
 
 
 def time_table(panel: Panel) -> Table:
+    beside = panel.own_target != panel.target
     columns = (
         Column("method"),
         Column("reached", note="number of seeds that reached the target"),
-        Column("to target", "seconds"),
+        Column(f"to {panel.target:g}", "seconds"),
+        *([Column(f"to {panel.own_target:g}", "seconds", note="the target of the task")] if beside else []),
         Column("less warm-up", "seconds", note="counted from the end of the warm-up"),
         Column("first", "seconds"),
         Column("speed-up", "ratio", note=f"relative to {panel.reference}"),
@@ -29,13 +34,16 @@ def time_table(panel: Panel) -> Table:
             row.group,
             _reached(row),
             over_seeds(row, row.at_target(), "seconds"),
+            *([over_seeds(row, at_target(row.at_own_target), "seconds")] if beside else []),
             over_seeds(row, row.less_warmup(), "seconds"),
             over_seeds(row, row.at_target(rule="first"), "seconds"),
             speed_up(row, panel),
         )
         for row in panel.rows
     ]
-    return _table(panel, columns, rows, f"{panel.name}: time to {panel.target:g}", RULES)
+    common = f"{panel.target:g} is the highest level that every method held with every seed."
+    notes = (*RULES, *([common] if beside else []))
+    return _table(panel, columns, rows, f"{panel.name}: time to {panel.target:g}", notes)
 
 
 def cost_table(panel: Panel) -> Table:
@@ -60,7 +68,7 @@ def brief_table(panel: Panel) -> Table:
     columns = (
         Column("method"),
         Column("seeds", note="number that reached the target, of all"),
-        Column(unit, "number", note="time until the mean of 3 evaluations passes the target; ± standard deviation"),
+        Column(unit, "number", note="time until the mean over a window passes the target; ± standard deviation"),
         Column("speed-up", "ratio", note=f"relative to {panel.reference}, paired by seed, with a 95 % interval"),
         Column("MB", "number", note="all bytes sent until the target"),
         Column("kJ", "number", note="energy of all devices"),
@@ -95,6 +103,9 @@ def _table(
     panel: Panel, columns: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]], title: str, notes: tuple[str, ...]
 ) -> Table:
     best = fastest(panel)
+    if panel.usual_reference not in ("", panel.reference):
+        because = f"because {panel.usual_reference} never reached {panel.target:g}"
+        notes = (*notes, f"Speed-ups are relative to {panel.reference}, {because}.")
     variants = [row.group for row in panel.rows if not row.is_best_variant]
     if variants:
         notes = (*notes, f"Variants that are not the best of their method: {'; '.join(variants)}.")
@@ -119,10 +130,10 @@ def _short_ratio(row: Row, panel: Panel) -> str | None:
         return "1"
     ratio = row.speed_up
     if ratio is None:
-        return None if row.speed_up_below is None else f"<{row.speed_up_below:.2g}"
+        return None
     seeds = "" if ratio.pairs == ratio.seeds else f" {ratio.pairs}/{ratio.seeds}"
     between = "" if ratio.low is None else f" ({two_figures(ratio.low)}-{two_figures(ratio.high or ratio.low)})"
-    return f"{shown(ratio.value, 'ratio').removesuffix('x')}{between}{seeds}"
+    return f"{ratio.bound}{shown(ratio.value, 'ratio').removesuffix('x')}{between}{seeds}"
 
 
 def two_figures(value: float) -> str:
@@ -157,9 +168,9 @@ def over_seeds(row: Row, values: dict[int, float], kind: Kind) -> Cell:
 def speed_up(row: Row, panel: Panel) -> Cell:
     if row.speed_up is not None:
         return 1.0 if row.group == panel.reference else ratio_cell(row.speed_up)
-    return None if row.speed_up_below is None else Spread(None, text=f"below {shown(row.speed_up_below, 'ratio')}")
+    return None
 
 
 def ratio_cell(ratio: Ratio) -> Spread:
     some = "" if ratio.pairs == ratio.seeds else f"({ratio.pairs} of {ratio.seeds} seeds)"
-    return Spread(ratio.value, ratio.low, ratio.high, some)
+    return Spread(ratio.value, ratio.low, ratio.high, some, ratio.bound)

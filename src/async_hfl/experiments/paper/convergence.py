@@ -14,7 +14,7 @@ from async_hfl.experiments.paper.entry import Entry, PaperOptions
 from async_hfl.experiments.paper.ratios import ASYNC_HFL, PLUS
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.plans.planned_run import PlannedRun
-from async_hfl.experiments.sweeps.folder import SweepFolder
+from async_hfl.experiments.results.sources import Results
 from async_hfl.reports.data.experiment import Figure
 from async_hfl.reports.tables.table import BOUND, Column, Table
 
@@ -38,6 +38,7 @@ def grid(name: str, options: PaperOptions, methods: Sequence[str], quick_seeds: 
             preset=options.preset,
             overrides=[*small, *options.overrides],
             panel=task,
+            tuning=options.tuning,
         ).runs
     return Plan(name, tuple(runs))
 
@@ -48,8 +49,8 @@ def _quick_note(options: PaperOptions) -> tuple[str, ...]:
     return ("Small version: only HAR and digits (which the paper does not have), to 90 %, at most 150 epochs.",)
 
 
-def _table6(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
-    panels = compare(plan.runs, folder, ASYNC_HFL)
+def _table6(options: PaperOptions, plan: Plan, results: Results) -> Report:
+    panels = compare(plan.runs, results, ASYNC_HFL)
     rows = [
         (
             panel.name,
@@ -78,8 +79,8 @@ def _table6(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
     return with_page(comparison_report(title, panels, options.command), tables=(table,), figures=())
 
 
-def _fig7_left(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
-    panels = compare(plan.runs, folder, ASYNC_HFL)
+def _fig7_left(options: PaperOptions, plan: Plan, results: Results) -> Report:
+    panels = compare(plan.runs, results, ASYNC_HFL)
     methods = (*NOT_SYNCHRONOUS, PLUS)
     rows = [
         (
@@ -101,8 +102,8 @@ def _fig7_left(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report
     return with_page(comparison_report(title, panels, options.command), tables=(table,), figures=(figure,))
 
 
-def _fig7_right(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
-    panels = compare(plan.runs, folder, "async-random")
+def _fig7_right(options: PaperOptions, plan: Plan, results: Results) -> Report:
+    panels = compare(plan.runs, results, "async-random")
     rows = [
         (
             panel.name,

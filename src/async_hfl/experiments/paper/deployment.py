@@ -6,21 +6,20 @@ A deployed run leaves the same directory as a simulated one, so `--runs` can dra
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from async_hfl.core.arrays import Floats
 from async_hfl.experiments.comparison.report import Report, narrow
 from async_hfl.experiments.paper import published, testbed
 from async_hfl.experiments.paper.entry import Entry, PaperOptions
 from async_hfl.experiments.paper.testbed import client_names, clock_of, deployed_run
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.plans.planned_run import PlannedRun, planned
-from async_hfl.experiments.sweeps.folder import SweepFolder
+from async_hfl.experiments.results.parts_of_rounds import Parts, mean_parts
+from async_hfl.experiments.results.sources import Results
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.data.experiment import Comparison, Figure, FigureLine, RunGroup
-from async_hfl.reports.data.journal_columns import read_columns
 from async_hfl.reports.tables.table import BOUND, Cell, Column, Spread, Table
 
 _METHODS = ("async-hfl", "async-hl", "sync-random")
@@ -32,7 +31,7 @@ _SHOWN = 10
 """The number of clients of each kind in Fig. 9."""
 
 
-def _run(task: str, method: str, seed: int, options: PaperOptions) -> PlannedRun:
+def _run(task: str, method: str, seed: int, options: PaperOptions, *, parts: bool = False) -> PlannedRun:
     if options.time_factor is not None:
         return deployed_run(task, method, seed, _settings(task, method, options), options, options.time_factor)
     return planned(
@@ -43,6 +42,7 @@ def _run(task: str, method: str, seed: int, options: PaperOptions) -> PlannedRun
         seed=seed,
         overrides=[*testbed.settings(task), *_settings(task, method, options), *options.overrides],
         panel=task,
+        parts=parts,
     )
 
 
@@ -71,37 +71,102 @@ def _plan8(options: PaperOptions) -> Plan:
 
 def _plan9(options: PaperOptions) -> Plan:
     task = options.tasks[0] if options.tasks else "har" if options.quick else "mnist"
-    return Plan("fig9", (_run(task, "async-hfl", options.seeds_or(quick=1, full=1)[0], options),))
+    return Plan("fig9", (_run(task, "async-hfl", options.seeds_or(quick=1, full=1)[0], options, parts=True),))
 
 
-def _directories(options: PaperOptions, plan: Plan, folder: SweepFolder) -> list[RunDirectory]:
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A run to draw. Its times are those of the testbed, whatever the speed at which it was made."""
+
+    task: str
+    method: str
+    at: tuple[float, ...]
+    metric: tuple[float | None, ...]
+    ends: float
+    final: float | None
+    bound_share: float
+    parts: dict[str, Parts]
+    """Mean seconds of download, training and upload by client; only for Fig. 9."""
+    factor: float = 1.0
+    directory: RunDirectory | None = None
+
+    def until(self, until: float) -> float | None:
+        """Return the metric of the last evaluation until then."""
+        reached = [metric for at, metric in zip(self.at, self.metric, strict=True) if at <= until]
+        return reached[-1] if reached else None
+
+
+def _read(directory: RunDirectory, *, parts: bool = False) -> _Drawn | None:
+    """Read a run directory; None if the run is not complete."""
+    manifest, summary, clock = directory.read_manifest(), directory.read_summary(), clock_of(directory)
+    if summary is None:
+        return None
+    rows = list(directory.read_epochs())
+    names = client_names(directory)
+    found = mean_parts(directory) if parts else {}
+    return _Drawn(
+        manifest["task"],
+        manifest["method"],
+        tuple(clock.at(row["at"]) for row in rows),
+        tuple(row["metric"] for row in rows),
+        clock.at(summary["virtual_s"]),
+        summary["final_metric"],
+        summary["bandwidth_bound_share"],
+        {
+            names.get(int(device), f"device {device}"): (down * clock.factor, work * clock.factor, up * clock.factor)
+            for device, (down, work, up) in found.items()
+        },
+        clock.factor,
+        directory,
+    )
+
+
+def _kept(run: PlannedRun, results: Results) -> _Drawn | None:
+    """Return a simulated run of the testbed; None if it is not complete."""
+    one, path = results.of(run), results.directory(run)
+    if one is None:
+        return None
+    names = testbed.names()
+    parts = {names[int(device)]: times for device, times in (one.parts or {}).items()}
+    shape = (run.task, run.method, tuple(one.curve.at), tuple(one.curve.metric), one.end.at, one.final)
+    return _Drawn(*shape, one.bound_share, parts, directory=None if path is None else RunDirectory(path))
+
+
+def _drawn(options: PaperOptions, plan: Plan, results: Results, *, parts: bool = False) -> list[_Drawn]:
     """Return the runs given by `--runs`, or else the complete runs of the plan."""
     if options.runs:
-        return [RunDirectory.open(path) for path in options.runs]
-    return [RunDirectory(folder.run(run.id)) for run in plan.runs if folder.state(run.id) == "done"]
+        return [one for path in options.runs if (one := _read(RunDirectory.open(path), parts=parts)) is not None]
+    if options.time_factor is None:
+        return [one for run in plan.runs if (one := _kept(run, results)) is not None]
+    paths = [path for run in plan.runs if (path := results.directory(run)) is not None]
+    return [one for path in paths if (one := _read(RunDirectory(path), parts=parts)) is not None]
 
 
-def _fig8(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
-    found: dict[tuple[str, str], list[RunDirectory]] = {}
-    for directory in _directories(options, plan, folder):
-        manifest = directory.read_manifest()
-        found.setdefault((manifest["task"], manifest["method"]), []).append(directory)
-    simulated = _counterparts(options, plan, folder)
+def _by_method(runs: Iterable[_Drawn]) -> dict[tuple[str, str], list[_Drawn]]:
+    found: dict[tuple[str, str], list[_Drawn]] = {}
+    for run in runs:
+        found.setdefault((run.task, run.method), []).append(run)
+    return found
+
+
+def _fig8(options: PaperOptions, plan: Plan, results: Results) -> Report:
+    every = _drawn(options, plan, results)
+    found, simulated = _by_method(every), _by_method(_counterparts(options, plan, results))
     rows = []
     for (task, method), runs in found.items():
         until = published.DEPLOYED_S.get(task, 2000.0)
-        ends = [(clock_of(run), summary) for run in runs if (summary := run.read_summary()) is not None]
+        beside = simulated.get((task, method), ())
         rows.append(
             (
                 task,
                 method,
                 published.DEPLOYED.get((task, method)),
                 until,
-                _over(_at(run, until) for run in runs),
-                *([_over(_at(run, until) for run in simulated.get((task, method), ()))] if simulated else []),
-                _over(summary["final_metric"] for _, summary in ends),
-                _over(clock.at(summary["virtual_s"]) for clock, summary in ends),
-                float(np.mean([summary["bandwidth_bound_share"] for _, summary in ends])) if ends else None,
+                _over(run.until(until) for run in runs),
+                *([_over(run.until(until) for run in beside)] if simulated else []),
+                _over(run.final for run in runs),
+                _over(run.ends for run in runs),
+                float(np.mean([run.bound_share for run in runs])),
             )
         )
     columns = (
@@ -116,17 +181,15 @@ def _fig8(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
         BOUND,
     )
     title = f"Fig. 8: convergence on the deployment (preset {options.preset})"
-    every = [run for runs in found.values() for run in runs]
-    notes = _notes(options, every)
-    table = Table(title, columns, tuple(rows), notes)
-    groups = tuple(RunGroup(method, tuple(run.path for run in runs), task) for (task, method), runs in found.items())
-    figures = _curves(found, simulated) if _scaled(every) else ()
+    table = Table(title, columns, tuple(rows), _notes(options, every))
+    groups = _groups(found)
+    figures = () if groups else _curves(found, simulated)
     page = Comparison(title, tables=(table,), figures=figures, command=options.command, reference="async-hfl")
-    return Report(page, () if figures else groups, (narrow(table),))
+    return Report(page, groups, (narrow(table),))
 
 
-def _notes(options: PaperOptions, runs: Sequence[RunDirectory]) -> tuple[str, ...]:
-    factors = sorted({clock_of(run).factor for run in runs} - {1.0})
+def _notes(options: PaperOptions, runs: Sequence[_Drawn]) -> tuple[str, ...]:
+    factors = sorted({run.factor for run in runs} - {1.0})
     scaled = [
         f"Real processes, {factor:g} times as fast as the testbed: times, from the first job on, are scaled back."
         for factor in factors
@@ -134,40 +197,34 @@ def _notes(options: PaperOptions, runs: Sequence[RunDirectory]) -> tuple[str, ..
     return tuple(scaled) if options.runs or scaled else (testbed.NOTE,)
 
 
-def _scaled(runs: Sequence[RunDirectory]) -> bool:
-    """True if a run has a time factor; its own curves, in the seconds of this machine, are then not drawn."""
-    return any(clock_of(run).factor != 1.0 for run in runs)
+def _groups(found: dict[tuple[str, str], list[_Drawn]]) -> tuple[RunGroup, ...]:
+    """Return the groups whose curves the page draws: none if there are no directories, or if their times are scaled."""
+    every = [run for runs in found.values() for run in runs]
+    if any(run.directory is None or run.factor != 1.0 for run in every):
+        return ()
+    return tuple(
+        RunGroup(method, tuple(run.directory.path for run in runs if run.directory is not None), task)
+        for (task, method), runs in found.items()
+    )
 
 
-def _counterparts(options: PaperOptions, plan: Plan, folder: SweepFolder) -> dict[tuple[str, str], list[RunDirectory]]:
-    """Return the simulated runs in the folder that correspond to a deployed plan."""
-    found: dict[tuple[str, str], list[RunDirectory]] = {}
-    if options.time_factor is not None and not options.runs:
-        for run in plan.runs:
-            counterpart = _run(run.task, run.method, run.seed, replace(options, time_factor=None))
-            if folder.state(counterpart.id) == "done":
-                found.setdefault((run.task, run.method), []).append(RunDirectory(folder.run(counterpart.id)))
-    return found
+def _counterparts(options: PaperOptions, plan: Plan, results: Results) -> list[_Drawn]:
+    """Return the simulated runs that correspond to a deployed plan."""
+    if options.time_factor is None or options.runs:
+        return []
+    same = [_run(run.task, run.method, run.seed, replace(options, time_factor=None)) for run in plan.runs]
+    return [one for run in same if (one := _kept(run, results)) is not None]
 
 
 def _curves(
-    deployed: dict[tuple[str, str], list[RunDirectory]], simulated: dict[tuple[str, str], list[RunDirectory]]
+    deployed: dict[tuple[str, str], list[_Drawn]], simulated: dict[tuple[str, str], list[_Drawn]]
 ) -> tuple[Figure, ...]:
     """Return one figure per task with the first seed of each method."""
     lines: dict[str, list[FigureLine]] = {}
     for runs, what in ((deployed, ""), (simulated, ", simulated")):
         for (task, method), (run, *_) in runs.items():
-            rows, clock = list(run.read_epochs()), clock_of(run)
-            x, y = (tuple(clock.at(row["at"]) for row in rows), tuple(row["metric"] for row in rows))
-            lines.setdefault(task, []).append(FigureLine(method + what, x, y))
+            lines.setdefault(task, []).append(FigureLine(method + what, run.at, run.metric))
     return tuple(Figure(f"Fig. 8: {task}", "seconds", "metric", tuple(drawn)) for task, drawn in lines.items())
-
-
-def _at(run: RunDirectory, until: float) -> float | None:
-    """Return the metric of the last evaluation until then."""
-    clock = clock_of(run)
-    reached = [row["metric"] for row in run.read_epochs() if clock.at(row["at"]) <= until]
-    return reached[-1] if reached else None
 
 
 def _over(values: Iterable[float | None]) -> Cell:
@@ -175,19 +232,13 @@ def _over(values: Iterable[float | None]) -> Cell:
     return known[0] if len(known) == 1 else Spread.over(known)
 
 
-def _fig9(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
-    parts: dict[str, list[Floats]] = {}
-    runs = _directories(options, plan, folder)
-    simulated = {} if options.runs else dict(enumerate(testbed.names()))
+def _fig9(options: PaperOptions, plan: Plan, results: Results) -> Report:
+    runs = _drawn(options, plan, results, parts=True)
+    parts: dict[str, list[Parts]] = {}
     for run in runs:
-        jobs = read_columns(run).jobs
-        times = clock_of(run).factor * np.column_stack((jobs.download_s, jobs.training_s, jobs.upload_s))
-        names_of = client_names(run) or simulated
-        devices = jobs.device.tolist()
-        for place in sorted(np.flatnonzero(np.isfinite(times).all(axis=1)).tolist(), key=devices.__getitem__):
-            device = devices[place]
-            parts.setdefault(names_of.get(device, f"device {device}"), []).append(times[place])
-    means = {name: np.mean(times, axis=0).tolist() for name, times in parts.items()}
+        for name, times in run.parts.items():
+            parts.setdefault(name, []).append(times)
+    means: dict[str, list[float]] = {name: np.mean(times, axis=0).tolist() for name, times in parts.items()}
     halves = [[name for name in means if testbed.on_a_pi(name) is pi][:_SHOWN] for pi in (True, False)]
     rows = tuple((name, *means[name], sum(means[name])) for half in halves for name in half)
     columns = (
@@ -203,19 +254,16 @@ def _fig9(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
         f"Mean over all clients: {np.mean(whole):.1f} s per round; 120.26 s in the paper's deployment."
         if whole
         else "",
-        _bound_share(runs),
+        f"Selections limited by the bandwidth: {100 * float(np.mean([run.bound_share for run in runs])):.1f} %."
+        if runs
+        else "",
         *_notes(options, runs),
     )
     table = Table(title, columns, rows, tuple(note for note in notes if note))
-    kinds = ("Raspberry Pis", "cluster" if simulated else "devices")
+    kinds = ("Raspberry Pis", "devices" if options.runs else "cluster")
     figures = tuple(_parts_figure(what, half, means) for what, half in zip(kinds, halves, strict=True) if half)
-    groups = (RunGroup("async-hfl", tuple(run.path for run in runs)),) if runs and not _scaled(runs) else ()
-    return Report(Comparison(title, tables=(table,), figures=figures, command=options.command), groups)
-
-
-def _bound_share(runs: Sequence[RunDirectory]) -> str:
-    shares = [summary["bandwidth_bound_share"] for run in runs if (summary := run.read_summary()) is not None]
-    return f"Selections limited by the bandwidth: {100 * float(np.mean(shares)):.1f} %." if shares else ""
+    page = Comparison(title, tables=(table,), figures=figures, command=options.command)
+    return Report(page, _groups({("", "async-hfl"): runs} if runs else {}))
 
 
 def _parts_figure(what: str, names: Sequence[str], means: dict[str, list[float]]) -> Figure:

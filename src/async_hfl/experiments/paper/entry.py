@@ -10,7 +10,8 @@ from typing import Any
 from async_hfl.experiments.comparison.report import Report
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.plans.planned_run import PlannedRun, planned
-from async_hfl.experiments.sweeps.folder import SweepFolder
+from async_hfl.experiments.results.sources import Results
+from async_hfl.experiments.tuning.tuning_file import Tunings
 
 NETWORKS = ("nycmesh-paper", "nycmesh")
 PRESETS = ("paper", "authors", "tight")
@@ -38,6 +39,7 @@ class PaperOptions:
     """The number of cloud rounds (Fig. 8 and 9); None: as in the paper."""
     time_factor: float | None = None
     """Speed of real processes relative to the testbed (Fig. 8 and 9); None: simulate."""
+    tuning: Tunings | None = None
 
     @property
     def where(self) -> str:
@@ -49,7 +51,7 @@ class PaperOptions:
     def planned(self, task: str, method: str, seed: int, overrides: list[str], **more: Any) -> PlannedRun:
         """Plan a run on the chosen network with the chosen preset; `more` may give label and panel."""
         chosen = {"network": self.network, "preset": self.preset, "seed": seed, "overrides": overrides, **more}
-        return planned(task=task, method=method, **chosen)
+        return planned(task=task, method=method, tuning=self.tuning, tuned_as=method, **chosen)
 
     def small(self) -> list[str]:
         """Return the settings of the small version."""
@@ -63,4 +65,4 @@ class Entry:
     quick: str
     """Description of the small version."""
     plan: Callable[[PaperOptions], Plan]
-    draw: Callable[[PaperOptions, Plan, SweepFolder], Report]
+    draw: Callable[[PaperOptions, Plan, Results], Report]

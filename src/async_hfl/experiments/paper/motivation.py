@@ -13,7 +13,7 @@ from async_hfl.experiments.paper.convergence import grid
 from async_hfl.experiments.paper.entry import Entry, PaperOptions
 from async_hfl.experiments.paper.ratios import ASYNC_HFL, PLUS
 from async_hfl.experiments.plans.plan import Plan
-from async_hfl.experiments.sweeps.folder import SweepFolder
+from async_hfl.experiments.results.sources import Results
 from async_hfl.reports.data.curves import tail_distribution
 from async_hfl.reports.data.experiment import Figure, FigureLine
 from async_hfl.reports.tables.table import BOUND, Cell, Column, Table
@@ -29,14 +29,14 @@ def _plan(name: str, options: PaperOptions) -> Plan:
 def _report(
     options: PaperOptions,
     plan: Plan,
-    folder: SweepFolder,
+    results: Results,
     table: Table,
     numbers: dict[str, float],
     cells: tuple[Callable[[Panel, str], Cell], ...],
     figures: tuple[Figure, ...] = (),
 ) -> Report:
     """Fill the table: published number, measured cells and bandwidth share of each method."""
-    panels = compare(plan.runs, folder, ASYNC_HFL)
+    panels = compare(plan.runs, results, ASYNC_HFL)
     rows = tuple(
         (
             method,
@@ -52,7 +52,7 @@ def _report(
     return with_page(comparison_report(table.title, panels, options.command), tables=(table,), figures=figures)
 
 
-def _table3(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
+def _table3(options: PaperOptions, plan: Plan, results: Results) -> Report:
     columns = (Column("method"), Column("paper", "ratio", "its Table 3"), ratios.UPLINK, ratios.ALL_BYTES, BOUND)
     title = f"Table 3: bytes to the target relative to Async-HFL {options.where}"
     note = "The paper's text gives 426 MB for 0.3x, so Async-HFL itself needed about 1.4 GB to reach 95 % there."
@@ -60,15 +60,16 @@ def _table3(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
         lambda panel, method: ratios.relative_cell(panel, method, quantity="bytes_models_up"),
         lambda panel, method: ratios.relative_cell(panel, method, quantity="bytes_total"),
     )
-    return _report(options, plan, folder, Table(title, columns, (), (note,)), published.BYTES_HAR, cells)
+    return _report(options, plan, results, Table(title, columns, (), (note,)), published.BYTES_HAR, cells)
 
 
-def _fig3(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
+def _fig3(options: PaperOptions, plan: Plan, results: Results) -> Report:
     paper = Column("paper", "ratio", "time relative to Async-HFL, from its text")
     title = f"Fig. 3: convergence in the motivating study {options.where}"
     view, short = find_network(options.network)
     page, picture = draw_both(view, options.out, short)
-    note = f"The map and the delays of all 184 devices are in {page.name} and {picture.name}, beside this report."
+    files = " and ".join(file.name for file in (page, picture) if file is not None)
+    note = f"The map and the delays of all 184 devices are in {files}, beside this report."
     lines = []
     for name, values in (("round", view.delays.rounds), ("transfers alone", view.delays.transfers)):
         at, share = tail_distribution(values)
@@ -83,7 +84,7 @@ def _fig3(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
     )
     table = Table(title, (Column("method"), paper, ratios.FIRST, ratios.HELD, BOUND), (), (note,))
     cells = (lambda panel, method: ratios.relative_cell(panel, method, rule="first"), ratios.relative_cell)
-    return _report(options, plan, folder, table, published.TIMES_HAR, cells, (delays,))
+    return _report(options, plan, results, table, published.TIMES_HAR, cells, (delays,))
 
 
 ENTRIES = tuple(

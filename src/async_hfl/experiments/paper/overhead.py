@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,8 +13,9 @@ from async_hfl.experiments.paper.entry import QUICK_EPOCHS, Entry, PaperOptions
 from async_hfl.experiments.paper.ratios import ASYNC_HFL, PLUS
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.plans.planned_run import PlannedRun
-from async_hfl.experiments.sweeps.folder import SweepFolder
-from async_hfl.journal.run_directory import RunDirectory
+from async_hfl.experiments.results.measured import Measured
+from async_hfl.experiments.results.sources import Results
+from async_hfl.network.bandwidth import TIGHT
 from async_hfl.reports.tables.table import BOUND, Cell, Column, Table
 
 _COMPRESSIONS = {
@@ -41,17 +41,18 @@ def _plan(options: PaperOptions) -> Plan:
 
 
 def _decisions(task: str, seed: int, epochs: int, options: PaperOptions) -> PlannedRun:
-    overrides = [*options.overrides, f"cloud.epochs={epochs}"]
+    """Plan a run whose decisions are timed. Where the bandwidth does not bind, selection has nothing to solve."""
+    overrides = [f'gateway.bandwidth="{TIGHT:.0%}"', *options.overrides, f"cloud.epochs={epochs}"]
     return options.planned(task, ASYNC_HFL, seed, overrides, label="decisions", panel=f"decisions on {task}")
 
 
-def _draw(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
+def _draw(options: PaperOptions, plan: Plan, results: Results) -> Report:
     bytes_of = [run for run in plan.runs if run.panel == "har"]
-    timed = [run for run in plan.runs if run.group == "decisions" and folder.state(run.id) == "done"]
-    panels = compare(bytes_of, folder, "whole gradients")
+    timed = [(run.task, one) for run in plan.runs if run.group == "decisions" and (one := results.of(run)) is not None]
+    panels = compare(bytes_of, results, "whole gradients")
     rows = []
     for row in panels[0].rows:
-        counts = [_kinds(RunDirectory(one.run)) for one in row.outcomes]
+        counts = [_shares(one.result) for one in row.outcomes]
         rows.append(
             (
                 row.group,
@@ -75,7 +76,7 @@ def _draw(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
     title = f"Overhead: bytes {options.where}"
     first = Table(title, columns, tuple(rows))
     second = Table(
-        "Overhead: seconds per decision",
+        f"Overhead: seconds per decision, where the bandwidth is {TIGHT:.0%} of the demand",
         (
             Column("task"),
             Column("decision"),
@@ -84,37 +85,30 @@ def _draw(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
             Column("99 %", "number"),
             Column("max", "number"),
             Column("decisions", "count"),
+            BOUND,
         ),
-        tuple(line for run in timed for line in _times(run.task, RunDirectory(folder.run(run.id)))),
+        tuple(line for task, result in timed for line in _times(task, result)),
     )
     return with_page(comparison_report(title, panels, options.command), tables=(first, second), figures=())
 
 
-def _kinds(run: RunDirectory) -> dict[str, float]:
+def _shares(result: Measured) -> dict[str, float]:
     """Return the bytes of each other kind relative to the bytes of models."""
-    summary = run.read_summary()
-    assert summary is not None
-    totals: dict[str, float] = {}
-    for tier in summary["bytes"].values():
-        for way in tier.values():
-            for kind, count in way.items():
-                totals[kind] = totals.get(kind, 0.0) + count
-    return {kind: totals[kind] / max(totals["model"], 1.0) for kind in ("gradient", "basis", "control")}
+    kinds = result.kinds
+    return {kind: kinds.get(kind, 0.0) / max(kinds.get("model", 0.0), 1.0) for kind in ("gradient", "basis", "control")}
 
 
 def _mean(values: Sequence[float]) -> Cell:
     return float(np.mean(values)) if values else None
 
 
-def _times(task: str, run: RunDirectory) -> list[tuple[Cell, ...]]:
-    taken: dict[str, Any] = (run.read_timings() or {}).get("decisions", {})
+def _times(task: str, result: Measured) -> list[tuple[Cell, ...]]:
     rows: list[tuple[Cell, ...]] = []
     for what, published_s in (("selection", published.SELECTION_S), ("association", published.ASSOCIATION_S)):
-        found = taken.get(what)
-        if found:
-            rows.append(
-                (task, what, published_s.get(task), found["median_s"], found["p99_s"], found["most_s"], found["count"])
-            )
+        if found := result.decisions.get(what):
+            times = (found.median_s, found.p99_s, found.most_s)
+            bound = result.bound_share if what == "selection" else None
+            rows.append((task, what, published_s.get(task), *times, found.count, bound))
     return rows
 
 

@@ -13,7 +13,7 @@ from async_hfl.experiments.paper import published, ratios
 from async_hfl.experiments.paper.entry import QUICK_EPOCHS, QUICK_TARGET, Entry, PaperOptions
 from async_hfl.experiments.paper.ratios import ASYNC_HFL, PLUS
 from async_hfl.experiments.plans.plan import Plan
-from async_hfl.experiments.sweeps.folder import SweepFolder
+from async_hfl.experiments.results.sources import Results
 from async_hfl.reports.data.experiment import Figure, FigureLine
 from async_hfl.reports.tables.table import BOUND, Cell, Column, Table
 
@@ -51,8 +51,8 @@ def _bandwidth_name(factor: float) -> str:
     return f"bandwidth x {factor:g}"
 
 
-def _bandwidth(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
-    panels = {panel.name: panel for panel in compare(plan.runs, folder, ASYNC_HFL)}
+def _bandwidth(options: PaperOptions, plan: Plan, results: Results) -> Report:
+    panels = {panel.name: panel for panel in compare(plan.runs, results, ASYNC_HFL)}
     rows = [
         (
             scaled_bandwidth(_task(options), options, factor).strip('"'),
@@ -97,20 +97,20 @@ def _curves(title: str, x_name: str, panels: Sequence[Panel], values: Sequence[f
 
 
 def _target_plan(options: PaperOptions) -> Plan:
-    highest = (_QUICK_TARGETS if options.quick else _TARGETS)[-1]
-    small = [f"cloud.epochs={QUICK_EPOCHS}"] if options.quick else []
+    targets = _QUICK_TARGETS if options.quick else _TARGETS
+    sets = [f"task.target={targets[-1]}", *([f"cloud.epochs={QUICK_EPOCHS}"] if options.quick else [])]
     runs = [
-        options.planned(_task(options), method, seed, [f"task.target={highest}", *small, *options.overrides])
+        options.planned(_task(options), method, seed, [*sets, *options.overrides], levels=targets)
         for seed in options.seeds_or(quick=3)
         for method in _METHODS
     ]
     return Plan("fig10-right", tuple(runs))
 
 
-def _target(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
+def _target(options: PaperOptions, plan: Plan, results: Results) -> Report:
     """Compare the times at which the same runs passed each of the targets."""
     targets = _QUICK_TARGETS if options.quick else _TARGETS
-    panels = [compare(plan.runs, folder, ASYNC_HFL, target)[0] for target in targets]
+    panels = [compare(plan.runs, results, ASYNC_HFL, target)[0] for target in targets]
     rows = [
         (target, method, published.TARGETS.get(method, {}).get(target), *_cells(panel, method))
         for target, panel in zip(targets, panels, strict=True)
@@ -186,10 +186,10 @@ def _parameter_plan(parameter: _Parameter) -> Callable[[PaperOptions], Plan]:
     return plan
 
 
-def _parameter_draw(parameter: _Parameter) -> Callable[[PaperOptions, Plan, SweepFolder], Report]:
-    def draw(options: PaperOptions, plan: Plan, folder: SweepFolder) -> Report:
+def _parameter_draw(parameter: _Parameter) -> Callable[[PaperOptions, Plan, Results], Report]:
+    def draw(options: PaperOptions, plan: Plan, results: Results) -> Report:
         usual = f"{parameter.name} {parameter.usual}"
-        (panel,) = compare(plan.runs, folder, usual)
+        (panel,) = compare(plan.runs, results, usual)
         names = [f"{parameter.name} {value}" for value, _ in parameter.values]
         rows = []
         times = []

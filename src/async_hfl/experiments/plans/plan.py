@@ -15,6 +15,14 @@
     vary.gateway.period = [50, 100, 150]
     best = true                        # the best of these variants represents the method
 
+Further keys of the file or of a case:
+
+label    a name for the runs in place of that of the method
+tuning   a tuning file, whose settings replace those in `set`; an empty string: none
+panel    a name for the problem; only runs of one problem are compared
+role     the part of the runs in a comparison with the best rival: compared (default), equipped or ablation
+base     ablation: the label of the runs that it is compared with. It gets their tuned settings, but for those in `set`
+
 Without cases the file is one grid; with cases it is the union of their grids.
 """
 
@@ -30,10 +38,12 @@ from pathlib import Path
 from typing import Any
 
 from async_hfl.core.errors import SettingsError
-from async_hfl.experiments.plans.planned_run import PlannedRun, planned
+from async_hfl.experiments.plans.planned_run import PlannedRun, check_not_tuned, planned
+from async_hfl.experiments.tuning.tuning_file import read_tunings
 
 _AXES = ("tasks", "methods", "networks", "presets")
-_CASE_KEYS = (*_AXES, "seeds", "set", "vary", "best", "label")
+_CASE_KEYS = (*_AXES, "seeds", "set", "vary", "best", "label", "tuning", "role", "base", "panel")
+_ROLES = ("compared", "equipped", "ablation")
 _MOST_RUNS = 100_000
 
 
@@ -44,35 +54,73 @@ class Plan:
 
 
 def read_plan(file: Path) -> Plan:
+    return make_plan(_read_table(file), str(file), file.stem)
+
+
+def read_contenders(file: Path, seed: int) -> list[PlannedRun]:
+    """Return a run of each method and label of a plan, without tuned settings: those that are to be tuned.
+
+    Ablations, which get the settings of others, are left out, and so are cases whose `tuning` is empty.
+    """
+    table = _read_table(file)
+    cases = _cases(table, str(file))
+    if any("vary" in one for one in (table, *cases)):
+        raise SettingsError(f"{file}: a method has one tuning, not one for each variant; leave out vary")
+    wanted = [case for case in cases if case.get("role") != "ablation" and case.get("tuning") != ""]
+    if not wanted:
+        raise SettingsError(f"{file}: has no case that could be tuned")
+    untuned = [{**case, "tuning": "", "seeds": [seed]} for case in wanted]
+    found: dict[tuple[str, str, str, str], PlannedRun] = {}
+    for run in make_plan({**table, "case": untuned}, str(file), file.stem).runs:
+        known = found.setdefault((run.task, run.network, run.preset, run.group), run)
+        if known.id != run.id:
+            raise SettingsError(
+                f"{file}: {run.group} has different settings in {known.panel} and {run.panel}, but one tuning; give "
+                'the other case tuning = "", or a label'
+            )
+    return list(found.values())
+
+
+def _read_table(file: Path) -> dict[str, Any]:
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise SettingsError(f"{file}: no such file; give the path of a plan (TOML)") from error
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file}: cannot be read ({error})") from error
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{file}: not valid TOML: {error}") from error
-    return make_plan(table, str(file), file.stem)
 
 
 def make_plan(table: Mapping[str, Any], where: str, name: str) -> Plan:
     shared = dict(table)
     name = shared.pop("name", name)
-    cases = shared.pop("case", [{}])
+    cases = _cases(table, where)
+    shared.pop("case", None)
     if not isinstance(name, str) or not name:
         raise SettingsError(f"{where}: name must be a string that is not empty")
-    if not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases) or not cases:
-        raise SettingsError(f"{where}: write each case as a table, [[case]]")
-    runs: dict[str, PlannedRun] = {}
+    runs: dict[tuple[str, str, int], PlannedRun] = {}
     for number, case in enumerate(cases, 1):
         place = where if cases == [{}] else f"{where}, case {number}"
         for run in _runs(_merged(shared, case, place), place):
-            runs.setdefault(run.id, run)
+            known = runs.setdefault((run.panel, run.group, run.seed), run)
+            if known.id != run.id:
+                raise SettingsError(
+                    f"{place}: {run.group} with seed {run.seed} has other settings in another case; give one of them a "
+                    "label of its own"
+                )
             if len(runs) > _MOST_RUNS:
                 raise SettingsError(f"{where}: more than {_MOST_RUNS:,} runs; split the plan")
     if not runs:
         raise SettingsError(f"{where}: contains no run, because one of its lists is empty")
     return Plan(name, tuple(runs.values()))
+
+
+def _cases(table: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    cases = table.get("case", [{}])
+    if not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases) or not cases:
+        raise SettingsError(f"{where}: write each case as a table, [[case]]")
+    return cases
 
 
 def _merged(shared: Mapping[str, Any], case: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -82,6 +130,7 @@ def _merged(shared: Mapping[str, Any], case: Mapping[str, Any], where: str) -> d
             raise SettingsError(
                 f"{where}: unknown key {key!r}; a plan has the keys name, case, {', '.join(_CASE_KEYS)}"
             )
+    both["own"] = _flat(case.get("set", {}), where)
     for key in ("set", "vary"):
         both[key] = {**_flat(shared.get(key, {}), where), **_flat(case.get(key, {}), where)}
     return both
@@ -97,14 +146,44 @@ def _runs(case: Mapping[str, Any], where: str) -> Iterator[PlannedRun]:
     best, label = case.get("best", False), case.get("label")
     if not isinstance(best, bool) or not isinstance(label, str | None):
         raise SettingsError(f"{where}: best must be true or false, and label a string")
+    tuning, role, base = case.get("tuning", ""), case.get("role", "compared"), case.get("base", "")
+    panel = case.get("panel")
+    if not isinstance(tuning, str) or not isinstance(base, str) or not isinstance(panel, str | None):
+        raise SettingsError(f"{where}: tuning (the path of a tuning file), base and panel must be strings")
+    if role not in _ROLES or (role == "ablation") != bool(base):
+        raise SettingsError(f"{where}: role must be one of {', '.join(_ROLES)}, and only an ablation has a base")
+    tunings = read_tunings(tuning) if tuning else None
     fixed = [f"{key}={_text(value, where)}" for key, value in case["set"].items() if key not in varied]
     for names in itertools.product(*axes):
-        named = dict(zip(("task", "method", "network", "preset"), names, strict=True))
+        task, method, network, preset = names
         for values in itertools.product(*varied.values()):
             chosen = [f"{key}={_text(value, where)}" for key, value in zip(varied, values, strict=True)]
             variant = ", ".join(f"{key}={value}" for key, value in zip(varied, values, strict=True))
             for seed in seeds:
-                yield planned(**named, seed=seed, overrides=[*fixed, *chosen], label=label, variant=variant, best=best)
+                run = planned(
+                    task=task,
+                    method=method,
+                    network=network,
+                    preset=preset,
+                    seed=seed,
+                    overrides=[*fixed, *chosen],
+                    label=label,
+                    variant=variant,
+                    best=best,
+                    tuning=tunings,
+                    tuned_as=base or None,
+                    keep=case["own"] if base else None,
+                    panel=panel,
+                    role=role,
+                    base=base,
+                )
+                if tunings is not None and run.tuned is None:
+                    raise SettingsError(
+                        f"{where}: {tuning} has no settings for {run.family} on {run.task} on {run.network} with "
+                        f'preset {run.preset}; it has: {tunings.places()}; give this case tuning = "" to leave it out'
+                    )
+                check_not_tuned([run], varied, f"{where}: vary")
+                yield run
 
 
 def _names(case: Mapping[str, Any], axis: str, where: str) -> Sequence[str | None]:

@@ -3,6 +3,7 @@
 runs/ID/          a run directory
 claims/ID         locked by the process that works on the run; the lock is released when the process ends
 failures/ID.json  every failed attempt with its reason
+discarded/        run directories that are being removed
 broken/ID-N/      run directories that could be neither completed nor resumed, or have lost data since
 """
 
@@ -12,6 +13,7 @@ import datetime
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,6 +86,14 @@ class SweepFolder:
             number += 1
         if self.run(run).exists():
             self.run(run).rename(aside / f"{run}-{number}")
+
+    def remove(self, run: str) -> None:
+        """Remove the run directory. It is moved away first, so that nobody ever sees a part of it."""
+        gone = self.path / "discarded"
+        gone.mkdir(exist_ok=True)
+        if self.run(run).exists():
+            self.run(run).rename(gone / f"{run}-{os.getpid()}")
+        shutil.rmtree(gone, ignore_errors=True)
 
     def failures(self, run: str) -> list[dict[str, Any]]:
         path = self._failures(run)

@@ -1,7 +1,8 @@
 """Workers as processes of this machine: one fresh interpreter each, which exchanges lines of JSON with the sweep.
 
-On CPUs each worker has its share of the cores and makes one run at a time, so that runs never wait for one another. A
-GPU is shared by several processes, each with several runs on one engine, so that it stays busy while Python simulates.
+On CPUs each worker is bound to its share of the cores and makes one run at a time, so that runs never wait for one
+another. A GPU is shared by several processes, each with several runs on one engine, so that it stays busy while Python
+simulates.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -50,33 +51,42 @@ class ProcessPool:
         return PoolShape(max(1, min(processes or usable_cores(), -(-runs // width))), width)
 
     def start_worker(self, number: int, shape: PoolShape, inbox: Inbox) -> ProcessWorker:
-        given = dict(os.environ)
+        given, cores = dict(os.environ), set[int]()
         if self._gpus:
             given.setdefault("CUDA_VISIBLE_DEVICES", str(number % self._gpus))
             if shape.workers > self._gpus:
                 given.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         else:
             given.setdefault(HOST_DEVICES_VARIABLE, str(max(1, usable_cores() // shape.workers)))
-        return ProcessWorker(number, self._folder, inbox, given)
+            cores = share_of_cores(number, shape.workers)
+        return ProcessWorker(number, self._folder, inbox, given, cores)
 
     def close(self) -> None:
         """Do nothing: the processes share no resource."""
 
 
 class ProcessWorker:
-    def __init__(self, number: int, folder: Path, inbox: Inbox, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        number: int,
+        folder: Path,
+        inbox: Inbox,
+        environment: Mapping[str, str],
+        cores: Collection[int] = (),
+    ) -> None:
         self._number = number
         self._inbox = inbox
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the process runs)
-        self._process = subprocess.Popen(
-            _WORKER,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            env=environment,
-            text=True,
-            start_new_session=True,  # Ctrl-C reaches the sweep only, which then pauses its workers
-        )
+        with _bound_to(cores):
+            self._process = subprocess.Popen(
+                _WORKER,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                env=environment,
+                text=True,
+                start_new_session=True,  # Ctrl-C reaches the sweep only, which then pauses its workers
+            )
         self._send({"folder": str(folder)})
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -120,6 +130,31 @@ class ProcessWorker:
             name = signal.Signals(-code).name
             how = f"was killed ({name}{', perhaps out of memory' if name == 'SIGKILL' else ''})"
         return f"its process {how}" + (f": {last[0]}" if last else "")
+
+
+def share_of_cores(number: int, workers: int) -> set[int]:
+    """Return the cores of a worker: as many for each, and the same again if there are more workers than cores."""
+    if not hasattr(os, "sched_getaffinity"):
+        return set()
+    cores = sorted(os.sched_getaffinity(0))
+    each = max(1, len(cores) // workers)
+    first = number % workers * each
+    return {cores[place % len(cores)] for place in range(first, first + each)}
+
+
+@contextlib.contextmanager
+def _bound_to(cores: Collection[int]) -> Iterator[None]:
+    """Bind this thread to these cores, so that a process that it starts inherits them: libraries create their threads
+    while they are imported, and threads that exist already would not follow."""
+    if not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _count_gpus() -> int:

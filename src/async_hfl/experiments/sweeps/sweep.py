@@ -25,6 +25,14 @@ _PAUSE_LIMIT_S = 600.0
 """A worker that takes longer than this to pause is stopped; its runs keep their previous checkpoints."""
 
 
+class Keeper(Protocol):
+    """Keeps the results of runs apart from the folder."""
+
+    def begin(self, runs: Sequence[PlannedRun]) -> None: ...
+    def has(self, run: PlannedRun) -> bool: ...
+    def done(self, run: PlannedRun) -> None: ...
+
+
 class View(Protocol):
     """Shows the progress of a sweep."""
 
@@ -47,7 +55,8 @@ class SweepResult:
     failed: dict[str, str] = field(default_factory=dict)
     """Run id -> the reason of the last failure."""
     users_fault: bool = False
-    stopped: Literal["", "limit", "interrupted"] = ""
+    stopped: Literal["", "limit", "interrupted", "kept"] = ""
+    """kept: nothing was to be made, the results are kept ones."""
     wall_s: float = 0.0
 
     @property
@@ -74,12 +83,27 @@ class SweepResult:
 
 
 def sweep(
-    runs: Sequence[PlannedRun], folder: SweepFolder, pool: WorkerPool, view: View, *, limit_s: float | None = None
+    runs: Sequence[PlannedRun],
+    folder: SweepFolder,
+    pool: WorkerPool,
+    view: View,
+    *,
+    limit_s: float | None = None,
+    keeper: Keeper | None = None,
 ) -> SweepResult:
+    """Make the runs. `keeper` is told of each run that is complete; runs that it has are not made.
+
+    Runs with the same id and different labels are one run, of which the keeper learns all labels.
+    """
     folder.make()
-    result = SweepResult(folder, len(runs))
+    if keeper is not None:
+        keeper.begin(runs)
+    different = {run.id: run for run in runs}
+    result = SweepResult(folder, len(different))
     began = time.monotonic()
-    state = _Sweep(runs, result, folder, pool, view, None if limit_s is None else began + limit_s)
+    state = _Sweep(
+        tuple(different.values()), result, folder, pool, view, None if limit_s is None else began + limit_s, keeper
+    )
     try:
         while not state.finished():
             try:
@@ -91,6 +115,8 @@ def sweep(
     finally:
         state.stop_workers()
         result.wall_s = time.monotonic() - began
+    if keeper is not None and len(different) < len(runs):
+        keeper.begin(runs)
     return result
 
 
@@ -103,8 +129,10 @@ class _Sweep:
         pool: WorkerPool,
         view: View,
         deadline: float | None,
+        keeper: Keeper | None,
     ) -> None:
         self._runs = {run.id: run for run in runs}
+        self._keeper = keeper
         self._result, self._folder, self._pool, self._view = result, folder, pool, view
         self._deadline = deadline
         self._paused_at = 0.0
@@ -117,7 +145,7 @@ class _Sweep:
         self._resumed: set[str] = set()
         self._next_poll = 0.0
         self._started = 0
-        states = {run: folder.state(run) for run in self._runs}
+        states = {name: "done" if self._kept(run) else folder.state(name) for name, run in self._runs.items()}
         result.already_complete = sum(state == "done" for state in states.values())
         # Interrupted runs come first: they need the least time to complete.
         wanted = ("interrupted", "damaged", "missing")
@@ -164,7 +192,19 @@ class _Sweep:
             worker.stop()
         self._pool.close()
 
+    def _kept(self, run: PlannedRun) -> bool:
+        return self._keeper is not None and self._keeper.has(run)
+
+    def _complete(self, run: str) -> None:
+        self._result.done += 1
+        if self._keeper is not None and not self._keeper.has(self._runs[run]):
+            self._keeper.done(self._runs[run])
+
     def _assign(self) -> None:
+        for run in [run for run in self._pending if self._kept(self._runs[run])]:  # by another sweep, meanwhile
+            self._pending.remove(run)
+            self._complete(run)
+            self._view.status(self._runs[run], {"what": "done", "run": run})
         while self._pending:
             idle = next((number for number in self._workers if number not in self._busy), None)
             if idle is None:
@@ -203,7 +243,7 @@ class _Sweep:
                 if data["resumed"]:
                     self._resumed.add(run)
             case "done":
-                self._result.done += 1
+                self._complete(run)
                 self._result.resumed += run in self._resumed
             case "failed":
                 self._failed(run, data["reason"], users_mistake=data["users_mistake"], record=False)
@@ -230,8 +270,8 @@ class _Sweep:
             return
         self._next_poll = now + _POLL_S
         for run in list(self._elsewhere):
-            if self._folder.state(run) == "done":
-                self._result.done += 1
+            if self._kept(self._runs[run]) or self._folder.state(run) == "done":
+                self._complete(run)
                 self._elsewhere.discard(run)
                 self._view.status(self._runs[run], {"what": "done", "run": run})
                 continue

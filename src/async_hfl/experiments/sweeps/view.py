@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Self
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -14,6 +14,7 @@ from rich.text import Text
 from async_hfl.experiments.plans.planned_run import PlannedRun
 from async_hfl.experiments.sweeps.worker_pool import PoolShape
 from async_hfl.reports.tables.formatting import duration
+from async_hfl.reports.terminal.console import console as make_console
 
 _MOST_LINES = 12
 _BAR = 16
@@ -25,7 +26,7 @@ class SweepView:
         self._title = title
         self._panels = panels
         self._quiet = quiet
-        self._console = Console(stderr=True, highlight=False)
+        self._console = make_console(stderr=True)
         self._live: Live | None = None
         self._total = self._already_complete = self._ended = 0
         self._running: dict[str, tuple[PlannedRun, dict[str, Any]]] = {}

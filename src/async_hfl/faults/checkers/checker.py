@@ -60,6 +60,7 @@ class ModelChecker(GatewayChecker, ABC):
         super().__init__(history)
         self._last: tuple[int, int, Weights] | None = None
         """Incarnation, base epoch and model at the last check."""
+        self._uploads = UploadCheck()
 
     @abstractmethod
     def model_after(self, gateway: GatewayNode, model: Floats, records: Sequence[JobRecord]) -> Floats:
@@ -71,14 +72,28 @@ class ModelChecker(GatewayChecker, ABC):
             return
         if last is None or last[:2] != (state.incarnation, state.base_epoch):
             start = double(self.history.global_models[state.base_epoch])
-        elif not records and last[2] is state.weights:
-            return
+            if last is not None and last[0] == state.incarnation:
+                start = self._with_changes_since_upload(gateway, start, double(last[2]))
         else:
             start = double(last[2])
-        expected = self.model_after(gateway, start, records)
-        violation = f"gateway {gateway.config.number}: its model is not what its updates make it"
-        require(models_agree(expected, state.weights), violation)
+        if last is None or records or last[2] is not state.weights:
+            expected = self.model_after(gateway, start, records)
+            violation = f"gateway {gateway.config.number}: its model is not what its updates make it"
+            require(models_agree(expected, state.weights), violation)
         self._last = (state.incarnation, state.base_epoch, state.weights)
+        samples = sum(self.history.updates[record.job].samples for record in records)
+        self._uploads.check(gateway, samples, len(records), self.samples_to_weigh(gateway))
+
+    def _with_changes_since_upload(self, gateway: GatewayNode, adopted: Floats, model: Floats) -> Floats:
+        """Return what a gateway that continues during uploads makes of a global model that it adopts."""
+        uploaded = self._uploads.model
+        if gateway.config.during_upload == "wait" or uploaded is None or self._uploads.updates == 0:
+            return adopted
+        return trained_and_statistics(gateway, adopted + (model - uploaded), (adopted + model) / 2)
+
+    def samples_to_weigh(self, gateway: GatewayNode) -> int | None:
+        """Return the samples by which an upload is to be weighed; None: those of the updates since the one before."""
+        return None
 
     def new_and_sent(self, record: JobRecord) -> tuple[Floats, Floats]:
         """Return the model that the device returned, and the one that it was sent."""
@@ -95,6 +110,38 @@ class ModelChecker(GatewayChecker, ABC):
         """Return the share of each job in the samples of all."""
         samples = [self.history.updates[record.job].samples for record in records]
         return [count / sum(samples) for count in samples]
+
+
+class UploadCheck:
+    """Checks that an upload counts the updates since the one before, and that one is under way at a time."""
+
+    def __init__(self) -> None:
+        self.model: Floats | None = None
+        """The model of the last upload."""
+        self.updates = self.samples = 0
+        """Since the last upload."""
+        self._next = (0, 1)
+        """Incarnation and number of the next upload."""
+
+    def check(self, gateway: GatewayNode, samples: int, updates: int, weighed: int | None) -> None:
+        """Check the gateway after an event in which it has aggregated so many updates, before it uploaded if it did.
+        `weighed`: see `ModelChecker.samples_to_weigh`."""
+        state, name = gateway.state, f"gateway {gateway.config.number}"
+        if self._next[0] != state.incarnation:
+            self.model, self.updates, self.samples, self._next = None, 0, 0, (state.incarnation, 1)
+        self.updates, self.samples = self.updates + updates, self.samples + samples
+        require(len(state.outstanding) <= 1, f"{name}: {len(state.outstanding)} uploads of its model are under way")
+        require(bool(state.outstanding) or not state.upload_due, f"{name}: an upload that was put off does not follow")
+        if state.next_upload == self._next[1]:
+            return
+        require(state.next_upload == self._next[1] + 1, f"{name}: uploads twice in one event")
+        message = state.outstanding[self._next[1]].message
+        counted = (message.updates, message.samples)
+        found = (self.updates, self.samples if weighed is None else weighed)
+        require(counted == found, f"{name}: upload {message.upload} counts {counted} updates and samples, not {found}")
+        assert state.weights is not None
+        self.model, self.updates, self.samples = double(state.weights), 0, 0
+        self._next = (state.incarnation, state.next_upload)
 
 
 class CloudChecker:

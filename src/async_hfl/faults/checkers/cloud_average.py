@@ -1,4 +1,5 @@
-"""The checker of averages at the cloud: each epoch is the mean of the uploads of all gateways that had to report."""
+"""The checker of averages at the cloud: each epoch is the mean of the uploads of all gateways that had to report, and
+the momentum of all earlier steps."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from async_hfl.core.arrays import Floats
 from async_hfl.core.protocol.records import UploadRecord
 from async_hfl.core.weights import Weights
 from async_hfl.faults.checkers.checker import CloudChecker, check_weight, double, models_agree
@@ -20,6 +22,8 @@ class AverageChecker(CloudChecker):
         """Accepted uploads by the epoch that they started from, and by gateway."""
         self._epoch = 0
         self._model: Weights | None = None
+        self._step: Floats | None = None
+        """m, computed from the averages alone; None before the first."""
 
     def mixed(self, cloud: CloudNode, record: UploadRecord) -> None:
         require(record.staleness == 1, f"{record}: averaged although it started from an older model")
@@ -51,8 +55,20 @@ class AverageChecker(CloudChecker):
             share = uploads[gateway].samples / samples if samples else 1 / len(group)
             check_weight(record, 1, share)
             expected += share * double(self.history.uploaded(record.upload))
-        violation = f"the global model of epoch {epoch} is not the average of its uploads"
-        require(models_agree(expected, cloud.state.weights), violation)
+        violation = f"the global model of epoch {epoch} is not the average of its uploads, with momentum"
+        require(models_agree(self._moved(cloud, expected), cloud.state.weights), violation)
+
+    def _moved(self, cloud: CloudNode, averaged: Floats) -> Floats:
+        """Return what the average becomes with momentum, and note the step."""
+        config, size = cloud.config, cloud.config.gradient_size
+        if config.momentum == 0.0 or self._model is None:
+            return averaged
+        before = double(self._model)[:size]
+        step = averaged[:size] - before
+        if self._step is not None:
+            step = step + config.momentum * self._step
+        self._step = step
+        return np.concatenate([before + step, averaged[size:]])
 
 
 def _required_gateways(cloud: CloudNode) -> set[int]:

@@ -1,4 +1,5 @@
-"""The checker of semi-asynchronous periods: updates of one period are weighted by samples and age."""
+"""The checker of semi-asynchronous periods: updates of one period are weighted by samples and age,
+relative to the samples of the period or of all associated devices."""
 
 from __future__ import annotations
 
@@ -21,16 +22,32 @@ class PeriodsChecker(ModelChecker):
 
     def model_after(self, gateway: GatewayNode, model: Floats, records: Sequence[JobRecord]) -> Floats:
         for period in self.by_epoch(records):
-            moved, averaged = model, model
-            for record, share in zip(period, self.sample_shares(period), strict=True):
+            moved, averaged, total = model, model, 0.0
+            for record, share in zip(period, self._shares(gateway, period), strict=True):
                 age = self._age(record)
                 weight = share * discount(gateway.config.staleness, age)
                 check_weight(record, age, weight)
                 new, sent = self.new_and_sent(record)
                 moved = moved + weight * (new - sent)
-                averaged = averaged + weight * (new - model)
+                averaged, total = averaged + weight * (new - model), total + weight
+            averaged = model + (averaged - model) / max(1.0, total)
             model = trained_and_statistics(gateway, moved, averaged)
         return model
 
+    def samples_to_weigh(self, gateway: GatewayNode) -> int | None:
+        return _data_of_devices(gateway) if gateway.config.weighting == "share" else None
+
+    def _shares(self, gateway: GatewayNode, period: Sequence[JobRecord]) -> list[float]:
+        if gateway.config.weighting == "period":
+            return self.sample_shares(period)
+        samples = [self.history.updates[record.job].samples for record in period]
+        return [gateway.config.gain * count / max(_data_of_devices(gateway), sum(samples)) for count in samples]
+
     def _age(self, record: JobRecord) -> int:
         return record.gateway_epoch - self.history.trains[record.job].gateway_epoch
+
+
+def _data_of_devices(gateway: GatewayNode) -> int:
+    """Return the number of samples of all devices associated with the gateway."""
+    table = gateway.state.device_table
+    return sum(int(count) for count, associated in zip(table.samples, table.associated, strict=True) if associated)

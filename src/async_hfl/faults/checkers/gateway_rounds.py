@@ -1,10 +1,16 @@
-"""The checker of synchronous rounds: each epoch is the mean of one round's updates, weighted by samples."""
+"""The checker of synchronous rounds: each epoch is the mean of one round's updates, weighted by samples.
+
+A round consists of the jobs that were sent at the same time. It takes the answers that it waits for and no more, and
+its timer is set to its deadline.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from async_hfl.core.arrays import Floats
+from async_hfl.core.identifiers import JobId
 from async_hfl.core.protocol.records import JobRecord
 from async_hfl.faults.checkers.checker import ModelChecker, check_weight
 from async_hfl.faults.history import History, Owner, require
@@ -32,8 +38,35 @@ class RoundsChecker(ModelChecker):
         require(
             state.gateway_epoch == rounds, f"gateway {number}: its epoch is {state.gateway_epoch} after {rounds} rounds"
         )
-        waits = state.phase == "open" and bool(state.buffer)
-        require(not waits or state.active > 0, f"gateway {number}: its round waits for no device and does not close")
+        for members in self.by_epoch(records):
+            self._check_answers(gateway, members)
+        if state.phase == "open" and state.buffer:
+            require(state.active > 0, f"gateway {number}: its round waits for no device and does not close")
+            self._check_open_round(gateway)
+
+    def _check_answers(self, gateway: GatewayNode, members: Sequence[JobRecord]) -> None:
+        epoch, begun = members[0].gateway_epoch, {record.sent_at for record in members}
+        require(len(begun) == 1, f"epoch {epoch} of gateway {gateway.config.number} has updates of several rounds")
+        wanted = self._answers_wanted(gateway, members[0].job, begun.pop())
+        require(len(members) <= wanted, f"{members[0]}: {len(members)} updates in a round that waits for {wanted}")
+
+    def _check_open_round(self, gateway: GatewayNode) -> None:
+        state, config = gateway.state, gateway.config
+        name, begun = f"gateway {config.number}", state.buffer[0].in_flight.sent_at
+        wanted = self._answers_wanted(gateway, JobId(config.number, state.incarnation, state.buffer[0].number), begun)
+        require(len(state.buffer) < wanted, f"{name}: {len(state.buffer)} answers, enough to close its round")
+        deadline = config.round_deadline if config.round_deadline > 0 else state.reference_latency or math.inf
+        require(state.aggregation_timer_at <= begun + deadline, f"{name}: its round may last beyond its deadline")
+
+    def _answers_wanted(self, gateway: GatewayNode, job: JobId, begun: float) -> int:
+        """Return the number of answers that close the round of this job, which began at this time."""
+        state, config = gateway.state, gateway.config
+        ends = (end for other, end in self.history.job_ends.items() if other[:2] == job[:2])
+        selected = sum(end.sent_at == begun and end.reason != "warmup" for end in ends)
+        if job.incarnation == state.incarnation:
+            flying = [*state.in_flight_jobs.values(), *(held.in_flight for held in state.held_updates())]
+            selected += sum(one.sent_at == begun and not one.warmup for one in flying)
+        return max(1, int(selected / config.over_selection + 0.5))
 
     def model_after(self, gateway: GatewayNode, model: Floats, records: Sequence[JobRecord]) -> Floats:
         for members in self.by_epoch(records):

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from async_hfl.core.errors import SettingsError
+
+SingleSample: TypeAlias = Literal["auto", "merge", "drop", "keep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class Recipe:
     """rho."""
     gradient: bool = False
     """Also compute the gradient of the regularised loss at the final weights, over all local data."""
+    single_sample: SingleSample = "auto"
+    """See the setting `device.single_sample`."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):

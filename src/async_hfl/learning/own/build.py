@@ -19,7 +19,7 @@ from async_hfl.learning.evaluation.objectives import Objective
 from async_hfl.learning.models.model import Model, Parameters, unflatten
 from async_hfl.learning.own.data import OwnData, checked_data
 from async_hfl.learning.own.objective import own_objective
-from async_hfl.learning.own.task import OwnTask, task_target
+from async_hfl.learning.own.task import OwnTask, check_independent, check_shapes, task_target
 from async_hfl.learning.own.task_errors import TaskErrors
 from async_hfl.learning.tasks.task_learner import Task
 
@@ -42,7 +42,7 @@ def own_task(
     classes = _classes(own, data, outputs.shape, errors)
     objective = own_objective(own, classes, errors)
     _check_loss(own, model, objective, data, outputs, errors)
-    _check_values(model, objective, data, errors)
+    _check_values(own, model, objective, data, errors)
     return Task(
         name=name,
         model=model,
@@ -150,6 +150,7 @@ def _check_loss(
     own: OwnTask, model: Model, objective: Objective, data: OwnData, outputs: Any, errors: TaskErrors
 ) -> None:
     targets = _like((_BATCH, *data.train.targets.shape[1:]), data.train.targets.dtype)
+    check_shapes(own, outputs.shape, targets.shape, errors)
     for attribute, function in (("loss", objective.loss), ("metric", own.metric)):
         if not callable(function):
             continue
@@ -169,21 +170,29 @@ def _check_loss(
         jax.eval_shape(jax.grad(total), _flat(model), _example(data), targets)
 
 
-def _check_values(model: Model, objective: Objective, data: OwnData, errors: TaskErrors) -> None:
-    """Check that losses are finite at the initial weights, and that no sample's output depends on other samples."""
+def _check_values(own: OwnTask, model: Model, objective: Objective, data: OwnData, errors: TaskErrors) -> None:
+    """Check that losses are finite at the initial weights, and that no sample's output, loss or metric depends on other
+    samples."""
     parameters = model.layout.unflatten(np.asarray(model.init(stream(0, "initial"))))
     rows = np.linspace(0, len(data.train) - 1, _BATCH).astype(np.int64)
     batch, targets = data.train.read(rows), data.train.targets[rows]
+    # The first sample among copies of itself: shapes stay the same, so nothing is compiled again.
+    batch_alone, targets_alone = (np.repeat(array[:1], _BATCH, axis=0) for array in (batch, targets))
     apply: Any = jax.jit(model.apply)
     outputs: npt.NDArray[Any] = np.asarray(apply(parameters, batch))
-    with errors.during("loss"):
-        losses = np.asarray(objective.loss(jnp.asarray(outputs), jnp.asarray(targets)))
-    if not np.isfinite(losses).all():
-        raise errors.invalid("loss", "is not finite at the initial parameters; scale the inputs or the parameters")
-    # The same sample among copies of itself: shapes stay the same, so nothing is compiled again.
-    alone = np.asarray(apply(parameters, np.repeat(batch[:1], _BATCH, axis=0)))[0]
+    alone: npt.NDArray[Any] = np.asarray(apply(parameters, batch_alone))
+    for attribute, function in (("loss", objective.loss), ("metric", own.metric)):
+        if not callable(function):
+            continue
+        with errors.during(attribute):
+            values = np.asarray(function(jnp.asarray(outputs), jnp.asarray(targets)))
+            copied = np.repeat(outputs[:1], _BATCH, axis=0)
+            value_alone = np.asarray(function(jnp.asarray(copied), jnp.asarray(targets_alone)))[0]
+        if attribute == "loss" and not np.isfinite(values).all():
+            raise errors.invalid("loss", "is not finite at the initial parameters; scale the inputs or the parameters")
+        check_independent(attribute, float(values[0]), float(value_alone), outputs.shape, targets.shape, errors)
     scale = float(np.abs(outputs).max()) or 1.0
-    if not np.allclose(outputs[0], alone, rtol=0, atol=_TOLERANCE * scale):
+    if not np.allclose(outputs[0], alone[0], rtol=0, atol=_TOLERANCE * scale):
         raise errors.invalid(
             "apply",
             "a sample's output depends on the other samples of its batch (batch normalisation?), which padding would "

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isclose, isfinite, isnan
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from async_hfl.core.maths.targets import Direction, Target
+from async_hfl.learning.evaluation.metric_bounds import metric_direction
 from async_hfl.learning.own.task_errors import TaskErrors
 
 Shard: TypeAlias = tuple[Any, Any]
 """(inputs, targets): arrays or what numpy converts to arrays, one row per sample."""
 LOSSES = ("cross-entropy", "squared-error")
 METRICS = ("accuracy", "squared-error", "absolute-error", "loss")
+_BY_VALUE = ("squared-error", "absolute-error")
+"""Losses and metrics that compare each output with one target."""
+_TOLERANCE = 1e-3
+"""Tolerance between a sample's loss among others and among copies of itself: rounding may differ."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,6 +40,8 @@ class UserTask:
     """The mean of the metric over the test set that a run has to reach."""
     direction: Direction | None = None
     """Side of the target on which the metric shall be, "at_least" or "at_most"; required for a metric of your own."""
+    ladder: Sequence[float] = ()
+    """Further targets that the summary of a run looks up, from the easiest to the hardest."""
     shards: Sequence[Shard] | None = None
     """The training data of each device. Give either these, or `train` with a `partition`."""
     train: Shard | None = None
@@ -98,6 +105,40 @@ def function_name(value: object, known: Sequence[str], attribute: str, errors: T
     return str(value)
 
 
+def check_shapes(task: UserTask, outputs: tuple[int, ...], targets: tuple[int, ...], errors: TaskErrors) -> None:
+    """Check that losses and metrics by value get outputs and targets of the same shape: others would broadcast."""
+    for attribute in ("loss", "metric"):
+        name = getattr(task, attribute)
+        if name in _BY_VALUE and outputs != targets:
+            raise errors.invalid(
+                attribute,
+                f"{name} compares each output with a target, but {outputs[0]} samples gave outputs of shape {outputs} "
+                f"and targets of shape {targets}; reshape one of them",
+            )
+
+
+def check_independent(
+    attribute: str, value: float, alone: float, outputs: tuple[int, ...], targets: tuple[int, ...], errors: TaskErrors
+) -> None:
+    """Check that a loss or metric gives a sample the same value among others as among copies of itself."""
+    if not isclose(value, alone, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE) and not (isnan(value) and isnan(alone)):
+        raise errors.invalid(
+            attribute,
+            f"the value of a sample depends on the other samples of its batch: outputs of shape {outputs} and targets "
+            f"of shape {targets} may broadcast; reshape one of them",
+        )
+
+
+def task_ladder(task: UserTask, errors: TaskErrors) -> list[float]:
+    """Return the ladder of targets as numbers; their range and order are checked with the settings."""
+    ladder = task.ladder
+    if not isinstance(ladder, Sequence) or not all(
+        isinstance(step, int | float) and not isinstance(step, bool) for step in ladder
+    ):
+        raise errors.invalid("ladder", f"is {ladder!r}; give a list of numbers")
+    return [float(step) for step in ladder]
+
+
 def task_target(task: UserTask, errors: TaskErrors, threshold: float | None = None) -> Target:
     """Return the target of a run. `threshold`, if a setting gives one, replaces the task's own."""
     metric, wanted, direction = task.metric, task.target, task.direction
@@ -107,6 +148,5 @@ def task_target(task: UserTask, errors: TaskErrors, threshold: float | None = No
         raise errors.invalid("direction", f"is {direction!r}; give 'at_least' or 'at_most'")
     if direction is None and callable(metric):
         raise errors.invalid("direction", "a metric of your own needs one: 'at_least' or 'at_most'")
-    better: Direction = direction or ("at_least" if metric == "accuracy" else "at_most")
     name, value = function_name(metric, METRICS, "metric", errors), float(wanted if threshold is None else threshold)
-    return Target(name, value, better)
+    return Target(name, value, direction or metric_direction(name))

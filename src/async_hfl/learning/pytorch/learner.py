@@ -100,7 +100,7 @@ class TorchLearner:
             i: TrainingResult(
                 weights=frozen(answer.weights),
                 samples=sizes[i],
-                steps=self._static.epochs * self._static.steps_per_epoch(sizes[i]),
+                steps=answer.steps,
                 loss=answer.loss / sizes[i],
                 squared_loss=answer.squared_loss / sizes[i],
                 gradient=None if answer.gradient is None else frozen(answer.gradient),
@@ -108,6 +108,15 @@ class TorchLearner:
             for i, answer in zip(order, answers, strict=True)
         }
         return [results[i] for i in range(len(jobs))]
+
+    def train_on_all(self, weights: Weights, seed: int, learning_rate: float) -> tuple[Weights, float]:
+        """Train on the data of all devices in one place; return the weights and the mean loss of the last epoch."""
+        rows = np.arange(len(self.data.train), dtype=np.int32)
+        request = partial(
+            TorchWorker.train, weights=to_host(weights), rows=rows, seed=seed, learning_rate=learning_rate
+        )
+        [answer] = self._processes.answers([request])
+        return frozen(answer.weights), answer.loss / len(rows)
 
     def evaluate(self, weights: Weights) -> Evaluation:
         [evaluation] = self._evaluated(weights, [np.arange(len(self.data.test))], of_test=True)

@@ -19,7 +19,14 @@ from async_hfl.core.weights import Layout
 from async_hfl.learning.engine.batches import BatchOrders, RowNumbers
 from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.own.data import OwnData
-from async_hfl.learning.own.task import LOSSES, METRICS, TorchTask, function_name
+from async_hfl.learning.own.task import (
+    LOSSES,
+    METRICS,
+    TorchTask,
+    check_independent,
+    check_shapes,
+    function_name,
+)
 from async_hfl.learning.own.task_errors import TaskErrors
 
 _TRIAL_SAMPLES = 3
@@ -37,6 +44,8 @@ class Trained(NamedTuple):
     squared_loss: float
     """Sum of the squared losses."""
     gradient: Floats | None
+    steps: int
+    """Mini-batch steps taken."""
 
 
 @final
@@ -74,6 +83,10 @@ class TorchWorker:
             parameter.data = self._flat[start:stop].view(parameter.shape)
             parameter.grad = self._gradient[start:stop].view(parameter.shape)
             start = stop
+        kinds = torch.nn.modules.batchnorm._BatchNorm
+        self._normalisations = [layer for layer in self._module.modules() if isinstance(layer, kinds)]
+        usual = "merge" if self._normalisations else "keep"
+        self._single = usual if recipe.single_sample == "auto" else recipe.single_sample
         self._classes = self._check_task()
 
     def description(self) -> tuple[Layout, int]:
@@ -86,9 +99,10 @@ class TorchWorker:
         state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         return self.layout.flatten({name: state[name].detach().numpy() for name in self.layout.names}, "its model")
 
-    def train(self, *, weights: Floats, rows: RowNumbers, seed: int) -> Trained:
-        """Train on these rows of the training set."""
+    def train(self, *, weights: Floats, rows: RowNumbers, seed: int, learning_rate: float | None = None) -> Trained:
+        """Train on these rows of the training set; `learning_rate` replaces that of the recipe."""
         torch, recipe = self._torch, self._recipe
+        rate = recipe.learning_rate if learning_rate is None else learning_rate
         orders = BatchOrders([rows], np.array([seed], dtype=np.uint64), recipe.static).draw()
         passes = torch.from_numpy(orders[0].reshape(recipe.static.passes, -1)[:, : len(rows)].astype(np.int64))
         torch.manual_seed(seed % 2**63)
@@ -96,9 +110,12 @@ class TorchWorker:
         self._module.train()
         flat, gradient = self._flat, self._gradient
         origin, velocity = flat.clone(), torch.zeros_like(flat)
-        sums = np.zeros(2)
+        sums, steps, trained_on = np.zeros(2), 0, 0
         for epoch in range(recipe.epochs):
-            for batch in passes[epoch].split(recipe.batch_size):
+            for batch in self._batches(passes[epoch]):
+                steps += 1
+                for layer in self._normalisations:
+                    layer.train(len(batch) > 1 or recipe.single_sample == "keep")
                 losses = self._losses(batch)
                 gradient.zero_()
                 with self._errors.during("loss"):
@@ -106,13 +123,24 @@ class TorchWorker:
                 with torch.no_grad():
                     velocity.mul_(recipe.momentum).add_(gradient)
                     self._penalise(velocity, flat, origin)
-                    flat.add_(velocity, alpha=-recipe.learning_rate)
+                    flat.add_(velocity, alpha=-rate)
                 if epoch == recipe.epochs - 1:
                     seen = losses.detach().double()
+                    trained_on += len(batch)
                     sums += (float(seen.sum()), float((seen * seen).sum()))
+        sums *= len(rows) / trained_on  # of all samples, if one was left out
         final = self._final_gradient(passes[-1], origin) if recipe.gradient else None
         trained: Floats = torch.cat([flat, *(part.reshape(-1) for part in self._statistics)]).numpy()
-        return Trained(trained, float(sums[0]), float(sums[1]), final)
+        return Trained(trained, float(sums[0]), float(sums[1]), final, steps)
+
+    def _batches(self, rows: Any) -> list[Any]:
+        """Divide the rows of an epoch. Batch normalisation needs more than one sample."""
+        parts = list(rows.split(self._recipe.batch_size))
+        if len(parts) > 1 and len(parts[-1]) == 1 and self._single != "keep":
+            last = parts.pop()
+            if self._single == "merge":
+                parts[-1] = self._torch.cat([parts[-1], last])
+        return parts
 
     def count(self, *, weights: Floats, of_test: bool, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Return the sums over these rows of the test or training set: [losses, metric, samples], or for accuracy
@@ -219,17 +247,41 @@ class TorchWorker:
             raise errors.invalid(
                 "model", f"{_TRIAL_SAMPLES} samples gave {tuple(outputs.shape)}; {self._data.classes} classes occur"
             )
+        targets = self._targets[False][rows]
+        check_shapes(self._task, tuple(outputs.shape), tuple(targets.shape), errors)
         losses = self._losses(rows)
-        if not isinstance(losses, torch.Tensor) or tuple(losses.shape) != (_TRIAL_SAMPLES,):
-            shape = tuple(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
-            raise errors.invalid(
-                "loss", f'{_TRIAL_SAMPLES} samples gave {shape}; give one number for each sample (reduction="none")'
-            )
+        self._check_per_sample("loss", losses)
         with errors.during("loss"):
             losses.mean().backward()
         if not torch.isfinite(losses).all():
             raise errors.invalid("loss", "is not finite at the initial parameters; scale the inputs or the parameters")
+        self._check_functions(outputs.detach(), targets)
         return int(outputs.shape[1]) if by_class else 0
+
+    def _check_per_sample(self, attribute: str, values: Any) -> None:
+        found = tuple(values.shape) if isinstance(values, self._torch.Tensor) else type(values).__name__
+        if found != (_TRIAL_SAMPLES,):
+            raise self._errors.invalid(
+                attribute,
+                f'{_TRIAL_SAMPLES} samples gave {found}; give one number for each sample (reduction="none")',
+            )
+
+    def _check_functions(self, outputs: Any, targets: Any) -> None:
+        """Check that the user's functions give one number a sample, and do not broadcast (n, 1) against (n,). A loss
+        may compare samples on purpose, so other shapes are not checked."""
+        reshaped = outputs.shape != targets.shape and outputs.numel() == targets.numel()
+        copies = [tensor[:1].expand_as(tensor).contiguous() for tensor in (outputs, targets)]
+        for attribute in ("loss", "metric"):
+            function = getattr(self._task, attribute)
+            if not callable(function):
+                continue
+            with self._errors.during(attribute):
+                values = function(outputs, targets)
+            self._check_per_sample(attribute, values)
+            if reshaped:
+                alone = float(function(*copies)[0])
+                shapes = tuple(outputs.shape), tuple(targets.shape)
+                check_independent(attribute, float(values[0]), alone, *shapes, self._errors)
 
 
 def _tensor(torch: Any, array: npt.NDArray[Any]) -> Any:

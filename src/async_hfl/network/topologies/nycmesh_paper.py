@@ -1,4 +1,5 @@
-"""`nycmesh-paper`: the authors' own delays, for comparison with their figures. They are constant for a whole run.
+"""`nycmesh-paper`: the authors' own delays, for comparison with their figures. They are constant for a whole run;
+with `network.permute_compute`, each seed deals the compute delays to the devices anew.
 
 The authors' ns-3 matrix gives the time of a round over each link for a model of 600 kB: 18.72 s of download, 30.44 s of
 computing, and the rest upload. As in the authors' simulator, a device's own computation delay comp_i is added to the
@@ -16,12 +17,13 @@ import numpy.typing as npt
 
 from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import DataError
+from async_hfl.core.randomness import stream
 from async_hfl.core.topology import feasible_links
 from async_hfl.network.delays.fixed import FixedDelays
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.link_lookup import LinkLookup, compact
 from async_hfl.network.positions import MapFrame, Positions
-from async_hfl.network.topologies.request import NetworkEntry
+from async_hfl.network.topologies.request import NetworkEntry, NetworkRequest
 
 ROWS, COLUMNS = 184, 6
 DOWNLOAD_SECONDS = 18.72
@@ -37,12 +39,15 @@ ComputeFile = Literal["comp1", "comp"]
 
 
 def nycmesh_paper(
-    devices: int = ROWS, gateways: int = COLUMNS, compute_file: ComputeFile = "comp1"
+    devices: int = ROWS,
+    gateways: int = COLUMNS,
+    compute_file: ComputeFile = "comp1",
+    permuted_by: int | None = None,
 ) -> NetworkDescription:
     """Build the network from the first `devices` rows and `gateways` columns of the authors' delay matrix.
 
     With fewer columns, rows left without a link are dropped first, together with their compute delays, as in the
-    authors' code.
+    authors' code. `permuted_by` is the seed by which compute delays are dealt to the devices in another order.
     """
     if compute_file not in get_args(ComputeFile):
         raise DataError(f"nycmesh-paper has no compute delays {compute_file!r}: {' or '.join(get_args(ComputeFile))}")
@@ -57,6 +62,8 @@ def nycmesh_paper(
         )
     rows = kept[:devices]
     compute = BASE_COMPUTE_SECONDS + table(f"paper_{compute_file}.txt", (ROWS, 1))[rows, 0]
+    if permuted_by is not None:
+        compute = stream(permuted_by, "network", "compute order").permutation(compute)
     device, gateway = np.nonzero(matrix[rows, :gateways] > 0)
     round_without_own = matrix[rows, :gateways][device, gateway]
     upload = np.maximum(round_without_own - DOWNLOAD_SECONDS - BASE_COMPUTE_SECONDS, LEAST_UPLOAD_SECONDS)
@@ -114,7 +121,10 @@ def table(name: str, shape: tuple[int, int], columns: Sequence[int] | None = Non
     return values
 
 
-NETWORK = NetworkEntry(
-    lambda request: nycmesh_paper(request.devices, request.gateways, request.settings["compute"]),
-    reads=frozenset({"gateways", "compute"}),
-)
+def _requested(request: NetworkRequest) -> NetworkDescription:
+    settings = request.settings
+    permuted_by = request.seed if settings["permute_compute"] else None
+    return nycmesh_paper(request.devices, request.gateways, settings["compute"], permuted_by)
+
+
+NETWORK = NetworkEntry(_requested, reads=frozenset({"gateways", "compute", "permute_compute"}))

@@ -12,6 +12,7 @@ from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import SetTimer, Solve, Write
 from async_hfl.core.protocol.events import Solved
 from async_hfl.core.protocol.records import AssociationRecord
+from async_hfl.nodes.cloud import reference_latency, tier_draws
 from async_hfl.nodes.cloud.association_table import apply_association, association_problem
 from async_hfl.nodes.cloud.context import Cloud
 from async_hfl.nodes.cloud.state import NEVER
@@ -44,6 +45,8 @@ def adopt(cloud: Cloud, event: Solved) -> None:
     state.solving = False
     state.memory = dict(association.memory)
     moved, messages = apply_association(cloud, association)
+    reference_latency.update(cloud)
+    tier_draws.update(cloud)
     bound = association.bound if np.isfinite(association.bound) else None
     version = state.association.version
     cloud.emit(Write(AssociationRecord(event.at, version, association.objective, bound, tuple(moved))))

@@ -45,8 +45,9 @@ class Cloud:
         return usable
 
     def is_last_epoch(self) -> bool:
-        """True once H cloud epochs have been made: no further upload is aggregated."""
-        return self.state.epoch >= self.config.epochs
+        """True once the global model is the last one: no further upload is aggregated. That is so after H cloud epochs,
+        once the target has been reached, or when the time is over."""
+        return self.state.epoch >= self.config.epochs or self.state.evaluation.ending
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
@@ -60,7 +61,12 @@ class Cloud:
         projection = state.association.projection if first else None
         basis = projection.components if isinstance(projection, PcaProjection) else None
         bandwidth = state.association.bandwidth if first else 0.0
-        self.send(gateway, m.GlobalModel(state.epoch, self.model_for(gateway), basis, bandwidth))
+        self.send(
+            gateway,
+            m.GlobalModel(
+                state.epoch, self.model_for(gateway), basis, bandwidth, state.reference_latency, state.tiers.told
+            ),
+        )
 
     def model_for(self, gateway: int) -> Model:
         """Return the global model as it travels, and remember that uploads of this gateway may be changes of it."""

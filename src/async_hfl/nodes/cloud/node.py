@@ -1,6 +1,6 @@
 """The cloud: it runs the warm-up, associates devices with gateways, aggregates their uploads and ends the run.
 
-    new --nodes have joined--> warmup --quorum has answered--> running --target reached, or H epochs--> over
+    new --nodes have joined--> warmup --quorum has answered--> running --target, H epochs or time limit--> over
 
 Calls go in one direction: an event reaches the node, the node calls a part or the aggregation rule, and acts on what it
 returns. Only the node changes the phase. Slow computations are effects (`Solve`, `Evaluate`) whose results arrive as
@@ -10,7 +10,6 @@ events, so that an upload is answered before its model is evaluated.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import lcm
 from typing import Any
 
 from async_hfl.core.arrays import Ints
@@ -18,12 +17,23 @@ from async_hfl.core.identifiers import GATEWAY_TIER
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.protocol import events
 from async_hfl.core.protocol import messages as m
-from async_hfl.core.protocol.effects import Effect, Evaluate, SetTimer, Stop, Write
-from async_hfl.core.protocol.records import EpochRecord, LifecycleRecord
+from async_hfl.core.protocol.effects import Effect, SetTimer, Stop, Write
+from async_hfl.core.protocol.records import LifecycleRecord
 from async_hfl.core.serialization import Plain, from_plain, to_plain
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights, digest
-from async_hfl.nodes.cloud import association_step, device_evaluation, membership, update_ledger, uploads, warmup
+from async_hfl.nodes.cloud import (
+    association_step,
+    device_evaluation,
+    evaluations,
+    membership,
+    reference_latency,
+    restored,
+    tier_draws,
+    update_ledger,
+    uploads,
+    warmup,
+)
 from async_hfl.nodes.cloud.aggregation.rule import CloudAggregation, Next
 from async_hfl.nodes.cloud.association_table import observe_links, pass_on_lease, revoke_leases, store_knowledge
 from async_hfl.nodes.cloud.context import Cloud
@@ -60,6 +70,7 @@ class CloudNode:
             events.DeviceJoined: self._device_joined,
             events.DrainAsked: self._drain,
             events.Returned: self._returned,
+            events.Restored: self._restored,
         }
         self._messages: dict[type, Callable[[Any, Any], None]] = {
             m.Upload: self._upload,
@@ -93,7 +104,8 @@ class CloudNode:
     def _received(self, event: events.Received) -> None:
         message = event.message
         if self.state.phase != "over":
-            self._messages[type(message)](event, message)
+            if not restored.is_outdated(self.cloud, event):
+                self._messages[type(message)](event, message)
         elif isinstance(message, (m.Upload, m.Hello)):
             gateway = event.sender.number
             membership.make_room(self.cloud, gateway)
@@ -114,6 +126,9 @@ class CloudNode:
             self._absence_timer(at)
         elif key in warmup.TIMERS:
             self._end_warmup_if_over(at)
+        elif key in evaluations.TIMERS and self.state.phase != "over":
+            evaluations.timer_fired(cloud, key, at)
+            self._end_if_over(at)
         elif key == association_step.ASSOCIATION_TIMER and at >= self.state.solve_at and self.state.phase == "running":
             association_step.solve(cloud)
 
@@ -132,6 +147,7 @@ class CloudNode:
             self._begin(at)
 
     def _begin(self, at: float) -> None:
+        evaluations.limit_time(self.cloud, at)
         if self.config.warmup:
             self.state.phase = "warmup"
             warmup.begin(self.cloud, at)
@@ -172,10 +188,13 @@ class CloudNode:
         state, cloud = self.state, self.cloud
         for gateway in step.wake:
             cloud.send_model(gateway)
+        step = uploads.without_diverged_model(cloud, step, at)
         if step.model is not None:
             state.weights, state.encoded = step.model, None
             state.epoch += 1
             uploads.forget_old_bases(cloud)
+            reference_latency.update(cloud)
+            tier_draws.update(cloud)
             state.updates += sum(upload.updates for upload, outcome in step.decided if outcome.accepted)
         for upload, outcome in step.decided:
             uploads.close(cloud, upload, outcome, at)
@@ -192,15 +211,7 @@ class CloudNode:
             for gateway, member in enumerate(state.members):
                 if member.live and gateway not in answered:
                     cloud.send_model(gateway)
-        period = config.evaluate_every
-        if config.evaluating_devices:
-            period = lcm(period, config.device_evaluation_period)
-        if state.epoch % period == 0 or cloud.is_last_epoch():
-            state.awaiting[state.epoch] = (state.updates, at)
-            if config.evaluating_devices:
-                device_evaluation.begin(cloud, at)
-            else:
-                cloud.emit(Evaluate(state.epoch, state.weights))
+        evaluations.model_made(cloud, at)
         if self.revisits and state.epoch - state.revisited_epoch >= config.association_period:
             # Solutions requested for other reasons do not postpone the next periodic one.
             state.revisited_epoch = state.epoch
@@ -214,32 +225,13 @@ class CloudNode:
             self._evaluated(answer.epoch, evaluation, event.at)
 
     def _evaluated(self, number: int, evaluation: Evaluation, at: float) -> None:
-        """Count evaluations in the order of their epochs, whatever the order in which they arrive."""
-        state = self.state
-        if state.phase == "over" or number not in state.awaiting:
-            return
-        state.evaluated[number] = evaluation
-        while state.awaiting and (epoch := min(state.awaiting)) in state.evaluated:
-            updates, made_at = state.awaiting.pop(epoch)
-            if self._count_evaluation(epoch, updates, made_at, state.evaluated.pop(epoch)):
-                self._finish(at)
-                return
+        if self.state.phase != "over":
+            evaluations.answered(self.cloud, number, evaluation, at)
+            self._end_if_over(at)
 
-    def _count_evaluation(self, epoch: int, updates: int, made_at: float, evaluation: Evaluation) -> bool:
-        """Record one evaluation; return True if it ends the run."""
-        state, config, cloud = self.state, self.config, self.cloud
-        before = state.progress.reached_at
-        state.progress = state.progress.after(config.target, evaluation.metric, made_at)
-        reached = state.progress.reached_at is not None
-        details = dict(evaluation.details)
-        cloud.emit(Write(EpochRecord(made_at, epoch, updates, evaluation.metric, evaluation.loss, details, reached)))
-        if reached and before is None:
-            cloud.emit(Write(LifecycleRecord(made_at, "target_reached", "cloud", f"epoch {epoch}")))
-        elif reached:
-            state.evaluations_after_target += 1
-        return (reached and state.evaluations_after_target >= config.epochs_after_target) or (
-            cloud.is_last_epoch() and not state.awaiting
-        )
+    def _end_if_over(self, at: float) -> None:
+        if self.state.phase != "over" and evaluations.run_ends(self.cloud, at):
+            self._finish(at)
 
     def _drain(self, event: events.DrainAsked) -> None:
         if self.state.phase != "over":
@@ -348,6 +340,10 @@ class CloudNode:
         if self.config.membership.gateway_patience > 0.0:
             for gateway in range(len(self.state.members)):
                 membership.session_lost(self.cloud, gateway, event.at)
+
+    def _restored(self, event: events.Restored) -> None:
+        for gateway in restored.begin(self.cloud, event):
+            self._lose(gateway, event.at)
 
     def _absence_timer(self, at: float) -> None:
         """Suspend one gateway; for the next one the timer fires again at once. Suspending a gateway may close a round

@@ -11,6 +11,7 @@ from async_hfl.core.arrays import Bools, Floats, Ints
 from async_hfl.core.compression.model_codec import Model
 from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.learner import Evaluation
+from async_hfl.core.maths.latency_tiers import TierDraws
 from async_hfl.core.maths.projection import CountSketch, PcaProjection
 from async_hfl.core.maths.targets import TargetProgress
 from async_hfl.core.protocol.messages import Lease, Outcome
@@ -144,6 +145,19 @@ class DeviceEvaluation:
 
 @plain
 @dataclass(slots=True)
+class EvaluationState:
+    epoch: int = -1
+    """Epoch of the newest model whose evaluation was begun; -1: none."""
+    at: float = -NEVER
+    """Time at which that evaluation was begun."""
+    due: float = NEVER
+    """Point of the grid at which the next evaluation begins; infinity if the model has not changed."""
+    ending: bool = False
+    """True if the current model is the last one, although fewer than H were made."""
+
+
+@plain
+@dataclass(slots=True)
 class UpdateLedger:
     """The updates that one incarnation of a gateway has acknowledged, as far as the cloud knows; jobs by number."""
 
@@ -202,3 +216,10 @@ class CloudState:
     """The global model as it is sent, once it is encoded."""
     bases: dict[int, Weights] = field(default_factory=dict)
     """By cloud epoch: the models, as the gateways have them, that uploads may be changes of."""
+    reference_latency: float = 0.0
+    """The quantile of the round latencies that gateways are told (see `reference_latency`); 0 if there is none."""
+    tiers: TierDraws = field(default_factory=TierDraws)
+    """The tiers that gateways are told (see `tier_draws`)."""
+    evaluation: EvaluationState = field(default_factory=EvaluationState)
+    outdated: set[int] = field(default_factory=set)
+    """Gateways that have not been heard since the cloud was restored from an older copy."""

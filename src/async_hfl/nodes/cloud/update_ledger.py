@@ -4,6 +4,9 @@ Each upload names the jobs whose updates it contains, or that were dropped since
 updates that were acknowledged and that, as far as it knows, the cloud has not decided on. It reports them when it works
 for another gateway or another incarnation. An update that a lost incarnation acknowledged and that is in no decided
 upload is recorded as lost, once. If that incarnation returns with its disk, the record is withdrawn.
+
+The cloud cannot know which jobs a device was given. So it takes only claims on jobs of an incarnation that it knows,
+on which no other device has a claim, and not many from one device.
 """
 
 from __future__ import annotations
@@ -14,6 +17,9 @@ from async_hfl.core.protocol.effects import Write
 from async_hfl.core.protocol.records import FoundRecord, LostRecord
 from async_hfl.nodes.cloud.context import Cloud
 from async_hfl.nodes.cloud.state import UpdateLedger
+
+MOST_CLAIMS = 4096
+"""Updates of one device that may be claimed at a time."""
 
 
 def note_decided(cloud: Cloud, upload: m.Upload) -> None:
@@ -31,13 +37,39 @@ def note_unsettled(cloud: Cloud, gateway: int, unsettled: m.Unsettled, at: float
     device = unsettled.device
     if device is None:
         return  # cannot happen: the gateway fills in the device
+    room = MOST_CLAIMS - _claims(cloud, device)
+    taken = []
     for job in unsettled.jobs:
+        if not _is_known(cloud, job.gateway, job.incarnation):
+            continue
         ledger = _ledger(cloud, job.gateway, job.incarnation)
         if job.number not in ledger.decided and job.number not in ledger.listed:
-            ledger.claims[job.number] = device
+            if job.number not in ledger.claims:
+                if room <= 0:
+                    continue
+                room -= 1
+            ledger.claims.setdefault(job.number, device)
+        taken.append(job)
         if ledger.lost:
             _record_lost(cloud, job.gateway, job.incarnation, ledger, at)
-    cloud.send(gateway, m.SettledAck(device, unsettled.jobs))
+    if taken:
+        cloud.send(gateway, m.SettledAck(device, tuple(taken)))
+
+
+def _is_known(cloud: Cloud, gateway: int, incarnation: int) -> bool:
+    """True if this incarnation of a gateway has joined at some time."""
+    members = cloud.state.members
+    if gateway >= len(members):
+        return False
+    return incarnation == members[gateway].incarnation or incarnation in members[gateway].fenced
+
+
+def _claims(cloud: Cloud, device: int) -> int:
+    """Return the number of undecided and of lost updates that a device has claimed."""
+    ledgers = cloud.state.ledgers.values()
+    return sum(
+        owner == device for ledger in ledgers for jobs in (ledger.claims, ledger.listed) for owner in jobs.values()
+    )
 
 
 def declare_lost(cloud: Cloud, gateway: int, incarnation: int, at: float) -> None:

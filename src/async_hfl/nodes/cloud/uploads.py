@@ -11,8 +11,12 @@ from async_hfl.core.protocol.effects import Write
 from async_hfl.core.protocol.records import LifecycleRecord, UploadEnd, UploadRecord
 from async_hfl.core.weights import is_finite
 from async_hfl.nodes.cloud import update_ledger
+from async_hfl.nodes.cloud.aggregation.rule import Next
 from async_hfl.nodes.cloud.association_table import store_knowledge
 from async_hfl.nodes.cloud.context import Cloud
+
+_LARGEST_WEIGHT = 1e18
+"""The square of a larger number overflows single precision."""
 
 
 def admit(cloud: Cloud, upload: m.Upload, at: float) -> bool:
@@ -56,7 +60,7 @@ def decode(cloud: Cloud, upload: m.Upload, at: float) -> m.Upload | None:
     later upload of this gateway can be a change are forgotten."""
     state, codec, gateway = cloud.state, cloud.config.codec, upload.upload.gateway
     if not codec.encodes_up:
-        return upload
+        return upload if _is_usable(cloud, upload, upload.weights, at) else None
     base = state.bases.get(upload.base_epoch)
     member, used = state.members[gateway], upload.bases or (upload.base_epoch,)
     member.bases = {epoch for epoch in member.bases if epoch in used or epoch > max(used)}
@@ -67,10 +71,29 @@ def decode(cloud: Cloud, upload: m.Upload, at: float) -> m.Upload | None:
             _refuse(cloud, upload, why, at)
         return None
     weights = codec.decode_change(upload.weights, base)
-    if isinstance(weights, np.ndarray) and not is_finite(weights):  # a simulation on an accelerator need not wait
-        _refuse(cloud, upload, "gives a model that is not finite", at)
-        return None
-    return replace(upload, weights=weights)
+    return replace(upload, weights=weights) if _is_usable(cloud, upload, weights, at) else None
+
+
+def _is_usable(cloud: Cloud, upload: m.Upload, weights: object, at: float) -> bool:
+    """True if an upload gives a finite model; otherwise that is put on record."""
+    if not isinstance(weights, np.ndarray) or is_finite(weights):  # a simulation on an accelerator need not wait
+        return True
+    _refuse(cloud, upload, "gives a model that is not finite", at)
+    return False
+
+
+def without_diverged_model(cloud: Cloud, step: Next, at: float) -> Next:
+    """Return what a rule has decided; if its model is not finite or has huge numbers, which the next update could make
+    infinite, the model before it stays, and the uploads in it are put on record and answered as not accepted."""
+    model = step.model
+    if not isinstance(model, np.ndarray) or float(np.abs(model).max(initial=0.0)) <= _LARGEST_WEIGHT:
+        return step
+    decided = []
+    for upload, outcome in step.decided:
+        if outcome.accepted:
+            _refuse(cloud, upload, "gives a global model that is not finite and bounded", at)
+        decided.append((upload, m.Outcome(False, outcome.staleness, 0.0)))
+    return replace(step, model=None, decided=tuple(decided))
 
 
 def _refuse(cloud: Cloud, upload: m.Upload, why: str, at: float) -> None:
@@ -124,5 +147,6 @@ def unanswered_outcomes(cloud: Cloud, gateway: int, incarnation: int) -> tuple[t
 
 
 def _answer(cloud: Cloud, upload: m.Upload, outcome: m.Outcome) -> None:
-    gateway = upload.upload.gateway
-    cloud.send(gateway, m.Answer(upload.upload, cloud.state.epoch, cloud.model_for(gateway), outcome))
+    gateway, state = upload.upload.gateway, cloud.state
+    model = cloud.model_for(gateway)
+    cloud.send(gateway, m.Answer(upload.upload, state.epoch, model, outcome, state.reference_latency, state.tiers.told))

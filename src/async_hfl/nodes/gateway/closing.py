@@ -42,6 +42,7 @@ def end_all(gateway: Gateway, reason: JobEnd, at: float, decided: Mapping[int, m
     for job, in_flight in list(state.in_flight_jobs.items()):
         remove(gateway, job, at)
         gateway.end_job(job, in_flight, reason, at)
+        gateway.note_discarded(job, in_flight.slot)
     for upload_number, outstanding in state.outstanding.items():
         sent = outstanding.message
         if upload_number not in decided:
@@ -74,6 +75,8 @@ def end_relayed(gateway: Gateway, held: HeldUpdate, outcome: m.Outcome, at: floa
 def update_after_end(gateway: Gateway, event: Received, update: m.Update) -> None:
     """Record an update that arrives, and is acknowledged, after the run is over."""
     state = gateway.state
-    own = gateway.config.deployment.track_losses and update.job.incarnation == state.incarnation
-    if own and not update.warmup and state.ever_processed.add(update.job.number):
-        gateway.emit(Write(LateRecord(event.at, update.job, event.sender.number)))
+    slot, job = state.device_table.slot_of.get(event.sender.number), update.job
+    if slot is None or job.incarnation != state.incarnation or not gateway.take_discarded(job.number, slot):
+        return
+    if not update.warmup and state.ever_processed.add(job.number):
+        gateway.emit(Write(LateRecord(event.at, job, event.sender.number)))

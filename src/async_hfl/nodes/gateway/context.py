@@ -7,17 +7,25 @@ next.
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from async_hfl.core.compression.model_codec import Model
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.identifiers import CLOUD, JobId, UploadId
+from async_hfl.core.maths.aggregation import carried_over
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Effect, Send, Write
 from async_hfl.core.protocol.message_vectors import encode_knowledge
 from async_hfl.core.protocol.records import JobEnd, JobRecord
-from async_hfl.core.weights import Weights
+from async_hfl.core.weights import Weights, is_finite
 from async_hfl.nodes.config import GatewayConfig
 from async_hfl.nodes.gateway.device_table import DeviceTable
-from async_hfl.nodes.gateway.state import GatewayState, HeldUpdate, InFlightJob
+from async_hfl.nodes.gateway.state import NEVER, GatewayState, HeldUpdate, InFlightJob
+
+_MOST_DISCARDED = 16
+"""Jobs of one device that are remembered after they were discarded. A device trains one job at a time."""
 
 
 class Gateway:
@@ -56,6 +64,10 @@ class Gateway:
         limit = self.config.max_staleness
         return max(200, 100 * self.state.device_table.associated_count) if limit is None else limit
 
+    def part_of(self, share: float) -> int:
+        """Return this gateway's part, at least one, of a number that is given as a share of all devices."""
+        return max(1, math.floor(share * self.state.device_table.associated_count + 0.5))
+
     def aggregated(self, held: HeldUpdate, at: float, *, staleness: int, weight: float) -> None:
         """Record that the gateway's model now contains this update; the next upload counts it."""
         self.state.updates += 1
@@ -68,10 +80,35 @@ class Gateway:
 
     # Models ------------------------------------------------------------------------------------------------------
 
+    def adopt_newest(self, model: m.GlobalModel | m.Answer) -> None:
+        """Adopt this model, or a newer one that was broadcast. A gateway that has continued during its upload keeps the
+        changes made since: w <- G + (w - u), unless these have diverged."""
+        state = self.state
+        if state.newest is not None and state.newest.epoch > model.epoch:
+            model = state.newest
+        if model.epoch < state.base_epoch:
+            raise InvariantViolation(f"gateway {self.config.number}: model {model.epoch} after {state.base_epoch}")
+        current, uploaded = state.weights, state.uploaded
+        self.adopt(model)
+        state.newest = state.uploaded = None
+        if current is not None and uploaded is not None and state.updates:
+            weights = carried_over(self.weights, current, uploaded, trained=self.config.gradient_size)
+            if not isinstance(weights, np.ndarray) or is_finite(weights):  # an accelerator need not be waited for
+                self.weights = weights
+
+    def adopt_if_newer(self, answer: m.Answer) -> None:
+        """Adopt the newer one of the answer to a relayed update and a model that was broadcast, if it is newer than the
+        gateway's own: answers may overtake each other."""
+        for model in (answer, self.state.newest):
+            if model is not None and model.epoch > self.state.base_epoch:
+                self.adopt(model)
+        self.state.newest = None
+
     def adopt(self, model: m.GlobalModel | m.Answer) -> None:
         """Replace the gateway's model by a global one. Until it changes, devices are sent the bytes that arrived."""
         state, codec = self.state, self.config.codec
         self.weights, state.base_epoch = codec.decode_model(model.weights), model.epoch
+        state.reference_latency, state.tiers = model.reference_latency, model.tiers
         if codec.encodes_down:
             state.encoded = model.weights
         if codec.encodes_up:
@@ -113,6 +150,13 @@ class Gateway:
         patience = max(config.patience_floor, config.patience_factor * float(table.round_latency[slot]))
         return patience * 2.0 ** int(table.timeouts[slot])
 
+    def usual_time(self, slot: int) -> float:
+        """Return the seconds after which a job of this device frees its bandwidth."""
+        deployment, latency = self.config.deployment, float(self.state.device_table.round_latency[slot])
+        if deployment.overdue_factor == NEVER:
+            return NEVER
+        return max(deployment.overdue_floor, deployment.overdue_factor * latency)
+
     def end_job(
         self,
         number: int,
@@ -139,6 +183,21 @@ class Gateway:
         device that has lost its disk may repeat a job; it is named only once."""
         if self.config.deployment.track_losses and self.state.ever_processed.add(number):
             self.state.processed.append((number, slot))
+
+    def note_discarded(self, number: int, slot: int) -> None:
+        """Note a job that ended without an update, if losses are tracked: its update may still arrive."""
+        if self.config.deployment.track_losses:
+            jobs = self.state.discarded.setdefault(slot, [])
+            jobs.append(number)
+            del jobs[:-_MOST_DISCARDED]
+
+    def take_discarded(self, number: int, slot: int) -> bool:
+        """True if a job of this device ended without an update. The update that has arrived is the only one."""
+        jobs = self.state.discarded.get(slot, [])
+        if number not in jobs:
+            return False
+        jobs.remove(number)
+        return True
 
     def hello(self) -> None:
         """Tell the cloud which incarnation this is; the cloud may have declared it lost during an outage."""

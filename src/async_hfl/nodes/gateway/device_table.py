@@ -67,6 +67,17 @@ class DeviceTable:
     share_gradients: bool = True
     """True if gradients are sent to the cloud."""
     associated_count: int = 0
+    failures: npt.NDArray[np.int8] = _column(np.int8, 0)
+    """Consecutive failures of the device (see `conduct`)."""
+    aside_until: Floats = _column(np.float64, -np.inf)
+    """Time until which the device is set aside."""
+
+    def complete(self) -> None:
+        """Fill the columns that state stored by an older version does not have."""
+        for column in fields(self):
+            if "default" in column.metadata and len(old := getattr(self, column.name)) < len(self.devices):
+                missing = np.full(len(self.devices) - len(old), column.metadata["default"], old.dtype)
+                setattr(self, column.name, np.concatenate([old, missing]))
 
     def add(self, devices: list[int]) -> None:
         """Give each new device a slot."""
@@ -83,6 +94,11 @@ class DeviceTable:
         self.slot_of.update(zip(new, range(start, start + len(new)), strict=True))
         if self.gradients is not None:
             self.gradients.grow(len(self.devices))
+
+    @property
+    def associated_samples(self) -> int:
+        """Samples of all associated devices together."""
+        return int(self.samples[self.associated].sum())
 
     def refresh(self, slot: int) -> None:
         """Recompute `candidate` after one of the four conditions has changed."""

@@ -2,6 +2,8 @@
 
     waiting --GlobalModel--> open --upload--> uploading --Answer--> open --> ...        any --Finish--> over
 
+With `during_upload = "continue"` the phase stays open: the next cycle begins with the upload, and adopts the answer.
+
 Calls go in one direction. `handle` passes an event to one of the methods below. The method changes the state through
 the parts (`jobs`, `leases`, `device_timeouts`, `sessions`, `uploads`, ...), calls the aggregation rule (see
 `aggregation.rule`), and carries out the `Next` step that the rule returns. Parts and rule never call the node; only the
@@ -11,27 +13,33 @@ node assigns the phase, selects devices and uploads.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-from async_hfl.core.compression.model_codec import plain_vector
 from async_hfl.core.errors import InvariantViolation, PolicyError
-from async_hfl.core.identifiers import CLOUD, DEVICE_TIER, Address
+from async_hfl.core.identifiers import CLOUD, JobId
 from async_hfl.core.maths.projection import PcaProjection
 from async_hfl.core.policies import SelectionPolicy
 from async_hfl.core.protocol import events
 from async_hfl.core.protocol import messages as m
-from async_hfl.core.protocol.effects import Effect, Send, SetTimer, Stop, Write
+from async_hfl.core.protocol.effects import Effect, SetTimer, Stop, Write
 from async_hfl.core.protocol.message_vectors import decode_update
 from async_hfl.core.protocol.records import JobEnd, LifecycleRecord
 from async_hfl.core.serialization import Plain, from_plain, to_plain
-from async_hfl.core.weights import is_finite
 from async_hfl.nodes.config import GatewayConfig
-from async_hfl.nodes.gateway import closing, device_timeouts, jobs, leases, sessions, uploads
+from async_hfl.nodes.gateway import (
+    closing,
+    conduct,
+    device_timeouts,
+    forwarding,
+    jobs,
+    leases,
+    sessions,
+    uploads,
+)
 from async_hfl.nodes.gateway.aggregation.rule import GatewayAggregation, Next
 from async_hfl.nodes.gateway.context import Gateway
 from async_hfl.nodes.gateway.selection_step import select
-from async_hfl.nodes.gateway.state import AGGREGATION_TIMER, NEVER, GatewayState, HeldUpdate
+from async_hfl.nodes.gateway.state import AGGREGATION_TIMER, NEVER, GatewayState, HeldUpdate, InFlightJob
 
 
 class GatewayNode:
@@ -45,10 +53,10 @@ class GatewayNode:
             m.Update: self._update,
             m.JobDropped: self._job_dropped,
             m.Alive: self._alive,
-            m.Unsettled: self._to_cloud,
-            m.SettledAck: lambda _, ack: self.gateway.emit(Send(Address(DEVICE_TIER, ack.device), ack)),
-            m.EvaluateRequest: self._evaluate_request,
-            m.EvaluateResult: self._to_cloud,
+            m.Unsettled: lambda event, unsettled: forwarding.to_cloud(self.gateway, event, unsettled),
+            m.SettledAck: lambda _, ack: forwarding.settled(self.gateway, ack),
+            m.EvaluateRequest: lambda _, request: forwarding.evaluate_request(self.gateway, request),
+            m.EvaluateResult: lambda event, result: forwarding.to_cloud(self.gateway, event, result),
             m.Answer: self._answer,
             m.UploadHeld: lambda event, held: uploads.held(self.gateway, held.upload, event.at),
             m.GlobalModel: self._global_model,
@@ -109,6 +117,7 @@ class GatewayNode:
 
     def restore(self, data: Plain) -> None:
         self.gateway.state = from_plain(data["state"])
+        self.gateway.state.device_table.complete()
         self.aggregation.restore(data["aggregation"])
 
     # Steps -------------------------------------------------------------------------------------------------------
@@ -135,9 +144,9 @@ class GatewayNode:
         gateway, state, rule = self.gateway, self.gateway.state, self.aggregation
         triggered: tuple[int, ...] = ()
         if state.phase == "open" and not state.cut_off and rule.may_select(gateway):
-            slots = state.device_table.candidate.nonzero()[0]
+            slots = rule.eligible(gateway, state.device_table.candidate.nonzero()[0])
             if len(slots):
-                triggered = select(gateway, self.selection, slots, at)
+                triggered = select(gateway, self.selection, slots, at, rule.cycle_round)
             elif state.active == 0 and state.idle_upload_at == NEVER and rule.may_upload_early(gateway):
                 state.idle_upload_at = at + gateway.config.cycle_patience
                 gateway.emit(SetTimer("idle", state.idle_upload_at))
@@ -151,15 +160,11 @@ class GatewayNode:
         if self.aggregation.due < NEVER:
             self.gateway.emit(SetTimer(AGGREGATION_TIMER, self.aggregation.due))
 
-    def _begin_cycle(self, model: m.GlobalModel | m.Answer, at: float) -> None:
-        """Adopt this model, or a newer one that was broadcast, and begin the next cycle."""
+    def _begin_cycle(self, model: m.GlobalModel | m.Answer | None, at: float) -> None:
+        """Adopt this model, or a newer one that was broadcast, and begin the next cycle; None: with the own model."""
         gateway, state, rule = self.gateway, self.gateway.state, self.aggregation
-        if state.newest is not None and state.newest.epoch > model.epoch:
-            model = state.newest
-        if model.epoch < state.base_epoch:
-            raise InvariantViolation(f"gateway {self.config.number}: model {model.epoch} after {state.base_epoch}")
-        gateway.adopt(model)
-        state.newest = None
+        if model is not None:
+            gateway.adopt_newest(model)
         state.updates = state.samples = 0
         state.phase = "open"
         rule.adopted(gateway, at)
@@ -174,33 +179,37 @@ class GatewayNode:
             self._follow("received", step, at)
 
     def _upload(self, at: float, *, early: bool = False) -> None:
-        """Upload the gateway's model. No device is triggered until the answer arrives."""
+        """Upload the gateway's model and wait for the answer, or begin the next cycle. At most one upload of the model
+        is under way: the next one waits for its answer."""
         gateway, state = self.gateway, self.gateway.state
-        uploads.upload(gateway, state.updates, state.samples, at, early=early)
-        state.phase = "uploading"
+        state.upload_due = state.uploaded is not None
+        if state.upload_due:
+            self._select(at, asked=True)
+            return
+        uploads.upload(gateway, state.updates, self.aggregation.samples(gateway), at, early=early)
         self.aggregation.due = state.aggregation_timer_at = NEVER
-        if gateway.config.in_flight == "discard":
-            jobs.discard_all(gateway, at)
+        if gateway.config.during_upload == "continue":
+            state.uploaded = state.weights
+            self._begin_cycle(None, at)
+        else:
+            state.phase = "uploading"
+            if gateway.config.in_flight == "discard":
+                jobs.discard_all(gateway, at)
 
     # From devices ------------------------------------------------------------------------------------------------
 
     def _update(self, event: events.Received, update: m.Update) -> None:
         gateway, state, at, job = self.gateway, self.gateway.state, event.at, update.job
         device_table = state.device_table
-        sender = device_table.slot_of.get(event.sender.number)
-        if sender is not None and not device_table.feasible[sender]:
-            device_timeouts.heard(gateway, event.sender.number, at)
-        in_flight = jobs.remove(gateway, job.number, at) if job.incarnation == state.incarnation else None
+        in_flight = self._ended(event, job)
         if in_flight is None:  # the job has ended already (it was discarded, say), but the device may be idle now
-            if sender is not None and job.incarnation == state.incarnation:
-                gateway.note_processed(job.number, sender)
+            jobs.note_late(gateway, event.sender.number, job)
             self._select(at)
             return
         slot = in_flight.slot
         device_table.measure(slot, at - in_flight.sent_at)
         model, update = update.weights, decode_update(gateway.config.codec, update, in_flight.sent)
-        if not is_finite(plain_vector(update.weights)):
-            gateway.end_job(job.number, in_flight, "refused", at, update)
+        if conduct.refuses(gateway, in_flight, update, at):
             self._job_failed(job.number, slot, at)
             return
         jobs.learn(gateway, slot, in_flight, update)
@@ -223,16 +232,23 @@ class GatewayNode:
 
     def _job_dropped(self, event: events.Received, dropped: m.JobDropped) -> None:
         gateway, at, job = self.gateway, event.at, dropped.job
-        device_timeouts.heard(gateway, event.sender.number, at)
-        in_flight = jobs.remove(gateway, job.number, at) if job.incarnation == self.state.incarnation else None
+        in_flight = self._ended(event, job)
         if in_flight is None:
             self._select(at)
             return
         gateway.end_job(job.number, in_flight, dropped.reason, at)
+        conduct.failed(gateway, in_flight.slot, at)
         if dropped.version > self.state.version:
             # The device has seen a newer association, in which it may belong to another gateway.
             leases.release(gateway, in_flight.slot)
         self._job_failed(job.number, in_flight.slot, at)
+
+    def _ended(self, event: events.Received, job: JobId) -> InFlightJob | None:
+        """Remove the job that a device's message ends; None if it is not in flight, or not the device's."""
+        if not conduct.owns(self.gateway, event.sender.number, job, event.at):
+            return None
+        device_timeouts.heard(self.gateway, event.sender.number, event.at)
+        return jobs.remove(self.gateway, job.number, event.at) if job.incarnation == self.state.incarnation else None
 
     def _job_failed(self, number: int, slot: int, at: float) -> None:
         if self.gateway.state.phase == "open":
@@ -243,16 +259,6 @@ class GatewayNode:
     def _alive(self, event: events.Received, _: m.Alive) -> None:
         device_timeouts.heard(self.gateway, event.sender.number, event.at)
         self._select(event.at)
-
-    def _to_cloud(self, event: events.Received, message: m.Unsettled | m.EvaluateResult) -> None:
-        """Forward a device's message, with the number of the device."""
-        self.gateway.emit(Send(CLOUD, replace(message, device=event.sender.number)))
-
-    def _evaluate_request(self, _: events.Received, request: m.EvaluateRequest) -> None:
-        """Forward the request to the devices that are connected; the cloud has a timeout for the others."""
-        for device in request.devices:
-            if device in self.state.connected:
-                self.gateway.emit(Send(Address(DEVICE_TIER, device), m.EvaluateRequest(request.epoch, request.weights)))
 
     # From the cloud ----------------------------------------------------------------------------------------------
 
@@ -266,7 +272,8 @@ class GatewayNode:
             self._begin_cycle(model, event.at)
         elif model.epoch > (state.base_epoch if state.newest is None else state.newest.epoch):
             state.newest = model
-            if state.phase == "open" and not state.updates and self.aggregation.may_adopt(self.gateway):
+            between = state.phase == "open" and not state.updates and state.uploaded is None
+            if between and self.aggregation.may_adopt(self.gateway):
                 self._begin_cycle(model, event.at)
 
     def _answer(self, event: events.Received, answer: m.Answer) -> None:
@@ -274,17 +281,17 @@ class GatewayNode:
         upload = uploads.answered(gateway, answer, at)
         if upload is None:
             return
-        if upload.relayed is None:
+        if upload.relayed is not None:
+            closing.end_relayed(gateway, upload.relayed, answer.outcome, at)
+            if state.phase == "open" and not state.updates:
+                gateway.adopt_if_newer(answer)
+            self._select(at)
+        elif state.uploaded is None:
             self._begin_cycle(answer, at)
-            return
-        closing.end_relayed(gateway, upload.relayed, answer.outcome, at)
-        if state.phase == "open" and not state.updates:
-            # Answers may overtake each other, and a broadcast model may be newer than either.
-            for model in (answer, state.newest):
-                if model is not None and model.epoch > state.base_epoch:
-                    gateway.adopt(model)
-            state.newest = None
-        self._select(at)
+        else:
+            gateway.adopt_newest(answer)
+            if state.upload_due:
+                self._upload(at)
 
     def _warm_up(self, event: events.Received, warm_up: m.WarmUp) -> None:
         if warm_up.incarnation == self.state.incarnation:
@@ -346,10 +353,10 @@ class GatewayNode:
     # Timers and sessions -----------------------------------------------------------------------------------------
 
     def _expire_jobs(self, at: float) -> None:
-        expired = device_timeouts.expire(self.gateway, at)
-        if expired:
-            if self.state.phase == "open":
-                self._follow("failed", self.aggregation.failed(self.gateway, expired, at), at)
+        expired, freed = device_timeouts.expire(self.gateway, at)
+        if expired and self.state.phase == "open":
+            self._follow("failed", self.aggregation.failed(self.gateway, expired, at), at)
+        if expired or freed:
             self._select(at)
 
     def _upload_if_idle(self, at: float) -> None:

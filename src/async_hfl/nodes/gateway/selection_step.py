@@ -14,6 +14,7 @@ since the run began.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import numpy as np
@@ -32,24 +33,26 @@ from async_hfl.nodes.gateway.context import Gateway
 _ROUNDING = 1e-9
 
 
-def select(gateway: Gateway, policy: SelectionPolicy, slots: Ints, at: float) -> tuple[int, ...]:
+def select(gateway: Gateway, policy: SelectionPolicy, slots: Ints, at: float, cycle_round: int = 0) -> tuple[int, ...]:
     """Select among the candidates in these slots, trigger the devices chosen, and return their job numbers."""
     state, config, device_table = gateway.state, gateway.config, gateway.state.device_table
     state.selections += 1
     chosen: tuple[int, ...] = ()
     gap: float | None = None
     rest, taken, blocking = slots, 0.0, -1
+    most = most_devices(gateway)
     if config.min_participation > 0.0:
         due, rest, blocking = _due(gateway, slots, at)
+        due = due[:most]
         chosen = tuple(device_table.devices[due].tolist())
         taken = float((config.model_bytes / device_table.round_latency[due]).sum())
     if blocking < 0 and len(rest):
-        selection = policy.choose(_problem(gateway, policy.needs, rest, taken, at))
+        selection = policy.choose(_problem(gateway, policy.needs, rest, taken, at, cycle_round))
         if selection.memory is not None:
             state.memory = dict(selection.memory)
-        chosen += selection.devices
+        chosen += selection.devices if most is None else selection.devices[: max(0, most - len(chosen))]
         gap = selection.gap
-    lone = not chosen and state.active == 0
+    lone = not chosen and state.active == state.freed
     if lone:
         chosen = (int(device_table.devices[blocking if blocking >= 0 else _best(gateway, policy.needs, slots)]),)
     first = state.next_job
@@ -66,6 +69,15 @@ def select(gateway: Gateway, policy: SelectionPolicy, slots: Ints, at: float) ->
     limited = len(chosen) < len(slots) and _limited(gateway, slots)
     gateway.emit(Write(SelectionRecord(at, config.number, len(slots), chosen, limited, lone, gap)))
     return tuple(range(first, state.next_job))
+
+
+def most_devices(gateway: Gateway) -> int | None:
+    """Return the number of devices that a round selects: its participants and as many more as over-selection asks for;
+    None: as many as the bandwidth allows."""
+    config = gateway.config
+    if config.participation == 0.0:
+        return None
+    return math.floor(gateway.part_of(config.participation) * config.over_selection + 0.5)
 
 
 def _limited(gateway: Gateway, slots: Ints) -> bool:
@@ -106,7 +118,9 @@ def _best(gateway: Gateway, needs: frozenset[Need], slots: Ints) -> int:
     return int(slots[int(np.argmax(utility * (1.0 / latency) ** gateway.config.latency_exponent))])
 
 
-def _problem(gateway: Gateway, needs: frozenset[Need], slots: Ints, taken: float, at: float) -> SelectionProblem:
+def _problem(
+    gateway: Gateway, needs: frozenset[Need], slots: Ints, taken: float, at: float, cycle_round: int
+) -> SelectionProblem:
     state, config, device_table = gateway.state, gateway.config, gateway.state.device_table
     latency = device_table.round_latency[slots]
     rates, capacity = config.model_bytes / latency, state.bandwidth - state.load - taken
@@ -132,7 +146,10 @@ def _problem(gateway: Gateway, needs: frozenset[Need], slots: Ints, taken: float
         state.memory,
         known,
         device_table.last_seen[slots] if needs else None,
-        _peers(gateway, needs) if "peers" in needs else None,
+        _peers(gateway, needs, slots) if "peers" in needs else None,
+        most_devices(gateway),
+        state.tiers if "tiers" in needs else None,
+        cycle_round,
     )
 
 
@@ -150,10 +167,12 @@ def _utility(
     return utility, table.gradients(slots) if "gradients" in needs else None, known
 
 
-def _peers(gateway: Gateway, needs: frozenset[Need]) -> Peers:
-    """Return the associated devices that are not candidates."""
+def _peers(gateway: Gateway, needs: frozenset[Need], slots: Ints) -> Peers:
+    """Return the associated devices that are not among the candidates in these slots."""
     device_table, table = gateway.state.device_table, gateway.state.device_table.gradients
-    others = np.flatnonzero(device_table.associated & ~device_table.candidate)
+    other = device_table.associated.copy()
+    other[slots] = False
+    others = np.flatnonzero(other)
     gradients = None
     if table is not None and "gradients" in needs:
         gradients = table.gradients(others[table.row_of[others] >= 0])

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from async_hfl.core.compression.model_codec import Model, plain_vector
+from async_hfl.core.maths.latency_tiers import Tiers
 from async_hfl.core.protocol.messages import GlobalModel, Update, Upload
-from async_hfl.core.serialization import plain
+from async_hfl.core.serialization import earlier, plain
 from async_hfl.core.vectors import Vector
 from async_hfl.core.weights import Weights
 from async_hfl.nodes.gateway.device_table import DeviceTable
@@ -18,7 +19,8 @@ AGGREGATION_TIMER = "aggregation"
 """Key of the one timer that an aggregation rule has."""
 Phase = Literal["waiting", "open", "uploading", "over"]
 """waiting: no model yet. open: a cycle is in progress and devices are triggered. uploading: the model was uploaded, and
-no device is triggered until the answer arrives. over: the run has ended."""
+no device is triggered until the answer arrives; a gateway that continues during uploads is open instead. over: the run
+has ended."""
 
 
 @plain
@@ -41,6 +43,10 @@ class InFlightJob:
     overdue: bool
     """True if the deadline has passed. The update is still used if it arrives later."""
     warmup: bool
+    free_at: float = NEVER
+    """Time at which the job frees its bandwidth, if it has not ended before."""
+    freed: bool = False
+    """True once it has freed its bandwidth."""
 
 
 @plain
@@ -60,6 +66,13 @@ class HeldUpdate:
     def weights(self) -> Weights:
         """The decoded model."""
         return plain_vector(self.update.weights)
+
+
+@earlier(HeldUpdate, 3)
+def _from_release_2(stored: list[Any]) -> list[Any]:
+    """Models did not travel encoded in release 0.2.0: the model that arrived is that of the update."""
+    number, in_flight, update = stored
+    return [number, in_flight, update, update.weights]
 
 
 @plain
@@ -86,7 +99,8 @@ class GatewayState:
     phase: Phase = "waiting"
     weights: Weights | None = None
     base_epoch: int = 0
-    """Cloud epoch of the global model from which the current cycle started."""
+    """Cloud epoch of the global model that was adopted last; the current cycle started from it, unless the gateway
+    continues during uploads."""
     gateway_epoch: int = 0
     """z, counted over the whole run."""
     updates: int = 0
@@ -106,7 +120,7 @@ class GatewayState:
     active: int = 0
     """Number of jobs in flight that are not overdue."""
     load: float = 0.0
-    """Bandwidth that they use together."""
+    """Bandwidth that they use together, without those that have freed it."""
     next_job: int = 1
     next_upload: int = 1
     next_report: int = 1
@@ -152,6 +166,25 @@ class GatewayState:
     """The global model from which the current cycle started, if uploads are encoded as changes of it."""
     rounding_error: Vector | None = None
     """The rounding error of earlier uploads, added to the next (error feedback)."""
+    uploaded: Weights | None = None
+    """u, the model of the upload that is not answered yet, if the gateway continues meanwhile."""
+    upload_due: bool = False
+    """True if the cycle is complete and its upload waits for the answer to the one before."""
+    reference_latency: float = 0.0
+    """A quantile of the round latencies of all devices, as the cloud told it last; 0 if it did not."""
+    tiers: Tiers | None = None
+    """The tiers of devices, as the cloud told them last."""
+    discarded: dict[int, list[int]] = field(default_factory=dict)
+    """By slot: the latest jobs that ended without an update, which may still arrive and be acknowledged, if losses are
+    tracked."""
+    freed: int = 0
+    """Number of jobs in flight that are not overdue and have freed their bandwidth."""
+    changes: dict[int, float] = field(default_factory=dict)
+    """By slot, oldest first: by how much the device's latest update would change the model that it was sent."""
+    changes_of_statistics: dict[int, float] = field(default_factory=dict)
+    """The same for running statistics."""
+    lists_left: dict[int, int] = field(default_factory=dict)
+    """By device: number of lists of unsettled updates that it may send before its next job (see `forwarding`)."""
 
     def held_updates(self) -> list[HeldUpdate]:
         """Return the updates that have arrived and whose jobs have not ended."""

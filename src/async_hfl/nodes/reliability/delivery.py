@@ -16,15 +16,30 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from async_hfl.core.identifiers import Address
-from async_hfl.core.protocol.effects import Effect, Send, SetTimer
-from async_hfl.core.protocol.events import Acknowledged, Event, PeerJoined, PeerLost, Received, Returned, TimerFired
+from async_hfl.core.protocol.effects import Effect, Send, SetTimer, Write
+from async_hfl.core.protocol.events import (
+    Acknowledged,
+    Event,
+    PeerJoined,
+    PeerLost,
+    Received,
+    Restored,
+    Returned,
+    TimerFired,
+)
 from async_hfl.core.protocol.messages import Message
+from async_hfl.core.protocol.records import LifecycleRecord
 from async_hfl.core.serialization import Plain, from_plain, plain, to_plain, value
 from async_hfl.nodes.reliability.number_set import NumberSet
 
 RESEND = "delivery.resend"
 RESEND_FIRST_S = 5.0
 RESEND_MOST_S = 300.0
+MOST_INCARNATIONS = 8
+"""Incarnations of one peer whose numbers are remembered; a node that loses its state is a new incarnation."""
+MOST_GAPS = 1000
+"""Gaps in the numbers from one incarnation. A packet that would make another one is left unacknowledged: its sender
+sends it again, after those that are missing."""
 _NEVER = float("inf")
 
 
@@ -66,12 +81,27 @@ class Transmit:
 
 
 @value
+class Dropped:
+    """A packet was dropped because its receiver failed to handle the message in it."""
+
+    at: float
+    sender: Address
+    run: int
+    incarnation: int
+    number: int
+    why: str
+
+
+@value
 class TransferOver:
     """The transfer of a packet is complete or has failed: the resend timeout starts now."""
 
     at: float
     to: Address
     number: int
+
+
+NodeEvent = Event | Arrived | Dropped | TransferOver
 
 
 @plain
@@ -136,13 +166,17 @@ class ReliableNode:
         self.state = from_plain(data["delivery"])
         self.node.restore(data["node"])
 
-    def handle(self, event: Event | Arrived | TransferOver) -> list[Effect | Transmit]:
+    def handle(self, event: NodeEvent) -> list[Effect | Transmit]:
         if isinstance(event, Arrived):
             return self._arrived(event)
+        if isinstance(event, Dropped):
+            return self._dropped(event)
         if isinstance(event, TransferOver):
             return self._transfer_over(event)
         if isinstance(event, TimerFired) and event.key == RESEND:
             return self._resend(event.at)
+        if isinstance(event, Restored):
+            self.state.incarnation = event.incarnation  # its numbers are not those that peers have seen
         resent: list[Transmit] = []
         if self._sessions:
             if isinstance(event, PeerJoined):
@@ -189,11 +223,30 @@ class ReliableNode:
             acknowledged = Acknowledged(event.at, event.sender, packet.message)
             return self._wrap(self.node.handle(acknowledged), event.at)
         receipt = Transmit(event.sender, Receipt(content.run, content.incarnation, content.number))
-        seen = state.seen.setdefault((event.sender, content.incarnation), NumberSet())
+        seen = self._seen(event.sender, content.incarnation)
+        if len(seen.firsts) > MOST_GAPS and content.number > seen.lasts[-1] + 1:
+            return []
         if not seen.add(content.number):
             return [receipt]
         received = Received(event.at, event.sender, content.message, event.transfer_s)
         return [receipt, *self._wrap(self.node.handle(received), event.at)]
+
+    def _seen(self, peer: Address, incarnation: int) -> NumberSet:
+        """Return the numbers seen from an incarnation. Of too many incarnations, the one seen first is forgotten."""
+        seen = self.state.seen
+        found = seen.get((peer, incarnation))
+        if found is None:
+            known = [key for key in seen if key[0] == peer]
+            if len(known) >= MOST_INCARNATIONS:
+                del seen[known[0]]
+            found = seen[peer, incarnation] = NumberSet()
+        return found
+
+    def _dropped(self, event: Dropped) -> list[Effect | Transmit]:
+        """Acknowledge a packet that the node never receives, so that it is not sent again."""
+        self._seen(event.sender, event.incarnation).add(event.number)
+        receipt = Transmit(event.sender, Receipt(event.run, event.incarnation, event.number))
+        return [receipt, Write(LifecycleRecord(event.at, "refused", str(event.sender), event.why))]
 
     def _wrap(self, effects: Sequence[Effect], at: float) -> list[Effect | Transmit]:
         state = self.state

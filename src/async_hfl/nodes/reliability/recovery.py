@@ -10,18 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from async_hfl.core.errors import UserError
 from async_hfl.core.protocol.effects import Effect, Evaluate, SetTimer, Solve, Stop, Write
-from async_hfl.core.protocol.events import Evaluated, Event, Solved, TimerFired
+from async_hfl.core.protocol.events import Evaluated, Solved, TimerFired
 from async_hfl.core.serialization import Plain, from_plain, to_plain
-from async_hfl.nodes.reliability.delivery import Arrived, ReliableNode, TransferOver, Transmit
+from async_hfl.nodes.reliability.delivery import Arrived, Dropped, NodeEvent, Packet, ReliableNode, Transmit
 
 Request = Solve | Evaluate
+_MOST_TEXT = 300
 
 
 class Disk(Protocol):
     """A store that survives a crash up to the last `commit`."""
 
     def append(self, event: Plain) -> None: ...
+
+    def retract(self) -> None:
+        """Take back the event that was appended last; nothing was committed since."""
 
     def wrote(self, records: int) -> None:
         """Store that this many records since the last snapshot are in the journal."""
@@ -37,10 +42,15 @@ class Disk(Protocol):
 
 
 class DurableNode:
-    """A `ReliableNode` whose state survives a crash of its process."""
+    """A `ReliableNode` whose state survives a crash of its process, and an error in the handling of a message."""
 
-    def __init__(self, make: Callable[[], ReliableNode], disk: Disk) -> None:
+    def __init__(
+        self, make: Callable[[], ReliableNode], disk: Disk, dropped: Callable[[Arrived, Exception], None] | None = None
+    ) -> None:
+        """`dropped`: a message that the node fails to handle is dropped, and passed to this function with the error.
+        Without it the error is raised, as a simulation wants it."""
         self._make = make
+        self._dropped = dropped
         self.disk = disk
         self.node = make()
         self.timers: dict[str, float] = {}
@@ -48,11 +58,29 @@ class DurableNode:
         self.stop: Stop | None = None
         self._records = 0
 
-    def handle(self, event: Event | Arrived | TransferOver) -> list[Effect | Transmit]:
+    def handle(self, event: NodeEvent) -> list[Effect | Transmit]:
         self.disk.append(to_plain(event))
-        effects = self.node.handle(event)
+        try:
+            effects = self.node.handle(event)
+        except UserError:
+            raise  # of a policy or rule of the user's
+        except Exception as error:
+            if self._dropped is None or not isinstance(event, Arrived) or not isinstance(event.content, Packet):
+                raise
+            self._dropped(event, error)
+            return self._drop(event, event.content, error)
         self._note(event, effects)
         return effects
+
+    def _drop(self, event: Arrived, packet: Packet, error: Exception) -> list[Effect | Transmit]:
+        """Drop a message that the node has failed to handle, perhaps half-way: return to the state before it, as after
+        a crash, and note in the log that the message is done with. A replay finds neither the message nor the error."""
+        self.disk.retract()
+        self.disk.commit()
+        self._restore()
+        why = f"{type(packet.message).__name__} could not be handled: {type(error).__name__}: {error}"
+        numbers = (packet.run, packet.incarnation, packet.number)
+        return self.handle(Dropped(event.at, event.sender, *numbers, why[:_MOST_TEXT]))
 
     def written(self, records: int) -> None:
         """Note that the shell has written this many more records into the journal."""
@@ -74,7 +102,14 @@ class DurableNode:
 
     def recover(self) -> list[Effect | Transmit]:
         """Restore the state after a crash, and return the effects to carry out, some of them perhaps again."""
-        snapshot, log, written = self.disk.read()
+        records = self._restore()
+        timers = [SetTimer(key, at) for key, at in self.timers.items()]
+        stop = [] if self.stop is None else [self.stop]
+        return [*records, *self.node.unacknowledged(), *self.requests.values(), *timers, *stop]
+
+    def _restore(self) -> list[Effect | Transmit]:
+        """Restore the state from the disk, and return the records that were not written."""
+        snapshot, logged, written = self.disk.read()
         self.node = self._make()
         self.timers, self.requests, self.stop = {}, {}, None
         if snapshot is not None:
@@ -84,17 +119,15 @@ class DurableNode:
             for request in map(from_plain, snapshot["requests"]):
                 self.requests[_key(request)] = request
         records: list[Effect | Transmit] = []
-        for data in log:
+        for data in logged:
             event = from_plain(data)
             effects = self.node.handle(event)
             self._note(event, effects)
             records.extend(effect for effect in effects if isinstance(effect, Write))
         self._records = written
-        timers = [SetTimer(key, at) for key, at in self.timers.items()]
-        stop = [] if self.stop is None else [self.stop]
-        return [*records[written:], *self.node.unacknowledged(), *self.requests.values(), *timers, *stop]
+        return records[written:]
 
-    def _note(self, event: Event | Arrived | TransferOver, effects: list[Effect | Transmit]) -> None:
+    def _note(self, event: NodeEvent, effects: list[Effect | Transmit]) -> None:
         if isinstance(event, TimerFired):
             self.timers.pop(event.key, None)
         elif isinstance(event, Solved):

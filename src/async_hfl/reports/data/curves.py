@@ -1,4 +1,4 @@
-"""Learning curves and distributions as arrays: read from a run, thinned for a page, searched for a target."""
+"""Learning curves and distributions as arrays: read from a run, and thinned for a page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from async_hfl.core.arrays import Floats, Ints
-from async_hfl.core.maths.targets import Direction, Target, TargetProgress
+from async_hfl.core.maths.milestones import Milestones, Reached, Track
+from async_hfl.core.maths.targets import Target
 from async_hfl.journal.run_directory import RunDirectory
 
 AXES = ("time", "bytes", "up", "updates")
@@ -27,9 +28,16 @@ class Curve:
     epoch: Ints
     metric: Floats
     loss: Floats
+    end: Reached
+    """The state at the end of the run, or at its last evaluation so far."""
 
     def __len__(self) -> int:
         return len(self.time)
+
+    def milestones(self, target: Target) -> Milestones:
+        """Return the states at which a target was held and first passed."""
+        columns = (column.tolist() for column in (self.time, self.bytes, self.up, self.updates))
+        return Track(list(map(Reached, *columns)), self.metric.tolist(), self.end).milestones(target)
 
 
 def read_curve(directory: RunDirectory, manifest: dict[str, Any], summary: dict[str, Any] | None) -> Curve:
@@ -55,17 +63,29 @@ def read_curve(directory: RunDirectory, manifest: dict[str, Any], summary: dict[
         epoch=column("epoch").astype(np.int64),
         metric=column("metric"),
         loss=column("loss"),
+        end=_end(rows, summary, off),
     )
 
 
-def reached(curve: Curve, target: float, direction: Direction, window: int) -> int | None:
-    """Return the index of the first evaluation at which the mean of the last `window` values passes the target."""
-    wanted, progress = Target("", target, direction, window), TargetProgress()
-    for place, value in enumerate(curve.metric.tolist()):
-        progress = progress.after(wanted, value, float(place))
-        if progress.reached_at is not None:
-            return place
-    return None
+def _end(rows: list[dict[str, float]], summary: dict[str, Any] | None, off: dict[str, float]) -> Reached:
+    if summary is not None:
+        up = sum(tier["up"]["model"] for tier in summary["bytes"].values())
+        found = (summary["virtual_s"], summary["bytes_total"], up, summary["device_updates"])
+    elif rows:
+        last = rows[-1]
+        found = (last["at"], last["bytes_total"], last["bytes_models_up"], last["updates"])
+    else:
+        found = (0.0, 0, 0, 0)
+    at, total, models_up, updates = found
+    return Reached(at - off["at"], total - off["bytes_total"], models_up - off["bytes_models_up"], updates)
+
+
+def target_of(manifest: dict[str, Any], level: float | None = None) -> Target:
+    """Return the target of a run, with the window that the run used; `level` replaces its value."""
+    rule = manifest.get("metric", {})
+    wanted = manifest["settings"]["task"]["target"] if level is None else level
+    window = manifest.get("evaluation", {}).get("window_s")
+    return Target(rule.get("name", "metric"), wanted, rule.get("direction", "at_least"), window)
 
 
 def thinned(values: Floats, points: int) -> Ints:

@@ -11,16 +11,17 @@ import numpy as np
 
 from async_hfl.core.arrays import Floats, Ints
 from async_hfl.core.errors import RunDirectoryError
-from async_hfl.core.maths.targets import Direction
+from async_hfl.core.maths.milestones import Reached
+from async_hfl.core.maths.targets import Target
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.data.curves import (
     AXES,
     Curve,
     evenly_spaced,
-    reached,
     read_curve,
     significant,
     tail_distribution,
+    target_of,
     thinned,
 )
 from async_hfl.reports.data.experiment import RunGroup
@@ -41,12 +42,9 @@ class ComparedRun:
     timings: dict[str, Any]
     """Empty if unknown."""
     curve: Curve
-    target: float
-    metric: str
-    direction: Direction
-    window: int
-    reached: int | None
-    """Index of the evaluation at which the target was reached."""
+    target: Target
+    held: Reached | None
+    """The state at which the target was held."""
     rounds: Floats
     """Seconds from dispatch to aggregation of the jobs that were aggregated, sorted."""
     gateway_staleness: Ints
@@ -59,13 +57,11 @@ def read_run(path: Path, target: float | None = None) -> ComparedRun:
     directory = RunDirectory.open(path)
     manifest, summary = directory.read_manifest(), directory.read_summary()
     try:
-        wanted = manifest["settings"]["task"]["target"] if target is None else target
+        wanted = target_of(manifest, target)
         devices = manifest["devices"]
         curve = read_curve(directory, manifest, summary)
     except KeyError as error:
         raise RunDirectoryError(f"{directory.manifest}: has no {error}, so it was not written by async-hfl") from error
-    rule = manifest.get("metric", {})
-    direction, window = rule.get("direction", "at_least"), rule.get("window", 3)
     columns = read_columns(directory, transfers=False)
     jobs = columns.jobs
     return ComparedRun(
@@ -75,10 +71,7 @@ def read_run(path: Path, target: float | None = None) -> ComparedRun:
         directory.read_timings() or {},
         curve,
         wanted,
-        rule.get("name", "metric"),
-        direction,
-        window,
-        reached(curve, wanted, direction, window),
+        curve.milestones(wanted).held,
         np.sort((jobs.ended_at - jobs.sent_at)[jobs.aggregated]),
         jobs.staleness[jobs.aggregated],
         np.array([one["staleness"] for one in columns.uploads if one["reason"] == "mixed"], np.int64),
@@ -117,11 +110,10 @@ def _run_data(run: ComparedRun, points: int) -> dict[str, Any]:
     kept = thinned(curve.metric, points)
     columns = {name: significant(getattr(curve, name)[kept]) for name in (*AXES, "metric", "loss")}
     whole = {name: [int(v) if v is not None and v == int(v) else v for v in columns[name]] for name in AXES[1:]}
-    at = run.reached
     return {
         "seed": run.manifest["seed"],
         "complete": run.summary is not None,
-        "reached": None if at is None else {name: float(getattr(curve, name)[at]) for name in AXES},
+        "reached": None if run.held is None else dict(zip(AXES, map(float, run.held), strict=True)),
         "energy": ((run.summary or {}).get("energy") or {}).get("total_j"),
         **columns,
         **whole,

@@ -63,10 +63,17 @@ def _bins(values: Ints) -> list[list[int]]:
 
 
 def device_data(
-    columns: Columns, devices: int, summary: dict[str, Any] | None, spent: list[dict[str, float]]
+    columns: Columns,
+    devices: int,
+    summary: dict[str, Any] | None,
+    spent: list[dict[str, float]],
+    able: Ints | None = None,
 ) -> dict[str, Any]:
-    """Return one row per device, sorted by its aggregated updates; an even sample if there are many devices."""
+    """Return one row per device, sorted by its aggregated updates; an even sample if there are many devices.
+
+    `able` are the devices that can take part, because they have a link (None: all); only these are counted."""
     jobs = columns.jobs
+    able = np.arange(devices) if able is None else able
     counts = np.bincount(jobs.device[jobs.aggregated], minlength=devices)[:devices]
     asked = np.bincount(jobs.device, minlength=devices)[:devices]
     last = np.full(devices, np.nan)
@@ -76,11 +83,12 @@ def device_data(
         for device, gateway in one["moved"]:
             home[device] = gateway
     scores = ((summary or {}).get("by_device") or {}).get("values") or []
-    order = np.lexsort((np.arange(devices), counts))
-    shown = order[evenly_spaced(devices, MOST_BARS)]
-    never = np.flatnonzero(counts == 0)
+    order = able[np.lexsort((able, counts[able]))]
+    shown = order[evenly_spaced(len(able), MOST_BARS)]
+    ranked, tenth = counts[order], max(1, len(able) // 10)
+    never = np.sort(able[counts[able] == 0])
     return {
-        "devices": devices,
+        "devices": len(able),
         "rows": [
             {
                 "device": device,
@@ -94,12 +102,12 @@ def device_data(
             }
             for device in shown.tolist()
         ],
-        "mean": float(counts.mean()) if devices else 0.0,
-        "median": float(np.median(counts)) if devices else 0.0,
+        "mean": float(ranked.mean()) if len(able) else 0.0,
+        "median": float(np.median(ranked)) if len(able) else 0.0,
         "never": [int(device) for device in never[:40]],
         "never_count": len(never),
-        "least_tenth": float(np.sort(counts)[: max(1, devices // 10)].sum() / max(1, counts.sum())),
-        "most_tenth": float(np.sort(counts)[-max(1, devices // 10) :].sum() / max(1, counts.sum())),
+        "least_tenth": float(ranked[:tenth].sum() / max(1, ranked.sum())),
+        "most_tenth": float(ranked[-tenth:].sum() / max(1, ranked.sum())),
     }
 
 

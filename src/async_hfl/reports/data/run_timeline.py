@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, get_args
 
 import numpy as np
@@ -27,18 +28,21 @@ def timeline_data(columns: Columns) -> dict[str, Any] | None:
     order = shown[np.argsort(jobs.sent_at[shown], kind="stable")]
     windows = _windows(order)
     kept = np.unique(np.concatenate([order[low:high] for _, low, high in windows]))
+    typical = float(np.median(jobs.ended_at[kept] - jobs.sent_at[kept]))
+    digits = _digits(typical)
     return {
+        "typical": round(typical, digits),
         "reasons": [reason.replace("_", " ") for reason in REASONS],
         "windows": [
             {
                 "name": name,
-                "from": round(float(jobs.sent_at[order[low]]), 1),
-                "to": round(float(jobs.ended_at[order[low:high]].max()), 1),
+                "from": round(float(jobs.sent_at[order[low]]), digits),
+                "to": round(float(jobs.ended_at[order[low:high]].max()), digits),
             }
             for name, low, high in windows
         ],
-        "jobs": [_row(jobs, place) for place in kept.tolist()],
-        "uploads": _uploads(columns, sorted(set(jobs.gateway[kept].tolist()))),
+        "jobs": [_row(jobs, place, digits) for place in kept.tolist()],
+        "uploads": _uploads(columns, sorted(set(jobs.gateway[kept].tolist())), digits),
         "gateways": len(np.unique(jobs.gateway)),
         "thinned": thinned,
     }
@@ -69,26 +73,33 @@ def _windows(order: Ints) -> list[tuple[str, int, int]]:
     return [("beginning", 0, part), ("middle", middle, middle + part), ("end", count - part, count)]
 
 
-def _row(jobs: Jobs, place: int) -> list[Any]:
+def _digits(typical: float) -> int:
+    """Return the decimals of a second that times are given with: a job takes milliseconds or hours."""
+    return min(6, max(1, math.ceil(2 - math.log10(max(typical, 1e-9)))))
+
+
+def _row(jobs: Jobs, place: int, digits: int) -> list[Any]:
     sent = float(jobs.sent_at[place])
     downloaded = sent + float(jobs.download_s[place])
     trained = downloaded + float(jobs.training_s[place])
     arrived, upload = float(jobs.arrived_at[place]), float(jobs.upload_s[place])
     known = bool(jobs.training_s[place] > 0)
-    uploaded = [round(arrived - upload, 1), round(arrived, 1)] if known and np.isfinite(arrived) else [None, None]
+    uploaded = (
+        [round(arrived - upload, digits), round(arrived, digits)] if known and np.isfinite(arrived) else [None, None]
+    )
     return [
         int(jobs.gateway[place]),
         int(jobs.device[place]),
-        round(sent, 1),
-        *([round(downloaded, 1), round(trained, 1)] if known else [None, None]),
+        round(sent, digits),
+        *([round(downloaded, digits), round(trained, digits)] if known else [None, None]),
         *uploaded,
-        round(float(jobs.ended_at[place]), 1),
+        round(float(jobs.ended_at[place]), digits),
         REASONS.index(jobs.reason[place]),
     ]
 
 
-def _uploads(columns: Columns, gateways: list[int]) -> list[list[float]]:
+def _uploads(columns: Columns, gateways: list[int], digits: int) -> list[list[float]]:
     """Return [gateway, time at which the cloud mixed the upload], at most MOST_JOBS of them."""
-    own = [[one["upload"][0], round(one["at"], 1)] for one in columns.uploads if one["upload"][0] in set(gateways)]
+    own = [[one["upload"][0], round(one["at"], digits)] for one in columns.uploads if one["upload"][0] in set(gateways)]
     every = -(-len(own) // MOST_JOBS) if own else 1
     return own[::every]

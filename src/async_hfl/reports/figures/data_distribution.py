@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from async_hfl.core.data_distribution import DataDistribution
+from async_hfl.reports.figures.pictures import new_figure
 
 _GREY, _INK = "#9FB6C8", "#333333"
 _SHADES = ("#F3F7FA", "#BFD7EA", "#6BAED6", "#2171B5", "#08306B")
@@ -37,17 +38,12 @@ def distribution_lines(held: DataDistribution) -> list[str]:
 
 
 def draw_distribution(held: DataDistribution, path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
     devices, classes = held.counts.shape
     width = float(np.clip(4.5 + 0.05 * devices, 7.5, 14))
     lines = distribution_lines(held)
     if held.class_names:
         body = float(np.clip(0.26 * classes, 1.6, 8))
-        figure = Figure(figsize=(width, body + 2.9), layout="constrained")
+        figure = new_figure(figsize=(width, body + 2.9), layout="constrained")
         grid = figure.add_gridspec(2, 2, height_ratios=(0.8, body), width_ratios=(width - 2, 1.15))
         field = figure.add_subplot(grid[1, 0])
         _draw_cells(figure, field, held)
@@ -55,7 +51,7 @@ def draw_distribution(held: DataDistribution, path: Path) -> None:
         _draw_classes(figure.add_subplot(grid[1, 1], sharey=field), held)
         above.tick_params(labelbottom=False)
     else:
-        figure = Figure(figsize=(width, 4.2), layout="constrained")
+        figure = new_figure(figsize=(width, 4.2), layout="constrained")
         above = figure.subplots()
         above.set_xlabel("device", fontsize=9)
     _draw_sizes(above, held)

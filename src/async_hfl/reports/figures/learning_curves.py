@@ -14,7 +14,9 @@ from async_hfl.reports.data.curves import evenly_spaced
 from async_hfl.reports.data.experiment import Figure, RunGroup
 from async_hfl.reports.data.group_data import ComparedRun, read_panels
 from async_hfl.reports.figures.colours import FEW
+from async_hfl.reports.figures.pictures import new_figure
 from async_hfl.reports.output import writing
+from async_hfl.reports.tables.run_names import clock_name
 
 COLOURS = (*FEW, "#000000")
 PICTURES = (".png", ".svg", ".pdf")
@@ -57,9 +59,9 @@ def _draw_group(row: Any, members: list[ComparedRun], name: str, number: int) ->
                 x / unit, values.min(axis=0), values.max(axis=0), step="post", alpha=0.15, color=style["color"], lw=0
             )
         for run in known:
-            if run.reached is not None:
-                at = float(getattr(run.curve, key)[run.reached]) / unit
-                axes.plot([at], [run.target], "o", color=style["color"], markersize=4)
+            if run.held is not None:
+                at = (run.held.at if key == "time" else run.held.bytes_total) / unit
+                axes.plot([at], [run.target.threshold], "o", color=style["color"], markersize=4)
 
 
 def on_one_axis(runs: Sequence[ComparedRun], key: str) -> tuple[Floats, Floats]:
@@ -76,15 +78,16 @@ def on_one_axis(runs: Sequence[ComparedRun], key: str) -> tuple[Floats, Floats]:
 
 
 def _finish_row(row: Any, name: str, runs: list[ComparedRun]) -> None:
-    for axes, label in ((row[0], "virtual time (hours)"), (row[1], "bytes sent over all links (MB)")):
-        for target in {run.target for run in runs}:
+    clock = clock_name([run.manifest for run in runs])
+    for axes, label in ((row[0], f"{clock} (hours)"), (row[1], "bytes sent over all links (MB)")):
+        for target in {run.target.threshold for run in runs}:
             axes.axhline(target, color="#888888", linewidth=0.8, linestyle=":")
         axes.set_xlabel(label)
         axes.grid(alpha=0.25)
         axes.set_xlim(left=0)
         axes.spines[["top", "right"]].set_visible(False)
     if runs:
-        row[0].set_ylabel(_plain(f"{runs[0].metric} on the test set"))
+        row[0].set_ylabel(_plain(f"{runs[0].target.metric} on the test set"))
         if any(len(run.curve) for run in runs):
             row[1].legend(loc="lower right", frameon=False, fontsize=8)
     if name:
@@ -134,12 +137,7 @@ def draw_figure(figure: Figure, path: Path) -> None:
 
 
 def _figure(width: float, height: float) -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure as Picture
-
-    return Picture(figsize=(width, height), layout="constrained")
+    return new_figure(figsize=(width, height), layout="constrained")
 
 
 def save(figure: Any, path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from async_hfl.reports.data.network_view import NetworkView
 from async_hfl.reports.figures.colours import AROUND, GRID, INK, LAND, QUALITY, SOFT, gateway_colours
 from async_hfl.reports.figures.delays import draw_delays
+from async_hfl.reports.figures.pictures import new_figure
 from async_hfl.reports.tables.formatting import size
 
 _NUMBERED = 40
@@ -21,12 +22,7 @@ _LEGEND = {"framealpha": 0.92, "edgecolor": GRID, "labelcolor": INK}
 
 
 def draw_network(view: NetworkView, path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(13.33, 7.5))
+    figure = new_figure(figsize=(13.33, 7.5))
     figure.patch.set_facecolor("white")
     margins = {"left": 0.045, "right": 0.985, "top": 0.865, "bottom": 0.125, "wspace": 0.12, "hspace": 0.36}
     grid = figure.add_gridspec(2, 2, width_ratios=(1.45, 1), height_ratios=(1.3, 1), **margins)
@@ -142,7 +138,7 @@ def _association_legend(axes: Any, view: NetworkView, colours: tuple[str, ...], 
 
     if len(colours) <= 12:
         handles = [
-            mark("D", colour, f"gateway {number}: {count:,} device{'s' if count != 1 else ''}", 7)
+            mark("D", colour, f"{_gateway_name(view, number)}: {count:,} device{'s' if count != 1 else ''}", 7)
             for number, (colour, count) in enumerate(zip(colours, view.load.tolist(), strict=True))
         ]
     else:
@@ -152,6 +148,10 @@ def _association_legend(axes: Any, view: NetworkView, colours: tuple[str, ...], 
         handles.append(Line2D([], [], linestyle="", marker="x", color="#999999", label="device without a gateway"))
     corner = _free_corner(view, axes, 0.3, 0.27)
     axes.legend(handles=handles, loc=corner, fontsize=8.5, borderpad=0.7, **_LEGEND).set_zorder(10)
+
+
+def _gateway_name(view: NetworkView, number: int) -> str:
+    return f"{number} {view.gateway_names[number]}" if view.gateway_names else f"gateway {number}"
 
 
 def _quality(axes: Any, view: NetworkView) -> None:

@@ -11,7 +11,9 @@ from async_hfl.reports.data.curves import significant
 from async_hfl.reports.data.experiment import Comparison, Figure, RunGroup
 from async_hfl.reports.data.group_data import Panel, group_data, read_panels
 from async_hfl.reports.pages.page import table_data, write_html
+from async_hfl.reports.tables.formatting import held_text
 from async_hfl.reports.tables.group_tables import detail_tables, panel_tables
+from async_hfl.reports.tables.run_names import clock_name
 
 MOST_NUMBERS = 240_000
 """The most numbers in the curves of one page, about 2 MB."""
@@ -27,6 +29,7 @@ def write_page(comparison: Comparison, groups: Sequence[RunGroup], out: Path) ->
     every = [run for parts in panels.values() for _, members in parts for run in members]
     data = {
         "title": comparison.title,
+        "clock": clock_name([run.manifest for run in every]),
         "summary": list(comparison.summary),
         "tables": [table_data(table) for table in comparison.tables],
         "figures": [_figure(figure) for figure in comparison.figures],
@@ -43,10 +46,10 @@ def _panel(name: str, parts: Panel, names: list[str], points: int) -> dict[str, 
     target = next((group.target for group, _ in parts if group.target is not None), None)
     return {
         "name": name,
-        "metric": "metric" if first is None else first.metric,
-        "direction": "at_least" if first is None else first.direction,
-        "window": 3 if first is None else first.window,
-        "target": first.target if target is None and first is not None else target,
+        "metric": "metric" if first is None else first.target.metric,
+        "direction": "at_least" if first is None else first.target.direction,
+        "held": "" if first is None else held_text(first.target.window),
+        "target": first.target.threshold if target is None and first is not None else target,
         "groups": [
             {"name": group.name, "number": names.index(group.name), **group_data(members, points)}
             for group, members in parts

@@ -51,7 +51,7 @@ def table_data(table: Table) -> dict[str, Any]:
 
 def _cell(cell: Cell) -> Any:
     if isinstance(cell, Spread):
-        return {name: _finite(getattr(cell, name)) for name in ("value", "low", "high", "text")}
+        return {name: _finite(getattr(cell, name)) for name in ("value", "low", "high", "text", "bound")}
     return _finite(cell)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from async_hfl.core.errors import UserError
+from async_hfl.core.extras import check_installed
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.data.experiment import Comparison, RunGroup
 from async_hfl.reports.data.group_data import ComparedRun, read_panels
@@ -23,6 +24,8 @@ def write_reports(runs: Sequence[Path], files: Sequence[Path], command: str) -> 
     for file in files:
         if file.suffix not in ENDINGS:
             raise UserError(f"{file}: the name of a report must end in {', '.join(ENDINGS)}")
+        if file.suffix in PICTURES:
+            check_installed("plots", f"{file}: a picture")
     groups = group_runs(runs)
     comparison = comparison_of(groups, command)
     for file in files:
@@ -54,39 +57,38 @@ def _race(title: str, groups: Sequence[tuple[RunGroup, list[ComparedRun]]]) -> T
     rows: list[tuple[Cell, ...]] = []
     means = []
     for group, runs in groups:
-        reached = [run for run in runs if run.reached is not None]
+        reached = [run.held for run in runs if run.held is not None]
         text = "" if len(reached) == len(runs) else f"{len(reached)} of {len(runs)} reached it"
-        times = _at_target(reached, "time")
+        times = [state.at for state in reached]
         means.append(sum(times) / len(times) if times and not text else None)
         rows.append(
             (
                 group.name,
                 len(runs),
                 Spread.over(times, text),
-                *(Spread.over(_at_target(reached, key)) for key in ("bytes", "up", "updates")),
+                Spread.over([float(state.bytes_total) for state in reached]),
+                Spread.over([float(state.bytes_models_up) for state in reached]),
+                Spread.over([float(state.updates) for state in reached]),
                 Spread.over([float(run.curve.metric[-1]) for run in runs if len(run.curve)]),
                 Spread.over([run.summary["bandwidth_bound_share"] for run in runs if run.summary is not None]),
             )
         )
     known = [mean for mean in means if mean is not None]
-    first = groups[0][1][0]
+    target = groups[0][1][0].target
+    reaching = f"{target.metric} {target.threshold:g}; without the runs that never reached it"
     return Table(
         title,
         (
             Column("group"),
             Column("runs", "count"),
-            Column("to target", "seconds", f"{first.metric} {first.target:g}; without the runs that never reached it"),
+            Column("to target", "seconds", reaching),
             Column("bytes", "bytes", "all bytes sent until then, over all links"),
             Column("uplink", "bytes", "models sent towards the cloud"),
             Column("updates", "count", "device updates until then"),
-            Column(f"final {first.metric}", "metric"),
+            Column(f"final {target.metric}", "metric"),
             BOUND,
         ),
         tuple(rows),
         ("Each cell is the mean over the runs, with the lowest and the highest value below it.",),
         tuple(place for place, mean in enumerate(means) if known and mean == min(known)),
     )
-
-
-def _at_target(runs: Sequence[ComparedRun], key: str) -> list[float]:
-    return [float(getattr(run.curve, key)[run.reached]) for run in runs if run.reached is not None]

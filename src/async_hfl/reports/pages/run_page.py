@@ -20,9 +20,11 @@ from async_hfl.reports.data.run_data import (
 )
 from async_hfl.reports.data.run_timeline import timeline_data
 from async_hfl.reports.pages.page import table_data, write_html
-from async_hfl.reports.pages.run_map import map_data
+from async_hfl.reports.pages.run_map import able_devices, colours_of, map_data, network_of, node_names
 from async_hfl.reports.tables import run_tables
 from async_hfl.reports.tables.bandwidth import bandwidth_text
+from async_hfl.reports.tables.convergence import conditions_table
+from async_hfl.reports.tables.run_names import clock_name, is_deployed, network_name, task_name
 from async_hfl.reports.tables.table import shown
 
 
@@ -43,31 +45,38 @@ def _data(
 ) -> dict[str, Any]:
     rule = manifest.get("metric", {})
     spent = directory.read_devices()
-    tables = []
+    network = network_of(manifest)
+    able = able_devices(manifest, network)
+    tables, theorem = [], None
     if summary is not None:
+        theorem = conditions_table(manifest, summary)
         energy = run_tables.energy_table(summary)
         tables = [run_tables.job_ends(summary), *([energy] if energy else [])]
     return {
-        "title": f"{manifest['method']} on {manifest['task']}",
-        "summary": _sentences(directory, manifest, summary),
+        "title": f"{manifest['method']} on {task_name(manifest)}",
+        "clock": clock_name(manifest),
+        "deployed": is_deployed(manifest),
+        "names": node_names(manifest, network, columns),
+        "colours": colours_of(manifest, network),
+        "summary": _sentences(directory, manifest, summary, len(able)),
         "metric": rule.get("name", "metric"),
         "direction": rule.get("direction", "at_least"),
         "target": manifest["settings"]["task"]["target"],
-        "cards": _cards(manifest, summary, curve, columns),
+        "cards": _cards(manifest, summary, curve, columns, len(able)),
         "curve": curve_data(curve),
         "warmup": columns.warmup_ended_at if manifest["settings"]["warmup"]["charge"] else None,
         "reached": _reached(summary),
         "ends_at": columns.ends_at,
         "delays": delay_data(columns),
         "staleness": staleness_data(columns),
-        "devices": device_data(columns, manifest["devices"], summary, spent),
+        "devices": device_data(columns, manifest["devices"], summary, spent, able),
         "classes": class_data(columns),
         "timeline": timeline_data(columns),
-        "map": map_data(manifest, columns),
+        "map": map_data(network, columns),
         "decisions": decision_data(columns, directory.read_timings() or {}),
         "lifecycle": lifecycle_data(columns),
         "bytes": None if summary is None else table_data(run_tables.byte_ledger(summary)),
-        "bounds": None if summary is None else table_data(run_tables.staleness_bounds(manifest, summary)),
+        "bounds": None if theorem is None else table_data(theorem),
         "tables": [table_data(table) for table in tables],
         "details": [table_data(table) for table in run_tables.settings_tables(manifest)],
         "path": str(directory.path),
@@ -75,25 +84,33 @@ def _data(
     }
 
 
-def _sentences(directory: RunDirectory, manifest: dict[str, Any], summary: dict[str, Any] | None) -> list[str]:
-    where = (
-        f"{manifest['devices']:,} devices and {manifest['gateways']:,} gateways on {manifest['network']}, "
-        f"preset {manifest['preset']}, seed {manifest['seed']}; started on {manifest.get('created', '')[:10]}."
+def _sentences(
+    directory: RunDirectory, manifest: dict[str, Any], summary: dict[str, Any] | None, able: int
+) -> list[str]:
+    unlinked = manifest["devices"] - able
+    without = (
+        f" (and {unlinked:,} without a link, which {'takes' if unlinked == 1 else 'take'} no part)" if unlinked else ""
     )
+    nodes = f"{able:,} devices{without} and {manifest['gateways']:,} gateways"
+    place = ", deployed" if is_deployed(manifest) else f" on {network_name(manifest)}, preset {manifest['preset']}"
+    started = f"; started on {manifest['created'][:10]}" if manifest.get("created") else ""
+    where = f"{nodes}{place}, seed {manifest['seed']}{started}."
+    if summary is None and is_deployed(manifest):
+        return [where, "Not complete: the run was not over when its journals were collected."]
     if summary is None:
         return [where, f"Not complete: continue with `async-hfl resume {directory.path}`."]
     return [where]
 
 
 def _cards(
-    manifest: dict[str, Any], summary: dict[str, Any] | None, curve: Curve, columns: Columns
+    manifest: dict[str, Any], summary: dict[str, Any] | None, curve: Curve, columns: Columns, able: int
 ) -> list[tuple[str, str, str, str]]:
     """Return the tiles below the title as (name, value, tone, detail)."""
     if summary is None:
         last = float(curve.metric[-1]) if len(curve) else None
         return [
-            ("virtual time so far", shown(columns.ends_at, "seconds"), "", ""),
-            ("cloud epochs", shown(len(curve), "count"), "", ""),
+            (f"{clock_name(manifest)} so far", shown(columns.ends_at, "seconds"), "", ""),
+            ("cloud epochs", shown(int(curve.epoch[-1]) if len(curve) else 0, "count"), "", ""),
             (f"{manifest.get('metric', {}).get('name', 'metric')} so far", shown(last, "metric"), "", ""),
         ]
     reached = summary["target_reached"]
@@ -133,7 +150,7 @@ def _cards(
         ),
         ("energy of the devices", shown(energy, "joules"), "", "for computing and radio")
         if energy is not None
-        else ("devices", shown(manifest["devices"], "count"), "", ""),
+        else ("devices", shown(able, "count"), "", ""),
     ]
 
 

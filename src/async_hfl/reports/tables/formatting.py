@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from async_hfl.core.maths.targets import EVALUATIONS
+
 
 def duration(seconds: float | None) -> str:
     """Format seconds as 1 h 02 min, 3 min 20 s or 12.3 s."""
@@ -38,6 +40,12 @@ def rate(bytes_per_s: float) -> str:
 
 def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def held_text(window: float | None) -> str:
+    """Return the meaning of a target that is held: the mean over this many seconds, or of three evaluations, passes."""
+    over = f"of {EVALUATIONS} evaluations" if window is None else f"over {duration(window)}"
+    return f"the mean {over} passes it"
 
 
 def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The tables at the end of a comparison: participation, staleness bounds, decisions, settings, versions, runs."""
+"""The tables at the end of a comparison: participation, staleness, decisions, settings, versions, runs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 
 from async_hfl.core.protocol.records import DEVICE_UPDATE
 from async_hfl.reports.data.group_data import ComparedRun
+from async_hfl.reports.tables.convergence import NOT_CHECKED, conditions, is_covered
 from async_hfl.reports.tables.formatting import flat_settings
-from async_hfl.reports.tables.run_tables import conditions_hold, versions_table
+from async_hfl.reports.tables.run_tables import versions_table
 from async_hfl.reports.tables.table import BOUND, Cell, Column, Spread, Table, without_empty
 
 Groups = Sequence[tuple[str, list[ComparedRun]]]
 
 
 def panel_tables(groups: Groups) -> list[Table]:
-    made = [_participation(groups), _by_device(groups), _bounds(groups), _decisions(groups)]
+    made = [_participation(groups), _by_device(groups), _staleness(groups), _theorem(groups), _decisions(groups)]
     return [without_empty(table) for table in made if table.rows]
 
 
@@ -74,40 +75,36 @@ def _by_device(groups: Groups) -> Table:
 _DEVICE_KEYS = ("worst", "worst_tenth", "median", "best")
 
 
-def _bounds(groups: Groups) -> Table:
+def _staleness(groups: Groups) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for name, runs in groups:
         seen = [run.summary["convergence"] for run in runs if run.summary is not None]
-        settings = [run.manifest["settings"] for run in runs]
-        rows.append(
-            (
-                name,
-                Spread.over([float(one["K_c"]) for one in seen]),
-                _first(settings, "cloud"),
-                _least_bound(one["K_c"] for one in seen),
-                Spread.over([float(one["K_g"]) for one in seen]),
-                _first(settings, "gateway"),
-                _least_bound(one["K_g"] for one in seen),
-                all(map(conditions_hold, seen)) if seen else None,
-            )
-        )
+        rows.append((name, *(Spread.over([float(one[key]) for one in seen]) for key in ("K_c", "K_g"))))
     return Table(
-        "Staleness observed, and the conditions of the convergence theorem",
+        "Largest staleness of a run",
         (
             Column("group"),
-            Column("K_c", "number", "largest staleness mixed in at the cloud"),
-            Column("alpha", "number"),
-            Column("alpha at most", "number", "K_c^-1.5 for the largest K_c of any run"),
-            Column("K_g", "number", "largest staleness mixed in at a gateway"),
-            Column("beta", "number"),
-            Column("beta at most", "number"),
-            Column("conditions hold", "text"),
+            Column("at the cloud", "number", "K_c: of an upload that was mixed or averaged"),
+            Column("at a gateway", "number", "K_g: of an update that was aggregated"),
         ),
         tuple(rows),
-        (
-            "The theorem holds for a constant s and requires alpha <= K_c^-1.5, beta <= K_g^-1.5 and gamma <= 1/L "
-            "(not checked, because L is unknown).",
-        ),
+    )
+
+
+def _theorem(groups: Groups) -> Table:
+    """Return the conditions of the theorem for the groups that it covers; each group at its stalest run."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, runs in groups:
+        complete = [run for run in runs if run.summary is not None and is_covered(run.manifest["settings"])]
+        if complete:
+            seen = [run.summary["convergence"] for run in complete if run.summary is not None]
+            most = {key: max(one[key] for one in seen) for key in ("K_c", "K_g")}
+            rows += [(name, *one) for one in conditions(complete[0].manifest["settings"], most)]
+    return Table(
+        "Conditions of the convergence theorem",
+        (Column("group"), Column("condition"), Column("here", "number"), Column("limit", "number"), Column("met")),
+        tuple(rows),
+        ("For the largest staleness of any run of the group.", NOT_CHECKED),
     )
 
 
@@ -185,16 +182,6 @@ def _numbers(values: Iterable[Any]) -> list[float]:
 
 def _of(runs: Sequence[ComparedRun], key: str) -> list[float]:
     return _numbers((run.summary or {}).get(key) for run in runs)
-
-
-def _first(settings: Sequence[dict[str, Any]], tier: str) -> float | None:
-    value = settings[0][tier].get("mixing_weight") if settings else None
-    return None if value is None else float(value)
-
-
-def _least_bound(seen: Iterable[int]) -> float | None:
-    most = max(seen, default=0)
-    return None if most == 0 else most**-1.5
 
 
 def _gini(counts: Any) -> float:

@@ -1,4 +1,4 @@
-"""The tables of one run: bytes sent, staleness and the theorem's bound, energy, job ends, settings and versions."""
+"""The tables of one run: bytes sent, energy, job ends, settings and versions."""
 
 from __future__ import annotations
 
@@ -47,39 +47,6 @@ def float32_bytes(summary: dict[str, Any], way: str, counts: dict[str, int]) -> 
     return total
 
 
-def staleness_bounds(manifest: dict[str, Any], summary: dict[str, Any]) -> Table:
-    """Compare mixing weights with the theorem's bounds: alpha <= K_c^-1.5, beta <= K_g^-1.5 for a constant s."""
-    seen, settings = summary["convergence"], manifest["settings"]
-    rows: list[tuple[Cell, ...]] = []
-    for tier, key, symbol in (("cloud", "K_c", "alpha"), ("gateway", "K_g", "beta")):
-        most, weight = seen[key], settings[tier]["mixing_weight"]
-        bound = None if most == 0 else most**-1.5
-        rows.append((f"{tier}: {key}, {symbol}", most, weight, bound, bool(seen[f"{tier}_weight_within_bound"])))
-    kind = settings["staleness"]["kind"]
-    return Table(
-        "Staleness observed and the convergence theorem",
-        (
-            Column("tier"),
-            Column("largest staleness", "count"),
-            Column("weight", "number"),
-            Column("weight at most", "number", "largest staleness to the power of -1.5"),
-            Column("satisfied"),
-        ),
-        tuple(rows),
-        (
-            f"The theorem holds for a constant s; here s is {kind}"
-            + (". " if kind == "constant" else ", so it does not apply directly. ")
-            + "It also requires gamma <= 1/L, which is not checked.",
-        ),
-    )
-
-
-def conditions_hold(seen: dict[str, Any]) -> bool:
-    """True if a run meets the theorem's conditions on weights and s; `seen` is its summary's `convergence`."""
-    keys = ("constant_staleness", "cloud_weight_within_bound", "gateway_weight_within_bound")
-    return all(seen[key] for key in keys)
-
-
 def energy_table(summary: dict[str, Any]) -> Table | None:
     spent = summary.get("energy")
     if not spent:
@@ -108,7 +75,7 @@ def job_ends(summary: dict[str, Any]) -> Table:
         "round_closed": "arrived after its round had closed",
         "warmup": "part of the warm-up: measured, not mixed in",
         "run_ended": "in flight when the run ended",
-        "refused": "contained NaN or infinity: the training diverged",
+        "refused": "diverged (NaN or infinity), or changed far more than is usual",
     }
     ends = summary["job_ends"]
     total = max(1, sum(ends.values()))

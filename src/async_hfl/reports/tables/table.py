@@ -40,6 +40,8 @@ class Spread:
     low: float | None = None
     high: float | None = None
     text: str = ""
+    bound: str = ""
+    """">" or "<": the value is at least or at most this."""
 
     @classmethod
     def over(cls, values: Sequence[float], text: str = "") -> Self | None:
@@ -83,7 +85,7 @@ def without_empty(table: Table) -> Table:
 def shown(cell: Cell, kind: Kind) -> str:
     """Format a cell."""
     if isinstance(cell, Spread):
-        parts = [] if cell.value is None else [shown(cell.value, kind)]
+        parts = [] if cell.value is None else [cell.bound + shown(cell.value, kind)]
         if cell.value is not None and cell.low is not None and cell.high is not None:
             parts.append(f"({shown(cell.low, kind)} to {shown(cell.high, kind)})")
         return " ".join([*parts, *([cell.text] if cell.text else [])]) or "-"
@@ -191,7 +193,7 @@ def _spread_parts(table: Table, place: int) -> tuple[str, ...]:
     spreads = [row[place] for row in table.rows if isinstance(row[place], Spread)]
     if not spreads:
         return ("",)
-    noted = any(isinstance(cell, Spread) and cell.text for cell in spreads)
+    noted = any(isinstance(cell, Spread) and (cell.text or cell.bound) for cell in spreads)
     return ("", " low", " high", " note") if noted else ("", " low", " high")
 
 
@@ -203,4 +205,4 @@ def _bare(cell: Cell, parts: tuple[str, ...]) -> Iterator[Any]:
     for value in (cell.value, cell.low, cell.high):
         yield "" if value is None else value
     if len(parts) == 4:
-        yield cell.text
+        yield f"{cell.bound} {cell.text}".strip()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Self
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -15,12 +14,14 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from async_hfl.reports.terminal.console import console as make_console
+
 
 class DownloadView:
     """Shows progress on stderr; stdout is for results."""
 
     def __init__(self, *, quiet: bool) -> None:
-        console = Console(stderr=True)
+        console = make_console(stderr=True)
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

@@ -11,6 +11,7 @@ from async_hfl.core.errors import RunDirectoryError, UserError
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.data.network_view import NEAREST, NetworkView, network_view
 from async_hfl.reports.figures.network import draw_network
+from async_hfl.reports.figures.pictures import can_draw
 from async_hfl.reports.output import writing
 from async_hfl.reports.pages.network_page import write_network_page
 from async_hfl.reports.tables.formatting import duration, size
@@ -62,13 +63,14 @@ def _of_run(path: Path) -> tuple[NetworkView, str]:
     return network_view(shown.network, shown.model_bytes, shown.seed, association, words), shown.short_name
 
 
-def draw_both(view: NetworkView, folder: Path, short_name: str) -> tuple[Path, Path]:
-    """Write the page and the picture, and return their paths."""
+def draw_both(view: NetworkView, folder: Path, short_name: str) -> tuple[Path, Path | None]:
+    """Write the page and the picture, and return their paths; no picture without matplotlib."""
     page, picture = folder / f"network-{short_name}.html", folder / f"network-{short_name}.png"
     with writing(page):
         write_network_page(view, page)
-        draw_network(view, picture)
-    return page, picture
+        if can_draw():
+            draw_network(view, picture)
+    return page, picture if can_draw() else None
 
 
 def network_lines(view: NetworkView) -> list[str]:

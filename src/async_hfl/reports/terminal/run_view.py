@@ -14,8 +14,11 @@ from rich.text import Text
 
 from async_hfl.core.protocol.records import DEVICE_UPDATE
 from async_hfl.reports.tables.bandwidth import bandwidth_text
+from async_hfl.reports.tables.convergence import staleness_text
 from async_hfl.reports.tables.formatting import duration, percent, size
-from async_hfl.reports.tables.run_tables import byte_ledger, conditions_hold
+from async_hfl.reports.tables.run_names import is_deployed, network_name, task_name
+from async_hfl.reports.tables.run_tables import byte_ledger
+from async_hfl.reports.terminal.console import console as make_console
 from async_hfl.simulation.recorded_run import Progress
 
 
@@ -24,10 +27,11 @@ class RunView:
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
-        self._console = Console(stderr=True)
+        self._console = make_console(stderr=True)
         self._live: Live | None = None
         self._name, self._epochs, self._target = "", 1, 0.0
-        self._began = 0.0
+        self._first: tuple[float, int] | None = None
+        """Time and epoch of the first evaluation; compilation and warm-up before it say nothing about the speed."""
         self._printed = 0.0
 
     def __enter__(self) -> Self:
@@ -39,9 +43,10 @@ class RunView:
 
     def started(self, run: Any, settings: Any) -> None:
         manifest = run.manifest
-        self._name = f"{manifest['method']} · {manifest['task']} · {manifest['network']} · seed {manifest['seed']}"
+        self._name = (
+            f"{manifest['method']} · {task_name(manifest)} · {network_name(manifest)} · seed {manifest['seed']}"
+        )
         self._epochs, self._target = settings.last_epoch, settings.task.target
-        self._began = time.monotonic()
         for warning in manifest.get("warnings", ()):
             sys.stderr.write(f"note: {warning}\n")
         if self._quiet:
@@ -64,25 +69,38 @@ class RunView:
             sys.stderr.write(text.plain + "\n")
 
     def line(self, progress: Progress) -> Text:
-        spent = time.monotonic() - self._began
-        left = spent / max(progress.epoch, 1) * max(self._epochs - progress.epoch, 0)
-        return Text.assemble(
-            (f"{duration(progress.at):>13}", "cyan"),
-            f"  epoch {progress.epoch:<5}",
-            (f"metric {progress.metric:.4f}", "bold green" if progress.metric >= self._target else "bold"),
-            f" of {self._target:g}  {size(progress.bytes_total):>9}  {progress.updates_per_s:,.0f} updates/s",
-            (f"  at most {duration(left)} to go", "dim"),
-        )
+        """Return the progress in one line; on a narrow terminal, without its last parts."""
+        now = time.monotonic()
+        since, first = self._first = self._first or (now, progress.epoch)
+        parts = [
+            Text(f"{duration(progress.at):>11}", "cyan"),
+            Text(f"epoch {progress.epoch} of {self._epochs}"),
+            Text.assemble(
+                (f"metric {progress.metric:.4f}", "bold green" if progress.metric >= self._target else "bold"),
+                f" of {self._target:g}",
+            ),
+            Text(f"{size(progress.bytes_total):>8}"),
+        ]
+        if progress.epoch > first:
+            left = (now - since) / (progress.epoch - first) * max(self._epochs - progress.epoch, 0)
+            roughly = " ".join(duration(left).split()[:2])
+            parts.append(Text(f"≤ {roughly} left", "dim"))
+            parts.append(Text(f"{progress.updates_per_s:,.0f} updates/s"))
+        line = parts[0]
+        for part in parts[1:]:
+            if line.cell_len + 2 + part.cell_len < self._console.width:
+                line = Text("  ").join([line, part])
+        return line
 
 
 def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Console | None = None) -> None:
-    console = console or Console(highlight=False)
+    console = console or make_console()
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="dim")
     table.add_column()
-    name = (
-        f"{summary['method']} on {summary['task']}, {summary['network']} ({summary['preset']}), seed {summary['seed']}"
-    )
+    preset = "" if is_deployed(manifest) else f" ({summary['preset']})"
+    where = f"{network_name(manifest)}{preset}"
+    name = f"{summary['method']} on {task_name(manifest)}, {where}, seed {summary['seed']}"
     reached = summary["target_reached"]
     table.add_row("run", name)
     table.add_row("directory", Text(str(summary["run"]), overflow="fold"))
@@ -127,12 +145,7 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
     limited = f"limited {percent(summary['bandwidth_bound_share'])} of the selections"
     bandwidth = bandwidth_text(manifest)
     table.add_row("bandwidth", limited if bandwidth is None else f"{bandwidth}; {limited}")
-    seen = summary["convergence"]
-    table.add_row(
-        "staleness",
-        f"at most {seen['K_c']} at the cloud, {seen['K_g']} at a gateway; "
-        f"the theorem's conditions on weights and s {'hold' if conditions_hold(seen) else 'do not hold'}",
-    )
+    table.add_row("staleness", staleness_text(manifest, summary))
     if summary["largest_selection_gap"] is not None:
         table.add_row("selection", f"solved to a gap of at most {percent(summary['largest_selection_gap'])}")
     if summary["largest_association_gap"] is not None:
@@ -146,12 +159,15 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
             f"for computing; median {spent['device_median_j']:,.0f} J, maximum {spent['device_most_j']:,.0f} J",
         )
     training = summary["training"]
-    table.add_row(
-        "time",
-        f"{duration(summary['virtual_s'])} simulated in {summary['wall_s']:.1f} s "
-        f"({training['calls']:,} training calls, largest {training['largest_batch']}, {training['wasted']} wasted)",
-    )
+    if is_deployed(manifest):
+        table.add_row("time", f"{duration(summary['virtual_s'])} on the cloud's clock; {training['calls']:,} trainings")
+    else:
+        calls = f"{training['calls']:,} training calls, largest {training['largest_batch']}"
+        took = f"{duration(summary['virtual_s'])} simulated in {summary['wall_s']:.1f} s"
+        table.add_row("time", f"{took} ({calls}, {training['wasted']} wasted)")
     table.add_row("digest", summary["digest"])
+    if diverged := summary.get("diverged"):
+        table.add_row("warning", Text(diverged, style="yellow"))
     console.print(table)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from async_hfl.core.compression.model_codec import ModelCodec
+from async_hfl.core.maths.milestones import Reached, Track
+from async_hfl.core.maths.targets import Target
 from async_hfl.core.policies import relative_gap
 from async_hfl.core.protocol.records import (
     DEVICE_UPDATE,
@@ -20,6 +22,7 @@ from async_hfl.core.protocol.records import (
 )
 from async_hfl.core.serialization import plain
 from async_hfl.simulation.accounting.byte_counts import ByteCounts, Spent
+from async_hfl.simulation.accounting.stability import RECENT, class_floor
 
 OUTAGE_CHANGES = frozenset({"went_down", "came_back", "died", "slowed"})
 
@@ -48,12 +51,13 @@ class Tally:
     selection_gap: float | None = None
     """The largest optimality gap of a selection."""
     last: EpochRecord | None = None
-    reached: EpochRecord | None = None
-    reached_bytes: int = 0
-    reached_models_up: int = 0
     checkpoint_epoch: int = 0
     checkpoint_updates: int = 0
     wall_s: float = 0.0
+    recent_details: list[dict[str, float]] = field(default_factory=list)
+    """Details of the last evaluations, at most RECENT."""
+    took_part: set[int] = field(default_factory=set)
+    """Devices of which an update was aggregated."""
 
     @property
     def device_updates(self) -> int:
@@ -65,6 +69,7 @@ class Tally:
             self.ends[record.reason] = self.ends.get(record.reason, 0) + 1
             if record.reason == DEVICE_UPDATE:
                 self.refused_in_a_row = 0
+                self.took_part.add(record.device)
                 self.gateway_staleness = max(self.gateway_staleness, record.staleness)
             elif record.reason == "refused":
                 self.refused_in_a_row += 1
@@ -88,11 +93,20 @@ class Tally:
             self.warmup_s = record.at
             self.warmup_bytes, self.warmup_models_up = spent()
 
-    def note_epoch(self, record: EpochRecord, spent: Spent) -> None:
-        if record.target_reached and self.reached is None:
-            self.reached = record
-            self.reached_bytes, self.reached_models_up = spent
+    def note_epoch(self, record: EpochRecord) -> None:
         self.last = record
+        self.recent_details = [*self.recent_details, dict(record.details)][-RECENT:]
+
+
+def divergence(tally: Tally, devices: int) -> str | None:
+    """Return a message if all devices diverge, not only some of them."""
+    refused = tally.refused_in_a_row
+    if refused < max(100, 5 * devices):
+        return None
+    return (
+        f"training diverges: the last {refused} device updates were refused, because they held NaN or infinite weights "
+        "or changed the model far more than is usual; lower device.learning_rate"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,29 +114,31 @@ class RunTotals:
     """Facts about a complete run that its records do not give, for its summary."""
 
     byte_counts: ByteCounts
-    first_crossing_at: float | None
+    track: Track
+    target: Target
+    ladder: tuple[float, ...]
+    """Further values of the metric to look up; empty: the target alone."""
     cloud_epochs: int
     finished_at: float | None
     calls: int
     trained: int
     wasted: int
     largest_batch: int
-    mixing_weights: tuple[float, float]
-    """alpha and beta."""
-    constant_staleness: bool
     codec: ModelCodec
 
 
 def result_of(run: RunTotals, tally: Tally) -> dict[str, Any]:
     """Return the result as it is written to the summary file."""
-    last, reached = tally.last, tally.reached
+    last, found = tally.last, run.track.milestones(run.target)
+    held, first = found.held, found.first
     dropped = sum(tally.ends.get(reason, 0) for reason in ("stale", "refused", "round_closed"))
     return {
-        "target_reached": reached is not None,
-        "time_to_target_s": None if reached is None else reached.at,
-        "first_crossing_s": run.first_crossing_at,
-        "bytes_to_target": None if reached is None else tally.reached_bytes,
-        "models_uplink_bytes_to_target": None if reached is None else tally.reached_models_up,
+        "target_reached": held is not None,
+        "time_to_target_s": None if held is None else held.at,
+        "first_crossing_s": None if first is None else first.at,
+        "bytes_to_target": None if held is None else held.bytes_total,
+        "models_uplink_bytes_to_target": None if held is None else held.bytes_models_up,
+        "ladder": [_step(run, level) for level in run.ladder or (run.target.threshold,)],
         "final_metric": None if last is None else last.metric,
         "cloud_epochs": run.cloud_epochs,
         "device_updates": tally.device_updates,
@@ -135,7 +151,8 @@ def result_of(run: RunTotals, tally: Tally) -> dict[str, Any]:
         "lone_selections": tally.lone,
         "largest_association_gap": tally.gap,
         "largest_selection_gap": tally.selection_gap,
-        "convergence": _convergence(run, tally),
+        "convergence": {"K_c": tally.cloud_staleness, "K_g": tally.gateway_staleness},
+        "class_floor": class_floor(tally.recent_details),
         "warmup_s": tally.warmup_s,
         "warmup_bytes": tally.warmup_bytes,
         "warmup_models_uplink_bytes": tally.warmup_models_up,
@@ -151,14 +168,14 @@ def result_of(run: RunTotals, tally: Tally) -> dict[str, Any]:
     }
 
 
-def _convergence(run: RunTotals, tally: Tally) -> dict[str, Any]:
-    """Check the conditions of the theorem for constant s: alpha <= K_c^-1.5 and beta <= K_g^-1.5. L is not checked."""
-    most_c, most_g = tally.cloud_staleness, tally.gateway_staleness
-    alpha, beta = run.mixing_weights
-    return {
-        "K_c": most_c,
-        "K_g": most_g,
-        "constant_staleness": run.constant_staleness,
-        "cloud_weight_within_bound": most_c == 0 or alpha <= most_c**-1.5,
-        "gateway_weight_within_bound": most_g == 0 or beta <= most_g**-1.5,
-    }
+def _step(run: RunTotals, level: float) -> dict[str, Any]:
+    """Return the states at which one target of the ladder was held and first passed; null if it never was."""
+    found = run.track.milestones(replace(run.target, threshold=level))
+    return {"target": level, "held": _state(found.held), "first": _state(found.first)}
+
+
+def _state(reached: Reached | None) -> dict[str, float] | None:
+    if reached is None:
+        return None
+    at, total, models_up, updates = reached
+    return {"time_s": at, "bytes": total, "models_uplink_bytes": models_up, "updates": updates}

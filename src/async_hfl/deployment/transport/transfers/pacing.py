@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from math import inf
+from weakref import WeakValueDictionary
 
 from async_hfl.core.errors import SettingsError
 
@@ -14,10 +16,12 @@ _LEAST_CHUNK = 4096
 
 
 class Bucket:
-    """A token bucket, first come, first served. It holds at most one second's tokens, which bounds bursts."""
+    """A token bucket. It holds at most one second's tokens, which bounds bursts. Peers take turns: each has one place
+    in the queue, however many transfers it has."""
 
     def __init__(self, bytes_per_s: float = inf) -> None:
         self._queue = asyncio.Lock()
+        self._turns: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
         self._tokens = 0.0
         self._filled_at: float | None = None
         self.rate = bytes_per_s
@@ -40,16 +44,22 @@ class Bucket:
         """Size of the largest chunk that does not delay others for long."""
         return sys.maxsize if self._rate == inf else max(int(self._rate * _CHUNK_S), _LEAST_CHUNK)
 
-    async def take(self, count: int) -> None:
+    async def take(self, count: int, peer: Hashable = None) -> None:
         """Wait until `count` bytes may be sent."""
         if self._rate == inf:
             return
-        async with self._queue:
+        turn = self._turns.setdefault(peer, asyncio.Lock())
+        async with turn, self._queue:
             self.debit(count)
             while self._rate < inf and self._tokens < 0:
                 # Wake up at least every second, so that a new rate takes effect soon.
                 await asyncio.sleep(min(-self._tokens / self._rate, 1.0))
                 self.debit(0)
+
+    async def settle(self, peer: Hashable) -> None:
+        """Wait if small packets were charged for that exceed what is allowed by far."""
+        if self._rate < inf and self._tokens < -self._rate:
+            await self.take(0, peer)
 
     def debit(self, count: int) -> None:
         """Charge for bytes without waiting, for small packets; later senders wait instead."""

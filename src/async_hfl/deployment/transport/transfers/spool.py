@@ -3,6 +3,9 @@
 A part is named by its sender and the SHA-256 of the whole packet. So the transfer of a packet that is offered again,
 after a broken connection or a restart of either side, resumes where it stopped.
 
+A sender may fill only so much of the folder, with the parts of open and of broken transfers together. Its own oldest
+broken transfers make room for the next; if the disk is short, anybody's do.
+
 Nothing is synced: a part that was damaged by a power failure has the wrong digest, is deleted, and is sent again. A
 complete part is renamed and passed on; the store then moves it to its payloads.
 """
@@ -20,6 +23,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
+from shutil import disk_usage
 from typing import NamedTuple
 
 from async_hfl.core.errors import PeerError
@@ -28,6 +32,8 @@ from async_hfl.core.identifiers import Address
 log = logging.getLogger("async_hfl.transport")
 _MAPPED_FROM = 2**20
 _READ = 2**20
+_RESERVE = 256 * 2**20
+"""Bytes of the disk that transfers leave free, on a small disk a twentieth."""
 _SUFFIX = ".part"
 _COMPLETE = ".complete"
 _ELSEWHERE = "this transfer continues on another connection"
@@ -174,13 +180,18 @@ class Spool:
         for path in folder.glob(f"*{_SUFFIX}"):
             self._note_left(path)
 
-    def open(self, sender: Address, length: int, digest: bytes) -> Part:
-        """Open a part, new or left over; an open transfer of the same part ends. Call `rehash` before use."""
-        name = f"{sender}-{digest.hex()}{_SUFFIX}"
+    def open(self, sender: Address, length: int, digest: bytes, quota: int | None = None) -> Part:
+        """Open a part, new or left over; an open transfer of the same part ends. Call `rehash` before use. `quota`: the
+        most bytes of all parts of this sender."""
+        prefix = f"{sender}-"
+        name = f"{prefix}{digest.hex()}{_SUFFIX}"
         if (old := self._open.pop(name, None)) is not None:
             old.close()
         self._left.pop(name, None)
-        self._make_room(length)
+        if quota is not None:
+            self._make_room(length, quota, prefix)
+        self._make_room(length, self._most)
+        self._spare_disk(length)
         part = Part(self._folder / name, length, digest)
         self._open[name] = part
         return part
@@ -196,16 +207,33 @@ class Spool:
             status = path.stat()
             self._left[path.name] = (status.st_mtime, status.st_size)
 
-    def _make_room(self, length: int) -> None:
-        promised = sum(part.length for part in self._open.values())
-        if promised + length > self._most:
-            raise SpoolFull(f"{promised} bytes are in flight already; at most {self._most} are accepted at once")
-        total = sum(size for _, size in self._left.values())
+    def _make_room(self, length: int, most: int, prefix: str = "") -> None:
+        """Make room within this limit of all parts whose names begin so."""
+        promised = sum(part.length for name, part in self._open.items() if name.startswith(prefix))
+        if promised + length > most:
+            raise SpoolFull(f"{promised} bytes are in flight already; at most {most} are accepted at once")
+        left = {name: found for name, found in self._left.items() if name.startswith(prefix)}
+        total = sum(size for _, size in left.values())
         # Wall-clock time is compared only with time stamps of this machine; a clock set back keeps a part longer.
         too_old = time.time() - self._keep_s
-        for name, (stamp, size) in sorted(self._left.items(), key=lambda item: item[1]):
-            if stamp >= too_old and promised + length + total <= self._most:
+        for name, (stamp, size) in sorted(left.items(), key=lambda item: item[1]):
+            if stamp >= too_old and promised + length + total <= most:
                 return
-            (self._folder / name).unlink(missing_ok=True)
-            del self._left[name]
+            self._drop(name)
             total -= size
+
+    def _spare_disk(self, length: int) -> None:
+        """Keep a reserve of the disk free for the store: drop broken transfers, and refuse new ones."""
+        total, _, free = disk_usage(self._folder)
+        needed = length + sum(part.length - part.held for part in self._open.values()) + min(_RESERVE, total // 20)
+        for name, (_, size) in sorted(self._left.items(), key=lambda item: item[1]):
+            if free >= needed:
+                return
+            self._drop(name)
+            free += size
+        if free < needed:
+            raise SpoolFull(f"the disk of {self._folder} is short: {free} bytes are free, and {needed} are needed")
+
+    def _drop(self, name: str) -> None:
+        (self._folder / name).unlink(missing_ok=True)
+        del self._left[name]

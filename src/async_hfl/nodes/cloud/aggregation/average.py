@@ -1,9 +1,11 @@
-"""Average at the cloud once all gateways have uploaded: w <- sum_j n_j w_j / sum_j n_j over the uploads of a round.
+"""Average at the cloud once all gateways have uploaded, with momentum:
 
-n_j is the number of samples in the upload of gateway j. The round waits for the live gateways with an associated device
-that they can reach; uploads of other gateways are averaged too. A gateway that is lost meanwhile is left out. An upload
-that started from an older epoch is late: it is dropped and answered, so that its gateway continues from the newest
-model.
+    W' = sum_j n_j w_j / sum_j n_j,    m <- mu m + (W' - W),    W <- W + m        over the uploads of a round.
+
+mu is `cloud.momentum`; with 0, the default, W' is the next model. Running statistics have no momentum. n_j is the
+number of samples in the upload of gateway j. The round waits for the live gateways with an associated device that they
+can reach; uploads of other gateways are averaged too. A gateway that is lost meanwhile is left out. An upload that
+started from an older epoch is late: it is dropped and answered, so that its gateway continues from the newest model.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from async_hfl.core.compression.model_codec import plain_vector
-from async_hfl.core.maths.aggregation import average, shares
+from async_hfl.core.maths.aggregation import average, shares, with_momentum
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.serialization import plain
+from async_hfl.core.weights import Weights
 from async_hfl.nodes.cloud.aggregation.rule import Cloud, CloudAggregation, Next
 
 
@@ -24,6 +27,8 @@ from async_hfl.nodes.cloud.aggregation.rule import Cloud, CloudAggregation, Next
 class AveragingState:
     held: dict[int, m.Upload] = field(default_factory=dict)
     """Uploads to be averaged, at most one per gateway."""
+    previous: Weights | None = None
+    """The global model before the current one: m = W - previous. Only with momentum; None before the first average."""
 
 
 class AverageUploads(CloudAggregation):
@@ -52,10 +57,20 @@ class AverageUploads(CloudAggregation):
         self.state.held = {}
         weights = shares([upload.samples for upload in uploads])
         return Next(
-            average([plain_vector(upload.weights) for upload in uploads], weights),
+            self._moved(cloud, average([plain_vector(upload.weights) for upload in uploads], weights)),
             tuple((upload, m.Outcome(True, 1, weight)) for upload, weight in zip(uploads, weights, strict=True)),
             wake=wake,
         )
+
+    def _moved(self, cloud: Cloud, averaged: Weights) -> Weights:
+        """Return the next global model: the average, and the momentum of the step before."""
+        momentum, current, previous = cloud.config.momentum, cloud.state.weights, self.state.previous
+        if momentum == 0.0:
+            return averaged
+        self.state.previous = current
+        if previous is None:
+            return averaged
+        return with_momentum(averaged, current, previous, momentum, trained=cloud.config.gradient_size)
 
 
 def awaited_gateways(cloud: Cloud) -> set[int]:

@@ -6,8 +6,18 @@ At the end of each period of P seconds, over the updates that arrived in it,
 
 with n_i the number of samples of device i, and age_i the number of periods since its job was sent, 0 within the same
 period. For running statistics w takes the place of w_sent_i. A late update is used in the period in which it arrives,
-even after an upload; a period without updates changes nothing. Devices are selected when a period begins. After Z
-periods the gateway uploads. The clock stops while the gateway waits for the answer, and while no update is expected.
+even after an upload; a period without updates changes nothing. Devices are selected when a period begins, or whenever
+one is idle (`refill`). After Z periods the gateway uploads. The clock stops while the gateway waits for the answer, and
+while no update is expected.
+
+With `weighting = "share"` the sum is divided by the samples of all devices associated with the gateway instead, and
+multiplied by a gain g:
+
+    w <- w + g sum_i n_i s(age_i) (w_i - w_sent_i) / sum_k n_k,        k: every associated device.
+
+Then an update moves the model by its device's share of the data, however many others arrive in the same period, and the
+cloud weighs the gateway by the same sum of samples, whatever has arrived. (If more samples than these arrive in a
+period, because devices return twice in it or belong to another gateway by now, the sum is divided by theirs.)
 """
 
 from __future__ import annotations
@@ -41,7 +51,8 @@ class Periods(GatewayAggregation):
         return Next.SELECT
 
     def may_select(self, gateway: Gateway) -> bool:
-        return self.due == NEVER  # only at the start of a period: later, devices would start from the same model
+        # Within a period the model does not change: devices that start later get the same model, which is older then.
+        return gateway.config.refill == "immediate" or self.due == NEVER
 
     def may_adopt(self, gateway: Gateway) -> bool:
         return self.due == NEVER
@@ -53,7 +64,7 @@ class Periods(GatewayAggregation):
         """Start the clock if updates have arrived or are expected."""
         state = gateway.state
         if self.due == NEVER and state.phase == "open" and (state.buffer or state.updates or state.active):
-            self.due = at + gateway.config.period
+            self.due = at + period_length(gateway)
 
     def timer(self, gateway: Gateway, at: float) -> Next:
         """End the period."""
@@ -61,6 +72,11 @@ class Periods(GatewayAggregation):
         self.state.periods += 1
         gateway.state.gateway_epoch += 1
         return Next.UPLOAD if self.state.periods >= gateway.config.epochs else Next.SELECT
+
+    def samples(self, gateway: Gateway) -> int:
+        if gateway.config.weighting == "share":
+            return gateway.state.device_table.associated_samples
+        return gateway.state.samples
 
     @staticmethod
     def _aggregate(gateway: Gateway, at: float) -> None:
@@ -77,7 +93,12 @@ class Periods(GatewayAggregation):
                 fresh.append((held, age))
         if not fresh:
             return
-        parts = shares([held.update.samples for held, _ in fresh])
+        counts = [held.update.samples for held, _ in fresh]
+        if config.weighting == "share":
+            whole = max(gateway.state.device_table.associated_samples, sum(counts))
+            parts = [config.gain * count / whole for count in counts] if whole else shares(counts)
+        else:
+            parts = shares(counts)
         weights = [part * config.staleness(age) for part, (_, age) in zip(parts, fresh, strict=True)]
         gateway.weights = add_changes(
             gateway.weights,
@@ -88,3 +109,9 @@ class Periods(GatewayAggregation):
         )
         for weight, (held, age) in zip(weights, fresh, strict=True):
             gateway.aggregated(held, at, staleness=age, weight=weight)
+
+
+def period_length(gateway: Gateway) -> float:
+    """Return P: a number of seconds, or a share of the reference latency, which is the same at every gateway."""
+    config = gateway.config
+    return config.period if config.period_share == 0.0 else config.period_share * gateway.state.reference_latency

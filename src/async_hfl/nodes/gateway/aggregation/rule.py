@@ -22,6 +22,7 @@ from enum import Enum
 from types import NoneType
 from typing import Any, ClassVar
 
+from async_hfl.core.arrays import Ints
 from async_hfl.core.serialization import Plain, from_plain, to_plain
 from async_hfl.nodes.gateway.context import Gateway
 from async_hfl.nodes.gateway.state import NEVER, HeldUpdate, InFlightJob
@@ -36,7 +37,8 @@ class Next(Enum):
     SELECT = "select"
     """Select among the idle devices and trigger those chosen."""
     UPLOAD = "upload"
-    """Upload the gateway's model. The cycle is over; the next one begins with the cloud's answer."""
+    """Upload the gateway's model. The cycle is over; the next one begins with the cloud's answer. With `during_upload =
+    "continue"` it begins at once; but if the last upload is not answered yet, this one is put off until it is."""
     RELAY = "relay"
     """Upload the update just received as it is. The cycle goes on. The job ends when the cloud answers."""
 
@@ -50,7 +52,9 @@ class GatewayAggregation(ABC):
     `received` is required; the other methods have defaults.
 
     The methods that return a `Next` are called only while a cycle is open. An update that arrives during an upload is
-    kept and passed to `received` when the next cycle has begun.
+    kept and passed to `received` when the next cycle has begun. With `during_upload = "continue"` a cycle begins with
+    the upload of the one before, and on its answer the gateway replaces `weights` by G + (w - u): a rule must then add
+    changes to them, and keep no other models.
 
     `gateway` offers a rule:
       weights                the gateway's model, to be read and assigned; arrays are read-only, so assign a new one
@@ -90,7 +94,8 @@ class GatewayAggregation(ABC):
         """Aggregate or buffer one device update. The device is already idle again."""
 
     def adopted(self, gateway: Gateway, at: float) -> None:  # noqa: B027 (a rule without state of its own has nothing to do)
-        """Begin a cycle: the gateway has adopted a global model. Devices are selected next."""
+        """Begin a cycle: the gateway has adopted a global model or, with `during_upload = "continue"`, has uploaded its
+        own and goes on. Devices are selected next."""
 
     def timer(self, gateway: Gateway, at: float) -> Next:
         """Handle the timer: the time `due` has come."""
@@ -101,6 +106,10 @@ class GatewayAggregation(ABC):
     def may_select(self, gateway: Gateway) -> bool:
         """True if devices may be triggered now. Called whenever a device becomes idle, joins, returns or times out."""
         return True
+
+    def eligible(self, gateway: Gateway, slots: Ints) -> Ints:
+        """Return those of the idle devices, given as rows of the device table, that may be selected now."""
+        return slots
 
     def selected(self, gateway: Gateway, jobs: tuple[int, ...], at: float) -> None:  # noqa: B027
         """Note a selection that has triggered these jobs; none only if the rule itself has asked for the selection."""
@@ -114,11 +123,20 @@ class GatewayAggregation(ABC):
         """True if an update of this job is still of use; otherwise the job ends as `round_closed`."""
         return True
 
+    @property
+    def cycle_round(self) -> int:
+        """Number of rounds completed in this cycle, for selection policies that differ by round; 0 without rounds."""
+        return 0
+
     # Models ------------------------------------------------------------------------------------------------------
 
     def may_adopt(self, gateway: Gateway) -> bool:
         """True if a cycle that has no updates yet may restart from a newer global model that was broadcast."""
         return False
+
+    def samples(self, gateway: Gateway) -> int:
+        """The number of samples by which a cloud that averages weighs the upload that is about to be made."""
+        return gateway.state.samples
 
     def may_upload_early(self, gateway: Gateway) -> bool:
         """True if the model of an incomplete cycle may be uploaded, because nothing is in flight and no device could be

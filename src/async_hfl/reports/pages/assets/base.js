@@ -79,7 +79,7 @@ function table(data, caption = true) {
     const {kind} = data.columns[place], text = kind === "text" ? "text" : null;
     if (cell === null || typeof cell !== "object") return el("td", {class:text && String(cell).length < 28 ? "text short" : text}, show(cell, kind));
     const between = cell.low !== null && cell.high !== null ? `${show(cell.low, kind)} to ${show(cell.high, kind)}` : "";
-    return el("td", {class:text}, cell.value === null ? cell.text || "-" : show(cell.value, kind), between ? el("small", {}, between) : null, cell.value !== null && cell.text ? el("small", {}, cell.text) : null);
+    return el("td", {class:text}, cell.value === null ? cell.text || "-" : `${cell.bound}${show(cell.value, kind)}`, between ? el("small", {}, between) : null, cell.value !== null && cell.text ? el("small", {}, cell.text) : null);
   }))));
   const sort = place => {
     up = by === place ? !up : true; by = place;

@@ -1,5 +1,5 @@
 // The page of a comparison: its tables and figures, then all charts for one panel at a time.
-const AXES = {time:["virtual time", "seconds"], bytes:["bytes sent over all links", "bytes"], up:["bytes of models sent towards the cloud", "bytes"], updates:["device updates", "count"]};
+const AXES = {time:[D.clock, "seconds"], bytes:["bytes sent over all links", "bytes"], up:["bytes of models sent towards the cloud", "bytes"], updates:["device updates", "count"]};
 let panel = D.panels[0] || null, axisKey = "time", valueKey = "metric", manner = "mean", scale = "auto";
 // One very slow method would squeeze all others against the axis.
 function isLog() {
@@ -42,7 +42,7 @@ function drawPanel() {
     choice("runs", [["mean", "mean and spread"], ["each", "each run"]], manner, key => { manner = key; redraw(); })));
   curves.append(onPanel(el("div"), () => {
     const seeds = Math.max(...panel.groups.map(group => group.runs.length), 0);
-    say.textContent = `${panel.name ? `${panel.name}. ` : ""}${manner === "mean" && seeds > 1 ? "Lines show the mean over seeds and bands the range; a run that has ended keeps its last value. " : ""}Dots mark when the target was reached (mean of ${panel.window} evaluations). ${HINT}`;
+    say.textContent = `${panel.name ? `${panel.name}. ` : ""}${manner === "mean" && seeds > 1 ? "Lines show the mean over seeds and bands the range; a run that has ended keeps its last value. " : ""}Dots mark when the target was held (${panel.held}). ${HINT}`;
     const log = isLog();
     return lineChart(() => ({
       label:`${panel.metric} against ${AXES[axisKey][0]}`, height:430, x:{name:AXES[axisKey][0], kind:AXES[axisKey][1], log}, y:{name:valueKey === "metric" ? `${panel.metric} on the test set` : "loss on the test set", kind:"metric"},

@@ -45,6 +45,8 @@ function lineChart(spec) {
     const inside = x => !zoomed || (x >= zoomed[0] && x <= zoomed[1]);
     const xs = zoomed || extent(lines.flatMap(line => [line.points[0][0], line.points[line.points.length - 1][0]]).concat(dots.map(d => d.x)));
     const ys = extent(lines.flatMap(line => line.points.filter(p => inside(p[0])).map(p => p[1]).concat((line.band || []).filter(b => inside(b[0])).flatMap(b => [b[1], b[2]]))).concat((now.rules || []).map(r => r.y)));
+    // A logarithmic axis begins at the least positive value: an evaluation may come before the first update.
+    if (now.x.log && xs[0] <= 0) xs[0] = Math.min(xs[1], ...lines.flatMap(line => line.points.map(p => p[0])).filter(x => x > 0));
     const xSpec = {tight:true, min:now.x.log ? xs[0] : Math.min(0, xs[0]), max:xs[1], ...now.x, ...(zoomed ? {min:zoomed[0], max:zoomed[1]} : {})}, ySpec = {min:ys[0], max:ys[1], ...now.y};
     const f = frame(made, width, height, xSpec, ySpec), X = v => f.x.scale(v), Y = v => f.y.scale(Math.min(Math.max(v, f.y.low), f.y.high));
     const clip = `clip${++clips}`, definition = svg("clipPath", {id:clip}), drawn = svg("g", {"clip-path":`url(#${clip})`});

@@ -137,10 +137,10 @@ function hover(px, py) {
   } else {
     say(`device ${D.drawn[best.i]}${D.device_names.length ? `, ${D.device_names[best.i]}` : ""}`, "b");
     const j = gatewayOf[best.i];
-    say(j < 0 ? "no gateway" : `at gateway ${j}`);
+    say(j < 0 ? "no gateway" : `at gateway ${j}${D.gateway_names.length ? `, ${D.gateway_names[j]}` : ""}`);
     if (D.device_height) say(`${D.device_height[best.i]} m high`);
     say(`trains in ${seconds(D.compute[best.i])}`);
-    D.link_device.forEach((i, n) => { if (i === best.i) say(`gateway ${D.link_gateway[n]}: a model down and up in ${seconds(D.link_seconds[n])}`); });
+    D.link_device.forEach((i, n) => { if (i === best.i) say(`gateway ${D.gateway_names[D.link_gateway[n]] || D.link_gateway[n]}: a model down and up in ${seconds(D.link_seconds[n])}`); });
   }
   tip.style.display = "block";
   tip.style.left = `${Math.max(4, Math.min(px + 14, size.w - tip.offsetWidth - 8))}px`; tip.style.top = `${Math.max(4, Math.min(py + 14, size.h - tip.offsetHeight - 8))}px`;
@@ -151,7 +151,7 @@ function legend() {
   const row = (kind, colour, text) => { const part = document.createElement("div"), mark = document.createElement("i");
     mark.className = kind; mark.style.background = colour; part.append(mark, text); box.append(part); };
   if (mode === "all") { row("bar", "transparent", `${D.model} down and up`); D.quality.forEach((colour, c) => D.link_class.includes(c) && row("bar", colour, `${seconds(D.class_edges[c])} to ${seconds(D.class_edges[c + 1])}`)); }
-  else if (gateways.length <= 14) D.colours.forEach((colour, j) => row("mark", colour, `gateway ${j}: ${load[j].toLocaleString("en")} device${load[j] === 1 ? "" : "s"}`));
+  else if (gateways.length <= 14) D.colours.forEach((colour, j) => row("mark", colour, `${D.gateway_names.length ? `${j} ${D.gateway_names[j]}` : `gateway ${j}`}: ${load[j].toLocaleString("en")} device${load[j] === 1 ? "" : "s"}`));
   else { row("mark", css("--ink"), "gateway"); row("dot", css("--soft"), "device, in the colour of its gateway"); }
 }
 new ResizeObserver(resize).observe(parts.box);

@@ -1,0 +1,1 @@
+"""The settings for readers: reference, page, run files that explain themselves."""

@@ -1,0 +1,69 @@
+"""The codec of a simulation remembers what a change decodes to; that is what decoding its bytes gives."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+from async_hfl.core.compression import codec
+from async_hfl.core.compression.encodings import EncodingKind
+from async_hfl.core.compression.model_codec import ModelCodec
+from async_hfl.core.compression.random_bits import CHUNK
+from async_hfl.core.vectors import HostVector
+from async_hfl.core.weights import frozen
+
+KINDS: list[EncodingKind] = ["float16", "int8", "int4"]
+
+
+def vectors(count: int, size: int) -> list[HostVector]:
+    random = np.random.default_rng(size)
+    return [frozen(random.standard_normal(size).astype(np.float32)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("size", "trained"), [(64, 64), (201, 200), (CHUNK + 77, CHUNK + 70)])
+def test_a_remembered_change_is_what_its_bytes_decode_to(kind: EncodingKind, size: int, trained: int) -> None:
+    weights, base = vectors(2, size)
+    models = ModelCodec(kind, kind, size=size, trained=trained, simulated=True)
+    change, memory = models.encode_change(weights, base, None, 7)
+    assert isinstance(change, np.ndarray)
+    known = models.decode_change(change, base)
+    assert known is models.decode_change(change, base)
+    decoded = codec.decode_change(change, base, kind, trained)
+    assert isinstance(known, np.ndarray)
+    assert known.tobytes() == decoded.tobytes()
+    assert not known.flags.writeable
+    apart, left = codec.encode_change(weights, base, None, kind, trained, 7)
+    assert memory is not None
+    assert left is not None
+    assert (change.tobytes(), np.asarray(memory).tobytes()) == (apart.tobytes(), left.tobytes())
+
+
+def test_only_this_change_of_this_base_is_remembered() -> None:
+    weights, base, other = vectors(3, 100)
+    models = ModelCodec("int8", "int8", size=100, trained=100, simulated=True)
+    change, _ = models.encode_change(weights, base, None, 7)
+    assert isinstance(change, np.ndarray)
+    for bytes_, start in ((change, other), (frozen(change.copy()), base)):
+        expected = codec.decode_change(bytes_, start, "int8", 100)
+        np.testing.assert_array_equal(models.decode_change(bytes_, start), expected)
+    spoilt, _ = models.encode_change(frozen(weights * np.float32(np.nan)), base, None, 8)
+    assert np.isnan(models.decode_change(spoilt, base)).all()
+
+
+def test_a_change_is_forgotten_with_its_bytes() -> None:
+    weights, base = vectors(2, 100)
+    models = ModelCodec("int8", "int8", size=100, trained=100, simulated=True)
+    for key in range(3):
+        models.encode_change(weights, base, None, key)
+    gc.collect()
+    assert not models._decoded
+
+
+def test_a_deployed_node_does_not_keep_decoded_changes() -> None:
+    weights, base = vectors(2, 100)
+    models = ModelCodec("int8", "int8", size=100, trained=100)
+    change, _ = models.encode_change(weights, base, None, 7)
+    assert models.decode_change(change, base) is not models.decode_change(change, base)
