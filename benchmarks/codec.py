@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from async_hfl.core.compression.codec import decode, decode_change, encode, encode_change
 from async_hfl.core.compression.encodings import EncodingKind, encoded_bytes, is_finite
+from async_hfl.core.compression.scratch import Scratch
 from async_hfl.core.vectors import HostVector, to_host
 from async_hfl.core.weights import frozen
 from async_hfl.core.weights import is_finite as vector_is_finite
@@ -141,10 +142,10 @@ def speed(kind: EncodingKind, size: int, seconds: float) -> Row:
     base, memory, change = (random.standard_normal(size, np.float32) for _ in range(3))
     memory *= np.float32(1e-4)
     weights: npt.NDArray[np.float32] = base + change * np.float32(0.01)
-    encoded = encode(weights, kind, size, 1)
+    encoded, scratch = encode(weights, kind, size, 1), Scratch()
     work = {
-        "encode": lambda: encode(weights, kind, size, 1),
-        "encode_change": lambda: encode_change(weights, base, memory, kind, size, 1),
+        "encode": lambda: encode(weights, kind, size, 1, scratch),
+        "encode_change": lambda: encode_change(weights, base, memory, kind, size, 1, scratch),
         "decode": lambda: decode(encoded, kind, size, size),
     }
     return {"kind": kind, "size": size} | {name: 4e-9 * size / fastest(one, seconds) for name, one in work.items()}

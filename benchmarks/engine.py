@@ -102,7 +102,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="async-hfl-engine-") as folder, ExitStack() as stack:
         rows = bench.run(Path(folder), stack)
     if arguments.json:
-        sys.stdout.write(json.dumps(rows, indent=1) + "\n")
+        sys.stdout.write(json.dumps(rows) + "\n")
     return 1 if bench.different or bench.failed else 0
 
 

@@ -5,7 +5,7 @@
 
 `run` appends one row for each run as it ends, and leaves out runs that have a row. `table` writes the tables of
 docs/results/light-updates.md. Runs of the same task, method and seed differ in nothing but the encoding. A level of the
-metric is reached when the mean of three evaluations passes it; the tables show the highest level that every run of the
+metric is reached when the mean over a window of time passes it; the tables show the highest level that every run of the
 task has reached.
 """
 
@@ -16,7 +16,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from multiprocessing.queues import Queue
@@ -28,6 +28,7 @@ from async_hfl.experiments.comparison.outcome import read_outcome
 from async_hfl.experiments.comparison.statistics import Ratio, average, paired_ratio
 from async_hfl.journal.run_directory import RunDirectory
 
+Row = dict[str, Any]
 METHODS = ("semi-async", "async-random", "async-hfl", "async-hfl-plus")
 PLAIN = ("float32", "float32")
 ENCODINGS = (
@@ -62,7 +63,7 @@ class Run(NamedTuple):
     seed: int
 
 
-def simulate(run: Run) -> dict[str, Any]:
+def simulate(run: Run) -> Row:
     """Simulate a run and return its row."""
     settings = (
         *OF_TASK[run.task],
@@ -90,7 +91,7 @@ def simulate(run: Run) -> dict[str, Any]:
     }
 
 
-def read_rows(files: Iterable[Path]) -> dict[Run, dict[str, Any]]:
+def read_rows(files: Iterable[Path]) -> dict[Run, Row]:
     rows = {}
     for file in files:
         for line in file.read_text().splitlines() if file.exists() else ():
@@ -106,16 +107,21 @@ def run_all(options: argparse.Namespace) -> None:
         for up, down in (pair.split(":") for pair in options.encodings.split(","))
         for method in options.methods.split(",")
     ]
-    known = read_rows([options.rows])
+    append_rows(options.rows, wanted, simulate, options.workers)
+
+
+def append_rows(path: Path, wanted: Iterable[Run], simulate: Callable[[Run], Row], workers: int) -> None:
+    """Append a row for each run that has none yet, as it ends."""
+    known = read_rows([path])
     missing = [run for run in wanted if run not in known]
-    with options.rows.open("a") as file:
-        for done, (run, row) in enumerate(_simulated(missing, options.workers), 1):
+    with path.open("a") as file:
+        for done, (run, row) in enumerate(_simulated(missing, simulate, workers), 1):
             file.write(json.dumps(row) + "\n")
             file.flush()
             sys.stderr.write(f"{done} of {len(missing)}: {' '.join(map(str, run))}\n")
 
 
-def _simulated(runs: Sequence[Run], workers: int) -> Iterator[tuple[Run, dict[str, Any]]]:
+def _simulated(runs: Sequence[Run], simulate: Callable[[Run], Row], workers: int) -> Iterator[tuple[Run, Row]]:
     """Yield each run with its row as it ends: by processes with a core each, or here, so that runs share compiled
     programs."""
     if workers == 1:
@@ -143,9 +149,8 @@ def table(options: argparse.Namespace) -> None:
             print("\n".join(_table(task, found)))
 
 
-def _table(task: str, rows: Mapping[Run, dict[str, Any]]) -> Iterator[str]:
-    levels = [level for level in LEVELS[task] if all(str(level) in row["reached"] for row in rows.values())]
-    level = str(max(levels)) if levels else ""
+def _table(task: str, rows: Mapping[Run, Row]) -> Iterator[str]:
+    level = highest_common_level(task, rows.values())
     yield f"\n### {task}, to {level or 'no level that all runs reached'}\n"
     yield "| method | up | down | seeds | faster | fewer bytes | fewer per update | final metric | bandwidth bound |"
     yield "|---|---|---|---|---|---|---|---|---|"
@@ -157,12 +162,25 @@ def _table(task: str, rows: Mapping[Run, dict[str, Any]]) -> Iterator[str]:
                 yield " | ".join((f"| {method}", up, down, str(len(mine)), *_cells(mine, base, level))) + " |"
 
 
-def _cells(mine: Mapping[int, dict[str, Any]], base: Mapping[int, dict[str, Any]], level: str) -> Iterator[str]:
-    def quantity(rows: Mapping[int, dict[str, Any]], place: int) -> dict[int, float]:
+def highest_common_level(task: str, rows: Iterable[Row]) -> str:
+    """Return the highest level of the task that all these runs reached, or an empty string."""
+    rows = list(rows)
+    levels = [level for level in LEVELS[task] if all(str(level) in row["reached"] for row in rows)]
+    return str(max(levels)) if levels else ""
+
+
+def time_and_bytes(base: Mapping[int, Row], other: Mapping[int, Row], level: str) -> Iterator[str]:
+    """Yield the ratios of the times and of the bytes to a level, base over other, paired by seed."""
+
+    def quantity(rows: Mapping[int, Row], place: int) -> dict[int, float]:
         return {seed: row["reached"][level][place] for seed, row in rows.items() if level in row["reached"]}
 
     for place in (0, 1):
-        yield _shown(paired_ratio(quantity(base, place), quantity(mine, place), len(mine)))
+        yield _shown(paired_ratio(quantity(base, place), quantity(other, place), min(len(base), len(other))))
+
+
+def _cells(mine: Mapping[int, Row], base: Mapping[int, Row], level: str) -> Iterator[str]:
+    yield from time_and_bytes(base, mine, level)
     per_update = [{seed: row["bytes"] / row["updates"] for seed, row in rows.items()} for rows in (base, mine)]
     yield _shown(paired_ratio(*per_update, len(mine)))
     final = average([row["final"] for row in mine.values()])

@@ -2,6 +2,7 @@
 
     python benchmarks/run_share.py --task har                  # needs the task's data, as `async-hfl run` does
     python benchmarks/run_share.py --task mnist --epochs 60 --json
+    python benchmarks/run_share.py --set transfer.encoding=float32 --against transfer.encoding=int8       # in turns
 
 The run is that of `async-hfl run`, with the jobs of each call to the engine recorded. The same calls are then made to
 the engine alone, one after another. Runs and replays alternate, after compilation. At the end of a run some jobs have
@@ -10,6 +11,9 @@ the jobs that are still in training when a run ends, and the wait counts.
 
 A run may continue while jobs are trained (`engine.prefetch`). "Training" is then the time that it spent on starting
 calls and on waiting for them.
+
+Two shares are printed: of wall time, and of the CPU time of all threads of this process. On a processor the latter
+depends much less on what else the machine does.
 """
 
 from __future__ import annotations
@@ -144,6 +148,7 @@ class Ran:
     """The measurements of one run."""
 
     seconds: float
+    cpu_s: float
     training_s: float
     evaluation_s: float
     used: int
@@ -159,6 +164,10 @@ class Share:
         self._settings = settings
         self._seed = seed
         self._watched: Watched | None = None
+
+    @property
+    def devices(self) -> int:
+        return self._settings.task.devices
 
     @property
     def watched(self) -> Watched:
@@ -178,16 +187,17 @@ class Share:
         with tempfile.TemporaryDirectory(prefix="async-hfl-share-") as folder:
             directory = RunDirectory.create(Path(folder) / "run", {"settings": {}})
             session = recorded_run_for(world, directory, self._settings)
-            began = time.perf_counter()
+            began, cpu = time.perf_counter(), time.process_time()
             try:
                 result = session.run()
                 timed.finish()
             finally:
                 session.close()
-            seconds = time.perf_counter() - began
+            seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
             evaluations = sum(1 for _ in directory.read_epochs())
         return Ran(
             seconds,
+            cpu,
             timed.training_s,
             timed.evaluation_s,
             result["device_updates"],
@@ -196,34 +206,46 @@ class Share:
             result["digest"],
         )
 
-    def replay(self) -> float:
-        began = time.perf_counter()
+    def replay(self) -> tuple[float, float]:
+        """Return the wall time and the CPU time of the engine alone."""
+        began, cpu = time.perf_counter(), time.process_time()
         for requests in self.watched.calls:
             self.watched.engine.begin(requests)()
-        return time.perf_counter() - began
+        return time.perf_counter() - began, time.process_time() - cpu
 
 
-def measure(settings: Settings, seed: int, rounds: int) -> dict[str, Any]:
-    share = Share(settings, seed)
-    first = share.run()  # compiles the programs, and its calls are recorded
-    share.watched.watching = False
-    share.replay()
-    runs: list[Ran] = []
-    replays: list[float] = []
-    for turn in range(rounds):
-        for part in ("run", "replay") if turn % 2 == 0 else ("replay", "run"):
+class Measured:
+    """One configuration, and what was measured of it."""
+
+    def __init__(self, settings: Settings, seed: int) -> None:
+        self.share = Share(settings, seed)
+        self.first = self.share.run()  # compiles the programs, and its calls are recorded
+        self.share.watched.watching = False
+        self.share.replay()
+        self.runs: list[Ran] = []
+        self.replays: list[tuple[float, float]] = []
+
+    def turn(self, *, run_first: bool) -> None:
+        for part in ("run", "replay") if run_first else ("replay", "run"):
             if part == "run":
-                again = share.run()
-                if again.digest != first.digest:
+                again = self.share.run()
+                if again.digest != self.first.digest:
                     sys.stderr.write("the run was not reproduced: its calls may differ from the recorded ones\n")
-                runs.append(again)
+                self.runs.append(again)
             else:
-                replays.append(share.replay())
+                self.replays.append(self.share.replay())
+
+    def summary(self) -> dict[str, Any]:
+        return summarize(self.share, self.first, self.runs, self.replays)
+
+
+def summarize(share: Share, first: Ran, runs: Sequence[Ran], replays: Sequence[tuple[float, float]]) -> dict[str, Any]:
     calls = share.watched.calls
     trained = sum(len(call) for call in calls)
-    replay_s = statistics.median(replays)
-    run_s, training_s, evaluation_s = (
-        statistics.median(getattr(each, part) for each in runs) for part in ("seconds", "training_s", "evaluation_s")
+    replay_s, replay_cpu_s = (statistics.median(part) for part in zip(*replays, strict=True))
+    run_s, run_cpu_s, training_s, evaluation_s = (
+        statistics.median(getattr(each, part) for each in runs)
+        for part in ("seconds", "cpu_s", "training_s", "evaluation_s")
     )
     return {
         "calls": len(calls),
@@ -242,6 +264,9 @@ def measure(settings: Settings, seed: int, rounds: int) -> dict[str, Any]:
         "run_used_per_s": first.used / run_s,
         "share": replay_s / run_s,
         "share_used": replay_s / run_s * first.used / trained,
+        "engine_cpu_ms": 1000 * replay_cpu_s / trained,
+        "run_cpu_ms": 1000 * run_cpu_s / trained,
+        "share_cpu": replay_cpu_s / run_cpu_s,
     }
 
 
@@ -256,34 +281,60 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="overrides")
     parser.add_argument("--rounds", type=int, default=3, help="repetitions of the run and of the bare engine")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--against",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="measure a second configuration as well, which has these settings in addition, in turns with the first",
+    )
     arguments = parser.parse_args()
     try:
-        settings = compose(
+        measured = [Measured(settings, arguments.seed) for settings in configurations(arguments)]
+    except UserError as problem:
+        sys.stderr.write(f"{problem}\n")
+        return 1
+    for turn in range(arguments.rounds):
+        for one in measured:
+            one.turn(run_first=turn % 2 == 0)
+    for number, one in enumerate(measured):
+        found = {
+            "task": arguments.task,
+            "method": arguments.method,
+            "settings": [*arguments.overrides, *(arguments.against if number else [])],
+            "devices": one.share.devices,
+            "cloud_epochs": arguments.epochs,
+            **one.summary(),
+        }
+        if arguments.json:
+            sys.stdout.write(json.dumps(found) + "\n")
+        else:
+            report(found)
+    return 0
+
+
+def configurations(arguments: argparse.Namespace) -> list[Settings]:
+    """Return the settings to measure, one or two."""
+    epochs = (f"cloud.epochs={arguments.epochs}", f"cloud.epochs_after_target={arguments.epochs}")
+    return [
+        compose(
             task=arguments.task,
             method=arguments.method,
             network=arguments.network,
             preset=arguments.preset,
             seed=arguments.seed,
-            overrides=[
-                f"cloud.epochs={arguments.epochs}",
-                f"cloud.epochs_after_target={arguments.epochs}",
-                *arguments.overrides,
-            ],
+            overrides=[*epochs, *arguments.overrides, *more],
         ).settings
-        found = {
-            "task": arguments.task,
-            "method": arguments.method,
-            "devices": settings.task.devices,
-            "cloud_epochs": arguments.epochs,
-            **measure(settings, arguments.seed, arguments.rounds),
-        }
-    except UserError as problem:
-        sys.stderr.write(f"{problem}\n")
-        return 1
-    if arguments.json:
-        sys.stdout.write(json.dumps(found, indent=1) + "\n")
-        return 0
-    print(f"{found['task']}, {found['method']}, {found['devices']} devices, {found['cloud_epochs']} cloud epochs:")
+        for more in ([], arguments.against)[: 2 if arguments.against else 1]
+    ]
+
+
+def report(found: dict[str, Any]) -> None:
+    """Print a summary."""
+    print(
+        f"{', '.join([found['task'], found['method'], *found['settings']])}: {found['devices']} devices, "
+        f"{found['cloud_epochs']} cloud epochs"
+    )
     print(
         f"  {found['trained']:,} jobs trained in {found['calls']:,} calls of {found['jobs_per_call']:.1f} "
         f"(most {found['largest_call']}), {found['used']:,} used, {found['evaluations']:,} evaluations"
@@ -296,7 +347,10 @@ def main() -> int:
         f"  the run took {found['run_s']:.2f} s: {found['run_training_s']:.2f} training, "
         f"{found['run_evaluation_s']:.2f} evaluating, {rest:.2f} the rest; the engine alone {found['engine_s']:.2f} s"
     )
-    return 0
+    print(
+        f"  CPU time per trained job: {found['run_cpu_ms']:.2f} ms in the run, {found['engine_cpu_ms']:.2f} ms by the "
+        f"engine alone   {found['share_cpu']:6.1%}"
+    )
 
 
 if __name__ == "__main__":

@@ -193,11 +193,13 @@ def walk(traces: list[dict[str, Any]], begin: str, end: str) -> list[str]:
 
 
 def walks(root: Path, python: str) -> dict[str, list[str]]:
+    digits = ["--task", "digits", "--method", "async-hfl"]
+    simulated_run = ["run", *digits, "--network", "uniform"]
     one = ["--set", "network.gateways=1", "--set", "task.devices=1"]
-    simulated = traced(root, python, ["run", "--task", "digits", "--network", "uniform", *one, *SMALL])
+    simulated = traced(root, python, [*simulated_run, *one, *SMALL])
     two = ["--set", "network.gateways=2", "--set", "task.devices=8"]
-    moved = traced(root, python, ["run", "--task", "digits", "--network", "uniform", *two, *SMALL])
-    deployed = traced(root, python, ["cluster", "--task", "digits", "--gateways", "1", "--devices", "1", *SMALL])
+    moved = traced(root, python, [*simulated_run, *two, *SMALL])
+    deployed = traced(root, python, ["cluster", *digits, "--gateways", "1", "--devices", "1", *SMALL])
     return {
         "hops: one device update, simulated": walk(simulated, "selection", "job"),
         "hops: one device update, deployed": walk(deployed, "selection", "job"),

@@ -42,7 +42,7 @@ from async_hfl.encoding.packet_codec import Content
 from async_hfl.nodes.reliability.delivery import Packet
 
 GATEWAY = gateway_address(0)
-QUICK_LIMITS = Limits(silence_s=120.0)
+QUICK_LIMITS = Limits(silence_s=120.0, packets_per_s=1e9, packets_at_once=1e9)
 """The machine is overloaded on purpose, so timeouts are long."""
 
 
