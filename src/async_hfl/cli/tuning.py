@@ -184,6 +184,8 @@ def _rivals(options: argparse.Namespace) -> int:
         print_json({"tables": [as_json(table) for table in page.tables]})
         return 0
     console = make_console()
-    for table in page.tables:
+    for table in page.tables if options.markdown is None else page.tables[:1]:
         console.print(as_rich(table))
+    if options.markdown is not None:
+        print(f"page: {options.markdown}")
     return 0

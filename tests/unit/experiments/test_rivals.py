@@ -117,6 +117,10 @@ def test_every_table_names_what_was_tuned() -> None:
     page = rivals_page(rows(), MINE, "async-hfl rivals rows.jsonl")
     for one in page.tables[:-1]:
         assert any("Tuned on seeds 91, 92, which are not reported (tuning file abc)" in note for note in one.notes)
+    best, _, ablation, _ = page.tables
+    assert not any("without momentum:" in note for one in page.tables for note in one.notes), "it has its method's"
+    assert any(f"{MINE}: device.learning_rate=0.1" in note for note in ablation.notes)
+    assert any("quick: device" in note and "thrifty: device" in note for note in best.notes)
     text = markdown(page)
     assert "digits, to 0.9: async-hfl-plus gains in time 4.00x" in text
     assert "async-hfl rivals rows.jsonl" in text

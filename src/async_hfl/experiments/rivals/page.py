@@ -25,6 +25,9 @@ _RATIOS = (
     "A run that never reached the level counts as its whole duration; the cost is marked >, a ratio that it bounds > "
     "or <.",
 )
+_VARIANTS = (
+    "Variants have the tuned settings of the method that they are variants of, but for those they are named after."
+)
 _RIVALS: tuple[Role, ...] = ("compared", "equipped")
 _EQUIPPED = "rivals that were given light updates and, where the cloud averages, momentum"
 
@@ -35,10 +38,9 @@ def rivals_page(rows: Sequence[KeptRun], method: str, command: str = "") -> Comp
     if not any(problem.mine(method, tuned=tuned) for problem in found for tuned in (True, False)):
         methods = sorted({one.method for problem in found for one in problem.competitors})
         raise UserError(f"--method {method}: not among the kept results, which have {', '.join(methods) or 'none'}")
-    notes = tuning_notes(row for row in rows if row.role != "tuning")
-    tables = [_against_best(found, method, notes)]
+    tables = [_against_best(found, method)]
     for problem in found:
-        tables += [_competitors(problem, notes), *_ablation(problem, notes)]
+        tables += [_competitors(problem), *_ablation(problem)]
     summary = [text for problem in found for text in _summary(problem, method)]
     return Comparison(f"{method} and its best rivals", tuple(summary), (*tables, _order(found, rows)), command=command)
 
@@ -54,17 +56,20 @@ def ratio(rival: Competitor, mine: Competitor, level: float, quantity: Quantity)
     return bounded_ratio(above, mine.costs(level, quantity), len(mine.rows))
 
 
-def _against_best(found: Sequence[Problem], method: str, notes: dict[str, str]) -> Table:
+def _against_best(found: Sequence[Problem], method: str) -> Table:
     rows: list[tuple[Cell, ...]] = []
+    named: list[Competitor] = []
     for problem in found:
         tuned, packaged = (problem.mine(method, tuned=one) for one in (True, False))
         for level in levels(problem):
             for name, quantity in QUANTITIES.items():
                 cells: list[Cell] = []
+                named += [one for one in (tuned, packaged) if one is not None]
                 for role in _RIVALS:
                     seeds = (tuned or packaged or problem.competitors[0]).rows
                     best = problem.best(method, role, level, quantity, seeds)
                     cells.append(None if best is None else best.name)
+                    named += [] if best is None else [best]
                     cells += [_ratio_cell(best, mine, level, quantity) for mine in (tuned, packaged)]
                 rows.append((problem.name, name, level, *cells))
     columns = (
@@ -78,7 +83,8 @@ def _against_best(found: Sequence[Problem], method: str, notes: dict[str, str]) 
         Column("tuned, equipped", "ratio", "tuned, against the best equipped rival"),
         Column("packaged, equipped", "ratio", "packaged, against the best equipped rival"),
     )
-    texts = (*(text.format(method=method) for text in _RATIOS), *(f"{name}: {text}" for name, text in notes.items()))
+    tunings = (f"{name}: {text}" for name, text in _tuning(named).items())
+    texts = (*(text.format(method=method) for text in _RATIOS), *tunings)
     return without_empty(Table("Against the best rival", columns, tuple(rows), texts))
 
 
@@ -89,7 +95,7 @@ def _ratio_cell(rival: Competitor | None, mine: Competitor | None, level: float,
     return Spread(None, text="neither arrives") if found is None else ratio_cell(found)
 
 
-def _competitors(problem: Problem, notes: dict[str, str]) -> Table:
+def _competitors(problem: Problem) -> Table:
     level = levels(problem)[0]
     shown_rows = sorted(
         (one for one in problem.competitors if one.role != "ablation"), key=lambda o: _order_at(o, level)
@@ -105,7 +111,7 @@ def _competitors(problem: Problem, notes: dict[str, str]) -> Table:
     title = f"{problem.name}: cost to reach {level:g}"
     epochs = f"Local epochs of a device: {problem.device_epochs}."
     rule = "Over seeds: mean, minimum and maximum."
-    return without_empty(Table(title, columns, tuple(rows), (rule, epochs, *_own(problem, notes))))
+    return without_empty(Table(title, columns, tuple(rows), (rule, epochs, *_tuning(shown_rows).values())))
 
 
 _QUALITY = (
@@ -158,15 +164,17 @@ def _over_seeds(costs: Sequence[Cost]) -> Spread:
     return Spread(mean, bound=bound) if len(values) == 1 else Spread(mean, min(values), max(values), bound=bound)
 
 
-def _ablation(problem: Problem, notes: dict[str, str]) -> list[Table]:
+def _ablation(problem: Problem) -> list[Table]:
     """Return the table of the parts that were removed or added, if the problem has one."""
     level = levels(problem)[0]
     rows: list[tuple[Cell, ...]] = []
+    bases: list[Competitor] = []
     for one in problem.competitors:
         base = problem.competitor(one.base) if one.role == "ablation" else None
         if base is not None:
             ratios = (_ratio_cell(one, base, level, quantity) for quantity in QUANTITIES.values())
             rows.append((one.name, base.name, *ratios, *_quality(one)))
+            bases.append(base)
     if not rows:
         return []
     columns = (
@@ -176,12 +184,13 @@ def _ablation(problem: Problem, notes: dict[str, str]) -> list[Table]:
         Column("bytes", "ratio"),
         *_QUALITY,
     )
-    texts = (*_RATIOS[2:], *_own(problem, notes))
+    texts = (*_RATIOS[2:], _VARIANTS, *_tuning(bases).values())
     return [without_empty(Table(f"{problem.name}: ablation at {level:g}", columns, tuple(rows), texts))]
 
 
-def _own(problem: Problem, notes: dict[str, str]) -> tuple[str, ...]:
-    return (notes[problem.name],) if problem.name in notes else ()
+def _tuning(named: Iterable[Competitor]) -> dict[str, str]:
+    """Return the notes on the tuning of these competitors, by problem."""
+    return tuning_notes(row for one in named for row in one.rows.values())
 
 
 def _order(found: Sequence[Problem], rows: Sequence[KeptRun]) -> Table:
