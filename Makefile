@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 RUN := $(BIN)/async-hfl
-WORKERS ?= 2
+# More workers than the two cores of a small machine: many tests wait for processes of their own.
+WORKERS ?= 3
 
 .PHONY: protocol demo test test-long faults restore bench check browser clean
 

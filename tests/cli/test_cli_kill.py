@@ -68,7 +68,7 @@ def assert_same(run: Path, result: dict[str, Any], whole: Path, wanted: dict[str
         assert (run / name).read_bytes() == (whole / name).read_bytes()
 
 
-@pytest.mark.parametrize("rows", [0, 1, 7, 29, 48])
+@pytest.mark.parametrize("rows", [0, 7, *(pytest.param(rows, marks=pytest.mark.long) for rows in (1, 29, 48))])
 def test_killed_once(rows: int, uninterrupted: tuple[Path, dict[str, Any]], call: Call, tmp_path: Path) -> None:
     """Kill before the first evaluation, before the first checkpoint, and between two checkpoints."""
     run = tmp_path / "run"

@@ -59,6 +59,7 @@ def check_scaling(data: Dataset) -> None:
     np.testing.assert_allclose(inputs.std(axis=axes), 1, atol=1e-3)
 
 
+@pytest.mark.long
 def test_fashion_mnist() -> None:
     data = load_fashion_mnist()
     check_size(data)
@@ -66,6 +67,7 @@ def test_fashion_mnist() -> None:
     check_scaling(data)
 
 
+@pytest.mark.long
 def test_cifar10() -> None:
     """Cached arrays equal parsed ones; tested here, where parsing takes long enough to need the cache."""
     data = load_cifar10()

@@ -75,8 +75,17 @@ def run(out: Path, *overrides: str, method: str = "async-hfl", pause_after: int 
     )
 
 
-@pytest.mark.parametrize("transfer", ["transfer.encoding=int8", "transfer.up=int4"])
-@pytest.mark.parametrize("method", ["async-hfl", "two-tier", "sync-random", "semi-async"])
+INT8, INT4_UP = "transfer.encoding=int8", "transfer.up=int4"
+
+
+@pytest.mark.parametrize(
+    ("method", "transfer"),
+    [
+        *(("async-hfl", INT8), ("two-tier", INT4_UP), ("semi-async", INT4_UP)),
+        *(pytest.param(method, INT4_UP, marks=pytest.mark.long) for method in ("async-hfl", "sync-random")),
+        *(pytest.param(method, INT8, marks=pytest.mark.long) for method in ("two-tier", "sync-random", "semi-async")),
+    ],
+)
 def test_batching_and_a_checkpoint_change_nothing(method: str, transfer: str, tmp_path: Path) -> None:
     whole = run(tmp_path / "whole", transfer, method=method)
     one_by_one = run(tmp_path / "alone", transfer, "simulation.batching=off", method=method)

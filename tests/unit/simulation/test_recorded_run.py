@@ -82,7 +82,14 @@ def test_a_time_limit_ends_every_method_at_the_same_time(tmp_path: Path) -> None
         assert 3000.0 <= made.summary["virtual_s"] < 3100.0  # gateways stop when they have heard of it
 
 
-@pytest.mark.parametrize("method", available("method"))
+OF_EACH_KIND = {"async-hfl", "async-hfl-plus", "two-tier", "fedbuff", "rfl-ha", "sync-tifl", "sync-oort"}
+"""Methods that together have every aggregation rule, and every policy with a memory."""
+
+
+@pytest.mark.parametrize(
+    "method",
+    [name if name in OF_EACH_KIND else pytest.param(name, marks=pytest.mark.long) for name in available("method")],
+)
 def test_a_run_that_is_killed_repeatedly_ends_as_an_uninterrupted_one(method: str, tmp_path: Path) -> None:
     wanted = run(tmp_path / "whole", method)
     broken = tmp_path / "broken"
