@@ -280,6 +280,7 @@ async def scene(
         "cloud.linger=3",
         "gateway.epochs=2",
         "gateway.bandwidth=unlimited",
+        "transfer.encoding=float32",  # a lighter model would travel before a test could interrupt it
         *settings,
     )
     chosen_method = [] if method is None else ["--method", method]
