@@ -265,6 +265,7 @@ async def scene(
     devices: int = 4,
     devices_per_process: int = 1,
     settings: tuple[str, ...] = (),
+    method: str | None = None,
     shape: Shape = SLOW_ENOUGH,
     environment: dict[str, str] | None = None,
     prepared: Callable[[LocalCluster], None] = lambda cluster: None,
@@ -279,9 +280,18 @@ async def scene(
         "cloud.linger=3",
         "gateway.epochs=2",
         "gateway.bandwidth=unlimited",
+        "transfer.encoding=float32",  # a lighter model would travel before a test could interrupt it
         *settings,
     )
-    arguments = ["--task", "null", "--seed", "1", *(part for text in chosen for part in ("--set", text))]
+    chosen_method = [] if method is None else ["--method", method]
+    arguments = [
+        "--task",
+        "null",
+        *chosen_method,
+        "--seed",
+        "1",
+        *(part for text in chosen for part in ("--set", text)),
+    ]
     plan = ClusterPlan(
         gateways,
         devices,

@@ -346,6 +346,30 @@ def test_one_authority_replaces_another_while_the_nodes_run(tmp_path: Path, auth
         newer.issue(tmp_path / "h" / "request.pem", tmp_path / "h", also=[tmp_path / "third"])
 
 
+def test_a_list_of_a_new_authority_counts_once_that_authority_is_trusted(tmp_path: Path, authority: Authority) -> None:
+    """`revoked.pem` may be copied before `ca.pem`: until then it cannot be checked, and must not be forgotten."""
+    gateway = certified(authority, tmp_path / "g", "gateway", "g0")
+    newer = Authority.create(tmp_path / "new", "lab")
+    stolen = newer.bundle("device", ["d0"], tmp_path / "h", also=[tmp_path / "ca"])
+    newer.revoke("device/d0")
+    both = {
+        name: (tmp_path / "ca" / name).read_bytes() + (tmp_path / "new" / name).read_bytes()
+        for name in ("revoked.pem", "ca.pem")
+    }
+
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers(), credentials=gateway) as (_, _, port):
+            old = certified(authority, tmp_path / "old", "device", "d1")
+            for name, content in both.items():
+                (tmp_path / "g" / name).write_bytes(content)
+                await enlist(f"127.0.0.1:{port}", "gateway", old, Joining("device", "d1", 1))
+            with pytest.raises(LinkError, match="was revoked"):
+                await enlist(f"127.0.0.1:{port}", "gateway", Certified(tmp_path / "h"), Joining("device", "d0", 1))
+
+    asyncio.run(story())
+    assert stolen.serial
+
+
 def test_connections_that_say_nothing_are_closed_and_logged_in_one_line(
     tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -76,6 +76,18 @@ def test_parts_make_room_when_the_disk_is_short_and_no_more_are_taken(tmp_path: 
         spool.open(HONEST, 9000, digest(10))
 
 
+def test_a_part_that_finds_no_room_still_counts_and_makes_way(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1_000_000, 1e6)
+    abandon(spool, 1, 4000)
+    busy = spool.open(EVIL, 8000, digest(2), quota=12_000)
+    with pytest.raises(SpoolFull):
+        spool.open(EVIL, 4001, digest(1), quota=12_000)
+    spool.release(busy)
+    busy.discard()
+    spool.open(EVIL, 12_000, digest(3), quota=12_000)
+    assert [path.name.partition("-")[2][:64] for path in tmp_path.iterdir()] == [digest(3).hex()]
+
+
 # Bandwidth -----------------------------------------------------------------------------------------------------------
 
 

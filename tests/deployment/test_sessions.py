@@ -154,6 +154,26 @@ def test_a_delayed_loop_does_not_lose_its_peers(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_a_device_that_is_made_to_wait_is_not_taken_for_silent(tmp_path: Path) -> None:
+    """Its packets wait in the inbox for longer than a peer may be silent, as behind a slow disk."""
+    limits = replace(QUICK, heartbeat_s=0.1, silence_s=1.0)
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        free_at = loop.time() + 2.5 * limits.silence_s
+        busy = {"waiting": lambda sender: 0 if loop.time() > free_at else limits.packets_waiting}
+        async with (
+            serving(tmp_path / "s", Numbers(), limits=limits, **busy) as (server, _, port),
+            dialling(tmp_path / "d", port, limits=PATIENT) as device,
+        ):
+            await until(lambda: bool(server.inbox.joined and device.inbox.joined))
+            device.transport.send(GATEWAY, update(1, SMALL))
+            await until(lambda: bool(server.inbox.arrived_ or server.inbox.lost))
+            assert server.inbox.lost == []
+
+    asyncio.run(story())
+
+
 def test_a_packet_in_flight_is_not_sent_again(tmp_path: Path) -> None:
     async def story() -> None:
         pacing = Pacing(Bucket(400_000.0), Bucket(400_000.0))

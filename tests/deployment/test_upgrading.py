@@ -19,7 +19,8 @@ from async_hfl.deployment.store.schema import FORMAT
 from async_hfl.deployment.store.stored_node import StoredNode
 
 pytestmark = pytest.mark.long
-FLOAT32 = "transfer.encoding=float32"
+METHOD = "async-hfl"
+"""A method without settings that the first release does not know; models travel as float32."""
 FAST = Shape(rate=2_000_000)
 NEW_HALF = ("gateway-1", "device-1", "device-2")
 OLD_HALF = ("gateway-2", "device-3", "device-4")
@@ -59,7 +60,7 @@ def test_half_of_the_nodes_run_the_first_release(tmp_path: Path, first_release: 
         run_by(cluster, old, first_release)
 
     async def play() -> None:
-        async with scene(tmp_path, settings=(FLOAT32,), shape=FAST, prepared=mix) as stage:
+        async with scene(tmp_path, method=METHOD, shape=FAST, prepared=mix) as stage:
             await everybody_works(stage, 0.0)
             await everybody_works(stage, time.monotonic())
             assert formats(stage, *old) == {2}
@@ -79,7 +80,7 @@ def test_a_run_of_the_first_release_is_continued(tmp_path: Path, first_release: 
         run_by(cluster, list(cluster.nodes), first_release)
 
     async def play() -> None:
-        async with scene(tmp_path, settings=(FLOAT32,), shape=FAST, prepared=all_old) as stage:
+        async with scene(tmp_path, method=METHOD, shape=FAST, prepared=all_old) as stage:
             await everybody_works(stage, 0.0)
             names = ["gateway-1", "device-1", "cloud", "gateway-2", "device-2", "device-3", "device-4"]
             for name in names:
@@ -102,7 +103,12 @@ def test_what_the_first_release_does_not_know_is_refused_by_name(tmp_path: Path,
 
     async def play() -> None:
         async with scene(
-            tmp_path, settings=("transfer.encoding=int8",), shape=FAST, prepared=old_gateway, running=False
+            tmp_path,
+            method=METHOD,
+            settings=("transfer.encoding=int8",),
+            shape=FAST,
+            prepared=old_gateway,
+            running=False,
         ) as stage:
             code = await asyncio.wait_for(stage.node("gateway-2").wait(), HANG_GUARD_S)
             words = stage.node("gateway-2").log_tail()

@@ -269,6 +269,17 @@ def test_an_update_ends_the_series_of_failures() -> None:
     assert not any(record.what == "device_given_up" for record in stage.of(LifecycleRecord))
 
 
+def test_a_job_that_timed_out_and_is_dropped_afterwards_is_one_failure() -> None:
+    """A slow device drops the old job when it is sent a new one."""
+    stage = Stage(gateway={"deployment": WATCHFUL})
+    stage.begin(0, 0, 1)
+    late = given(stage, "d0")
+    while not stage.gateways[0].state.in_flight_jobs[late.number].overdue:
+        stage.fire("g0", "patience")
+    says(stage, "d0", m.JobDropped(late, "superseded", 0), stage.at + 1.0)
+    assert stage.gateways[0].state.device_table.failures[0] == 1
+
+
 def test_a_device_that_drops_every_job_is_set_aside() -> None:
     stage = Stage(gateway={"deployment": WATCHFUL})
     stage.begin(0, 0, 1)

@@ -21,7 +21,7 @@ def add_commands(commands: Commands) -> None:
     add_choices(cloud, "task", "method")
     add_settings(cloud)
     cloud.add_argument("--listen", default="0.0.0.0:7100", metavar="HOST:PORT", help="the address to listen on")
-    text = "continue although the state is an older copy: what was done since is lost, and gateways start again"
+    text = "once: continue although the state is an older copy; what was done since is lost, and gateways start again"
     cloud.add_argument("--restored", action="store_true", help=text)
     _add_process(cloud, "cloud")
 

@@ -167,7 +167,7 @@ def _told(options: argparse.Namespace, tunings: list[Tuning], steps: _Steps, dig
 
 
 def _rivals(options: argparse.Namespace) -> int:
-    from async_hfl.experiments.comparison.report import as_json, markdown
+    from async_hfl.experiments.comparison.report import as_json, markdown, narrow
     from async_hfl.experiments.results.rows_file import read_rows
     from async_hfl.experiments.rivals.page import rivals_page
     from async_hfl.reports.tables.table import as_rich
@@ -185,7 +185,7 @@ def _rivals(options: argparse.Namespace) -> int:
         return 0
     console = make_console()
     for table in page.tables if options.markdown is None else page.tables[:1]:
-        console.print(as_rich(table))
+        console.print(as_rich(narrow(table)))
     if options.markdown is not None:
         print(f"page: {options.markdown}")
     return 0

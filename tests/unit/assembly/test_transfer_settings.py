@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from async_hfl.assembly.build.wire import wire_facts
@@ -32,6 +34,32 @@ def settings(*overrides: str) -> Settings:
 def test_the_encoding_sets_both_directions_and_each_can_be_set(overrides: tuple[str, ...], up: str, down: str) -> None:
     transfer = settings(*overrides).transfer
     assert (transfer.up_kind, transfer.down_kind) == (up, down)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "up", "down"),
+    [
+        ((), "int4", "int8"),
+        (("transfer.encoding=float32",), "float32", "float32"),
+        (("transfer.encoding=float16", "transfer.up=int8"), "int8", "float16"),
+        (("transfer.up=int8", "transfer.encoding=float16"), "int8", "float16"),
+        (("transfer.down=float32",), "int4", "float32"),
+    ],
+)
+def test_the_encoding_replaces_the_directions_that_the_method_sets(
+    overrides: tuple[str, ...], up: str, down: str
+) -> None:
+    transfer = compose(task="null", method="async-hfl-plus", overrides=list(overrides)).settings.transfer
+    assert (transfer.up_kind, transfer.down_kind) == (up, down)
+
+
+def test_the_encoding_of_a_run_file_replaces_the_directions_of_the_method(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('[transfer]\nencoding = "float16"\ndown = "int8"\n')
+    transfer = compose(file, task="null", method="async-hfl-plus").settings.transfer
+    assert (transfer.up_kind, transfer.down_kind) == ("float16", "int8")
+    transfer = compose(file, task="null", overrides=["transfer.encoding=int4"]).settings.transfer
+    assert (transfer.up_kind, transfer.down_kind) == ("int4", "int4")
 
 
 def test_a_job_moves_a_model_down_and_a_change_up() -> None:

@@ -40,7 +40,9 @@ def test_an_admission_is_told_in_the_words_of_the_earlier_version() -> None:
     ("admission", "named"),
     [
         (replace(ADMISSION, facts={**ADMISSION.facts, "up": "int8"}), "travel as int8"),
+        (replace(ADMISSION, facts={**ADMISSION.facts, "up": "int8"}), "(--set transfer.encoding=float32)"),
         (replace(ADMISSION, settings='{"gateway": {"refill": "immediate"}}'), "gateway.refill = 'immediate'"),
+        (replace(ADMISSION, settings='{"gateway": {"refill": "immediate"}}'), "(for example with --method async-hfl)"),
         (replace(ADMISSION, settings='{"selection": {"policy": "tifl"}}'), "selection.policy = 'tifl'"),
     ],
 )

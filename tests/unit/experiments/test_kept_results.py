@@ -111,6 +111,15 @@ def test_one_run_under_two_labels_is_made_once_and_has_two_rows(tmp_path: Path) 
     assert (again.already_complete, file.read_bytes()) == (1, before)
 
 
+def test_a_run_that_gets_another_label_is_discarded_as_well(tmp_path: Path) -> None:
+    first, file = kept(small_plan(seeds=1, methods="two-tier"), tmp_path / "sweep")
+    (run,) = small_plan(seeds=1, methods="two-tier", label="relays").runs
+    assert first.folder.state(run.id) == "done"
+    kept(Plan("labelled", (run,)), tmp_path / "sweep", discard=True)
+    assert first.folder.state(run.id) == "missing"
+    assert [row.group for row in rows_of(file)] == ["two-tier", "relays"]
+
+
 def test_a_tuned_result_has_a_row_of_its_own_even_if_the_packaged_settings_were_best(tmp_path: Path) -> None:
     plan = small_plan(seeds=1, methods="two-tier")
     _, file = kept(plan, tmp_path / "sweep", discard=True)

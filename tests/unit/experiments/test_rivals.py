@@ -96,6 +96,20 @@ def test_a_rival_without_all_seeds_is_not_the_best() -> None:
     alone = runs("lucky", [(1, 1)])
     time, sent = table("Against the best rival", [*rows(), *alone])
     assert (time["best rival"], sent["best rival"]) == ("quick", "thrifty")
+    first, *_ = rivals_page([*rows(), *alone], MINE).tables
+    assert "digits: not considered, since runs of them are missing: lucky." in first.notes
+    assert not any("not considered" in note for note in rivals_page(rows(), MINE).tables[0].notes)
+
+
+def test_a_ratio_that_seeds_bound_from_both_sides_is_undecided() -> None:
+    never = measured({0.9: None}, (1000, 5000))
+    mine = [*runs(MINE, [(10, 10)]), row(MINE, 102, never, tuned=TUNED)]
+    rival = [row("slow", 101, never, tuned=TUNED), row("slow", 102, measured({0.9: (20, 20)}, (99, 99)), tuned=TUNED)]
+    time, _ = table("Against the best rival", [*mine, *rival])
+    assert time["tuned"] == Spread(None, text="undecided")
+    none = [row("slow", seed, never, tuned=TUNED) for seed in (101, 102)]
+    time, _ = table("Against the best rival", [*[row(MINE, 101, never, tuned=TUNED), mine[1]], *none])
+    assert time["tuned"] == Spread(None, text="neither arrives")
 
 
 def test_the_ablation_stands_beside_its_base() -> None:
@@ -122,7 +136,7 @@ def test_every_table_names_what_was_tuned() -> None:
     assert any(f"{MINE}: device.learning_rate=0.1" in note for note in ablation.notes)
     assert any("quick: device" in note and "thrifty: device" in note for note in best.notes)
     text = markdown(page)
-    assert "digits, to 0.9: async-hfl-plus gains in time 4.00x" in text
+    assert "digits, to 0.9: cost of the best rival over that of async-hfl-plus: time 4.00x" in text
     assert "async-hfl rivals rows.jsonl" in text
 
 

@@ -161,7 +161,7 @@ class TransferSection(Section, frozen=True):
 
     encoding: EncodingKind = "float32"
     """The number format that models travel in, in both directions: int8 takes a quarter of the bytes of float32, int4
-    an eighth."""
+    an eighth. It replaces `up` and `down` of files that come before."""
     up: EncodingKind | Auto = "auto"
     """The format of changes on the way from devices to gateways and to the cloud. auto: that of `encoding`.
     Rounding errors are fed back into the next change."""

@@ -35,6 +35,7 @@ Layer = tuple[str, Table]
 """A source, as messages name it, and the settings it gives."""
 _INFINITE = "inf"
 """Infinity in a manifest, since JSON has no such number."""
+_OPTION = "--set "
 UNLIMITED = "unlimited"
 _NO_LIMIT = 1e15
 KINDS = {"task": "tasks", "network": "networks", "preset": "presets", "method": "methods"}
@@ -91,7 +92,7 @@ def layers(choice: RunChoice, own: Table, file: str, overrides: Sequence[str]) -
             found.append((f"{kind} {name}, task {choice.task}", by_task[choice.task]))
         if choice.method in by_method:
             found.append((f"{kind} {name}, method {choice.method}", by_method[choice.method]))
-    return [*found, (file, own), *((f"--set {text}", parse_override(text)) for text in overrides)]
+    return [*found, (file, own), *((f"{_OPTION}{text}", parse_override(text)) for text in overrides)]
 
 
 def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
@@ -99,6 +100,7 @@ def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
     merged: Table = {}
     origin: dict[str, str] = {}
     for source, table in given:
+        _drop_former_directions(merged, table, origin, source)
         _merge(merged, table, origin, source)
     # The settings include the names of task and network, so that a manifest is complete.
     for kind in ("task", "network"):
@@ -127,6 +129,17 @@ def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
     check(settings, origin)
     check_targets(settings, choice.seed, origin)
     return settings
+
+
+def _drop_former_directions(merged: Table, table: Table, origin: dict[str, str], source: str) -> None:
+    """Let `transfer.encoding` replace what earlier files give for one direction. All `--set` count as one layer."""
+    own = table.get("transfer")
+    if not isinstance(own, dict) or "encoding" not in own:
+        return
+    for direction in ("up", "down"):
+        former = origin.get(f"transfer.{direction}", source)
+        if former != source and not former.startswith(_OPTION):
+            del merged["transfer"][direction], origin[f"transfer.{direction}"]
 
 
 def _use_all_samples_for_other_device_counts(merged: Table, origin: dict[str, str], given: Sequence[Layer]) -> None:

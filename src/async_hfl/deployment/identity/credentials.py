@@ -23,6 +23,8 @@ from async_hfl.deployment.transport.admission import Role
 log = logging.getLogger("async_hfl.identity")
 _GONE = (0, 0)
 """The stamp of a revocation list that was there and is not any more."""
+_OUTDATED = (-1, -1)
+"""The stamp of a revocation list that was read with other authorities."""
 Options = Sequence[tuple[str, Any]]
 
 
@@ -113,6 +115,7 @@ class Certified:
         self._warned_at = -1
         self._key_warned = False
         self._handshakes = 0
+        self._authorities: list[x509.Certificate] = []
         self._stamps: list[tuple[int, int, int]] = []
         """Of the files that were read last, whether they could be used or not."""
         self._load()
@@ -171,6 +174,8 @@ class Certified:
         check_issued(certificate, authorities, str(path))
         own = certificate_info(certificate, str(path))
         own.check_time(now(), str(path))
+        if self._revoked_stamp is not None and authorities != self._authorities:
+            self._revoked_stamp = _OUTDATED  # a list of a new authority may have been refused before
         self._own, self._authorities = own, authorities
         key_pem, bundle = files.read(self._folder / files.KEY, "a key"), b"".join(map(files.pem, authorities))
         self._pems = (key_pem, files.pem(certificate), bundle)

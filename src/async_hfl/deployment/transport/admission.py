@@ -18,7 +18,7 @@ RefusalKind = Literal["not_yet", "finished", "refused", "went_back"]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far the exchange of packets between two nodes has come, as one of them knows it."""
+    """The progress of the exchange of packets between two nodes, as one of them knows it."""
 
     tier: int
     """Address of the other node, with `number`."""

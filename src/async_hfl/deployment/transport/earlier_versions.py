@@ -63,11 +63,11 @@ def admission_for_2(admission: Admission) -> Admission | Refusal:
     unknown = [f"{path} = {value!r}" for path, value in _paths(settings) if not _known_to_2(path, value)]
     if encoded or unknown:
         what = f"models that travel as {min(encoded)}" if encoded else unknown[0]
+        without = "--set transfer.encoding=float32" if encoded else "for example with --method async-hfl"
         return Refusal(
             "refused",
             f"the node that joins runs {RELEASE_2}, this run is of async-hfl {PACKAGE} and has {what}, which "
-            f"{RELEASE_2} does not know: update the node, or begin a run without it "
-            '(transfer.encoding = "float32")',
+            f"{RELEASE_2} does not know: update the node, or begin a run without it ({without})",
         )
     for later in ("encodes_gradients", "projected_sizes", "version"):
         facts.pop(later, None)

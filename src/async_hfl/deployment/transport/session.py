@@ -62,6 +62,8 @@ class Session:
         self._frames: asyncio.Queue[tuple[Any, int, int | None]] = asyncio.Queue()
         self._waiting_bytes = 0
         self._heard_at = self._loop.time()
+        self._reads = True
+        """False while this side does not read: the peer is not silent then."""
         self._pinged: tuple[int, float] = (0, 0.0)
         self._tasks: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[str] = self._loop.create_future()
@@ -156,13 +158,13 @@ class Session:
 
     async def _read(self, read: Read) -> None:
         while (frame := await read()) is not grpc.aio.EOF:
+            self._reads = False
+            kind = frame.WhichOneof("content")
             while self._endpoint.crowded():  # the peer has to wait as well once its window is full
                 await asyncio.sleep(_CROWDED_S)
-                self._heard_at = self._loop.time()  # the peer is not silent: this side does not read
-            self._heard_at = self._loop.time()
-            kind = frame.WhichOneof("content")
             if self._served and kind in ("packet", "offer"):
                 await self._restrain()
+            self._reads, self._heard_at = True, self._loop.time()
             if kind == "packet":
                 self.receiving.inline(frame.packet)
             elif kind == "offer":
@@ -196,7 +198,6 @@ class Session:
         while self._endpoint.waiting(self.peer) >= self._limits.packets_waiting:
             await asyncio.sleep(_CROWDED_S)
         await self.pacing.up.settle(self.peer)
-        self._heard_at = self._loop.time()  # the peer is not silent: this side does not read
 
     async def _answer_goodbye(self, read: Read) -> None:
         """Confirm a goodbye, and read until the peer ends the stream."""
@@ -223,7 +224,7 @@ class Session:
             # Time for which the loop was blocked (a slow disk, a suspended machine) does not count as silence.
             self._heard_at += max(0.0, self._loop.time() - now - 2 * step)
             silent = self._loop.time() - self._heard_at
-            if silent > self._limits.silence_s:
+            if self._reads and silent > self._limits.silence_s:
                 self.end(f"nothing heard for {silent:.1f} s")
                 return
 

@@ -27,8 +27,9 @@ def _note(groups: dict[str, Tuned | None]) -> str:
     common = set.intersection(*(set(one.under) for one in tuned.values()))
     each = [f"{name}: {', '.join(one.overrides())}{_under(set(one.under) - common)}" for name, one in tuned.items()]
     others = [name for name, one in groups.items() if one is None]
+    on = f"Tuned on seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
     return (
-        f"Tuned on seeds {', '.join(map(str, seeds))}, which are not reported (tuning file {', '.join(files)})"
+        f"{on}, which {'is' if len(seeds) == 1 else 'are'} not reported (tuning file {', '.join(files)})"
         f"{_under(common)}: {'; '.join(each)}." + (f" With packaged settings: {', '.join(others)}." if others else "")
     )
 

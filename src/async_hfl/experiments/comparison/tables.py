@@ -14,7 +14,8 @@ RULES = (
     "First: until a single evaluation does (the paper's rule).",
     "Over seeds: mean, minimum and maximum; if a seed never reached the target, the values of the seeds instead.",
     "Speed-up: geometric mean of the ratios, paired by seed, with a 95 % interval (Student's t of the logarithms). "
-    "A run that never reached the target counts as its whole duration: the ratio is then a bound, marked < or >.",
+    "A run that never reached the target counts as its whole duration: the ratio is then a bound, marked < or >. There "
+    "is none if seeds bound it from both sides.",
 )
 
 
@@ -119,10 +120,14 @@ def _reached(row: Row) -> str:
 def _short(row: Row, values: dict[int, float], unit: float, *, spread: bool = False) -> str | None:
     whole = row.over_all_seeds(values)
     if whole is None:
-        return "never" if row.outcomes and not values else f"{len(values)} seeds" if values else None
+        return "never" if row.outcomes and not values else _seeds(len(values)) if values else None
     if not spread or whole.deviation is None:
         return _three(whole.mean / unit)
     return f"{_three(whole.mean / unit)} ±{100 * whole.deviation / whole.mean:.0f}%"
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'' if count == 1 else 's'}"
 
 
 def _short_ratio(row: Row, panel: Panel) -> str | None:

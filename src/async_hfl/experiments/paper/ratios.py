@@ -39,14 +39,16 @@ def relative(
 def relative_cell(
     panel: Panel, family: str, base: str = ASYNC_HFL, rule: Rule = "held", quantity: Quantity = "at"
 ) -> Cell:
-    """Return the ratio as a cell, or an explanation if neither method ever reached the target."""
+    """Return the ratio as a cell, or an explanation if there is none: neither method reached the target, or seeds bound
+    the ratio from both sides."""
     ratio = relative(panel, family, base, rule, quantity)
     if ratio is not None:
         return ratio_cell(ratio)
     compared, reference = best_variant(panel, family), best_variant(panel, base)
     if compared is None or reference is None or not compared.outcomes or not reference.outcomes:
         return None
-    return Spread(None, text="not reached")
+    arrived = compared.at_target(quantity, rule) or reference.at_target(quantity, rule)
+    return Spread(None, text="undecided" if arrived else "not reached")
 
 
 def ratio_line(name: str, x: Sequence[float | str], ratios: Sequence[Ratio | None]) -> FigureLine:

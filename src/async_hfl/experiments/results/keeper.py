@@ -45,9 +45,10 @@ class Keeper:
             row = results.row(run)
             if row is None:
                 self.done(run)
-            elif labels(run) not in {labels(other) for other in results.rows(run)}:
+                continue
+            if labels(run) not in {labels(other) for other in results.rows(run)}:
                 append_row(self._file, relabelled(row, run))
-            elif self._discard:
+            if self._discard:
                 self._folder.remove(run.id)
 
     def done(self, run: PlannedRun) -> None:

@@ -89,6 +89,11 @@ class Problem:
         ]
         return next((one for one in found if one.name == method), found[0] if found else None)
 
+    def seeds(self, method: str) -> Iterable[int]:
+        """Return the seeds on which rivals are compared: those of the method."""
+        mine = self.mine(method, tuned=True) or self.mine(method, tuned=False) or self.competitors[0]
+        return mine.rows
+
     def best(
         self, method: str, role: Role, level: float, quantity: Quantity, seeds: Iterable[int]
     ) -> Competitor | None:

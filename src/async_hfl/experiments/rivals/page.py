@@ -23,11 +23,9 @@ _RATIOS = (
     "paired by seed, with a 95 % interval (Student's t of the logarithms).",
     "The best rival has the least geometric mean on the seeds shown here, chosen for time and bytes separately.",
     "A run that never reached the level counts as its whole duration; the cost is marked >, a ratio that it bounds > "
-    "or <.",
+    "or <. If seeds bound a ratio from both sides, it is undecided.",
 )
-_VARIANTS = (
-    "Variants have the tuned settings of the method that they are variants of, but for those they are named after."
-)
+_VARIANTS = "Variants have the tuned settings of their method, except for those that they are named after."
 _RIVALS: tuple[Role, ...] = ("compared", "equipped")
 _EQUIPPED = "rivals that were given light updates and, where the cloud averages, momentum"
 
@@ -66,8 +64,7 @@ def _against_best(found: Sequence[Problem], method: str) -> Table:
                 cells: list[Cell] = []
                 named += [one for one in (tuned, packaged) if one is not None]
                 for role in _RIVALS:
-                    seeds = (tuned or packaged or problem.competitors[0]).rows
-                    best = problem.best(method, role, level, quantity, seeds)
+                    best = problem.best(method, role, level, quantity, problem.seeds(method))
                     cells.append(None if best is None else best.name)
                     named += [] if best is None else [best]
                     cells += [_ratio_cell(best, mine, level, quantity) for mine in (tuned, packaged)]
@@ -83,16 +80,31 @@ def _against_best(found: Sequence[Problem], method: str) -> Table:
         Column("tuned, equipped", "ratio", "tuned, against the best equipped rival"),
         Column("packaged, equipped", "ratio", "packaged, against the best equipped rival"),
     )
-    tunings = (f"{name}: {text}" for name, text in _tuning(named).items())
-    texts = (*(text.format(method=method) for text in _RATIOS), *tunings)
+    texts = (
+        *(text.format(method=method) for text in _RATIOS),
+        *(text for problem in found for text in _not_considered(problem, method)),
+        *(f"{name}: {text}" for name, text in _tuning(named).items()),
+    )
     return without_empty(Table("Against the best rival", columns, tuple(rows), texts))
+
+
+def _not_considered(problem: Problem, method: str) -> list[str]:
+    """Name the rivals of which results are missing: one of them might be the best."""
+    seeds = set(problem.seeds(method))
+    rivals = (one for one in problem.competitors if one.role in _RIVALS and one.method != method)
+    names = [one.name for one in rivals if not seeds <= one.rows.keys()]
+    return [f"{problem.name}: not considered, since runs of them are missing: {', '.join(names)}."] if names else []
 
 
 def _ratio_cell(rival: Competitor | None, mine: Competitor | None, level: float, quantity: Quantity) -> Cell:
     if rival is None or mine is None:
         return None
     found = ratio(rival, mine, level, quantity)
-    return Spread(None, text="neither arrives") if found is None else ratio_cell(found)
+    if found is not None:
+        return ratio_cell(found)
+    costs = (one.costs(level, quantity).values() for one in (rival, mine))
+    arrived = any(cost.known for of_one in costs for cost in of_one)
+    return Spread(None, text="undecided" if arrived else "neither arrives")
 
 
 def _competitors(problem: Problem) -> Table:
@@ -247,5 +259,7 @@ def _summary(problem: Problem, method: str) -> list[str]:
         best = problem.best(method, "compared", level, quantity, mine.rows)
         found = None if best is None else ratio(best, mine, level, quantity)
         if best is not None and found is not None:
-            texts.append(f"{name} {shown(ratio_cell(found), 'ratio')} against {best.name}")
-    return [f"{problem.name}, to {level:g}: {mine.name} gains in {'; in '.join(texts)}."] if texts else []
+            texts.append(f"{name} {shown(ratio_cell(found), 'ratio')} ({best.name})")
+    if not texts:
+        return []
+    return [f"{problem.name}, to {level:g}: cost of the best rival over that of {mine.name}: {'; '.join(texts)}."]

@@ -9,8 +9,9 @@ from async_hfl.core.identifiers import DEVICE_TIER, Address, JobId
 from async_hfl.core.maths.projection import PcaProjection
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Send, SetTimer
+from async_hfl.core.protocol.events import Received
 from async_hfl.core.weights import is_finite, mean_step
-from async_hfl.nodes.gateway import device_timeouts, forwarding, leases
+from async_hfl.nodes.gateway import conduct, device_timeouts, forwarding, leases
 from async_hfl.nodes.gateway.context import Gateway
 from async_hfl.nodes.gateway.device_table import DeviceTable
 from async_hfl.nodes.gateway.state import NEVER, InFlightJob
@@ -69,6 +70,14 @@ def remove(gateway: Gateway, number: int, at: float) -> InFlightJob | None:
         device_table.idle_since[slot] = at
         device_table.refresh(slot)
     return in_flight
+
+
+def ended(gateway: Gateway, event: Received, job: JobId) -> InFlightJob | None:
+    """Remove the job that a device's message ends; return None if it is not in flight, or not the device's."""
+    if not conduct.owns(gateway, event.sender.number, job, event.at):
+        return None
+    device_timeouts.heard(gateway, event.sender.number, event.at)
+    return remove(gateway, job.number, event.at) if job.incarnation == gateway.state.incarnation else None
 
 
 def discard_all(gateway: Gateway, at: float) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from async_hfl.core.errors import InvariantViolation, PolicyError
-from async_hfl.core.identifiers import CLOUD, JobId
+from async_hfl.core.identifiers import CLOUD
 from async_hfl.core.maths.projection import PcaProjection
 from async_hfl.core.policies import SelectionPolicy
 from async_hfl.core.protocol import events
@@ -39,7 +39,7 @@ from async_hfl.nodes.gateway import (
 from async_hfl.nodes.gateway.aggregation.rule import GatewayAggregation, Next
 from async_hfl.nodes.gateway.context import Gateway
 from async_hfl.nodes.gateway.selection_step import select
-from async_hfl.nodes.gateway.state import AGGREGATION_TIMER, NEVER, GatewayState, HeldUpdate, InFlightJob
+from async_hfl.nodes.gateway.state import AGGREGATION_TIMER, NEVER, GatewayState, HeldUpdate
 
 
 class GatewayNode:
@@ -201,7 +201,7 @@ class GatewayNode:
     def _update(self, event: events.Received, update: m.Update) -> None:
         gateway, state, at, job = self.gateway, self.gateway.state, event.at, update.job
         device_table = state.device_table
-        in_flight = self._ended(event, job)
+        in_flight = jobs.ended(gateway, event, job)
         if in_flight is None:  # the job has ended already (it was discarded, say), but the device may be idle now
             jobs.note_late(gateway, event.sender.number, job)
             self._select(at)
@@ -232,23 +232,17 @@ class GatewayNode:
 
     def _job_dropped(self, event: events.Received, dropped: m.JobDropped) -> None:
         gateway, at, job = self.gateway, event.at, dropped.job
-        in_flight = self._ended(event, job)
+        in_flight = jobs.ended(gateway, event, job)
         if in_flight is None:
             self._select(at)
             return
         gateway.end_job(job.number, in_flight, dropped.reason, at)
-        conduct.failed(gateway, in_flight.slot, at)
+        if not in_flight.overdue:  # otherwise it has failed already, by timing out
+            conduct.failed(gateway, in_flight.slot, at)
         if dropped.version > self.state.version:
             # The device has seen a newer association, in which it may belong to another gateway.
             leases.release(gateway, in_flight.slot)
         self._job_failed(job.number, in_flight.slot, at)
-
-    def _ended(self, event: events.Received, job: JobId) -> InFlightJob | None:
-        """Remove the job that a device's message ends; None if it is not in flight, or not the device's."""
-        if not conduct.owns(self.gateway, event.sender.number, job, event.at):
-            return None
-        device_timeouts.heard(self.gateway, event.sender.number, event.at)
-        return jobs.remove(self.gateway, job.number, event.at) if job.incarnation == self.state.incarnation else None
 
     def _job_failed(self, number: int, slot: int, at: float) -> None:
         if self.gateway.state.phase == "open":

@@ -188,10 +188,14 @@ class Spool:
         if (old := self._open.pop(name, None)) is not None:
             old.close()
         self._left.pop(name, None)
-        if quota is not None:
-            self._make_room(length, quota, prefix)
-        self._make_room(length, self._most)
-        self._spare_disk(length)
+        try:
+            if quota is not None:
+                self._make_room(length, quota, prefix)
+            self._make_room(length, self._most)
+            self._spare_disk(length)
+        except SpoolFull:
+            self._note_left(self._folder / name)  # its bytes still count, and make way like those of others
+            raise
         part = Part(self._folder / name, length, digest)
         self._open[name] = part
         return part
