@@ -23,6 +23,7 @@ from async_hfl.core.compression.model_codec import ModelCodec
 from async_hfl.core.identifiers import CLOUD, DEVICE_TIER, Address, device_address, gateway_address
 from async_hfl.core.learner import Learner, TrainingJob, TrainingResult
 from async_hfl.core.maths.projection import CountSketch
+from async_hfl.core.maths.server_adam import ServerAdam
 from async_hfl.core.maths.staleness import StalenessDiscount
 from async_hfl.core.policies import AssociationPolicy, SelectionPolicy, needs_gradients
 from async_hfl.core.randomness import stream, stream_seed
@@ -39,6 +40,8 @@ from async_hfl.nodes.reliability.delivery import Node, ReliableNode
 
 TRAINED = 3
 """Trained numbers of a model. Half of the scenarios add one that is treated as a running statistic."""
+_ADAM_SHARE = 0.25
+"""Share of the scenarios in which a cloud that averages has Adam in place of momentum."""
 _QUANTILE = 0.0
 """A round deadline that is a quantile of all round latencies."""
 NEED_A_FILE = {"fixed"}
@@ -259,6 +262,7 @@ def _configs(
         tier_deadline=deadline,
         reference_quantile=0.75 if deadline == _QUANTILE else 0.0,
         momentum=float(stream(seed, "momentum").choice([0.0, 0.3, 0.9])),
+        adam=ServerAdam(0.1, 0.9, 0.99, 1e-3) if stream(seed, "adam").random() < _ADAM_SHARE else None,
         staleness=staleness,
         max_staleness=2 if tight else 50 * links.devices,
         delivery="broadcast" if rng.random() < 0.3 else "reply",
