@@ -190,7 +190,7 @@ BREAKAGES = {
     "give statistics momentum": (
         "rounds",
         "nodes/cloud/aggregation/average.py",
-        "current, previous, config.momentum, trained=cloud.config.gradient_size)",
+        "current, previous, config.momentum, trained=config.gradient_size)",
         "current, previous, config.momentum)",
     ),
     "forget what was aggregated during an upload": (
