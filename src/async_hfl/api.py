@@ -299,7 +299,7 @@ def cluster(
     choice = composed.choice
     check_seed(choice.seed)
     where = place_of(out, choice, "cluster")
-    files = user_files(composed.settings)
+    files = user_files(composed.settings, method=choice.method)
     manifest = {**local.manifest_of(composed, options), "user_files": files, "versions": versions()}
     made = Run(RunDirectory.create(where, manifest))
     if on_start is not None:

@@ -18,7 +18,7 @@ NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 
 def test_every_example_has_a_test() -> None:
-    assert {f"own_{library}.py" for library in ("jax", "flax", "equinox", "torch")} <= set(NAMES)
+    assert {f"own_{library}.py" for library in ("jax", "flax", "equinox", "torch", "optax")} <= set(NAMES)
     assert {"decide.py", "own_network.py", "own_policy.py", "run_from_python.py"} <= set(NAMES)
     assert {"decide.py", "own_policy.py", "run_from_python.py"} <= set(NAMES)
     assert {"own_gateway_rule.py", "own_cloud_rule.py"} <= set(NAMES)
@@ -88,7 +88,7 @@ def test_run_from_python(place: Path) -> None:
     assert float(lines[3].rpartition(": ")[2]) > 0.7
 
 
-@pytest.mark.parametrize("library", ["jax", "flax", "equinox", "torch"])
+@pytest.mark.parametrize("library", ["jax", "flax", "equinox", "torch", "optax"])
 def test_own_tasks(library: str, place: Path) -> None:
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
@@ -98,7 +98,7 @@ def test_own_tasks(library: str, place: Path) -> None:
     assert "by device" in out
 
 
-@pytest.mark.parametrize("library", ["jax", "torch"])
+@pytest.mark.parametrize("library", ["jax", "torch", "optax"])
 def test_own_tasks_in_one_place(library: str, place: Path) -> None:
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
@@ -112,7 +112,7 @@ def test_own_tasks_in_one_place(library: str, place: Path) -> None:
     assert done.json["final"] == curve[-1]["metric"]
 
 
-@pytest.mark.parametrize("library", ["flax", "equinox", "torch"])
+@pytest.mark.parametrize("library", ["flax", "equinox", "torch", "optax"])
 def test_a_library_that_is_missing_is_named(library: str, place: Path) -> None:
     if importlib.util.find_spec(library) is not None:
         pytest.skip(f"{library} is installed")

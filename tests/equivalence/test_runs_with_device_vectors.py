@@ -43,6 +43,16 @@ def test_methods_that_ignore_gradients_make_the_same_decisions(method: str, tmp_
         assert other["loss"] == pytest.approx(one["loss"], rel=1e-3)
 
 
+def test_adam_makes_the_same_decisions(tmp_path: Path) -> None:
+    """On the devices with models on the accelerator, at the cloud with models that it fetches."""
+    more = ("cloud.optimiser=adam", "device.optimiser=adam", "device.learning_rate=0.002")
+    on_host, on_device = (run(tmp_path, where, "semi-async", *more) for where in ("host", "device"))
+    assert on_host.summary["order_digest"] == on_device.summary["order_digest"]
+    for one, other in zip(on_host.epochs, on_device.epochs, strict=True):
+        assert other["loss"] == pytest.approx(one["loss"], rel=1e-3)
+    assert on_device.epochs[-1]["loss"] < on_device.epochs[0]["loss"]
+
+
 @pytest.mark.parametrize(
     ("method", "compression"),
     [("async-hfl", "none"), ("async-hfl", "pca"), ("async-hfl-plus", "sketch"), ("sync-divfl", "none")],

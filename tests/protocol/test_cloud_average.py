@@ -9,6 +9,7 @@ import pytest
 from protocol_stage import Stage, assert_close
 
 from async_hfl.core.identifiers import CLOUD, UploadId
+from async_hfl.core.maths.server_adam import ServerAdam
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.events import Received
 from async_hfl.core.protocol.records import EpochRecord
@@ -209,3 +210,46 @@ def test_the_first_average_after_a_restart_has_the_same_momentum() -> None:
             stage.returns(device, model, at=at)
         stage.exchanges("g0", at=at)
     np.testing.assert_array_equal(stage.cloud.state.weights, with_momentum().cloud.state.weights)
+
+
+def with_adam(*, restarts: bool = False) -> Stage:
+    """Three rounds with eta = 1, beta_1 = 1/2, beta_2 = 3/4, tau = 1; the averages are (1, 2), (1, 2) and (0, 0)."""
+    stage = averaging(0, 0, -1, cloud={"adam": ServerAdam(1.0, 0.5, 0.75, 1.0)})
+    for at, model in ((100, (1, 2)), (200, (1, 2)), (300, (0, 0))):
+        if restarts:
+            stored = to_plain(stage.cloud.snapshot())
+            stage.nodes["cloud"] = stage.make()["cloud"]
+            stage.cloud.restore(from_plain(stored))
+        for device in ("d0", "d1"):
+            stage.returns(device, model, at=at)
+        stage.exchanges("g0", at=at)
+    return stage
+
+
+def test_a_step_of_adam() -> None:
+    """By the formulas, number by number: v begins with tau^2, and m with 0."""
+    expected = []
+    for target in (1.0, 2.0):
+        w, m, v = 0.0, 0.0, 1.0
+        for average in (target, target, 0.0):
+            delta = average - w
+            m, v = 0.5 * m + 0.5 * delta, 0.75 * v + 0.25 * delta**2
+            w += m / (v**0.5 + 1.0)
+        expected.append(w)
+    stage = with_adam()
+    assert_close(stage.cloud.state.weights, expected)
+    assert_close(stage.model("g0"), expected)
+    assert [record.weight for record in stage.uploads()] == [1.0, 1.0, 1.0]
+
+
+def test_the_first_step_of_adam_by_hand() -> None:
+    """m = (0.5, 1), v = (1, 1.75): W = (0.25, 1 / (sqrt(1.75) + 1))."""
+    stage = averaging(0, 0, -1, cloud={"adam": ServerAdam(1.0, 0.5, 0.75, 1.0)})
+    for device in ("d0", "d1"):
+        stage.returns(device, (1, 2), at=100)
+    stage.exchanges("g0", at=100)
+    assert_close(stage.cloud.state.weights, (0.25, 0.430501))
+
+
+def test_a_step_of_adam_after_a_restart_is_the_same_to_the_bit() -> None:
+    np.testing.assert_array_equal(with_adam(restarts=True).cloud.state.weights, with_adam().cloud.state.weights)

@@ -178,14 +178,20 @@ BREAKAGES = {
     "forget the momentum of the step before": (
         "rounds",
         "nodes/cloud/aggregation/average.py",
-        "        self.state.previous = current\n",
-        "",
+        "        previous, state.previous = state.previous, current\n",
+        "        previous = None\n",
+    ),
+    "forget the moments of Adam": (
+        "rounds",
+        "nodes/cloud/aggregation/average.py",
+        "            state.mean_step, state.squared_step = after.mean, after.square\n",
+        "            state.mean_step = after.mean\n",
     ),
     "give statistics momentum": (
         "rounds",
         "nodes/cloud/aggregation/average.py",
-        "current, previous, momentum, trained=cloud.config.gradient_size)",
-        "current, previous, momentum)",
+        "current, previous, config.momentum, trained=config.gradient_size)",
+        "current, previous, config.momentum)",
     ),
     "forget what was aggregated during an upload": (
         "periods",

@@ -20,8 +20,8 @@ Action: TypeAlias = Callable[[argparse.Namespace], int]
 _MOST_ERROR_LINES = 6
 _CHOICES = {
     "task": "what to learn: a name from `async-hfl tasks`, or FILE.py:NAME",
-    "method": "how to learn: a name from `async-hfl methods`",
-    "network": "the network: a name from `async-hfl networks`",
+    "method": "how to learn: a name from `async-hfl methods`, or a file (TOML)",
+    "network": "the network: a name from `async-hfl networks`, a file (CSV, GeoJSON), or FILE.py:NAME",
     "preset": "the bandwidth of gateways: a name from `async-hfl presets`",
 }
 _SETTINGS = ("file", *_CHOICES, "seed", "overrides")

@@ -61,7 +61,7 @@ def _record(options: argparse.Namespace) -> int:
 
     counts = record_network(options.run, options.out)
     rows = ", ".join(f"{count:,} {what}" for what, count in sorted(counts.items()))
-    again = f"use it with: async-hfl run --network file --set network.path={options.out}"
+    again = f"use it with: async-hfl run --network {options.out}"
     result = {"run": str(options.run), "trace": str(options.out), "rows": counts}
     return answer(options, result, [f"{options.out}: {rows}", again])
 

@@ -8,6 +8,7 @@ from typing import Literal
 from async_hfl.core.compression.model_codec import PLAIN_MODELS, ModelCodec
 from async_hfl.core.gradient_table import GradientTable
 from async_hfl.core.maths.projection import CountSketch
+from async_hfl.core.maths.server_adam import ServerAdam
 from async_hfl.core.maths.staleness import StalenessDiscount
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.maths.utility import UtilityScale
@@ -153,6 +154,8 @@ class CloudConfig:
     """alpha."""
     momentum: float = 0.0
     """mu, of averages."""
+    adam: ServerAdam | None = None
+    """Adam in place of momentum."""
     staleness: StalenessDiscount = field(default_factory=StalenessDiscount)
     max_staleness: int = 50
     delivery: Literal["reply", "broadcast"] = "reply"

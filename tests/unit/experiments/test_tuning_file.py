@@ -135,6 +135,7 @@ def test_rivals_are_equipped_with_what_they_lack() -> None:
     assert equipped("two-tier", "har", "tight", []) == Contender("two-tier + int8", "two-tier", (int8,), "equipped")
     assert equipped("two-tier", "har", "tight", ["transfer.encoding=int4"]) is None
     assert equipped("semi-async", "har", "tight", [int8, "cloud.momentum=0.9"]) is None
+    assert equipped("semi-async", "har", "tight", [int8, "cloud.optimiser=adam"]) is None
 
 
 def test_a_method_can_take_part_tuned_equipped_and_as_packaged() -> None:

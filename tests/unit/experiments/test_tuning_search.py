@@ -100,6 +100,8 @@ def test_what_can_be_tuned_follows_from_the_settings_of_the_method() -> None:
     assert tuned_settings("semi-async") == rate | {"gateway.period": 100.0}
     assert tuned_settings("semi-async", "gateway.period=auto") == rate
     assert tuned_settings("semi-async", "cloud.momentum=0.3") == rate | {"gateway.period": 100.0, "cloud.momentum": 0.3}
+    adam = tuned_settings("semi-async", "cloud.optimiser=adam", "cloud.adam_rate=0.02")
+    assert adam == rate | {"gateway.period": 100.0, "cloud.adam_rate": 0.02}
     assert tuned_settings("sync-random") == rate | {"gateway.round_deadline": "75%"}
     assert tuned_settings("sync-random", "gateway.round_deadline=200") == rate | {"gateway.round_deadline": 200.0}
     assert tuned_settings("sync-random", preset="paper") == rate, "no deadline"

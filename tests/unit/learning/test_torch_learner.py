@@ -24,7 +24,7 @@ from async_hfl.core.errors import TaskError
 from async_hfl.core.learner import Learner, TrainingJob
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import Weights, frozen
-from async_hfl.learning.engine.recipe import Recipe
+from async_hfl.learning.engine.recipe import Adam, Optimiser, Recipe, Sgd
 from async_hfl.learning.own.task import TorchTask
 from async_hfl.learning.pytorch.learner import TorchLearner
 from async_hfl.learning.pytorch.processes import Processes
@@ -129,13 +129,14 @@ def transposed(weights: Weights) -> Weights:
     return frozen(np.concatenate([first.reshape(b, a).T.ravel(), bias, second.reshape(c, b).T.ravel(), last]))
 
 
-def test_trains_as_the_engine_does(made: Callable[..., TorchLearner]) -> None:
+@pytest.mark.parametrize("optimiser", [Sgd(), Adam(epsilon=1e-3), Adam(epsilon=1e-3, decoupled=True)])
+def test_trains_as_the_engine_does(optimiser: Optimiser, made: Callable[..., TorchLearner]) -> None:
     """Same data, same order of batches, same update: equal up to rounding."""
     from async_hfl.learning.evaluation.objectives import classification
     from async_hfl.learning.models.mlp import mlp
     from async_hfl.learning.tasks.task_learner import Task, TaskLearner
 
-    theirs = made()
+    theirs = made(optimiser=optimiser)
     data = theirs.data
     task = Task(
         name="same",
@@ -146,7 +147,7 @@ def test_trains_as_the_engine_does(made: Callable[..., TorchLearner]) -> None:
         owned=data.owned,
         target=Target("accuracy", 0.9),
     )
-    ours = TaskLearner(task, RECIPE)
+    ours = TaskLearner(task, replace(RECIPE, optimiser=optimiser))
     jobs = jobs_of(theirs, 8)
     expected = ours.train_many([replace_weights(job, transposed(job.weights)) for job in jobs])
     for torch_result, result in zip(theirs.train_many(jobs), expected, strict=True):

@@ -51,6 +51,12 @@ def test_every_condition_is_checked() -> None:
     assert [one.met for one in conditions(missed, {"K_c": 0, "K_g": 1})] == [True, True, False, False]
 
 
+def test_adam_takes_no_plain_steps() -> None:
+    adam = settings("async-hfl", CONSTANT, "device.optimiser=adam", "device.adam_beta1=0")
+    last = conditions(adam, {"K_c": 0, "K_g": 0})[-1]
+    assert (last.name, last.met) == ("plain steps: beta_1 of adam", False)
+
+
 def test_what_a_run_says() -> None:
     summary = {"convergence": {"K_c": 2, "K_g": 3}}
     plain, covered = {"settings": settings()}, {"settings": settings("async-hfl", CONSTANT)}

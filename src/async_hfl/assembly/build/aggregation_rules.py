@@ -54,9 +54,10 @@ GATEWAY_RULES: dict[str, GatewayRule] = {
     "buffer": Registered(Buffer, BufferChecker, frozenset({"buffer_size", "during_upload"})),
     "rounds": Registered(Rounds, RoundsChecker, frozenset({"round_patience", "round_deadline", "over_selection"})),
 }
+_ADAM = ("adam_rate", "adam_beta1", "adam_beta2", "adam_epsilon")
 CLOUD_RULES: dict[str, CloudRule] = {
     "mix": Registered(MixUploads, CloudMixChecker, frozenset({"mixing_weight"})),
-    "average": Registered(AverageUploads, AverageChecker, frozenset({"momentum"})),
+    "average": Registered(AverageUploads, AverageChecker, frozenset({"momentum", "optimiser", *_ADAM})),
 }
 
 

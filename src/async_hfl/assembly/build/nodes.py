@@ -14,6 +14,7 @@ from async_hfl.core.arrays import Ints
 from async_hfl.core.compression.model_codec import ModelCodec
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.maths.projection import CountSketch
+from async_hfl.core.maths.server_adam import ServerAdam
 from async_hfl.core.maths.staleness import StalenessDiscount
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.policies import AssociationPolicy, SelectionPolicy, needs_gradients
@@ -196,6 +197,7 @@ def cloud_node(
         epochs_after_target=cloud.epochs_after_target,
         mixing_weight=cloud.mixing_weight,
         momentum=cloud.momentum,
+        adam=_server_adam(settings),
         staleness=_staleness(settings),
         max_staleness=limit,
         delivery=cloud.delivery,
@@ -247,6 +249,13 @@ def _reference_quantile(settings: Settings) -> float:
     if gateway.aggregation == "rounds":
         return latency_quantile(gateway.round_deadline) or 0.0
     return PERIOD_QUANTILE if gateway.period == "auto" else 0.0
+
+
+def _server_adam(settings: Settings) -> ServerAdam | None:
+    cloud = settings.cloud
+    if cloud.optimiser != "adam":
+        return None
+    return ServerAdam(cloud.adam_rate, cloud.adam_beta1, cloud.adam_beta2, cloud.adam_epsilon)
 
 
 def _staleness(settings: Settings) -> StalenessDiscount:

@@ -13,7 +13,7 @@ from async_hfl.assembly.user_code.user_task import own_class_names, own_data, ow
 from async_hfl.core.data_distribution import DataDistribution, data_distribution
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.learner import Learner
-from async_hfl.learning.engine.recipe import Recipe
+from async_hfl.learning.engine.recipe import Adam, Optimiser, Recipe, Sgd
 from async_hfl.learning.engine.trainer import EngineOptions, Trainer, VectorsChoice
 from async_hfl.learning.tasks.catalogue import TaskOptions, build_task, distributed_data
 from async_hfl.learning.tasks.stub_learner import StubLearner
@@ -99,7 +99,15 @@ def recipe(settings: Settings, *, gradient: bool) -> Recipe:
         device.proximal_weight,
         gradient,
         device.single_sample,
+        _optimiser(settings),
     )
+
+
+def _optimiser(settings: Settings) -> Optimiser:
+    device = settings.device
+    if device.optimiser == "sgd":
+        return Sgd()
+    return Adam(device.adam_beta1, device.adam_beta2, device.adam_epsilon, decoupled=device.optimiser == "adamw")
 
 
 def engine_options(settings: Settings) -> EngineOptions:

@@ -23,6 +23,7 @@ from async_hfl.core.compression.model_codec import ModelCodec
 from async_hfl.core.identifiers import CLOUD, DEVICE_TIER, Address, device_address, gateway_address
 from async_hfl.core.learner import Learner, TrainingJob, TrainingResult
 from async_hfl.core.maths.projection import CountSketch
+from async_hfl.core.maths.server_adam import ServerAdam
 from async_hfl.core.maths.staleness import StalenessDiscount
 from async_hfl.core.policies import AssociationPolicy, SelectionPolicy, needs_gradients
 from async_hfl.core.randomness import stream, stream_seed
@@ -39,6 +40,8 @@ from async_hfl.nodes.reliability.delivery import Node, ReliableNode
 
 TRAINED = 3
 """Trained numbers of a model. Half of the scenarios add one that is treated as a running statistic."""
+_ADAM_SHARE = 0.5
+"""Share of the scenarios without momentum in which a cloud that averages has Adam."""
 _QUANTILE = 0.0
 """A round deadline that is a quantile of all round latencies."""
 NEED_A_FILE = {"fixed"}
@@ -250,6 +253,7 @@ def _configs(
     window = (None, 100.0)[int(stream(seed, "window").integers(2))]
     threshold = learner.target.threshold if stream(seed, "target").random() < 0.8 else 0.9  # never, and after a while
     evaluate_every = 5 if method.gateway is GATEWAY_RULES["relay"] else 1
+    momentum = float(stream(seed, "momentum").choice([0.0, 0.3, 0.9]))
     cloud = CloudConfig(
         gateways=links.gateways,
         epochs=int(rng.integers(6, 16)) * evaluate_every,
@@ -258,7 +262,8 @@ def _configs(
         tier_rounds=gateway.epochs if "tiers" in method.selection.needs else 0,
         tier_deadline=deadline,
         reference_quantile=0.75 if deadline == _QUANTILE else 0.0,
-        momentum=float(stream(seed, "momentum").choice([0.0, 0.3, 0.9])),
+        momentum=momentum,
+        adam=ServerAdam(0.1, 0.9, 0.99, 1e-3) if not momentum and stream(seed, "adam").random() < _ADAM_SHARE else None,
         staleness=staleness,
         max_staleness=2 if tight else 50 * links.devices,
         delivery="broadcast" if rng.random() < 0.3 else "reply",

@@ -11,7 +11,7 @@ import numpy as np
 from async_hfl.assembly.build.task import engine_options, recipe, task_options
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import is_user_code
-from async_hfl.assembly.user_code.user_task import is_torch_task, load_torch_task, own_jax_task
+from async_hfl.assembly.user_code.user_task import is_torch_task, load_torch_task, own_jax_task, own_optimiser_kind
 from async_hfl.core.errors import DataError, SettingsError
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import Layout, Weights
@@ -95,6 +95,11 @@ def _prepared(settings: Settings, how: Recipe, seed: int) -> _Prepared:
         return _Prepared(done, learner.target, learner.data.test, learner.layout)
     from async_hfl.learning.tasks.central import train_centrally  # imports JAX
 
+    if own and own_optimiser_kind(name, devices, seed) == "transformation":
+        raise SettingsError(
+            f"{name}: optimiser: has a learning rate of its own, but `central` lowers it from epoch to epoch; give a "
+            "function of the learning rate that returns the transformation"
+        )
     task = own_jax_task(name, devices, seed) if own else build_task(name, devices, seed, task_options(settings))
     done = train_centrally(task, how, epochs, seed, engine_options(settings))
     return _Prepared(done, task.target, task.test, task.model.layout)

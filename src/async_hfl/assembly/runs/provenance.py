@@ -8,6 +8,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from async_hfl.assembly.settings.named_files import is_method_file, short_name
 from async_hfl.assembly.settings.schema import RunChoice, Settings
 from async_hfl.assembly.user_code.loading import file_of, fingerprint, is_user_code
 from async_hfl.core.errors import UserError
@@ -24,9 +25,9 @@ def place_of(out: str | Path | None, choice: RunChoice, network: str) -> Path:
     """Return the directory of a new run: `out`, or a new one under runs/, named after the run and the time."""
     if out is not None:
         return Path(out)
-    task, network = (Path(file_of(name)).stem if is_user_code(name) else name for name in (choice.task, network))
+    task, method, network = map(short_name, (choice.task, choice.method, network))
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    first = path = Path("runs") / f"{task}-{choice.method}-{network}-s{choice.seed}-{stamp}"
+    first = path = Path("runs") / f"{task}-{method}-{network}-s{choice.seed}-{stamp}"
     number = 1
     while path.exists():
         number += 1
@@ -34,8 +35,8 @@ def place_of(out: str | Path | None, choice: RunChoice, network: str) -> Path:
     return path
 
 
-def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:
-    """Return the fingerprints of the user's files that are needed to resume a run."""
+def user_files(settings: Settings, start: Path | None = None, method: str = "") -> dict[str, str]:
+    """Return the fingerprints of the user's files that a run is made from; that of its method only if it is given."""
     named = (
         settings.task.name,
         settings.network.name,
@@ -51,6 +52,8 @@ def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:
         files.append(settings.association.file)
     if start is not None:
         files.append(str(start))
+    if is_method_file(method):
+        files.append(method)
     given = [*(file_of(name) for name in named if is_user_code(name)), *filter(None, files)]
     return {file: fingerprint(file) for file in given}
 

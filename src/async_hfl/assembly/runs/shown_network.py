@@ -11,7 +11,8 @@ import numpy as np
 
 from async_hfl.assembly.build.networks import build_network
 from async_hfl.assembly.settings.loading import available, compose, settings_from
-from async_hfl.assembly.user_code.loading import file_of, is_user_code
+from async_hfl.assembly.settings.named_files import FROM_FILE, is_network_file, network_kind_of, short_name
+from async_hfl.assembly.user_code.loading import is_user_code
 from async_hfl.core.arrays import Ints
 from async_hfl.core.errors import SettingsError
 from async_hfl.network.description import NetworkDescription
@@ -45,21 +46,28 @@ def network_by_name(
     if model_bytes < 1:
         raise SettingsError(f"model size {model_bytes}: must be at least 1 byte")
     given = list(overrides)
-    short_name = name
-    if is_user_code(name):
-        short_name = Path(file_of(name)).stem
-    elif name not in available("network") and Path(name).is_file():
+    short = short_name(name)
+    if (
+        not is_user_code(name)
+        and not is_network_file(name)
+        and name not in available("network")
+        and Path(name).is_file()
+    ):
         given.append(f"network.path='{name}'")
-        name, short_name = "file", Path(name).stem
+        name, short = FROM_FILE, Path(name).stem
     if gateways is not None:
         given.append(f"network.gateways={gateways}")
-    if devices is None and name != "file" and not any(text.startswith("task.devices=") for text in given):
+    if (
+        devices is None
+        and network_kind_of(name) != FROM_FILE
+        and not any(text.startswith("task.devices=") for text in given)
+    ):
         devices = PAPER_DEVICES
     if devices is not None:
         given.append(f"task.devices={devices}")
     composed = compose(task="null", network=name, seed=seed, overrides=given)
     chosen = composed.choice.seed
-    return ShownNetwork(build_network(composed.settings, model_bytes, chosen), model_bytes, chosen, short_name)
+    return ShownNetwork(build_network(composed.settings, model_bytes, chosen), model_bytes, chosen, short)
 
 
 def network_of_run(manifest: Mapping[str, Any], short_name: str) -> ShownNetwork:

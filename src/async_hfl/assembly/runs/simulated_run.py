@@ -73,7 +73,7 @@ def begin(
             "metric": {"name": target.metric, "direction": target.direction},
             "evaluation": built.clock.manifest(),
             "start_from": None if start is None else str(start),
-            "user_files": user_files(settings, start),
+            "user_files": user_files(settings, start, choice.method),
             "versions": versions(),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         },

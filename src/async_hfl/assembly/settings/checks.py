@@ -37,6 +37,10 @@ _READ_WITH = {
     "association.redraw": ("association.policy", {"random"}),
     "utility.sketch_size": ("utility.compression", {"sketch"}),
     "utility.components": ("utility.compression", {"pca"}),
+    "device.momentum": ("device.optimiser", {"sgd"}),
+    **{f"device.adam_{key}": ("device.optimiser", {"adam", "adamw"}) for key in ("beta1", "beta2", "epsilon")},
+    "cloud.momentum": ("cloud.optimiser", {"momentum"}),
+    **{f"cloud.adam_{key}": ("cloud.optimiser", {"adam"}) for key in ("rate", "beta1", "beta2", "epsilon")},
 }
 """Setting -> another setting, and the values of that one with which the first is read."""
 _DEPLOYED_ONLY = (

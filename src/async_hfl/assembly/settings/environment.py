@@ -26,7 +26,7 @@ class NetworkSection(Section, frozen=True):
     """[network]: gateways, devices and the links between them. Rates are in bytes per second, latencies in seconds."""
 
     name: str = "nycmesh-paper"
-    """Set by `--network`: a name that `async-hfl networks` lists, or FILE.py:NAME."""
+    """Set by `--network`: a name that `async-hfl networks` lists, FILE.py:NAME, or `file` if it was given a file."""
     gateways: Count = 6
     """Number of gateways."""
     compute: Literal["comp", "comp1"] = "comp1"

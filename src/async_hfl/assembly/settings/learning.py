@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from async_hfl.assembly.settings.field_types import Count, NotNegative, Positive, Section, Share
+from async_hfl.assembly.settings.field_types import Count, NotNegative, Positive, Probability, Section, Share
 
 
 class TaskSection(Section, frozen=True):
@@ -59,7 +59,7 @@ class TaskSection(Section, frozen=True):
 
 
 class DeviceSection(Section, frozen=True):
-    """[device]: local training, by stochastic gradient descent with a proximal term."""
+    """[device]: local training, by mini-batch steps with a proximal term."""
 
     epochs: Count = 5
     """E: passes over the local data."""
@@ -68,15 +68,25 @@ class DeviceSection(Section, frozen=True):
     learning_rate: Positive = 0.01
     """gamma, the step size of local training."""
     momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
-    """Momentum of local training; it starts anew with each job."""
+    """sgd: momentum of local training; it starts anew with each job."""
     weight_decay: NotNegative = 0.0
-    """Weight of half the squared norm of the model in the local loss."""
+    """Weight of half the squared norm of the model in the local loss. adamw: each step shrinks the model by
+    `learning_rate` times this share instead."""
     proximal_weight: NotNegative = 0.1
     """rho, the weight of the distance to the received model: rho/2 times its square is added to the local loss."""
     single_sample: Literal["auto", "merge", "drop", "keep"] = "auto"
     """PyTorch tasks: what becomes of a last batch of one sample, from which batch normalisation cannot learn. merge: it
     joins the batch before it; drop: it is left out; keep: it is trained on; auto: merge if the model has batch
     normalisation, else keep. On a device with a single sample, such layers use the statistics that they were sent."""
+    optimiser: Literal["sgd", "adam", "adamw"] = "sgd"
+    """The rule of a step: sgd, with `momentum`; adam; adamw, whose weight decay is no part of the loss. The latter two
+    need a smaller `learning_rate`, such as 0.001. An own task may have an optimiser of its own instead."""
+    adam_beta1: Probability = 0.9
+    """adam, adamw: beta_1, the share of the mean gradient that each step keeps; it starts anew with each job."""
+    adam_beta2: Probability = 0.999
+    """adam, adamw: beta_2, the share of the mean squared gradient that each step keeps."""
+    adam_epsilon: Positive = 1e-8
+    """adam, adamw: epsilon, added to the root of the mean squared gradient."""
 
 
 class CentralSection(Section, frozen=True):
@@ -87,7 +97,7 @@ class CentralSection(Section, frozen=True):
     batch_size: Count = 100
     """Samples in a mini-batch."""
     learning_rate: Positive = 0.05
-    """Initial value; it falls to 0 along half a cosine."""
+    """Initial value; it falls to 0 along half a cosine. Adam (`device.optimiser`) needs a smaller one."""
 
 
 class EngineSection(Section, frozen=True):

@@ -21,7 +21,16 @@ import msgspec
 
 from async_hfl.assembly.settings.checks import PACKAGED, check
 from async_hfl.assembly.settings.field_types import Section
+from async_hfl.assembly.settings.named_files import (
+    FROM_FILE,
+    is_method_file,
+    is_network_file,
+    network_kind_of,
+    read_method,
+    read_toml,
+)
 from async_hfl.assembly.settings.network_kinds import devices_of_file
+from async_hfl.assembly.settings.own_optimiser import check_own_optimiser
 from async_hfl.assembly.settings.renamed import renaming, without_removed
 from async_hfl.assembly.settings.schema import RunChoice, Settings
 from async_hfl.assembly.settings.target_range import check_targets
@@ -66,7 +75,7 @@ def compose(
     overrides: Sequence[str] = (),
 ) -> Composed:
     """Compose settings from a run file and `--set` texts. Arguments take precedence over the file's [run] table."""
-    own = {} if file is None else _read_toml(file)
+    own = {} if file is None else read_toml(file, "give the path of a run file, or leave it out")
     choice_table = own.pop("run", {})
     if not isinstance(choice_table, dict):
         raise SettingsError(f"{file}: run must be a table, [run]")
@@ -84,14 +93,18 @@ def layers(choice: RunChoice, own: Table, file: str, overrides: Sequence[str]) -
         name = getattr(choice, kind)
         if kind in ("task", "network") and is_user_code(name):
             continue  # `resolve` asks the user's task for its settings; a user's network has no settings file
-        table = _packaged(kind, name)
+        own_method = kind == "method" and is_method_file(name)
+        table = read_method(name) if own_method else _packaged(kind, network_kind_of(name))
+        source = name if own_method else f"{kind} {name}"
         table.pop("description", None)
         by_task, by_method = table.pop("tasks", {}), table.pop("methods", {})
-        found.append((f"{kind} {name}", table))
+        found.append((source, table))
         if choice.task in by_task:
-            found.append((f"{kind} {name}, task {choice.task}", by_task[choice.task]))
+            found.append((f"{source}, task {choice.task}", by_task[choice.task]))
         if choice.method in by_method:
-            found.append((f"{kind} {name}, method {choice.method}", by_method[choice.method]))
+            found.append((f"{source}, method {choice.method}", by_method[choice.method]))
+        if kind == "network" and is_network_file(name):
+            found.append((f"--network {name}", {"network": {"path": name}}))
     return [*found, (file, own), *((f"{_OPTION}{text}", parse_override(text)) for text in overrides)]
 
 
@@ -104,14 +117,19 @@ def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
         _merge(merged, table, origin, source)
     # The settings include the names of task and network, so that a manifest is complete.
     for kind in ("task", "network"):
-        name = getattr(choice, kind)
+        name = network_kind_of(choice.network) if kind == "network" else choice.task
         given_name = merged.setdefault(kind, {}).setdefault("name", name)
         if given_name != name:
             raise SettingsError(
                 f"{kind}.name = {given_name!r} ({origin[f'{kind}.name']}): the {kind} is {name}; choose another with "
                 f"--{kind}, or as {kind} under [run]"
             )
-    if choice.network == "file" and origin.get("task.devices", "task ").startswith(PACKAGED):
+    if is_network_file(choice.network) and merged["network"]["path"] != choice.network:
+        path, source = merged["network"]["path"], origin["network.path"]
+        raise SettingsError(
+            f"network.path = {path!r} ({source}): the network is {choice.network}; leave out one of the two"
+        )
+    if network_kind_of(choice.network) == FROM_FILE and origin.get("task.devices", "task ").startswith(PACKAGED):
         devices = devices_of_file(str(merged["network"].get("path", "")))
         if devices is not None:
             _merge(merged, {"task": {"devices": devices}}, origin, "network file")
@@ -128,6 +146,7 @@ def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
     participation_share(settings.selection.participants, settings.task.devices)
     check(settings, origin)
     check_targets(settings, choice.seed, origin)
+    check_own_optimiser(settings, choice.seed, origin)
     return settings
 
 
@@ -269,17 +288,6 @@ def _packaged(kind: str, name: str) -> Table:
     if name not in names:
         raise SettingsError(f"unknown {kind} {name!r}{nearest(name, list(names))}; `async-hfl {kind}s` lists them all")
     return copy.deepcopy(_files(kind)[name])
-
-
-def _read_toml(file: Path) -> Table:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise SettingsError(f"{file}: no such file; give the path of a run file, or leave it out") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file}: cannot be read ({error})") from error
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{file}: not valid TOML: {error}") from error
 
 
 @cache

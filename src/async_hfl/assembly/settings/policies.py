@@ -63,7 +63,8 @@ class UtilitySection(Section, frozen=True):
 
     gradient: Literal["last", "update"] = "last"
     """last: the gradient at the final weights, sent by the device; update: the mean step, which the gateway computes
-    from the weights at no extra bytes."""
+    from the weights at no extra bytes: (w_sent - w) / (learning_rate times steps). With Adam it is no gradient, but the
+    mean of normalised steps, whose length hardly depends on the loss."""
     compression: Literal["none", "pca", "sketch"] = "none"
     """How gradients are compressed on their way: not, by principal components, or by a sketch."""
     components: Count = 30

@@ -50,6 +50,18 @@ class CloudSection(Section, frozen=True):
     """mix: alpha, the weight of an upload in the new global model before the staleness discount."""
     momentum: Probability = 0.0
     """average: mu, the share of the last step that is added to the next one; 0: none."""
+    optimiser: Literal["momentum", "adam"] = "momentum"
+    """average: the step from the global model to the average of the uploads is taken with `momentum`, or as the
+    gradient of Adam (FedAdam)."""
+    adam_rate: Positive = 0.01
+    """average, adam: eta, the learning rate: the change of a weight in an epoch is mostly below it."""
+    adam_beta1: Probability = 0.9
+    """average, adam: beta_1, the share of the mean step that each step keeps."""
+    adam_beta2: Probability = 0.99
+    """average, adam: beta_2, the share of the mean squared step that each step keeps."""
+    adam_epsilon: Positive = 1e-3
+    """average, adam: tau, the degree of adaptivity, added to the root of the mean squared step. Weights that change
+    less take smaller steps."""
     max_staleness: Count | Auto = "auto"
     """mix: uploads that are staler, in cloud epochs, are rejected. auto: ten times the gateways, at least 50; where
     gateways relay, 100 times the devices."""

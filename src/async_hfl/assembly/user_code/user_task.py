@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from async_hfl.assembly.user_code.loading import file_of, load_task
 from async_hfl.core.errors import InternalError, SettingsError
@@ -78,6 +78,14 @@ def own_jax_task(name: str, devices: int, seed: int, *, threshold: float | None 
     from async_hfl.learning.own.build import own_task
 
     return own_task(own, name, devices, seed, threshold=threshold, refresh=refresh)
+
+
+def own_optimiser_kind(name: str, devices: int, seed: int) -> Literal["none", "transformation", "function"]:
+    """The kind of optimiser that the task brings: none, one with a learning rate of its own, or a function of it."""
+    given = _given(name, devices, seed)
+    if not isinstance(given, OwnTask) or given.optimiser is None:
+        return "none"
+    return "function" if callable(given.optimiser) else "transformation"
 
 
 def is_torch_task(name: str, devices: int, seed: int) -> bool:

@@ -38,7 +38,8 @@ def equipped(method: str, task: str | None, preset: str | None, overrides: Seque
     if "float32" in (settings.transfer.up_kind, settings.transfer.down_kind):
         name, added = f"{name} + {ENCODING}", [f"transfer.encoding={ENCODING}"]
     rule = CLOUD_RULES.get(settings.cloud.aggregation)
-    if rule is not None and "momentum" in rule.reads and not settings.cloud.momentum:
+    plain = settings.cloud.optimiser == "momentum" and not settings.cloud.momentum
+    if rule is not None and "momentum" in rule.reads and plain:
         name, added = f"{name} + momentum", [*added, f"cloud.momentum={MOMENTUM}"]
     return Contender(name, method, tuple(added), "equipped") if added else None
 

@@ -13,13 +13,12 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 from async_hfl.assembly.runs.provenance import check_seed, user_files, versions
 from async_hfl.assembly.settings.loading import as_table, compose
+from async_hfl.assembly.settings.named_files import short_name
 from async_hfl.assembly.settings.schema import Settings
-from async_hfl.assembly.user_code.loading import file_of, is_user_code
 from async_hfl.core.errors import UserError
 from async_hfl.experiments.tuning.tunables import tunables_of
 from async_hfl.experiments.tuning.tuned import Tuned
@@ -120,10 +119,10 @@ def planned(
     named = {key: getattr(choice, key) for key in ("task", "method", "network", "preset", "seed")}
     known = {**named, "settings": as_table(settings), "versions": versions(), "user_files": user_files(settings)}
     different = _different(settings)
-    short, network = (Path(file_of(n)).stem if is_user_code(n) else n for n in (choice.task, choice.network))
+    short, method, network = map(short_name, (choice.task, choice.method, choice.network))
     group = f"{family}, {variant}" if variant else family
     return PlannedRun(
-        id=f"{short}-{choice.method}-{network}-{choice.preset}-s{choice.seed}-{_digest(known)}",
+        id=f"{short}-{method}-{network}-{choice.preset}-s{choice.seed}-{_digest(known)}",
         **named,
         overrides=tuple(overrides),
         group=group,

@@ -72,10 +72,10 @@ def read_by_gateway_rule(key: str) -> Callable[[Settings], bool]:
     return read
 
 
-def read_by_cloud_rule(key: str) -> Callable[[Settings], bool]:
+def read_by_cloud_rule(key: str, optimiser: str) -> Callable[[Settings], bool]:
     def read(settings: Settings) -> bool:
         rule = CLOUD_RULES.get(settings.cloud.aggregation)
-        return rule is not None and key in rule.reads
+        return rule is not None and key in rule.reads and settings.cloud.optimiser == optimiser
 
     return read
 
@@ -84,7 +84,8 @@ TUNABLES = (
     Tunable("device.learning_rate", geometric(10**0.5)),
     Tunable("gateway.period", geometric(4.0), read_by_gateway_rule("period")),
     Tunable("gateway.round_deadline", geometric(2.0), read_by_gateway_rule("round_deadline"), linear(20, 15, 95)),
-    Tunable("cloud.momentum", linear(0.2, 0.1, 0.9), read_by_cloud_rule("momentum")),
+    Tunable("cloud.momentum", linear(0.2, 0.1, 0.9), read_by_cloud_rule("momentum", "momentum")),
+    Tunable("cloud.adam_rate", geometric(10**0.5), read_by_cloud_rule("adam_rate", "adam")),
 )
 """In the order in which they are tuned."""
 

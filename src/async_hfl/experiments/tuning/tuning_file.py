@@ -15,8 +15,9 @@ from typing import Any, Literal, NamedTuple, Self
 import msgspec
 
 from async_hfl.assembly.settings.loading import as_table
+from async_hfl.assembly.settings.named_files import is_network_file
 from async_hfl.assembly.settings.schema import Settings
-from async_hfl.assembly.user_code.loading import file_of, is_user_code
+from async_hfl.assembly.user_code.loading import is_user_code
 from async_hfl.core.errors import UserError
 from async_hfl.experiments.tuning.tuned import Tuned, setting_texts
 from async_hfl.reports.tables.formatting import flat_settings
@@ -35,10 +36,9 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, task: str, network: str, preset: str) -> Self:
-        """Name user code by its file's name alone, so that the file may be moved."""
+        """Name a user's files without their folders, so that they may be moved."""
         task, network = (
-            f"{Path(file_of(name)).name}:{name.rpartition(':')[2]}" if is_user_code(name) else name
-            for name in (task, network)
+            Path(name).name if is_user_code(name) or is_network_file(name) else name for name in (task, network)
         )
         return cls(task, network, preset)
 

@@ -1,5 +1,5 @@
 """The checker of averages at the cloud: each epoch is the mean of the uploads of all gateways that had to report, and
-the momentum of all earlier steps."""
+the momentum of all earlier steps, or the step of Adam with the moments of all of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from async_hfl.core.arrays import Floats
+from async_hfl.core.maths.server_adam import ServerAdam
 from async_hfl.core.protocol.records import UploadRecord
 from async_hfl.core.weights import Weights
 from async_hfl.faults.checkers.checker import CloudChecker, check_weight, double, models_agree
@@ -24,6 +25,8 @@ class AverageChecker(CloudChecker):
         self._model: Weights | None = None
         self._step: Floats | None = None
         """m, computed from the averages alone; None before the first."""
+        self._square: Floats | float = 0.0
+        """v of Adam, likewise."""
 
     def mixed(self, cloud: CloudNode, record: UploadRecord) -> None:
         require(record.staleness == 1, f"{record}: averaged although it started from an older model")
@@ -55,12 +58,15 @@ class AverageChecker(CloudChecker):
             share = uploads[gateway].samples / samples if samples else 1 / len(group)
             check_weight(record, 1, share)
             expected += share * double(self.history.uploaded(record.upload))
-        violation = f"the global model of epoch {epoch} is not the average of its uploads, with momentum"
+        how = "with momentum" if cloud.config.adam is None else "with Adam"
+        violation = f"the global model of epoch {epoch} is not the average of its uploads, {how}"
         require(models_agree(self._moved(cloud, expected), cloud.state.weights), violation)
 
     def _moved(self, cloud: CloudNode, averaged: Floats) -> Floats:
         """Return what the average becomes with momentum, and note the step."""
         config, size = cloud.config, cloud.config.gradient_size
+        if config.adam is not None:
+            return self._with_adam(cloud, averaged, config.adam)
         if config.momentum == 0.0 or self._model is None:
             return averaged
         before = double(self._model)[:size]
@@ -69,6 +75,17 @@ class AverageChecker(CloudChecker):
             step = step + config.momentum * self._step
         self._step = step
         return np.concatenate([before + step, averaged[size:]])
+
+    def _with_adam(self, cloud: CloudNode, averaged: Floats, adam: ServerAdam) -> Floats:
+        assert self._model is not None  # an event before the first upload was checked
+        size = cloud.config.gradient_size
+        before = double(self._model)[:size]
+        gradient = averaged[:size] - before
+        mean, square = (0.0 * gradient, adam.epsilon**2) if self._step is None else (self._step, self._square)
+        self._step = adam.beta1 * mean + (1 - adam.beta1) * gradient
+        self._square = adam.beta2 * square + (1 - adam.beta2) * gradient**2
+        moved = before + adam.rate * self._step / (adam.epsilon + np.sqrt(self._square))
+        return np.concatenate([moved, averaged[size:]])
 
 
 def _required_gateways(cloud: CloudNode) -> set[int]:

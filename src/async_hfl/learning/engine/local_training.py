@@ -10,22 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, TypeVar, final
+from functools import cached_property
+from typing import NamedTuple, TypeVar, final
 
 from async_hfl.learning.engine.backend import Array, jax, jnp, lax
 from async_hfl.learning.engine.device_data import DeviceSamples, gather
+from async_hfl.learning.engine.optimisers import Coefficients, LocalOptimiser, Named, State, local_optimiser
 from async_hfl.learning.engine.recipe import StaticHyperparameters
 from async_hfl.learning.evaluation.objectives import Objective
 from async_hfl.learning.models.model import Model, flatten, unflatten
-
-
-class Coefficients(NamedTuple):
-    """Hyperparameters that are arguments of the program, so that jobs with different values share it."""
-
-    learning_rate: Array
-    momentum: Array
-    weight_decay: Array
-    proximal_weight: Array
 
 
 class Trained(NamedTuple):
@@ -39,17 +32,14 @@ class Trained(NamedTuple):
     """Gradient of the trained weights."""
 
 
-Named: TypeAlias = dict[str, Array]
-"""Arrays of a model by name: those that are trained, or its statistics."""
-
-
 class Progress(NamedTuple):
     """The state of a job between two chunks."""
 
     parameters: Named
     """Trained weights."""
     statistics: Named
-    velocity: Named
+    state: State
+    """What the optimiser remembers."""
     sums: Array
 
 
@@ -97,16 +87,20 @@ class LocalTraining:
             return self._add(self._batch(data, rows(epochs, step), step, samples), parameters, statistics, total)
 
         loop: Callable[..., Progress] = lax.fori_loop
-        at_rest = jax.tree.map(jnp.zeros_like, received)
-        begin = Progress(received, statistics, at_rest, jnp.zeros(2, start.dtype))
+        begin = self.begin(rates, received, statistics)
         end = loop(0, epochs * steps_per_epoch, one_step, begin)
         parameters, statistics, _, sums = end
         weights = self.flat(end)
         if not self.static.gradient:
             return Trained(weights, sums, None)
         add: Callable[..., Named] = lax.fori_loop
-        total = add(0, steps_per_epoch, add_batch, at_rest)
+        total = add(0, steps_per_epoch, add_batch, jax.tree.map(jnp.zeros_like, received))
         return Trained(weights, sums, self._mean(rates, parameters, received, samples, total))
+
+    def begin(self, rates: Coefficients, received: Named, statistics: Named) -> Progress:
+        """Return the state of a job before its first step."""
+        precise = next(iter(received.values())).dtype
+        return Progress(received, statistics, self._optimiser.begin(rates, received), jnp.zeros(2, precise))
 
     def advance(
         self,
@@ -161,6 +155,10 @@ class LocalTraining:
     def flat(self, progress: Progress) -> Array:
         return flatten(self.model.layout.names, {**progress.parameters, **progress.statistics})
 
+    @cached_property
+    def _optimiser(self) -> LocalOptimiser:
+        return local_optimiser(self.static.optimiser)
+
     def _steps_per_epoch(self, samples: Array) -> Array:
         batch_size = self.static.batch_size
         return lax.div(samples + (batch_size - 1), jnp.asarray(batch_size, samples.dtype))
@@ -195,31 +193,31 @@ class LocalTraining:
         return gradient, after, losses
 
     def _step(self, rates: Coefficients, received: Named, batch: _Batch, epoch: Array, before: Progress) -> Progress:
-        parameters, statistics, velocity, sums = before
+        parameters, statistics, state, sums = before
         gradient, after, losses = self._batch_gradient(batch, parameters, statistics, in_training=True)
         count = batch.samples.astype(losses.dtype)
-
-        def accelerated(v: Array, g: Array, w: Array, w_0: Array) -> Array:
-            return rates.momentum * v + _regularised(rates, g / count, w, w_0)
-
-        velocity = jax.tree.map(accelerated, velocity, gradient, parameters, received)
-        moved = jax.tree.map(lambda w, v: w - rates.learning_rate * v, parameters, velocity)
+        mean = jax.tree.map(
+            lambda g, w, w_0: self._regularised(rates, g / count, w, w_0), gradient, parameters, received
+        )
+        moved, state = self._optimiser.step(rates, mean, parameters, state)
         in_last = (epoch == self.static.epochs - 1).astype(losses.dtype)
         sums += in_last * jnp.stack([losses.sum(), (losses * losses).sum()])
-        return Progress(moved, after, velocity, sums)
+        return Progress(moved, after, state, sums)
 
     def _add(self, batch: _Batch, parameters: Named, statistics: Named, total: Named) -> Named:
         gradient, *_ = self._batch_gradient(batch, parameters, statistics, in_training=False)
         return {name: total[name] + gradient[name] for name in total}
 
     def _mean(self, rates: Coefficients, parameters: Named, received: Named, samples: Array, total: Named) -> Array:
-        gradient = jax.tree.map(lambda g, w, w_0: _regularised(rates, g / samples, w, w_0), total, parameters, received)
+        regularised = self._regularised
+        gradient = jax.tree.map(lambda g, w, w_0: regularised(rates, g / samples, w, w_0), total, parameters, received)
         return flatten(self.model.trained, gradient)
 
-
-def _regularised(rates: Coefficients, mean_gradient: Array, at: Array, origin: Array) -> Array:
-    # The gradients of the penalties are added here, not differentiated: cheaper, and `w - w_0` is rounded once.
-    return mean_gradient + rates.weight_decay * at + rates.proximal_weight * (at - origin)
+    def _regularised(self, rates: Coefficients, mean_gradient: Array, at: Array, origin: Array) -> Array:
+        # The gradients of penalties are added here, not differentiated: cheaper, and `w - w_0` is rounded once.
+        if not self._optimiser.decoupled:
+            mean_gradient = mean_gradient + rates.weight_decay * at
+        return mean_gradient + rates.proximal_weight * (at - origin)
 
 
 def _where(chosen: Array, after: _T, before: _T) -> _T:

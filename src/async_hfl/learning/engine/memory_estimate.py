@@ -10,13 +10,14 @@ import numpy as np
 from async_hfl.learning.engine.backend import jax, jnp
 from async_hfl.learning.engine.compilation import like
 from async_hfl.learning.engine.device_data import DeviceSamples, gather
+from async_hfl.learning.engine.optimisers import optimiser_state
 from async_hfl.learning.engine.recipe import StaticHyperparameters
 from async_hfl.learning.evaluation.objectives import Objective
 from async_hfl.learning.models.model import Model, unflatten
 
 _COPIES = 8
 """Copies of the weights at one time: the group's input; received weights; current weights and velocity, both also as
-they were before a chunk; the gradient and its sum."""
+they were before a chunk; the gradient and its sum. An optimiser's state that is larger than a velocity is added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,13 @@ class TrainingBytes:
     """Bytes of one model."""
     activations: int
     """Bytes that the forward pass stores for the backward pass, and twice those of the largest array."""
+    state: int = 0
+    """Bytes of the optimiser's state."""
 
     @property
     def per_job(self) -> int:
         """Bytes of a job that runs side by side with others."""
-        return _COPIES * self.weights + self.activations
+        return _COPIES * self.weights + 2 * max(0, self.state - self.weights) + self.activations
 
 
 def training_bytes(
@@ -56,7 +59,11 @@ def training_bytes(
     saved = sum(_bytes(leaf) for leaf in jax.tree.leaves(jax.eval_shape(kept, weights, rows)))
     make: Any = jax.make_jaxpr(jax.value_and_grad(batch_loss))
     largest = _largest(make(weights, rows).jaxpr)
-    return TrainingBytes(4 * model.layout.size, saved + 2 * largest)
+    layout = model.layout
+    shapes = {name: like(1, *shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+    trained = {name: shapes[name] for name in model.trained}
+    state = jax.tree.leaves(optimiser_state(static.optimiser, like(1, 4), trained))
+    return TrainingBytes(4 * layout.size, saved + 2 * largest, sum(map(_bytes, state)))
 
 
 def evaluation_bytes(model: Model, data: DeviceSamples, window: int, rows: int) -> int:

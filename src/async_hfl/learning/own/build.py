@@ -19,6 +19,7 @@ from async_hfl.learning.evaluation.objectives import Objective
 from async_hfl.learning.models.model import Model, Parameters, unflatten
 from async_hfl.learning.own.data import OwnData, checked_data
 from async_hfl.learning.own.objective import own_objective
+from async_hfl.learning.own.optimiser import own_optimiser
 from async_hfl.learning.own.task import OwnTask, check_independent, check_shapes, task_target
 from async_hfl.learning.own.task_errors import TaskErrors
 from async_hfl.learning.tasks.task_learner import Task
@@ -55,6 +56,7 @@ def own_task(
         seed=seed,
         classes=max(classes, data.classes),
         class_names=tuple(own.class_names),
+        optimiser=own_optimiser(own, model, errors),
     )
 
 

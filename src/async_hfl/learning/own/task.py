@@ -61,6 +61,9 @@ class OwnTask(UserTask):
     """(random) -> the initial parameters: a dict of arrays, or any tree of float arrays."""
     apply: Callable[[Any, Any], Any]
     """(parameters, batch of inputs) -> batch of outputs; each sample's output depends on that sample alone."""
+    optimiser: Any = None
+    """An optax.GradientTransformation, or a function (learning rate) -> one, such as `optax.lion`. It takes the place
+    of `device.optimiser`, and begins anew with each job."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

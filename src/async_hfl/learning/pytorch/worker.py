@@ -28,6 +28,7 @@ from async_hfl.learning.own.task import (
     function_name,
 )
 from async_hfl.learning.own.task_errors import TaskErrors
+from async_hfl.learning.pytorch.optimisers import flat_optimiser, penalise
 
 _TRIAL_SAMPLES = 3
 """Samples in a trial batch; a small number that is unlikely to be one of the model's own sizes."""
@@ -109,7 +110,7 @@ class TorchWorker:
         self._load(weights)
         self._module.train()
         flat, gradient = self._flat, self._gradient
-        origin, velocity = flat.clone(), torch.zeros_like(flat)
+        origin, optimiser = flat.clone(), flat_optimiser(torch, recipe, rate, flat)
         sums, steps, trained_on = np.zeros(2), 0, 0
         for epoch in range(recipe.epochs):
             for batch in self._batches(passes[epoch]):
@@ -121,9 +122,7 @@ class TorchWorker:
                 with self._errors.during("loss"):
                     losses.mean().backward()
                 with torch.no_grad():
-                    velocity.mul_(recipe.momentum).add_(gradient)
-                    self._penalise(velocity, flat, origin)
-                    flat.add_(velocity, alpha=-rate)
+                    optimiser.step(flat, gradient, origin)
                 if epoch == recipe.epochs - 1:
                     seen = losses.detach().double()
                     trained_on += len(batch)
@@ -171,16 +170,9 @@ class TorchWorker:
             self._losses(part).sum().backward()
         mean = self._gradient / len(rows)
         with self._torch.no_grad():
-            self._penalise(mean, self._flat, origin)
+            penalise(self._recipe, mean, self._flat, origin)
         found: Floats = mean.numpy()
         return found
-
-    def _penalise(self, gradient: Any, flat: Any, origin: Any) -> None:
-        recipe = self._recipe
-        if recipe.weight_decay:
-            gradient.add_(flat, alpha=recipe.weight_decay)
-        if recipe.proximal_weight:
-            gradient.add_(flat - origin, alpha=recipe.proximal_weight)
 
     def _losses(self, rows: Any) -> Any:
         outputs = self._outputs(self._inputs[False][rows])

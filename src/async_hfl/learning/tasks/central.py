@@ -25,7 +25,7 @@ def train_centrally(
     options: EngineOptions = EngineOptions(),  # noqa: B008
 ) -> Iterator[CentralEpoch]:
     """Yield one item per epoch. The recipe's epochs and proximal weight are ignored."""
-    recipe = central_recipe(recipe)
+    recipe = task.recipe(central_recipe(recipe))
     engine = Engine(task.model, task.objective, task.train, recipe.static, options)
     evaluator = Evaluator(task.model, task.objective, task.test, options.precision)
     rows = np.arange(len(task.train), dtype=np.int32)

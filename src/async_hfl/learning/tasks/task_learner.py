@@ -17,7 +17,7 @@ from async_hfl.learning.datasets.samples import Samples
 from async_hfl.learning.engine.backend import jax
 from async_hfl.learning.engine.engine import Engine
 from async_hfl.learning.engine.on_device.jax_vectors import DeviceOps
-from async_hfl.learning.engine.recipe import Recipe
+from async_hfl.learning.engine.recipe import Recipe, Transformation
 from async_hfl.learning.engine.trainer import EngineOptions, LiveGradients, Request, Trainer
 from async_hfl.learning.evaluation.evaluator import Evaluator
 from async_hfl.learning.evaluation.objectives import Objective
@@ -55,6 +55,12 @@ class Task:
     """Rows of the test set, by device, if devices are the natural owners of the data."""
     classes: int = 0
     class_names: tuple[str, ...] = ()
+    optimiser: Transformation | None = None
+    """An optimiser of the user's own, in place of the recipe's."""
+
+    def recipe(self, recipe: Recipe) -> Recipe:
+        """Return the recipe by which this task is trained."""
+        return recipe if self.optimiser is None else replace(recipe, optimiser=self.optimiser)
 
 
 def decide_vectors(task: Task, options: EngineOptions, runs: int = 1) -> EngineOptions:
@@ -73,7 +79,7 @@ def vectors_fit(devices: int, model_bytes: int, memory: int, runs: int) -> bool:
 
 
 def engine_for(task: Task, recipe: Recipe, options: EngineOptions) -> Engine:
-    return Engine(task.model, task.objective, task.train, recipe.static, options)
+    return Engine(task.model, task.objective, task.train, task.recipe(recipe).static, options)
 
 
 @final

@@ -59,7 +59,7 @@ def is_number(text: str) -> bool:
     return True
 
 
-def read_text(path: Path, remedy: str = "give the network's file with --set network.path=FILE") -> str:
+def read_text(path: Path, remedy: str = "give the path of the network's file, as --network FILE") -> str:
     try:
         text = path.read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark
     except FileNotFoundError:

@@ -160,7 +160,9 @@ def _matching(own: DelayMatrix, downloads: DelayMatrix) -> Floats:
 def _build(request: NetworkRequest) -> NetworkDescription:
     settings, devices, model_bytes = request.settings, request.devices, request.model_bytes
     if not settings["path"]:
-        raise SettingsError("network `file`: give its path with --set network.path=FILE (sites, delays or a trace)")
+        raise SettingsError(
+            "network `file`: give its path as --network FILE, or as network.path (sites, delays or a trace)"
+        )
     own = read_network_file(Path(settings["path"]))
     if isinstance(own, UserSites):
         return network_of_sites(own, request)

@@ -53,7 +53,10 @@ def conditions(settings: Mapping[str, Any], seen: Mapping[str, Any]) -> list[Con
     device = settings["device"]
     rho, momentum = device["proximal_weight"], device["momentum"]
     found.append(Condition("rho > 1/2", rho, LEAST_PROXIMAL_WEIGHT, rho > LEAST_PROXIMAL_WEIGHT))
-    found.append(Condition("plain steps: no momentum", momentum, 0.0, momentum == 0.0))
+    if device.get("optimiser", "sgd") == "sgd":
+        found.append(Condition("plain steps: no momentum", momentum, 0.0, momentum == 0.0))
+    else:
+        found.append(Condition(f"plain steps: beta_1 of {device['optimiser']}", device["adam_beta1"], 0.0, False))
     return found
 
 

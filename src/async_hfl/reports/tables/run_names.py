@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from async_hfl.assembly.settings.named_files import is_network_file
 from async_hfl.assembly.user_code.loading import is_user_code
 
 _DEPLOYED, _FROM_FILE = "deployed", "file"
@@ -36,4 +37,4 @@ def network_name(manifest: Mapping[str, Any]) -> str:
 
 def _short(name: str) -> str:
     """Leave out the folder of the user's file."""
-    return Path(name).name if is_user_code(name) else name
+    return Path(name).name if is_user_code(name) or is_network_file(name) else name

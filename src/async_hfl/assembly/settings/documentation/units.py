@@ -47,7 +47,7 @@ READERS: dict[str, str] = {
     "radio": "simulations of networks with radio links",
     "cloud": "the cloud",
     "gateway": "each gateway",
-    "device": "each device; `central` reads momentum and weight decay",
+    "device": "each device; `central` reads optimiser, momentum and weight decay",
     "central": "`async-hfl central`",
     "staleness": "gateways and cloud",
     "selection": "each gateway",

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from async_hfl.core.learner import PrefetchPolicy
 from async_hfl.learning.engine.backend import Array, jax, jnp
 from async_hfl.learning.engine.compilation import like
-from async_hfl.learning.engine.local_training import Named
 from async_hfl.learning.engine.on_device.jax_vectors import DeviceOps, JaxVector
+from async_hfl.learning.engine.optimisers import Named
 from async_hfl.learning.engine.plans.plan import Group, GroupInput, JobOutput, PlanSetup, Traced
 from async_hfl.learning.engine.plans.vmap import JobStates, VmapPlan
 from async_hfl.learning.engine.trainer import Request

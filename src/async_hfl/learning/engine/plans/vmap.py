@@ -17,8 +17,9 @@ from async_hfl.core.learner import PrefetchPolicy
 from async_hfl.core.vectors import to_host
 from async_hfl.learning.engine.backend import Array, jax, jnp
 from async_hfl.learning.engine.compilation import Program, like
-from async_hfl.learning.engine.local_training import Named, Progress
+from async_hfl.learning.engine.local_training import Progress
 from async_hfl.learning.engine.memory_estimate import training_bytes
+from async_hfl.learning.engine.optimisers import Coefficients, Named, optimiser_state
 from async_hfl.learning.engine.plans.host_transfer import HostTransfer
 from async_hfl.learning.engine.plans.padding import padded_jobs
 from async_hfl.learning.engine.plans.plan import Group, GroupInput, Plan, PlanSetup, Traced
@@ -144,12 +145,15 @@ class VmapPlan(Plan):
         places, size, lengths, train = group.places, self._model.layout.size, self._chunk_lengths(group), self._train
         with_gradient = self._static.gradient
 
+        def begin_job(coefficients: Array, received: Named, statistics: Named) -> Progress:
+            return train.begin(Coefficients(*coefficients), received, statistics)
+
         def begin(starts: tuple[Array, ...], coefficients: Array, samples: Array) -> JobStates:
             weights = jnp.broadcast_to(jnp.vstack(starts), (places, size))
             received, statistics = jax.vmap(train.named)(weights)
-            at_rest = jax.tree.map(jnp.zeros_like, received)
-            progress = Progress(received, statistics, at_rest, jnp.zeros((places, 2), weights.dtype))
-            return JobStates(coefficients, received, progress, at_rest if with_gradient else {}, samples)
+            progress = jax.vmap(begin_job)(coefficients, received, statistics)
+            total = jax.tree.map(jnp.zeros_like, received) if with_gradient else {}
+            return JobStates(coefficients, received, progress, total, samples)
 
         advance: Program = jax.vmap(train.advance, in_axes=(None, 0, 0, 0, 0, 0, None))
         add: Program = jax.vmap(train.add_gradient, in_axes=(None, 0, 0, 0, 0, None))
@@ -184,9 +188,11 @@ class VmapPlan(Plan):
         shapes = {name: like(places, *shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
         trained = {name: shapes[name] for name in self._model.trained}
         statistics = {name: shapes[name] for name in self._model.statistics}
-        progress = Progress(trained, statistics, trained, like(places, 2))
+        coefficients = like(places, 4)
+        state = optimiser_state(self._static.optimiser, coefficients, trained)
+        progress = Progress(trained, statistics, state, like(places, 2))
         total = trained if self._static.gradient else {}
-        return JobStates(like(places, 4), trained, progress, total, like(places, dtype=np.int32))
+        return JobStates(coefficients, trained, progress, total, like(places, dtype=np.int32))
 
     def _like_starts(self, group: Group) -> Any:
         return (like(1, self._model.layout.size),) if group.same_start else self._transfers[0].like(group.places)
