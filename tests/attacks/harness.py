@@ -110,6 +110,15 @@ class Attacker:
         assert self.admission is not None
         return self.admission.run
 
+    def admitted(self, admission: Admission) -> None:
+        self.admission = admission
+        self.model_size = int(admission.facts["model_size"])
+
+    def stop_dripping(self) -> None:
+        if self.dripping is not None:
+            self.dripping.cancel()
+            self.dripping = None
+
     # The inbox of a transport ------------------------------------------------------------------------------------
 
     def arrived(
@@ -315,35 +324,38 @@ class Federation:
             Authority(self.cluster.folder / "certificates" / "authority").bundle("device", [name], folder)
         return Certified(folder)
 
-    @asynccontextmanager
-    async def attacker(
-        self, name: str = EVIL, *, samples: int = 10, compute_s: float = 0.01
-    ) -> AsyncIterator[Attacker]:
-        """Join the first gateway as a device that states these samples and seconds of training; wait for the
-        session."""
+    def outsider(self, name: str = EVIL) -> Attacker:
+        """Return an attacker that has not joined."""
         evil = Attacker(name)
         evil.transport = Transport(evil, self.cluster.folder / f"{name}-spool")
+        return evil
 
-        def admitted(admission: Admission) -> None:
-            evil.admission = admission
-
+    @asynccontextmanager
+    async def dialling(self, evil: Attacker, *, samples: int = 10, compute_s: float = 0.01) -> AsyncIterator[None]:
+        """Dial the first gateway as a device that states these samples and seconds of training."""
         link = Link(
             evil.transport,
             self.cluster.addresses[self.gateway],
             "gateway",
-            self.credentials(name),
-            joining=Joining("device", name, evil.incarnation, 0, samples, compute_s),
-            admitted=admitted,
+            self.credentials(evil.name),
+            joining=Joining("device", evil.name, evil.incarnation, 0, samples, compute_s),
+            admitted=evil.admitted,
             refused=evil.refusals.append,
         )
         link.start()
         try:
+            yield
+        finally:
+            evil.stop_dripping()
+            await link.close()
+
+    @asynccontextmanager
+    async def attacker(self, name: str = EVIL, **stated: Any) -> AsyncIterator[Attacker]:
+        """Join the first gateway as a device; wait for the session."""
+        evil = self.outsider(name)
+        async with self.dialling(evil, **stated):
             await self.until("the attacker has a session", lambda: evil.connected or bool(evil.refusals))
             yield evil
-        finally:
-            if evil.dripping is not None:
-                evil.dripping.cancel()
-            await link.close()
 
     @asynccontextmanager
     async def channel(self, name: str = EVIL) -> AsyncIterator[Any]:

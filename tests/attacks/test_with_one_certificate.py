@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from attack import Attack, carry_out
 from harness import EVIL, Federation, federation
 
-from attacks import ATTACKS, BY_NAME, PLAIN, Attack, carry_out
+from attacks import ATTACKS, BY_NAME, PLAIN
 
 NUMBERS = 2000
 STRIKES = 3
@@ -23,7 +24,6 @@ STRIKES = 3
 async def survive(honest: Federation, attack: Attack, number: int) -> None:
     """Carry out an attack some times; the honest devices go on all the while, and nobody is harmed."""
     async with honest.attacker(f"{EVIL}{number}") as evil:
-        evil.model_size = NUMBERS
         evil.acknowledges = attack.acknowledges
         for _ in range(STRIKES):
             if not await carry_out(attack, honest, evil):

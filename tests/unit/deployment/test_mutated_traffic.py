@@ -42,6 +42,8 @@ from async_hfl.nodes.gateway.node import GatewayNode
 from async_hfl.nodes.reliability.delivery import Arrived, Packet, Receipt
 
 log = logging.getLogger(__name__)
+A_SESSION = 200
+"""Messages: offers of which nothing comes count until a session ends."""
 SIZE, TRAINED = 135, 131
 EVIL, HONEST = 0, 1
 MB = 2**20
@@ -62,6 +64,7 @@ class Attack:
         self.transfer = 0
         self.session: Any = None
         self.left = 0
+        self.session_ends_at = 0
         self.receipts: list[Receipt] = []
         self.counts: Counter[str] = Counter()
 
@@ -69,6 +72,7 @@ class Attack:
         """Send so many mutated messages, in as many sessions as it takes."""
         self.left = count
         while self.left > 0:
+            self.session_ends_at = self.left - A_SESSION
             self.session = self.node.session(self.peer, "device" if self.peer.tier == 2 else "gateway")
             why = await self.session.run(self._read, self._write)
             self.node.process.transport.closed(self.session, why)
@@ -77,7 +81,7 @@ class Attack:
 
     async def _read(self) -> Any:
         """Return the next frame, as the session reads it from its stream."""
-        while self.left > 0:
+        while self.left > max(0, self.session_ends_at):
             if self.receipts:
                 return wire.Frame(packet=bytes_of(self.receipts.pop()))
             self.left -= 1

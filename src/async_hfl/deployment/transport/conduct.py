@@ -73,3 +73,9 @@ class Allowance:
         self._left = min(self._most, self._left + (now - self._at) * self._per_s) - 1.0
         self._at = now
         return 0.0 if self._left >= 0.0 else -self._left / self._per_s
+
+    def refused(self, now: float) -> float:
+        """Count one request if it is allowed; otherwise return the seconds until one is."""
+        if (wait := self.take(now)) > 0.0:
+            self._left += 1.0
+        return wait

@@ -68,7 +68,9 @@ class Session:
         self.moving = asyncio.Semaphore(_PUSHES_AT_ONCE)
         """Held by each transfer that the peer pushes."""
         self._served = pacing is not None
-        self._allowance = Allowance(self._limits.packets_per_s, self._limits.packets_at_once, self._loop.time())
+        now = self._loop.time()
+        self._allowance = Allowance(self._limits.packets_per_s, self._limits.packets_at_once, now)
+        self._frames_allowed = Allowance(self._limits.frames_per_s, self._limits.frames_at_once, now)
         self.peer_knows = False
         """True if the peer said goodbye, or answered a goodbye."""
 
@@ -163,6 +165,8 @@ class Session:
             kind = frame.WhichOneof("content")
             if self._served and kind in ("packet", "offer"):
                 await self._restrain()
+            elif self._served and self.peer.tier == DEVICE_TIER:
+                await asyncio.sleep(self._frames_allowed.take(self._loop.time()))
             if kind == "packet":
                 self.receiving.inline(frame.packet)
             elif kind == "offer":
