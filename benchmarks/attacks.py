@@ -3,10 +3,9 @@
     python benchmarks/attacks.py --rows build/attacks.jsonl [--only "offers of 1 GiB"] [--page docs/results/attacks.md]
 
 Cloud, a gateway and five devices learn handwritten digits as processes of this machine; everything stays on the
-loopback. Each attack is repeated again and again by a device of its own. Seconds with and without it take turns, as the
-machine may have other work: the attacker joins, attacks and leaves, then the honest devices have a turn alone. Turns go
-on until the share is known well enough. Silent devices are also tried at a gateway whose bandwidth suffices for one
-device at a time. The attacks are those of `tests/attacks/attacks.py`.
+loopback. Each attack is repeated again and again by a device of its own (see `tests/attacks/measuring.py`). Silent
+devices are also tried at a gateway whose bandwidth suffices for one device at a time. The attacks are those of
+`tests/attacks/attacks.py`.
 
 A row is written as soon as it is measured; rows that the file has already are not measured again. `--page` writes the
 page from the rows.
@@ -16,22 +15,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import platform
 import sys
 import tempfile
-import time
-from dataclasses import asdict, dataclass
-from datetime import date
-from math import exp, log, sqrt
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "attacks"))
 
 import msgspec
-from attack import PLAIN, Attack, carry_out
-from harness import EVIL, Attacker, AttackResult, Federation, Usage, federation
+from attack import PLAIN, Attack
+from harness import EVIL, federation
+from measuring import Row, tried
 
 from attack_page import page
 from attacks import ATTACKS, BY_NAME
@@ -40,31 +35,12 @@ DIGITS = (*PLAIN, "gateway.epochs=8", "task.target=1.0", "cloud.epochs_after_tar
 LIMITED = (*PLAIN, "gateway.bandwidth=100000")
 SILENT = ("jobs are accepted and never answered", "nothing is acknowledged", "a transfer of 5 bytes a second")
 LITTLE = ", little bandwidth"
-FEWEST_TURNS, MOST_TURNS = 5, 10
-KNOWN_WELL = 0.07
-"""Standard error of the logarithm of a share."""
-JOIN_S, SETTLE_S = 2.0, 0.3
-
-
-@dataclass(frozen=True)
-class Row(AttackResult):
-    """An attack with the precision of its figures, and the machine that they were measured on."""
-
-    low: float
-    high: float
-    """95 % interval of the share."""
-    turns: int
-    load: float
-    """Of the machine while it was measured: processes that want to run."""
-    cores: int
-    python: str
-    date: str
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, required=True, help="file of the rows, one line of JSON each")
-    parser.add_argument("--seconds", type=float, default=1.5, help="duration of a turn")
+    parser.add_argument("--seconds", type=float, default=1.0, help="duration of a turn")
     parser.add_argument("--only", action="append", choices=sorted(BY_NAME), help="carry out this attack; repeatable")
     parser.add_argument("--page", type=Path, help="also write the page")
     options = parser.parse_args()
@@ -91,13 +67,13 @@ async def _measure(attacks: list[Attack], rows: Path, seconds: float) -> None:
         if plain:
             async with federation(Path(folder) / "open", devices=5, settings=DIGITS, task="digits") as honest:
                 for number, attack in enumerate(plain):
-                    _keep(rows, await _tried(honest, attack, f"{EVIL}{number}", seconds))
+                    _keep(rows, await tried(honest, attack, f"{EVIL}{number}", seconds))
         if silent:
             place = Path(folder) / "limited"
             async with federation(place, devices=4, numbers=2000, settings=LIMITED) as honest:
                 for number, attack in enumerate(silent):
                     name = f"{EVIL}{number}"
-                    _keep(rows, await _tried(honest, attack, name, 2 * seconds, LITTLE, compute_s=0.2))
+                    _keep(rows, await tried(honest, attack, name, 2 * seconds, LITTLE, compute_s=0.2))
 
 
 def _keep(path: Path, row: Row) -> None:
@@ -105,108 +81,6 @@ def _keep(path: Path, row: Row) -> None:
     with path.open("a") as file:
         file.write(f"{line}\n")
     print(f"{row.name}: {row.honest_share:.2f} ({row.low:.2f} to {row.high:.2f}), {row.turns} turns", file=sys.stderr)
-
-
-async def _tried(
-    honest: Federation, attack: Attack, name: str, seconds: float, note: str = "", compute_s: float = 0.01
-) -> Row:
-    """Carry out one attack again and again."""
-    evil = honest.outsider(name)
-    evil.acknowledges = attack.acknowledges
-    accuracy, harmed, began = _accuracy(honest), len(honest.harmed()), honest.usage()
-    most = dict.fromkeys(began, 0.0)
-    disk = dict.fromkeys(began, 0.0)
-    pairs: list[tuple[float, float]] = []
-    load = 0.0
-    while len(pairs) < FEWEST_TURNS or (len(pairs) < MOST_TURNS and _error(pairs) > KNOWN_WELL):
-        start = honest.usage()
-        alone = await honest.rate(seconds)
-        middle = honest.usage()
-        async with honest.dialling(evil, compute_s=compute_s):
-            await _until_joined(evil)
-            striking = asyncio.create_task(_strike(honest, attack, evil))
-            pairs.append((alone, await honest.rate(seconds)))
-            end = honest.usage()
-            striking.cancel()
-            await asyncio.gather(striking, return_exceptions=True)
-        await asyncio.sleep(SETTLE_S)
-        for node in began:
-            most[node] = max(most[node], end[node].rss_mb - began[node].rss_mb)
-            disk[node] += _disk(middle, end, node) - _disk(start, middle, node)
-        load += os.getloadavg()[0]
-    share, error = _share(pairs), 1.96 * _error(pairs)
-    after = _accuracy(honest)
-    return Row(
-        attack.name + note,
-        _outcome(honest, evil.name, attack) if honest.alive() else "a process ended",
-        model_ok=after != after or after >= accuracy - 0.05,
-        attribution_ok=len(honest.harmed()) == harmed,
-        rss_mb=max(most.values()),
-        disk_mb=max(disk.values()),
-        honest_share=share,
-        low=share * exp(-error),
-        high=share * exp(error),
-        turns=len(pairs),
-        load=load / len(pairs),
-        cores=os.cpu_count() or 1,
-        python=platform.python_version(),
-        date=date.today().isoformat(),
-    )
-
-
-def _share(pairs: list[tuple[float, float]]) -> float:
-    before, during = (sum(values) for values in zip(*pairs, strict=True))
-    return max(during, 1e-3) / max(before, 1e-3)
-
-
-def _error(pairs: list[tuple[float, float]]) -> float:
-    """Return the standard error of the logarithm of the share: the jackknife over the pairs of turns."""
-    count = len(pairs)
-    left_out = [log(_share(pairs[:place] + pairs[place + 1 :])) for place in range(count)]
-    mean = sum(left_out) / count
-    return sqrt((count - 1) / count * sum((value - mean) ** 2 for value in left_out))
-
-
-def _disk(start: dict[str, Usage], end: dict[str, Usage], node: str) -> float:
-    return end[node].disk_mb - start[node].disk_mb
-
-
-async def _until_joined(evil: Attacker) -> None:
-    """Wait until the attacker has joined. If it is set aside, it goes on asking."""
-    end = time.monotonic() + JOIN_S
-    while not evil.connected and time.monotonic() < end:
-        await asyncio.sleep(0.02)
-
-
-async def _strike(honest: Federation, attack: Attack, evil: Attacker) -> None:
-    while True:
-        began = time.monotonic()
-        carried_out = evil.admission is not None and await carry_out(attack, honest, evil)
-        took = time.monotonic() - began
-        await asyncio.sleep(max(took, 0.02) if carried_out else 0.2)  # the attacker's own work must not be the cost
-
-
-def _outcome(honest: Federation, name: str, attack: Attack) -> str:
-    """Return what the gateway's log and journal say about the attacker."""
-    number = honest.numbers().get(name)
-    who = f"d{number}"
-    records = [one for one in honest.records(honest.gateway, "lifecycle") if one["node"] == who]
-    log_lines = honest.cluster.nodes[honest.gateway].log.read_text(errors="replace").splitlines()
-    about = [line for line in log_lines if f" {who} " in line or f" {who}:" in line or f" {name} " in line]
-    found = []
-    refused = sum(one["what"] == "refused" for one in records) + sum("refused" in line for line in about)
-    if refused:
-        found.append("refused")
-    if any("set aside" in one["detail"] for one in records):
-        found.append("no jobs for a while")
-    if any("is set aside" in line for line in about):
-        found.append("session ended")
-    return ", ".join(found) or attack.outcome
-
-
-def _accuracy(honest: Federation) -> float:
-    """Return the highest of the last metrics, which vary from epoch to epoch."""
-    return max((one["metric"] for one in honest.records("cloud", "epoch")[-5:]), default=float("nan"))
 
 
 if __name__ == "__main__":

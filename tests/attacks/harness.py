@@ -254,6 +254,10 @@ class Federation:
             found += [record for record in self.records(node, "lost") if record["device"] not in evil]
         return found
 
+    def epochs(self) -> int:
+        """Return the number of cloud epochs that were evaluated."""
+        return len(self.records("cloud", "epoch"))
+
     async def final_model(self) -> HostVector:
         """End the run, and return the model that it has made."""
         await self.operate("drain")
@@ -402,14 +406,16 @@ async def federation(
         await cluster.start()
         databases = [cluster.state_of(name) / DATABASE for name in ("cloud", *cluster.gateway_names)]
         await honest.until("the nodes have disks", lambda: all(path.is_file() for path in databases))
-        await honest.until("a second cloud epoch", lambda: _epochs(honest) >= 2)
+        await honest.until("the cloud has a journal", lambda: _has_journal(honest))
+        await honest.until("a second cloud epoch", lambda: honest.epochs() >= 2)
         yield honest
     finally:
         await cluster.stop()
 
 
-def _epochs(honest: Federation) -> int:
+def _has_journal(honest: Federation) -> bool:
     try:
-        return len(honest.records("cloud", "epoch"))
+        honest.epochs()
     except Exception:  # the tables are being made
-        return 0
+        return False
+    return True

@@ -41,10 +41,6 @@ def descriptors(honest: Federation) -> int:
     return len(os.listdir(f"/proc/{process.pid}/fd"))
 
 
-def epochs(honest: Federation) -> int:
-    return len(honest.records("cloud", "epoch"))
-
-
 async def survives(honest: Federation, attack: Callable[[str, int], Awaitable[None]]) -> None:
     """Carry out an attack on the gateway's host and port, and check what is left of it."""
     await honest.updates(10)
@@ -52,9 +48,9 @@ async def survives(honest: Federation, attack: Callable[[str, int], Awaitable[No
     open_before = descriptors(honest)
     host, _, port = honest.cluster.addresses[honest.gateway].rpartition(":")
     await attack(host, int(port))
-    before = epochs(honest)
+    before = honest.epochs()
     await honest.updates(10)
-    await honest.until("another cloud epoch", lambda: epochs(honest) > before)
+    await honest.until("another cloud epoch", lambda: honest.epochs() > before)
     await honest.until("its connections are closed", lambda: descriptors(honest) <= open_before + 8)
     result = honest.result("", "", model_ok=True, attribution_ok=honest.harmed() == [], honest_share=1.0)
     log.info("%+.0f MB of memory, %+.0f MB of disk", result.rss_mb, result.disk_mb)

@@ -31,7 +31,9 @@ async def survive(honest: Federation, attack: Attack, number: int) -> None:
             await honest.updates(2)
         sent = sum(count.sent for count in evil.transport.traffic().values())
         assert sent < attack.most_sent, attack.name
+    epochs = honest.epochs()
     await honest.updates(5)
+    await honest.until("the cloud takes an upload", lambda: honest.epochs() > epochs)
     assert honest.harmed() == [], attack.name
 
 
