@@ -36,6 +36,8 @@ class Row(AttackResult):
     cores: int
     python: str
     date: str
+    harm: str = ""
+    """Records of harm to others, if there are any."""
 
 
 async def tried(
@@ -65,13 +67,14 @@ async def tried(
             most[node] = max(most[node], end[node].rss_mb - began[node].rss_mb)
             disk[node] += _disk(middle, end, node) - _disk(start, middle, node)
         load += os.getloadavg()[0]
+    harm = honest.harmed()[harmed:]
     share, error = _share(pairs), 1.96 * _error(pairs)
     after = _accuracy(honest)
     return Row(
         attack.name + note,
         _outcome(honest, evil.name, attack) if honest.alive() else "a process ended",
         model_ok=after != after or after >= accuracy - 0.05,
-        attribution_ok=len(honest.harmed()) == harmed,
+        attribution_ok=not harm,
         rss_mb=max(most.values()),
         disk_mb=max(disk.values()),
         honest_share=share,
@@ -82,6 +85,7 @@ async def tried(
         cores=os.cpu_count() or 1,
         python=platform.python_version(),
         date=date.today().isoformat(),
+        harm="; ".join(map(str, harm[:3])),
     )
 
 
