@@ -190,5 +190,16 @@ def test_an_allowance_refills_at_a_steady_rate() -> None:
     assert allowance.take(1.0) == 0.0
 
 
+def test_a_new_session_brings_no_new_allowance() -> None:
+    now = 0.0
+    conduct = Conduct(lambda: now)
+    first = conduct.allowance(EVIL, "packets", 1.0, 3.0)
+    assert [first.take(now) for _ in range(4)] == [0.0, 0.0, 0.0, 1.0]
+    again = conduct.allowance(EVIL, "packets", 1.0, 3.0)
+    assert again.take(now) == 2.0
+    assert conduct.allowance(EVIL, "other frames", 1.0, 3.0).take(now) == 0.0
+    assert conduct.allowance(HONEST, "packets", 1.0, 3.0).take(now) == 0.0
+
+
 def test_a_full_spool_is_an_error_of_the_peers_kind() -> None:
     assert issubclass(SpoolFull, PeerError)
