@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "attacks"))
 
 import msgspec
 from attack import PLAIN, Attack
-from harness import EVIL, federation
+from attacker import EVIL
+from harness import federation
 from measuring import Row, tried
 
 from attack_page import page

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from harness import Attacker, Federation
+from attacker import Attacker
+from harness import Federation
 
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.protocol import messages as m

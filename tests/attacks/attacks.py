@@ -10,7 +10,8 @@ import below_messages as below
 import grpc
 import numpy as np
 from attack import Act, Attack, SetAside, model, own_job, update
-from harness import Attacker, Federation
+from attacker import Attacker
+from harness import Federation
 
 from async_hfl.core.identifiers import JobId, UploadId
 from async_hfl.core.protocol import messages as m

@@ -13,7 +13,8 @@ import grpc
 import malformed
 import numpy as np
 from attack import Act, SetAside
-from harness import Attacker, Federation
+from attacker import Attacker
+from harness import Federation
 
 from async_hfl.core.errors import PeerError
 from async_hfl.core.protocol import messages as m

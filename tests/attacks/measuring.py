@@ -15,9 +15,10 @@ from datetime import date
 from math import exp, log, sqrt
 
 from attack import Attack, carry_out
-from harness import Attacker, AttackResult, Federation, Usage
+from attacker import Attacker
+from harness import AttackResult, Federation, Usage
 
-FEWEST_TURNS, MOST_TURNS = 5, 7
+FEWEST_TURNS, MOST_TURNS = 5, 6
 KNOWN_WELL = 0.08
 """Standard error of the logarithm of a share."""
 JOIN_S, SETTLE_S = 2.0, 0.3

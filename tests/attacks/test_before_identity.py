@@ -13,7 +13,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from harness import EVIL, MB, Federation, federation
+from attacker import EVIL
+from harness import MB, Federation, federation
 
 from async_hfl.deployment.transport import calls
 

@@ -19,7 +19,8 @@ import malformed
 import numpy as np
 import pytest
 from attack import PLAIN
-from harness import EVIL, Federation, federation
+from attacker import EVIL
+from harness import Federation, federation
 
 from async_hfl.core.errors import IdentityError
 from async_hfl.core.protocol import messages as m

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from attack import PLAIN
-from harness import EVIL, federation
+from attacker import EVIL
+from harness import federation
 from measuring import tried
 
 from attacks import BY_NAME

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attack import Attack, carry_out
-from harness import EVIL, Federation, federation
+from attack import PLAIN, Attack, carry_out
+from attacker import EVIL
+from harness import Federation, federation
 
-from attacks import ATTACKS, BY_NAME, PLAIN
+from attacks import ATTACKS, BY_NAME
 
 NUMBERS = 2000
 STRIKES = 3
