@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import exp, log, sqrt
+from statistics import mean, stdev
 from typing import Any
 
 HEAD = """# Attacks
@@ -44,6 +46,14 @@ def page(rows: Sequence[dict[str, Any]], attacks: int) -> str:
     return head + "\n".join(map(_line, rows)) + "\n" + missing + "\n" + _summary(rows)
 
 
+def _pooled(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the geometric mean of the shares, with its 95 % interval from the spread of the rows."""
+    shares = [log(row["honest_share"]) for row in rows]
+    error = 1.96 * stdev(shares) / sqrt(len(shares)) if len(shares) > 1 else float("inf")
+    middle, low, high = (100 * exp(mean(shares) + off) for off in (0.0, -error, error))
+    return f"{middle:.0f} % ({low:.0f} to {high:.0f})"
+
+
 def _summary(rows: Sequence[dict[str, Any]]) -> str:
     whole = sum(row["model_ok"] and row["attribution_ok"] for row in rows)
     enough = sum(row["honest_share"] >= 0.8 for row in rows)
@@ -51,7 +61,8 @@ def _summary(rows: Sequence[dict[str, Any]]) -> str:
     surely = f"Surely below it: {'; '.join(below)}." if below else "None is surely below it: every interval reaches it."
     return (
         f"{whole} of {len(rows)} attacks leave the model and the others' jobs as they were. In {enough} of "
-        f"{len(rows)}, the honest devices keep 80 % of their throughput or more. {surely}\n"
+        f"{len(rows)}, the honest devices keep 80 % of their throughput or more. {surely} The mean of all rows is "
+        f"{_pooled(rows)}. On a busy machine the interval of a single row is wide: measure again on a quiet one.\n"
     )
 
 
