@@ -31,8 +31,8 @@ for one device at a time.
 """
 
 
-def page(rows: Sequence[dict[str, Any]], attacks: int) -> str:
-    """Return the page. `attacks`: the number of rows that there could be."""
+def page(rows: Sequence[dict[str, Any]], attacks: int, note: str = "") -> str:
+    """Return the page. `attacks`: the number of rows that there could be. `note`: about this measurement."""
     dates = sorted({row["date"] for row in rows})
     loads = [row["load"] for row in rows]
     head = HEAD.format(
@@ -43,7 +43,7 @@ def page(rows: Sequence[dict[str, Any]], attacks: int) -> str:
         load_high=max(loads),
     )
     missing = "" if len(rows) == attacks else f"\n{attacks - len(rows)} attacks were not measured.\n"
-    return head + "\n".join(map(_line, rows)) + "\n" + missing + "\n" + _summary(rows)
+    return head + "\n".join(map(_line, rows)) + "\n" + missing + "\n" + _summary(rows) + (f"\n{note}\n" if note else "")
 
 
 def _pooled(rows: Sequence[dict[str, Any]]) -> str:

@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="duration of a turn")
     parser.add_argument("--only", action="append", choices=sorted(BY_NAME), help="carry out this attack; repeatable")
     parser.add_argument("--page", type=Path, help="also write the page")
+    parser.add_argument("--note", default="", help="a sentence about this measurement, for the end of the page")
     options = parser.parse_args()
     options.rows.parent.mkdir(parents=True, exist_ok=True)
     wanted = [attack for attack in ATTACKS if not options.only or attack.name in options.only]
@@ -51,7 +52,7 @@ def main() -> None:
     if options.page is not None:
         known = {row["name"]: row for row in _rows(options.rows)}
         names = [attack.name for attack in ATTACKS] + [name + LITTLE for name in SILENT]
-        options.page.write_text(page([known[name] for name in names if name in known], len(names)))
+        options.page.write_text(page([known[name] for name in names if name in known], len(names), options.note))
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
