@@ -25,26 +25,21 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from attacker import EVIL, Attacker
 from safetensors.numpy import load_file
 
-from async_hfl.core.identifiers import Address, JobId, gateway_address
-from async_hfl.core.protocol.messages import Message, Train
 from async_hfl.core.vectors import HostVector
 from async_hfl.deployment.cluster.local_cluster import ClusterPlan, LocalCluster
 from async_hfl.deployment.identity.authority import Authority
 from async_hfl.deployment.identity.credentials import Certified
 from async_hfl.deployment.store.schema import DATABASE, open_for_reading
 from async_hfl.deployment.transport import calls
-from async_hfl.deployment.transport.admission import Admission, Joining, Refusal
+from async_hfl.deployment.transport.admission import Joining
 from async_hfl.deployment.transport.link import Link, operate
-from async_hfl.deployment.transport.transfers.spool import SpooledPacket
 from async_hfl.deployment.transport.transport import Transport
-from async_hfl.encoding.packet_codec import Content
 from async_hfl.journal.events_file import columns
-from async_hfl.nodes.reliability.delivery import Packet, Receipt
 
 HANG_GUARD_S = 60.0
-EVIL = "evil"
 MB = 2**20
 
 
@@ -76,80 +71,6 @@ class Usage:
 
     rss_mb: float
     disk_mb: float
-
-
-class Attacker:
-    """A device with a valid certificate that speaks the protocol and sends whatever it wants.
-
-    It acknowledges what it receives, as a device does, unless `acknowledges` is False."""
-
-    def __init__(self, name: str = EVIL) -> None:
-        self.name = name
-        self.received: list[Message] = []
-        self.admission: Admission | None = None
-        self.refusals: list[Refusal] = []
-        self.sessions = 0
-        """Number of sessions so far."""
-        self.connected = False
-        self.acknowledges = True
-        self.incarnation = 77
-        self.number = 0
-        """Of the last packet."""
-        self.transport: Transport
-        self.gateway = gateway_address(0)
-        self.model_size = 1
-        """Numbers of a model, before it has been sent one."""
-        # What an attack remembers between its strikes.
-        self.answered: set[JobId] = set()
-        self.invented = 0
-        self.offers = 0
-        self.dripping: asyncio.Task[None] | None = None
-
-    @property
-    def run(self) -> int:
-        assert self.admission is not None
-        return self.admission.run
-
-    # The inbox of a transport ------------------------------------------------------------------------------------
-
-    def arrived(
-        self, sender: Address, content: Content, transfer_s: float, spooled: SpooledPacket | None = None
-    ) -> None:
-        if spooled is not None:
-            spooled.path.unlink()
-        if isinstance(content, Packet):
-            self.received.append(content.message)
-            if self.acknowledges:
-                self.transport.send(sender, Receipt(content.run, content.incarnation, content.number))
-
-    def transfer_over(self, to: Address, number: int) -> None:
-        pass
-
-    def peer_joined(self, peer: Address) -> None:
-        self.gateway = peer
-        self.sessions += 1
-        self.connected = True
-
-    def peer_lost(self, peer: Address, why: str) -> None:
-        self.connected = False
-
-    # The attack --------------------------------------------------------------------------------------------------
-
-    def send(self, message: Message, *, number: int | None = None, incarnation: int | None = None) -> None:
-        """Send a message in a new packet; its number and incarnation can be chosen."""
-        assert self.admission is not None
-        if number is None:
-            self.number += 1
-        packet_number = self.number if number is None else number
-        stated = self.incarnation if incarnation is None else incarnation
-        self.transport.send(self.gateway, Packet(self.admission.run, stated, packet_number, message))
-
-    def got(self, kind: type) -> list[Any]:
-        return [message for message in self.received if type(message) is kind]
-
-    def jobs_to_aggregate(self) -> list[Train]:
-        """Return the jobs that it was sent after the warm-up."""
-        return [train for train in self.got(Train) if not train.warmup]
 
 
 @dataclass
@@ -245,6 +166,10 @@ class Federation:
             found += [record for record in self.records(node, "lost") if record["device"] not in evil]
         return found
 
+    def epochs(self) -> int:
+        """Return the number of cloud epochs that were evaluated."""
+        return len(self.records("cloud", "epoch"))
+
     async def final_model(self) -> HostVector:
         """End the run, and return the model that it has made."""
         await self.operate("drain")
@@ -315,35 +240,38 @@ class Federation:
             Authority(self.cluster.folder / "certificates" / "authority").bundle("device", [name], folder)
         return Certified(folder)
 
-    @asynccontextmanager
-    async def attacker(
-        self, name: str = EVIL, *, samples: int = 10, compute_s: float = 0.01
-    ) -> AsyncIterator[Attacker]:
-        """Join the first gateway as a device that states these samples and seconds of training; wait for the
-        session."""
+    def outsider(self, name: str = EVIL) -> Attacker:
+        """Return an attacker that has not joined."""
         evil = Attacker(name)
         evil.transport = Transport(evil, self.cluster.folder / f"{name}-spool")
+        return evil
 
-        def admitted(admission: Admission) -> None:
-            evil.admission = admission
-
+    @asynccontextmanager
+    async def dialling(self, evil: Attacker, *, samples: int = 10, compute_s: float = 0.01) -> AsyncIterator[None]:
+        """Dial the first gateway as a device that states these samples and seconds of training."""
         link = Link(
             evil.transport,
             self.cluster.addresses[self.gateway],
             "gateway",
-            self.credentials(name),
-            joining=Joining("device", name, evil.incarnation, 0, samples, compute_s),
-            admitted=admitted,
+            self.credentials(evil.name),
+            joining=Joining("device", evil.name, evil.incarnation, 0, samples, compute_s),
+            admitted=evil.admitted,
             refused=evil.refusals.append,
         )
         link.start()
         try:
+            yield
+        finally:
+            evil.stop_dripping()
+            await link.close()
+
+    @asynccontextmanager
+    async def attacker(self, name: str = EVIL, **stated: Any) -> AsyncIterator[Attacker]:
+        """Join the first gateway as a device; wait for the session."""
+        evil = self.outsider(name)
+        async with self.dialling(evil, **stated):
             await self.until("the attacker has a session", lambda: evil.connected or bool(evil.refusals))
             yield evil
-        finally:
-            if evil.dripping is not None:
-                evil.dripping.cancel()
-            await link.close()
 
     @asynccontextmanager
     async def channel(self, name: str = EVIL) -> AsyncIterator[Any]:
@@ -390,14 +318,16 @@ async def federation(
         await cluster.start()
         databases = [cluster.state_of(name) / DATABASE for name in ("cloud", *cluster.gateway_names)]
         await honest.until("the nodes have disks", lambda: all(path.is_file() for path in databases))
-        await honest.until("a second cloud epoch", lambda: _epochs(honest) >= 2)
+        await honest.until("the cloud has a journal", lambda: _has_journal(honest))
+        await honest.until("a second cloud epoch", lambda: honest.epochs() >= 2)
         yield honest
     finally:
         await cluster.stop()
 
 
-def _epochs(honest: Federation) -> int:
+def _has_journal(honest: Federation) -> bool:
     try:
-        return len(honest.records("cloud", "epoch"))
+        honest.epochs()
     except Exception:  # the tables are being made
-        return 0
+        return False
+    return True

@@ -6,11 +6,12 @@ import asyncio
 from pathlib import Path
 
 import numpy as np
-from harness import EVIL, federation
+from attack import PLAIN
+from attacker import EVIL
+from harness import federation
 
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.weights import frozen
-from attacks import PLAIN
 
 
 def test_an_attacker_that_behaves_is_a_device_like_any_other(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import EVIL, Federation, federation
+from attack import PLAIN, Attack, carry_out
+from attacker import EVIL
+from harness import Federation, federation
 
-from attacks import ATTACKS, BY_NAME, PLAIN, Attack, carry_out
+from attacks import ATTACKS, BY_NAME
 
 NUMBERS = 2000
 STRIKES = 3
@@ -23,7 +25,6 @@ STRIKES = 3
 async def survive(honest: Federation, attack: Attack, number: int) -> None:
     """Carry out an attack some times; the honest devices go on all the while, and nobody is harmed."""
     async with honest.attacker(f"{EVIL}{number}") as evil:
-        evil.model_size = NUMBERS
         evil.acknowledges = attack.acknowledges
         for _ in range(STRIKES):
             if not await carry_out(attack, honest, evil):
@@ -31,7 +32,9 @@ async def survive(honest: Federation, attack: Attack, number: int) -> None:
             await honest.updates(2)
         sent = sum(count.sent for count in evil.transport.traffic().values())
         assert sent < attack.most_sent, attack.name
+    epochs = honest.epochs()
     await honest.updates(5)
+    await honest.until("the cloud takes an upload", lambda: honest.epochs() > epochs)
     assert honest.harmed() == [], attack.name
 
 

@@ -7,6 +7,7 @@ import os
 import ssl
 import stat
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,10 @@ from two_nodes import HANG_GUARD_S, QUICK, Numbers, dialling, same, serving, unt
 
 from async_hfl.core.errors import IdentityError, SettingsError
 from async_hfl.core.identifiers import device_address, gateway_address
+from async_hfl.deployment.identity import authority as authority_module
+from async_hfl.deployment.identity import credentials as credentials_module
 from async_hfl.deployment.identity.authority import Authority, request
+from async_hfl.deployment.identity.certificate_info import now
 from async_hfl.deployment.identity.credentials import Certified, Insecure
 from async_hfl.deployment.transport.admission import Joining, Refusal
 from async_hfl.deployment.transport.link import LinkError, enlist, operate
@@ -123,6 +127,25 @@ def test_a_device_cannot_pose_as_a_gateway(tmp_path: Path, authority: Authority)
     asyncio.run(story())
 
 
+def test_a_device_may_make_a_few_calls_at_once_and_others_are_served(tmp_path: Path, authority: Authority) -> None:
+    gateway = certified(authority, tmp_path / "g", "gateway", "g0")
+    device, other = (certified(authority, tmp_path / name, "device", name) for name in ("d0", "d1"))
+
+    async def story() -> None:
+        numbers = Numbers()
+        async with serving(tmp_path / "s", numbers, credentials=gateway) as (_, _, port):
+            target = f"127.0.0.1:{port}"
+            asked = [enlist(target, "gateway", device, Joining("device", "d0", number)) for number in range(100)]
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            refused = [answer for answer in answers if isinstance(answer, LinkError)]
+            assert any("too many calls; it may make one in" in str(answer) for answer in refused)
+            assert 0 < len(numbers.joinings) <= 100 - len(refused), "what is refused does not reach the cloud"
+            answer = await enlist(target, "gateway", other, Joining("device", "d1", 1))
+            assert not isinstance(answer, Refusal)
+
+    asyncio.run(story())
+
+
 def test_only_the_gateway_itself_may_join_for_its_devices(tmp_path: Path, authority: Authority) -> None:
     cloud = certified(authority, tmp_path / "c", "cloud", "main")
     first = certified(authority, tmp_path / "g0", "gateway", "g0")
@@ -182,6 +205,35 @@ def test_a_revoked_certificate_is_disconnected_and_refused(tmp_path: Path, autho
             with pytest.raises(LinkError, match="was revoked"):
                 await enlist(f"127.0.0.1:{port}", "gateway", device, Joining("device", "d0", 1))
             assert len(server.inbox.joined) == 1
+
+    asyncio.run(story())
+
+
+def test_a_certificate_that_expires_ends_the_session_and_no_other(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = certified(authority, tmp_path / "g", "gateway", "g0")
+    device, other = tmp_path / "h", certified(authority, tmp_path / "o", "device", "d1")
+    with monkeypatch.context() as yesterday:
+        yesterday.setattr(authority_module, "now", lambda: now() - timedelta(hours=23))
+        authority.bundle("device", ["d0"], device, days=1)
+
+    async def story() -> None:
+        async with (
+            serving(tmp_path / "s", Numbers(), credentials=gateway) as (server, _, port),
+            dialling(tmp_path / "d0", port, credentials=Certified(device)) as first,
+            dialling(tmp_path / "d1", port, "d1", credentials=other) as second,
+        ):
+            await until(lambda: len(server.inbox.joined) == 2)
+            assert not server.inbox.lost
+            monkeypatch.setattr(credentials_module, "now", lambda: now() + timedelta(hours=2))
+            await until(lambda: bool(server.inbox.lost and first.inbox.lost))
+            assert "the certificate of device/d0 expired" in server.inbox.lost[0][1]
+            with pytest.raises(IdentityError, match="expired on"):
+                await enlist(f"127.0.0.1:{port}", "gateway", Certified(device), Joining("device", "d0", 1))
+            second.transport.send(gateway_address(0), update(1, 100))
+            await until(lambda: len(server.inbox.arrived_) == 1)
+            assert len(server.inbox.lost) == 1
 
     asyncio.run(story())
 

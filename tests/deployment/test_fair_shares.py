@@ -48,6 +48,20 @@ def test_broken_transfers_of_one_peer_fill_its_share_and_no_more(tmp_path: Path)
     assert sizes["d0"] == 3000, "what others have begun is not touched"
 
 
+def test_small_broken_transfers_of_one_peer_leave_few_files(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1_000_000, 1e6)
+    for number in range(500):
+        part = spool.open(EVIL if number else HONEST, 50, digest(number), quota=10_000)
+        part.add(bytes(number % 2 if number else 1))
+        spool.release(part)
+    names = [path.name.partition("-")[0] for path in tmp_path.iterdir()]
+    assert names.count("d1") <= 65
+    assert names.count("d0") == 1
+    newest = spool.open(EVIL, 50, digest(499), quota=10_000)
+    assert newest.has_leftovers
+    newest.close()
+
+
 def test_open_transfers_of_one_peer_have_a_share(tmp_path: Path) -> None:
     spool = Spool(tmp_path, 1_000_000, 1e6)
     for number in range(2):
@@ -186,6 +200,17 @@ def test_an_allowance_refills_at_a_steady_rate() -> None:
     assert [allowance.take(0.0) for _ in range(5)] == [0.0] * 5
     assert allowance.take(0.0) == pytest.approx(0.1)
     assert allowance.take(1.0) == 0.0
+
+
+def test_a_new_session_brings_no_new_allowance() -> None:
+    now = 0.0
+    conduct = Conduct(lambda: now)
+    first = conduct.allowance(EVIL, "packets", 1.0, 3.0)
+    assert [first.take(now) for _ in range(4)] == [0.0, 0.0, 0.0, 1.0]
+    again = conduct.allowance(EVIL, "packets", 1.0, 3.0)
+    assert again.take(now) == 2.0
+    assert conduct.allowance(EVIL, "other frames", 1.0, 3.0).take(now) == 0.0
+    assert conduct.allowance(HONEST, "packets", 1.0, 3.0).take(now) == 0.0
 
 
 def test_a_full_spool_is_an_error_of_the_peers_kind() -> None:

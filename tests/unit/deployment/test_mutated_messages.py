@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mutations import mutated
 
 from async_hfl.core.compression.encodings import EncodingKind
 from async_hfl.core.compression.model_codec import ModelCodec
@@ -46,31 +47,6 @@ def packets(codec: ModelCodec) -> list[tuple[Way, bytes]]:
         ((CLOUD, GATEWAY), m.Answer(UploadId(0, 1, 1), 4, model, m.Outcome(True, 1, 0.5))),
     ]
     return [(way, b"".join(packet_codec.encode(Packet(7, 1, 1, message)))) for way, message in sent]
-
-
-def mutated(packet: bytes, others: list[bytes], random: np.random.Generator) -> bytes:
-    data = bytearray(packet)
-    place = int(random.integers(len(data)))
-    match random.integers(6):
-        case 0:  # flipped bits
-            for _ in range(random.integers(1, 4)):
-                data[int(random.integers(len(data)))] ^= 1 << int(random.integers(8))
-        case 1:  # truncated
-            del data[place:]
-        case 2:  # a part is missing, or another one is inserted
-            del data[place : place + int(random.integers(1, 9))]
-            data[place:place] = random.bytes(int(random.integers(9)))
-        case 3:  # spliced with another packet
-            other = others[int(random.integers(len(others)))]
-            data[place:] = other[int(random.integers(len(other))) :]
-        case 4:  # a part of another packet in the same place
-            other = others[int(random.integers(len(others)))]
-            length = int(random.integers(1, 64))
-            data[place : place + length] = other[place : place + length]
-        case _:  # other numbers in the arrays, which come last
-            start = int(random.integers(1, 200))
-            data[-start:] = random.bytes(start)
-    return bytes(data)
 
 
 def decode_as_a_node(codec: ModelCodec, way: Way, message: m.Message) -> list[Any]:

@@ -6,6 +6,7 @@ and checks there.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -19,11 +20,14 @@ from async_hfl.core.errors import IdentityError
 from async_hfl.deployment.identity.credentials import Credentials
 from async_hfl.deployment.identity.names import Caller
 from async_hfl.deployment.transport.admission import Role
+from async_hfl.deployment.transport.conduct import Allowance
 
 log = logging.getLogger("async_hfl.identity")
 _caller: ContextVar[Caller] = ContextVar("caller")
 _CONNECTIONS: Mapping[Role, int] = {"device": 8, "gateway": 64, "operator": 8}
 """Connections at a time for each name in a certificate. A device needs two: its session, and a request to join."""
+_CALLS_PER_S, _CALLS_AT_ONCE = 2.0, 20.0
+"""Sessions, probes and requests to join of each name in a device's certificate. It makes four of them at its start."""
 
 
 def caller() -> Caller:
@@ -32,10 +36,16 @@ def caller() -> Caller:
 
 
 class CheckEveryCall(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no types
-    def __init__(self, credentials: Credentials, allowed: Mapping[str, frozenset[Role]]) -> None:
-        """`allowed`: the roles that may call each method, by its full name. Other methods are refused."""
+    def __init__(
+        self, credentials: Credentials, allowed: Mapping[str, frozenset[Role]], rationed: frozenset[str]
+    ) -> None:
+        """`allowed`: the roles that may call each method, by its full name. Other methods are refused. `rationed`: the
+        methods that a device may not call all the time: each join is forwarded to the cloud."""
         self._credentials = credentials
         self._allowed = allowed
+        self._rationed = rationed
+        self._calls: dict[int, Allowance] = {}
+        """By the serial number of a device's certificate."""
         self._open: dict[int, Counter[str]] = {}
         """Number of open calls by certificate and connection."""
         self._connections = 0
@@ -78,6 +88,8 @@ class CheckEveryCall(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc h
                 raise IdentityError(f"{found.names()} may not call {method.rpartition('/')[2]}")
             status = grpc.StatusCode.RESOURCE_EXHAUSTED
             self._check_connections(found)
+            if method in self._rationed:
+                self._check_calls(found)
         except IdentityError as error:
             log.warning("refused a call from %s: %s", context.peer(), error)
             await context.abort(status, str(error))
@@ -92,6 +104,16 @@ class CheckEveryCall(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc h
         mine: Mapping[str, int] = self._open.get(caller.serial, {})
         if caller.address not in mine and len(mine) >= most:
             raise IdentityError(f"{caller.names()} has {len(mine)} connections to this node already; at most {most}")
+
+    def _check_calls(self, caller: Caller) -> None:
+        """Raise IdentityError if a device makes too many calls, before its request is read."""
+        if caller.identities is None or not caller.has("device"):
+            return
+        names, now = len(caller.identities), asyncio.get_running_loop().time()
+        fresh = Allowance(_CALLS_PER_S * names, _CALLS_AT_ONCE * names, now)
+        wait = self._calls.setdefault(caller.serial, fresh).refused(now)
+        if wait > 0.0:
+            raise IdentityError(f"{caller.names()} makes too many calls; it may make one in {wait:.1f} s")
 
     @contextmanager
     def _counted(self, caller: Caller) -> Iterator[None]:

@@ -35,8 +35,8 @@ from async_hfl.deployment.transport.admission import Admission, Joining, Mark, R
 from async_hfl.deployment.transport.calls import LinkError
 from async_hfl.deployment.transport.link import Link, enlist
 from async_hfl.deployment.transport.transport import Transport
-from async_hfl.encoding.packet_codec import MOST_BYTES
-from async_hfl.nodes.reliability.delivery import Arrived, Node, ReliableNode
+from async_hfl.encoding.packet_codec import MOST_BYTES, Content
+from async_hfl.nodes.reliability.delivery import Arrived, Node, Packet, ReliableNode
 from async_hfl.nodes.reliability.recovery import DurableNode
 
 log = logging.getLogger("async_hfl.process")
@@ -45,6 +45,10 @@ _TIERS: dict[Role, int] = {"cloud": CLOUD_TIER, "gateway": GATEWAY_TIER, "device
 _ASK_AGAIN_S = 1.0
 _MODELS_AT_MOST = 3
 _SMALL_MESSAGE = 64 * 1024
+_CHECKED_EVERY = 16
+_MOST_UNACKNOWLEDGED, _ATTEMPTS = 64, 3
+"""A device with a session has more packets than this to acknowledge, some of which were sent so many times: it is set
+aside. Correct devices acknowledge within a second or so, but may have many packets to receive after an absence."""
 
 
 class Refused(UserError):
@@ -174,13 +178,24 @@ class NodeProcess(Generic[N]):
             DurableNode(make_reliable, store, self._dropped),
             store,
             inbox,
-            self.transport.send,
+            self._send,
             workers,
             began_at=identity.began_at,
             wrote=self._wrote,
             **shell,
         )
         self.known = KnownPeers(store, lambda: self.shell.delivery)
+
+    def _send(self, to: Address, content: Content) -> None:
+        self.transport.send(to, content)
+        if isinstance(content, Packet) and to.tier == DEVICE_TIER and content.number % _CHECKED_EVERY == 0:
+            self._expect_receipts(to)
+
+    def _expect_receipts(self, device: Address) -> None:
+        """Set a device aside that has a session and acknowledges nothing: what it was sent is kept, and sent again."""
+        kept = [packet for (to, _), packet in self.shell.delivery.unacknowledged.items() if to == device]
+        if len(kept) > _MOST_UNACKNOWLEDGED and any(packet.attempts >= _ATTEMPTS for packet in kept):
+            self.transport.endpoint.conduct.refused(device, "it does not acknowledge what it is sent", final=True)
 
     def _dropped(self, event: Arrived, error: Exception) -> None:
         """Set aside the sender of a message that the node has failed to handle."""

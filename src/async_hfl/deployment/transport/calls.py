@@ -94,7 +94,7 @@ def options(
     if server:
         return [
             *common,
-            ("grpc.max_concurrent_streams", 128),  # on one connection: a session and its transfers
+            ("grpc.max_concurrent_streams", 32),  # on one connection: a session and its transfers
             ("grpc.max_allowed_incoming_connections", connections),
             ("grpc.server_handshake_timeout_ms", int(1000 * handshake_s)),
             ("grpc.max_connection_idle_ms", int(1000 * handshake_s)),

@@ -34,10 +34,31 @@ class _Known:
     pauses: int = 0
 
 
+class Allowance:
+    """The number of packets that a peer may send at once, refilled at a steady rate."""
+
+    def __init__(self, per_s: float, most: float, now: float) -> None:
+        self._per_s, self._most = per_s, most
+        self._left, self._at = most, now
+
+    def take(self, now: float) -> float:
+        """Count one packet; return the seconds to wait before the next one is read."""
+        self._left = min(self._most, self._left + (now - self._at) * self._per_s) - 1.0
+        self._at = now
+        return 0.0 if self._left >= 0.0 else -self._left / self._per_s
+
+    def refused(self, now: float) -> float:
+        """Count one request if it is allowed; otherwise return the seconds until one is."""
+        if (wait := self.take(now)) > 0.0:
+            self._left += 1.0
+        return wait
+
+
 @dataclass(slots=True)
 class Conduct:
     clock: Callable[[], float]
     _known: dict[Address, _Known] = field(default_factory=dict)
+    _allowances: dict[tuple[Address, str], Allowance] = field(default_factory=dict)
 
     def refused(self, peer: Address, why: str, *, final: bool = False) -> None:
         """Note that something that a peer sent was refused. `final`: it is set aside at once."""
@@ -60,16 +81,6 @@ class Conduct:
         known = self._known.get(peer)
         return 0.0 if known is None else max(0.0, known.until - self.clock())
 
-
-class Allowance:
-    """The number of packets that a peer may send at once, refilled at a steady rate."""
-
-    def __init__(self, per_s: float, most: float, now: float) -> None:
-        self._per_s, self._most = per_s, most
-        self._left, self._at = most, now
-
-    def take(self, now: float) -> float:
-        """Count one packet; return the seconds to wait before the next one is read."""
-        self._left = min(self._most, self._left + (now - self._at) * self._per_s) - 1.0
-        self._at = now
-        return 0.0 if self._left >= 0.0 else -self._left / self._per_s
+    def allowance(self, peer: Address, what: str, per_s: float, most: float) -> Allowance:
+        """Return a peer's allowance of something. It outlasts the session, so a new session brings no more."""
+        return self._allowances.setdefault((peer, what), Allowance(per_s, most, self.clock()))

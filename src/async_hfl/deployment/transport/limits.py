@@ -32,6 +32,9 @@ class Limits:
     packets_per_s: float = 100.0
     packets_at_once: float = 300.0
     """Packets and offers that are read from a device: at a steady rate, and at once."""
+    frames_per_s: float = 500.0
+    frames_at_once: float = 1000.0
+    """Other frames that are read from a device: heartbeats, and the acknowledgements of chunks."""
     packets_waiting: int = 4
     """A device is not read while so many of its packets wait in the inbox: they would delay those of others."""
     offers: int = 64

@@ -74,7 +74,8 @@ class Server:
         """Listen, and return the port."""
         operators: frozenset[Role] = frozenset({"operator"})
         allowed = {method.path: self._serves for method in calls.METHODS} | {calls.OPERATE.path: operators}
-        self._checks = CheckEveryCall(self._credentials, allowed)
+        rationed = frozenset(method.path for method in (calls.SESSION, calls.PROBE, calls.ENLIST))
+        self._checks = CheckEveryCall(self._credentials, allowed, rationed)
         handshake_s, connections = self._limits.handshake_s, Descriptors.now().connections
         self._server = grpc.aio.server(
             interceptors=(self._checks,),
@@ -90,7 +91,12 @@ class Server:
             calls.ENLIST: self._enlist,
             calls.OPERATE: self._operation,
         }
-        handlers = {method.name: calls.handler(method, does) for method, does in methods.items()}
+        # The single request of these two is read as a stream, once the caller is known and may make a call.
+        streamed = {calls.PROBE: "stream_unary", calls.ENLIST: "stream_unary"}
+        handlers = {
+            method.name: calls.handler(method._replace(kind=streamed.get(method, method.kind)), does)
+            for method, does in methods.items()
+        }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(calls.SERVICE, handlers),))
         try:
             port = self._credentials.bind(self._server, self._listen)
@@ -180,9 +186,21 @@ class Server:
             log.info("%s %s (%s) left: %s", stated.role, stated.name, peer, why)
             self._transport.closed(session, why)
 
-    async def _enlist(self, hello: Any, context: Any) -> Any:
+    async def _enlist(self, _: Any, context: Any) -> Any:
+        hello = await self._request(context)
         _, joined, _ = await self._join(hello, caller())
         return joined
+
+    async def _request(self, context: Any) -> Any:
+        """Return the single request of a call that is read as a stream."""
+        try:
+            async with asyncio.timeout(self._limits.join_s):
+                request = await context.read()
+        except TimeoutError:
+            request = grpc.aio.EOF
+        if request is grpc.aio.EOF:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a call without a request")
+        return request
 
     async def _join(self, hello: Any, who: Caller) -> tuple[Joining | None, Any, Admission | None]:
         """Return the statement of a peer that wants to join, the answer to send, and the admission if there is one."""
@@ -299,8 +317,8 @@ class Server:
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no progress")
 
-    async def _probe(self, chunk: Any, context: Any) -> Any:
-        return wire.Held(bytes=len(chunk.data))
+    async def _probe(self, _: Any, context: Any) -> Any:
+        return wire.Held(bytes=len((await self._request(context)).data))
 
     async def _operation(self, operation: Any, context: Any) -> AsyncIterator[Any]:
         if not joining.agreed_version(operation.lowest_version, operation.highest_version):

@@ -23,7 +23,6 @@ from async_hfl.core.errors import PeerError
 from async_hfl.core.identifiers import DEVICE_TIER, Address
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport.calls import link_error
-from async_hfl.deployment.transport.conduct import Allowance
 from async_hfl.deployment.transport.endpoint import Endpoint
 from async_hfl.deployment.transport.transfers.pacing import Pacing
 from async_hfl.deployment.transport.transfers.parts import Incoming
@@ -70,7 +69,9 @@ class Session:
         self.moving = asyncio.Semaphore(_PUSHES_AT_ONCE)
         """Held by each transfer that the peer pushes."""
         self._served = pacing is not None
-        self._allowance = Allowance(self._limits.packets_per_s, self._limits.packets_at_once, self._loop.time())
+        conduct, limits = endpoint.conduct, endpoint.limits
+        self._packets = conduct.allowance(peer, "packets", limits.packets_per_s, limits.packets_at_once)
+        self._others = conduct.allowance(peer, "other frames", limits.frames_per_s, limits.frames_at_once)
         self.peer_knows = False
         """True if the peer said goodbye, or answered a goodbye."""
 
@@ -164,6 +165,8 @@ class Session:
                 await asyncio.sleep(_CROWDED_S)
             if self._served and kind in ("packet", "offer"):
                 await self._restrain()
+            elif self._served and self.peer.tier == DEVICE_TIER:
+                await asyncio.sleep(self._others.take(self._endpoint.conduct.clock()))
             self._reads, self._heard_at = True, self._loop.time()
             if kind == "packet":
                 self.receiving.inline(frame.packet)
@@ -192,7 +195,7 @@ class Session:
             raise PeerError(_SET_ASIDE)
         if self.peer.tier != DEVICE_TIER:
             return
-        wait = self._allowance.take(self._loop.time())
+        wait = self._packets.take(self._endpoint.conduct.clock())
         if wait > 0.0:
             await asyncio.sleep(wait)
         while self._endpoint.waiting(self.peer) >= self._limits.packets_waiting:

@@ -36,6 +36,8 @@ _RESERVE = 256 * 2**20
 """Bytes of the disk that transfers leave free, on a small disk a twentieth."""
 _SUFFIX = ".part"
 _COMPLETE = ".complete"
+_MOST_BROKEN = 64
+"""Broken transfers of one sender that are kept: small ones take room in the folder as well."""
 _ELSEWHERE = "this transfer continues on another connection"
 
 
@@ -190,6 +192,7 @@ class Spool:
         self._left.pop(name, None)
         try:
             if quota is not None:
+                self._forget_broken(prefix)
                 self._make_room(length, quota, prefix)
             self._make_room(length, self._most)
             self._spare_disk(length)
@@ -209,6 +212,9 @@ class Spool:
     def _note_left(self, path: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             status = path.stat()
+            if status.st_size == 0:
+                path.unlink()
+                return
             self._left[path.name] = (status.st_mtime, status.st_size)
 
     def _make_room(self, length: int, most: int, prefix: str = "") -> None:
@@ -225,6 +231,12 @@ class Spool:
                 return
             self._drop(name)
             total -= size
+
+    def _forget_broken(self, prefix: str) -> None:
+        """Delete the oldest broken transfers of a sender that has too many."""
+        left = sorted((found, name) for name, found in self._left.items() if name.startswith(prefix))
+        for _, name in left[: max(0, len(left) - _MOST_BROKEN)]:
+            self._drop(name)
 
     def _spare_disk(self, length: int) -> None:
         """Keep a reserve of the disk free for the store: drop broken transfers, and refuse new ones."""
