@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from async_hfl.cli.common import (
     not_writable,
     print_json,
 )
-from async_hfl.cli.work import add_work, limit_s, worker_pool
+from async_hfl.cli.work import add_work, work_of
 from async_hfl.core.errors import UserError
 
 if TYPE_CHECKING:  # imported when a command runs, so that `async-hfl --help` starts fast
@@ -114,28 +115,22 @@ class _Steps:
     """The sweeps of a tuning, one for each step, in one folder and with one rows file."""
 
     def __init__(self, options: argparse.Namespace, name: str) -> None:
-        from async_hfl.experiments.results.keeper import Keeper
-        from async_hfl.experiments.sweeps.folder import SweepFolder
-
-        self._options, self.name = options, name
-        self._folder = SweepFolder(options.out or Path("runs") / name).make()
-        rows = options.rows or self._folder.path / "rows.jsonl"
-        self._keeper = Keeper(rows, self._folder, discard=options.discard_runs)
-        limit = limit_s(options)
+        self._options, self.name, self._work = options, name, work_of(options)
+        self._folder = self._work.folder(name).make()
+        self._work = replace(self._work, rows=self._work.rows or self._folder.path / "rows.jsonl")
+        limit = self._work.limit_s
         self._deadline = None if limit is None else time.monotonic() + limit
         self.made, self.known = 0, 0
         self._last: SweepResult | None = None
 
     def make(self, plan: Plan) -> Results | None:
-        from async_hfl.experiments.sweeps.sweep import sweep
-        from async_hfl.experiments.sweeps.view import SweepView
+        from async_hfl.experiments.commands.work import make_plan_runs
 
-        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-        pool = worker_pool(self._options, self._folder)
-        with SweepView(plan.name, quiet=self._options.json, panels=False) as view:
-            self._last = sweep(plan.runs, self._folder, pool, view, limit_s=left, keeper=self._keeper)
+        left = None if self._deadline is None else max(1e-9, self._deadline - time.monotonic()) / 60
+        work = replace(self._work, limit_minutes=left)
+        self._last, results = make_plan_runs(plan, self._folder, work, quiet=self._options.json)
         self.made, self.known = self.made + self._last.done, self.known + self._last.already_complete
-        return self._keeper.results if self._last.complete else None
+        return results if self._last.complete else None
 
     def told_why(self) -> int:
         """Say why the tuning is not complete, and return the exit code."""

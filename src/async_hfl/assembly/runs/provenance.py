@@ -7,9 +7,11 @@ import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from async_hfl.assembly.settings.schema import RunChoice, Settings
-from async_hfl.assembly.user_code.loading import file_of, fingerprint, is_user_code
+from async_hfl.assembly.user_code.loading import file_of, fingerprint, short_name
+from async_hfl.assembly.user_code.objects import recorded
 from async_hfl.core.errors import UserError
 
 _VERSIONED = ("async-hfl", "numpy", "jax", "jaxlib", "highspy")
@@ -24,7 +26,7 @@ def place_of(out: str | Path | None, choice: RunChoice, network: str) -> Path:
     """Return the directory of a new run: `out`, or a new one under runs/, named after the run and the time."""
     if out is not None:
         return Path(out)
-    task, network = (Path(file_of(name)).stem if is_user_code(name) else name for name in (choice.task, network))
+    task, network = short_name(choice.task), short_name(network)
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     first = path = Path("runs") / f"{task}-{choice.method}-{network}-s{choice.seed}-{stamp}"
     number = 1
@@ -36,14 +38,6 @@ def place_of(out: str | Path | None, choice: RunChoice, network: str) -> Path:
 
 def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:
     """Return the fingerprints of the user's files that are needed to resume a run."""
-    named = (
-        settings.task.name,
-        settings.network.name,
-        settings.selection.policy,
-        settings.association.policy,
-        settings.gateway.aggregation,
-        settings.cloud.aggregation,
-    )
     network = settings.network
     files = [network.path, network.download_path, network.fleet if network.fleet.endswith(".csv") else ""]
     files.append(settings.outages.file)
@@ -51,8 +45,25 @@ def user_files(settings: Settings, start: Path | None = None) -> dict[str, str]:
         files.append(settings.association.file)
     if start is not None:
         files.append(str(start))
-    given = [*(file_of(name) for name in named if is_user_code(name)), *filter(None, files)]
-    return {file: fingerprint(file) for file in given}
+    given = [*(file_of(name) for name in code_names(settings).values()), *files]
+    return {file: fingerprint(file) for file in filter(None, given)}
+
+
+def user_objects(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return the objects made in Python that a run uses, as its manifest records them."""
+    return recorded(code_names(settings))
+
+
+def code_names(settings: Settings) -> dict[str, str]:
+    """Return the settings that may name code of the user's, and the names."""
+    return {
+        "task": settings.task.name,
+        "network": settings.network.name,
+        "selection.policy": settings.selection.policy,
+        "association.policy": settings.association.policy,
+        "gateway.aggregation": settings.gateway.aggregation,
+        "cloud.aggregation": settings.cloud.aggregation,
+    }
 
 
 @cache

@@ -11,7 +11,8 @@ import numpy as np
 
 from async_hfl.assembly.build.networks import build_network
 from async_hfl.assembly.settings.loading import available, compose, settings_from
-from async_hfl.assembly.user_code.loading import file_of, is_user_code
+from async_hfl.assembly.user_code.loading import is_user_code
+from async_hfl.assembly.user_code.loading import short_name as short
 from async_hfl.core.arrays import Ints
 from async_hfl.core.errors import SettingsError
 from async_hfl.network.description import NetworkDescription
@@ -47,7 +48,7 @@ def network_by_name(
     given = list(overrides)
     short_name = name
     if is_user_code(name):
-        short_name = Path(file_of(name)).stem
+        short_name = short(name)
     elif name not in available("network") and Path(name).is_file():
         given.append(f"network.path='{name}'")
         name, short_name = "file", Path(name).stem

@@ -11,15 +11,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
-from async_hfl.assembly.runs.provenance import check_seed, user_files, versions
+from async_hfl.assembly.runs.provenance import check_seed, code_names, user_files, versions
 from async_hfl.assembly.settings.loading import as_table, compose
 from async_hfl.assembly.settings.schema import Settings
-from async_hfl.assembly.user_code.loading import file_of, is_user_code
+from async_hfl.assembly.user_code.loading import short_name
+from async_hfl.assembly.user_code.objects import is_object, shown
 from async_hfl.core.errors import UserError
 from async_hfl.experiments.tuning.tunables import tunables_of
 from async_hfl.experiments.tuning.tuned import Tuned
@@ -63,6 +63,8 @@ class PlannedRun:
     """The tuning that the overrides contain."""
     parts: bool = False
     """The mean times of download, training and upload of each device are part of the result."""
+    objects: dict[str, str] = field(default_factory=dict)
+    """Settings that are objects made in Python, which only this process can run -> their names."""
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments for `api.run`."""
@@ -120,7 +122,7 @@ def planned(
     named = {key: getattr(choice, key) for key in ("task", "method", "network", "preset", "seed")}
     known = {**named, "settings": as_table(settings), "versions": versions(), "user_files": user_files(settings)}
     different = _different(settings)
-    short, network = (Path(file_of(n)).stem if is_user_code(n) else n for n in (choice.task, choice.network))
+    short, network = short_name(choice.task), short_name(choice.network)
     group = f"{family}, {variant}" if variant else family
     return PlannedRun(
         id=f"{short}-{choice.method}-{network}-{choice.preset}-s{choice.seed}-{_digest(known)}",
@@ -128,7 +130,7 @@ def planned(
         overrides=tuple(overrides),
         group=group,
         family=family if best else group,
-        panel=panel or f"{choice.task} · {choice.network} · {choice.preset}",
+        panel=panel or f"{shown(choice.task)} · {shown(choice.network)} · {choice.preset}",
         epochs=settings.last_epoch,
         target=settings.task.target,
         digest=_digest({**named, "settings": different, "user_files": sorted(known["user_files"].values())}),
@@ -138,6 +140,7 @@ def planned(
         base=base,
         tuned=tuned,
         parts=parts,
+        objects={setting: name for setting, name in code_names(settings).items() if is_object(name)},
     )
 
 

@@ -17,6 +17,7 @@ import msgspec
 from async_hfl.assembly.settings.loading import as_table
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import file_of, is_user_code
+from async_hfl.assembly.user_code.objects import is_object, shown
 from async_hfl.core.errors import UserError
 from async_hfl.experiments.tuning.tuned import Tuned, setting_texts
 from async_hfl.reports.tables.formatting import flat_settings
@@ -35,15 +36,17 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, task: str, network: str, preset: str) -> Self:
-        """Name user code by its file's name alone, so that the file may be moved."""
-        task, network = (
-            f"{Path(file_of(name)).name}:{name.rpartition(':')[2]}" if is_user_code(name) else name
-            for name in (task, network)
-        )
-        return cls(task, network, preset)
+        return cls(_unmoved(task), _unmoved(network), preset)
 
     def __str__(self) -> str:
         return f"{self.task} on {self.network} with preset {self.preset}"
+
+
+def _unmoved(name: str) -> str:
+    """Name user code by its file's name alone, so that the file may be moved, and an object without its digest."""
+    if is_object(name):
+        return shown(name)
+    return f"{Path(file_of(name)).name}:{name.rpartition(':')[2]}" if is_user_code(name) else name
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
