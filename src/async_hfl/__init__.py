@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # for type checkers; at run time the names are imported on fi
     from async_hfl.api.deployed import cluster, collect
     from async_hfl.api.listings import init, methods, networks, presets, settings, tasks
     from async_hfl.api.networks import ShownNetwork, show_network
+    from async_hfl.api.operated import drain, status
     from async_hfl.api.reporting import export, report
     from async_hfl.api.simulated import resume, run, run_together
     from async_hfl.api.stored_run import Run, load_run
@@ -38,6 +39,7 @@ _HOME = {
     "api.deployed": ("cluster", "collect"),
     "api.listings": ("init", "methods", "networks", "presets", "settings", "tasks"),
     "api.networks": ("ShownNetwork", "show_network"),
+    "api.operated": ("drain", "status"),
     "api.reporting": ("export", "report"),
     "api.simulated": ("resume", "run", "run_together"),
     "api.stored_run": ("Run", "load_run"),
@@ -66,6 +68,7 @@ __all__ = [
     "compare",
     "decide_association",
     "decide_selection",
+    "drain",
     "export",
     "fetch_data",
     "from_equinox",
@@ -86,6 +89,7 @@ __all__ = [
     "settings",
     "show_data",
     "show_network",
+    "status",
     "sweep",
     "tasks",
     "verify_data",

@@ -17,7 +17,7 @@ def tasks() -> dict[str, str]:
     """Return the built-in tasks: a line of description by name.
 
     >>> async_hfl.tasks()["null"]
-    'no learning at all: a noise model, for measuring the simulator itself'
+    'no learning: updates are seeded noise (to measure the simulator itself)'
     """
     return available("task")
 
@@ -44,7 +44,7 @@ def presets() -> dict[str, str]:
     """Return the presets of the bandwidth of gateways: a line of description by name.
 
     >>> sorted(async_hfl.presets())
-    ['authors', 'paper', 'tight', 'unlimited']
+    ['authors', 'paper', 'tight']
     """
     return available("preset")
 
@@ -53,7 +53,7 @@ def settings(name: str | None = None) -> list[SectionReference]:
     """Return the reference of all settings, or of a SECTION, a SECTION.KEY or a KEY of any section.
 
     >>> [setting.default for section in async_hfl.settings("cloud.epochs") for setting in section.settings]
-    ['400']
+    ['1000']
     """
     return list(reference() if name is None else find(name))
 

@@ -76,7 +76,7 @@ def show_network(
     `name` is one of `networks()`, a file, a function, or a run, whose last association is then shown.
 
     >>> async_hfl.show_network("uniform", devices=20)
-    <Network uniform: 20 devices, 6 gateways, 120 links>
+    <Network uniform: 20 devices, 6 gateways, 60 links>
     """
     path = name.path if isinstance(name, Run) else name
     found = str(path) if isinstance(path, Path) else named(network=path).network

@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
 
         chosen = {**settings_of(options), "out": options.out, "start_from": options.start_from}
         with RunView(quiet=options.json) as view:
-            return api.run(**chosen, on_start=started, on_epoch=epoch, pause=signals.pause)
+            return api.run(**chosen, progress=False, on_start=started, on_epoch=epoch, pause=signals.pause)
 
     made = None
     try:
@@ -104,7 +104,9 @@ def _resume(options: argparse.Namespace) -> int:
     def make(signals: Signals) -> api.Run:
         signals.directory = options.run
         with RunView(quiet=options.json) as view:
-            return api.resume(options.run, on_start=view.started, on_epoch=view.epoch, pause=signals.pause)
+            return api.resume(
+                options.run, progress=False, on_start=view.started, on_epoch=view.epoch, pause=signals.pause
+            )
 
     return print_run(make_run(make), options.json)
 

@@ -24,6 +24,8 @@ _SKIPPED = frozenset(
     | {"__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__dataclass_fields__"}
 )
 """Attributes of a class that say nothing about its behaviour, or repeat others."""
+_KIND = 0x3FF
+"""The flags of code that say what kind of function it is; others say how it was compiled."""
 _LIBRARIES = ("site-packages", "dist-packages")
 
 
@@ -108,7 +110,7 @@ class Content:
         self._sha.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
     def _code(self, code: CodeType) -> None:
-        self._write("code", code.co_name, code.co_flags, code.co_names, code.co_varnames, code.co_freevars)
+        self._write("code", code.co_name, code.co_flags & _KIND, code.co_names, code.co_varnames, code.co_freevars)
         self._sha.update(code.co_code)
         self._many("constants", code.co_consts)
 

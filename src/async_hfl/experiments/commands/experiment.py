@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,14 +113,14 @@ def _of_group(panel: Panel, row: Row) -> dict[str, Any]:
         "target": panel.target,
         "seeds": row.seeds,
         "reached": row.reached,
-        "time_to_target_s": None if times is None else times.mean,
-        "bytes_to_target": None if sent is None else sent.mean,
-        "speed_up": None if faster is None else faster.value,
-        "speed_up_low": None if faster is None else faster.low,
-        "speed_up_high": None if faster is None else faster.high,
+        "time_to_target_s": math.nan if times is None else times.mean,
+        "bytes_to_target": math.nan if sent is None else sent.mean,
+        "speed_up": math.nan if faster is None else faster.value,
+        "speed_up_low": _number(None if faster is None else faster.low),
+        "speed_up_high": _number(None if faster is None else faster.high),
         "speed_up_bound": "" if faster is None else faster.bound,
-        "final_metric": None if row.final is None else row.final.mean,
-        "bandwidth_bound_share": row.bound_share,
+        "final_metric": math.nan if row.final is None else row.final.mean,
+        "bandwidth_bound_share": _number(row.bound_share),
     }
 
 
@@ -131,10 +132,14 @@ def _of_runs(panel: Panel, row: Row) -> Iterator[dict[str, Any]]:
             "method": row.group,
             "seed": one.seed,
             "target": panel.target,
-            "time_to_target_s": None if held is None else held.at,
-            "bytes_to_target": None if held is None else held.bytes_total,
+            "time_to_target_s": math.nan if held is None else held.at,
+            "bytes_to_target": math.nan if held is None else held.bytes_total,
             "virtual_s": end.at,
             "device_updates": int(end.updates),
-            "final_metric": one.result.final,
+            "final_metric": _number(one.result.final),
             "run": None if one.run is None else str(one.run),
         }
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

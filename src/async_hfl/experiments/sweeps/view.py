@@ -29,6 +29,8 @@ class SweepView:
         self._console = make_console(stderr=True)
         self._live: LiveDisplay | None = None
         self._total = self._already_complete = self._ended = 0
+        self._notes: list[Text] = []
+        """What was said, where the display is all that is shown: in a notebook."""
         self._running: dict[str, tuple[PlannedRun, dict[str, Any]]] = {}
         self._began = time.monotonic()
 
@@ -71,7 +73,10 @@ class SweepView:
         return run.name if self._panels else f"{run.group} · seed {run.seed}"
 
     def _say(self, text: Text) -> None:
-        if not self._quiet:
+        if self._live is not None and self._live.alone:
+            self._notes.append(text)
+            self._live.update(self._drawn())
+        elif not self._quiet:
             self._console.print(text, soft_wrap=True)
 
     def _drawn(self) -> Group:
@@ -95,7 +100,7 @@ class SweepView:
                 Text(f"{data['updates_per_s']:,.0f} updates/s" if epoch else "", style="dim"),
             )
         more = len(self._running) - _MOST_LINES
-        return Group(head, lines, *([Text(f"and {more} more", style="dim")] if more > 0 else []))
+        return Group(*self._notes, head, lines, *([Text(f"and {more} more", style="dim")] if more > 0 else []))
 
 
 def _result(run: PlannedRun, data: dict[str, Any]) -> str:
