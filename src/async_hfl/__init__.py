@@ -29,7 +29,9 @@ if TYPE_CHECKING:  # for type checkers; at run time the names are imported on fi
     from async_hfl.assembly.runs.replay import replay
     from async_hfl.experiments.commands.compare import compare
     from async_hfl.experiments.commands.experiment import Experiment
+    from async_hfl.experiments.commands.paper import paper
     from async_hfl.experiments.commands.sweep import sweep
+    from async_hfl.experiments.commands.tune import tune
     from async_hfl.learning.own.modules import from_equinox, from_flax, from_nnx
     from async_hfl.learning.own.task import OwnTask, TorchTask
 
@@ -48,7 +50,9 @@ _HOME = {
     "assembly.runs.replay": ("replay",),
     "experiments.commands.compare": ("compare",),
     "experiments.commands.experiment": ("Experiment",),
+    "experiments.commands.paper": ("paper",),
     "experiments.commands.sweep": ("sweep",),
+    "experiments.commands.tune": ("tune",),
     "learning.own.modules": ("from_equinox", "from_flax", "from_nnx"),
     "learning.own.task": ("OwnTask", "TorchTask"),
 }
@@ -79,6 +83,7 @@ __all__ = [
     "load_run",
     "methods",
     "networks",
+    "paper",
     "presets",
     "record_network",
     "replay",
@@ -92,6 +97,7 @@ __all__ = [
     "status",
     "sweep",
     "tasks",
+    "tune",
     "verify_data",
 ]
 

@@ -17,11 +17,9 @@ from async_hfl.cli.common import (
     print_json,
 )
 from async_hfl.cli.work import add_work, work_of
-from async_hfl.core.errors import UserError
 
 if TYPE_CHECKING:  # imported when a command runs, so that `async-hfl --help` starts fast
     from async_hfl.experiments.commands.experiment import Experiment
-    from async_hfl.experiments.tuning.tuning_file import Tunings
 
 _TIME_FACTOR = 10.0
 _REPEATED = (
@@ -77,12 +75,6 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tuning", metavar="FILE", help=text)
 
 
-def _tuning(options: argparse.Namespace) -> Tunings | None:
-    from async_hfl.experiments.tuning.tuning_file import read_tunings
-
-    return None if options.tuning is None else read_tunings(options.tuning)
-
-
 def _add_results(parser: argparse.ArgumentParser) -> None:
     kept = "make no run: write tables and figures from results that --rows kept"
     parser.add_argument("--from-results", nargs="+", type=Path, metavar="FILE", help=kept)
@@ -128,72 +120,30 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _paper(options: argparse.Namespace) -> int:
-    from async_hfl.experiments.commands.experiment import Experiment
-    from async_hfl.experiments.commands.work import make_plan_runs
-    from async_hfl.experiments.comparison.footnotes import footnoted, tuning_notes
-    from async_hfl.experiments.comparison.plan import check_tuning, seeds_of
-    from async_hfl.experiments.comparison.report import write_report
-    from async_hfl.experiments.paper.catalogue import CATALOGUE, find
-    from async_hfl.experiments.paper.entry import NETWORKS, PRESETS, PaperOptions
-    from async_hfl.experiments.paper.testbed import run_maker
-    from async_hfl.experiments.plans.plan import Plan
-    from async_hfl.experiments.sweeps.folder import SweepFolder
+    from async_hfl.experiments.commands.paper import PaperCall, reproduced
+    from async_hfl.experiments.comparison.plan import seeds_of
+    from async_hfl.experiments.paper.catalogue import CATALOGUE
 
     if options.name == "list":
         rows = [{"name": e.name, "title": e.title, "quick": e.quick} for e in CATALOGUE.values()]
         lines = [f"{row['name']:<13} {row['title']}\n{'':<13} --quick: {row['quick']}" for row in rows]
         return answer(options, rows, lines)
-    entry = find(options.name)
-    for key, known in (("preset", PRESETS), ("network", NETWORKS)):
-        if getattr(options, key) not in known:
-            raise UserError(f"--{key} {getattr(options, key)}: must be one of {', '.join(known)}")
-    if options.runs and entry.name not in ("fig8", "fig9"):
-        raise UserError(f"--runs: {entry.name} makes its own runs; only fig8 and fig9 can be drawn from given ones")
-    if options.rounds is not None and (entry.name not in ("fig8", "fig9") or options.rounds < 1):
-        raise UserError(f"--rounds {options.rounds}: must be at least 1, and applies to fig8 and fig9 only")
-    factor = _time_factor(options, entry.name)
-    folder = SweepFolder(options.out or Path("runs") / "paper")
-    kind = ("-deployed" if factor is not None else "") + ("-quick" if options.quick else "")
-    asked = PaperOptions(
+    asked = PaperCall(
+        name=options.name,
         quick=options.quick,
         preset=options.preset,
         network=options.network,
-        seeds=() if options.seeds is None else tuple(seeds_of(options.seeds)),
         tasks=tuple(names_in(options.tasks)),
+        seeds=() if options.seeds is None else tuple(seeds_of(options.seeds)),
+        tuning=options.tuning,
         overrides=tuple(options.overrides),
-        out=folder.path / f"{entry.name}-{options.preset}-{options.network}{kind}",
-        command=_command(options, f"async-hfl paper {entry.name}{' --quick' if options.quick else ''}"),
         runs=tuple(options.runs or ()),
         rounds=options.rounds,
-        time_factor=factor,
-        tuning=_tuning(options),
+        deployed=options.deployed,
+        time_factor=options.time_factor,
     )
-    plan = entry.plan(asked)
-    if not options.runs:
-        check_tuning(plan, asked.tuning, options.tuning, options.overrides)
-    kept = [f"--{key.replace('_', '-')}" for key in ("rows", "from_results") if getattr(options, key)]
-    if kept and (factor is not None or options.runs):
-        raise UserError(f"{kept[0]}: applies to simulated runs of a plan; leave out --deployed and --runs")
-    missing = plan if not options.runs else Plan(plan.name, ())
-    real = None if factor is None else run_maker(folder, factor)
-    swept, results = make_plan_runs(missing, folder, work_of(options), quiet=options.json, real=real)
-    report = footnoted(entry.draw(asked, plan, results), tuning_notes(plan.runs))
-    asked.out.mkdir(parents=True, exist_ok=True)
-    return _finish(options, Experiment(plan.name, swept, report, (), write_report(report, asked.out)), {})
-
-
-def _time_factor(options: argparse.Namespace, entry: str) -> float | None:
-    """Return the time factor of real processes, or None for a simulation."""
-    if not options.deployed:
-        if options.time_factor is not None:
-            raise UserError("--time-factor: applies to real processes only; give --deployed as well")
-        return None
-    if entry not in ("fig8", "fig9") or options.runs:
-        raise UserError("--deployed: applies to fig8 and fig9 only, and not together with --runs")
-    factor: float = _TIME_FACTOR if options.time_factor is None else options.time_factor
-    if not 1 <= factor < float("inf"):
-        raise UserError(f"--time-factor {factor:g}: must be at least 1")
-    return factor
+    command = _command(options, f"async-hfl paper {options.name}{' --quick' if options.quick else ''}")
+    return _finish(options, reproduced(asked, work_of(options), command, quiet=options.json), {})
 
 
 def _command(options: argparse.Namespace, command: str) -> str:
