@@ -219,11 +219,11 @@ def forget(*values: object) -> None:
             del objects._OBJECTS[name]
 
 
-def test_comparing_here(task: async_hfl.OwnTask, tmp_path: Path) -> None:
+def test_comparing_here(tmp_path: Path) -> None:
     """Runs with objects are those that would be made alone; the same call makes none of them again."""
     choose = made(POLICY, LIMIT=1.0)
     methods = {"async-hfl": {}, "mine": {"method": "async-hfl", "selection.policy": choose}}
-    chosen: dict[str, Any] = {"task": task, "network": "uniform", "seeds": [3, 5], "overrides": SHORT}
+    chosen: dict[str, Any] = {"task": "null", "network": "uniform", "seeds": [3, 5], "overrides": SHORT}
     found = async_hfl.compare(methods=methods, **chosen, out=tmp_path / "compared")
     assert found.complete
     assert [(row.group, row.seeds, len(row.outcomes)) for row in found.panels[0].rows] == [
@@ -231,7 +231,7 @@ def test_comparing_here(task: async_hfl.OwnTask, tmp_path: Path) -> None:
         ("mine", 2, 2),
     ]
     alone = async_hfl.run(
-        task=task, network="uniform", method="async-hfl", seed=5,
+        task="null", network="uniform", method="async-hfl", seed=5,
         overrides={**SHORT, "selection.policy": choose}, out=tmp_path / "alone",
     )  # fmt: skip
     assert alone.summary["digest"] in {run.summary["digest"] for run in found.runs}
