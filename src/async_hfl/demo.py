@@ -45,7 +45,13 @@ def demo(out: Path, seed: int, *, quiet: bool) -> dict[str, Any]:
         for method in METHODS:
             view.begin(method)
             made = api.run(
-                task="digits", method=method, network="nycmesh-paper", seed=seed, out=out / method, on_epoch=view.epoch
+                task="digits",
+                method=method,
+                network="nycmesh-paper",
+                seed=seed,
+                out=out / method,
+                progress=False,
+                on_epoch=view.epoch,
             )
             view.end(made.summary)
             runs.append(made.directory)

@@ -31,7 +31,9 @@ def test_a_notebook(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert all(not cell.get("outputs") for cell in notebook.cells), "stored without outputs"
     client = nbclient.NotebookClient(notebook, timeout=HANG_GUARD_S, resources={"metadata": {"path": str(tmp_path)}})
     done = client.execute()
-    pictures = [
-        output for cell in done.cells for output in cell.get("outputs", []) if "image/png" in output.get("data", {})
-    ]
-    assert len(pictures) == 2
+    outputs = [output for cell in done.cells for output in cell.get("outputs", [])]
+    assert len([output for output in outputs if "image/png" in output.get("data", {})]) == 2
+    # Progress leaves nothing behind: no warning about missing widgets, no empty frame.
+    assert not [output for output in outputs if output.get("name") == "stderr"]
+    left = [output for output in outputs if output.output_type == "display_data" and "image/png" not in output.data]
+    assert not [output for output in left if output.data.get("text/html")]

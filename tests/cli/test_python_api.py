@@ -124,13 +124,13 @@ def test_errors_belong_to_one_class_hierarchy(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_the_package_has_these_names_and_no_others() -> None:
-    runs = ["Central", "Run", "central", "load_run", "resume", "run", "run_together"]
-    tasks = ["OwnTask", "TorchTask", "from_equinox", "from_flax", "from_nnx"]
-    others = ["decide_association", "decide_selection", "record_network"]
-    assert async_hfl.__all__ == sorted(runs + tasks + others)
+def test_the_public_names() -> None:
+    assert async_hfl.__all__ == sorted(async_hfl.__all__)
+    assert set(async_hfl.__all__) == {name for names in async_hfl._HOME.values() for name in names}
     for name in async_hfl.__all__:
-        home = "async_hfl.api" if name in runs else "async_hfl.assembly." if name in others else "async_hfl.learning."
-        assert getattr(async_hfl, name).__module__.startswith(home)
+        public = getattr(async_hfl, name)
+        assert public.__module__ in {f"async_hfl.{home}" for home, names in async_hfl._HOME.items() if name in names}
+        assert public.__doc__, name
+        assert name in dir(async_hfl)
     with pytest.raises(AttributeError, match="has no attribute 'train'"):
         _ = async_hfl.train

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +16,10 @@ from async_hfl.cli.common import (
     names_in,
     print_json,
 )
-from async_hfl.cli.work import add_work, limit_s, worker_pool
-from async_hfl.core.errors import UserError
+from async_hfl.cli.work import add_work, work_of
 
 if TYPE_CHECKING:  # imported when a command runs, so that `async-hfl --help` starts fast
-    from async_hfl.experiments.comparison.report import Report
-    from async_hfl.experiments.plans.plan import Plan
-    from async_hfl.experiments.results.keeper import Keeper
-    from async_hfl.experiments.results.sources import Results
-    from async_hfl.experiments.sweeps.folder import SweepFolder
-    from async_hfl.experiments.sweeps.sweep import SweepResult
-    from async_hfl.experiments.tuning.tuning_file import Tunings
+    from async_hfl.experiments.commands.experiment import Experiment
 
 _TIME_FACTOR = 10.0
 _REPEATED = (
@@ -83,124 +75,75 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tuning", metavar="FILE", help=text)
 
 
-def _tuning(options: argparse.Namespace) -> Tunings | None:
-    from async_hfl.experiments.tuning.tuning_file import read_tunings
-
-    return None if options.tuning is None else read_tunings(options.tuning)
-
-
 def _add_results(parser: argparse.ArgumentParser) -> None:
     kept = "make no run: write tables and figures from results that --rows kept"
     parser.add_argument("--from-results", nargs="+", type=Path, metavar="FILE", help=kept)
 
 
 def _sweep(options: argparse.Namespace) -> int:
+    from async_hfl.experiments.commands.sweep import compared
     from async_hfl.experiments.plans.plan import read_plan
 
     plan = read_plan(options.plan)
-    return _compare_runs(options, plan, f"async-hfl sweep: {plan.name}", f"async-hfl sweep {options.plan}")
+    title, command = f"async-hfl sweep: {plan.name}", f"async-hfl sweep {options.plan}"
+    made = compared(plan, work_of(options), title, command, reference=options.reference, quiet=options.json)
+    return _finish_comparison(options, made)
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from async_hfl.experiments.comparison.plan import METHODS, check_tuning, comparison_plan, seeds_of
-    from async_hfl.experiments.plans.contender import contenders
+    from async_hfl.experiments.commands.compare import compare_plan, title_of
+    from async_hfl.experiments.commands.sweep import compared
+    from async_hfl.experiments.comparison.plan import seeds_of
 
-    if options.untuned and not options.tuning:
-        raise UserError("--untuned: give --tuning FILE as well; without it no method is tuned")
-    tuning = _tuning(options)
-    target = [] if options.target is None else [f"task.target={options.target!r}"]
-    plan = comparison_plan(
-        f"compare-{Path(options.task.rpartition(':')[0] or options.task).stem if options.task else 'digits'}",
-        contenders(
-            names_in(options.methods) or METHODS,
-            options.task,
-            options.preset,
-            options.overrides,
-            with_equipped=options.equipped,
-            untuned=names_in(options.untuned),
-        ),
-        seeds_of(options.seeds),
+    plan = compare_plan(
         task=options.task,
         network=options.network,
         preset=options.preset,
-        overrides=[*options.overrides, *target],
-        tuning=tuning,
+        methods=names_in(options.methods) or None,
+        equipped=options.equipped,
+        tuning=options.tuning,
+        untuned=names_in(options.untuned),
+        seeds=seeds_of(options.seeds),
+        target=options.target,
+        overrides=options.overrides,
     )
-    check_tuning(plan, tuning, options.tuning, options.overrides)
-    title = f"async-hfl compare: {plan.runs[0].task}"
-    return _compare_runs(options, plan, title, _command(options, "async-hfl compare"))
-
-
-def _compare_runs(options: argparse.Namespace, plan: Plan, title: str, command: str) -> int:
-    from async_hfl.experiments.comparison.comparison import compare
-    from async_hfl.experiments.comparison.footnotes import footnoted, tuning_notes
-    from async_hfl.experiments.comparison.report import comparison_report
-    from async_hfl.experiments.sweeps.folder import SweepFolder
-
-    folder = SweepFolder(options.out or Path("runs") / plan.name)
-    swept, results = _work(options, plan, folder)
-    panels = compare(plan.runs, results, options.reference, headline=getattr(options, "target", None) is None)
-    report = footnoted(comparison_report(title, panels, command), tuning_notes(plan.runs))
-    return _finish_report(options, plan, swept, report, {"panels": [panel.as_json() for panel in panels]})
+    made = compared(
+        plan,
+        work_of(options),
+        title_of(plan),
+        _command(options, "async-hfl compare"),
+        reference=options.reference,
+        headline=options.target is None,
+        quiet=options.json,
+    )
+    return _finish_comparison(options, made)
 
 
 def _paper(options: argparse.Namespace) -> int:
-    from async_hfl.experiments.comparison.footnotes import footnoted, tuning_notes
-    from async_hfl.experiments.comparison.plan import check_tuning, seeds_of
-    from async_hfl.experiments.paper.catalogue import CATALOGUE, find
-    from async_hfl.experiments.paper.entry import NETWORKS, PRESETS, PaperOptions
-    from async_hfl.experiments.plans.plan import Plan
-    from async_hfl.experiments.sweeps.folder import SweepFolder
+    from async_hfl.experiments.commands.paper import PaperCall, reproduced
+    from async_hfl.experiments.comparison.plan import seeds_of
+    from async_hfl.experiments.paper.catalogue import CATALOGUE
 
     if options.name == "list":
         rows = [{"name": e.name, "title": e.title, "quick": e.quick} for e in CATALOGUE.values()]
         lines = [f"{row['name']:<13} {row['title']}\n{'':<13} --quick: {row['quick']}" for row in rows]
         return answer(options, rows, lines)
-    entry = find(options.name)
-    for key, known in (("preset", PRESETS), ("network", NETWORKS)):
-        if getattr(options, key) not in known:
-            raise UserError(f"--{key} {getattr(options, key)}: must be one of {', '.join(known)}")
-    if options.runs and entry.name not in ("fig8", "fig9"):
-        raise UserError(f"--runs: {entry.name} makes its own runs; only fig8 and fig9 can be drawn from given ones")
-    if options.rounds is not None and (entry.name not in ("fig8", "fig9") or options.rounds < 1):
-        raise UserError(f"--rounds {options.rounds}: must be at least 1, and applies to fig8 and fig9 only")
-    factor = _time_factor(options, entry.name)
-    folder = SweepFolder(options.out or Path("runs") / "paper")
-    kind = ("-deployed" if factor is not None else "") + ("-quick" if options.quick else "")
-    asked = PaperOptions(
+    asked = PaperCall(
+        name=options.name,
         quick=options.quick,
         preset=options.preset,
         network=options.network,
-        seeds=() if options.seeds is None else tuple(seeds_of(options.seeds)),
         tasks=tuple(names_in(options.tasks)),
+        seeds=() if options.seeds is None else tuple(seeds_of(options.seeds)),
+        tuning=options.tuning,
         overrides=tuple(options.overrides),
-        out=folder.path / f"{entry.name}-{options.preset}-{options.network}{kind}",
-        command=_command(options, f"async-hfl paper {entry.name}{' --quick' if options.quick else ''}"),
         runs=tuple(options.runs or ()),
         rounds=options.rounds,
-        time_factor=factor,
-        tuning=_tuning(options),
+        deployed=options.deployed,
+        time_factor=options.time_factor,
     )
-    plan = entry.plan(asked)
-    if not options.runs:
-        check_tuning(plan, asked.tuning, options.tuning, options.overrides)
-    swept, results = _work(options, plan if not options.runs else Plan(plan.name, ()), folder, factor)
-    report = footnoted(entry.draw(asked, plan, results), tuning_notes(plan.runs))
-    return _finish_report(options, plan, swept, report, {}, asked.out)
-
-
-def _time_factor(options: argparse.Namespace, entry: str) -> float | None:
-    """Return the time factor of real processes, or None for a simulation."""
-    if not options.deployed:
-        if options.time_factor is not None:
-            raise UserError("--time-factor: applies to real processes only; give --deployed as well")
-        return None
-    if entry not in ("fig8", "fig9") or options.runs:
-        raise UserError("--deployed: applies to fig8 and fig9 only, and not together with --runs")
-    factor: float = _TIME_FACTOR if options.time_factor is None else options.time_factor
-    if not 1 <= factor < float("inf"):
-        raise UserError(f"--time-factor {factor:g}: must be at least 1")
-    return factor
+    command = _command(options, f"async-hfl paper {options.name}{' --quick' if options.quick else ''}")
+    return _finish(options, reproduced(asked, work_of(options), command, quiet=options.json), {})
 
 
 def _command(options: argparse.Namespace, command: str) -> str:
@@ -217,95 +160,30 @@ def _command(options: argparse.Namespace, command: str) -> str:
     return " ".join([*parts, *(f"--set {text}" for text in options.overrides)])
 
 
-def _work(
-    options: argparse.Namespace, plan: Plan, folder: SweepFolder, time_factor: float | None = None
-) -> tuple[SweepResult, Results]:
-    """Make the missing runs of a plan, with real processes if there is a time factor, and return all results."""
-    from async_hfl.experiments.comparison.comparison import check_reference
-    from async_hfl.experiments.results.sources import FolderResults
-    from async_hfl.experiments.sweeps.sweep import sweep
-    from async_hfl.experiments.sweeps.view import SweepView
-
-    check_reference(plan.runs, getattr(options, "reference", None))
-    keeper = _keeper(options, folder, time_factor)
-    if options.from_results:
-        return _kept(options.from_results, plan, folder)
-    limit = limit_s(options)
-    with SweepView(plan.name, quiet=options.json, panels=len({run.panel for run in plan.runs}) > 1) as view:
-        if time_factor is not None:
-            from async_hfl.experiments.paper.testbed import run_maker
-            from async_hfl.experiments.sweeps.cluster_runs import make_cluster_runs
-
-            made = make_cluster_runs(plan.runs, folder, run_maker(folder, time_factor), view, limit_s=limit)
-            return made, FolderResults(folder)
-        swept = sweep(plan.runs, folder, worker_pool(options, folder), view, limit_s=limit, keeper=keeper)
-    # Without `--rows` pages show all details of the runs, which kept results do not have.
-    return swept, FolderResults(folder) if keeper is None else keeper.results
+def _finish_comparison(options: argparse.Namespace, made: Experiment) -> int:
+    return _finish(options, made, {"panels": [panel.as_json() for panel in made.panels]})
 
 
-def _keeper(options: argparse.Namespace, folder: SweepFolder, time_factor: float | None) -> Keeper | None:
-    """Return the keeper of `--rows`, after checking the options that results depend on."""
-    from async_hfl.experiments.results.keeper import Keeper
-
-    given = [f"--{key.replace('_', '-')}" for key in ("rows", "from_results") if getattr(options, key)]
-    if given and (time_factor is not None or getattr(options, "runs", None)):
-        raise UserError(f"{given[0]}: applies to simulated runs of a plan; leave out --deployed and --runs")
-    if len(given) == 2:
-        raise UserError("--from-results makes no runs whose results --rows could keep; give one of them")
-    if options.discard_runs and not options.rows:
-        raise UserError("--discard-runs: give --rows FILE as well, which keeps the results")
-    return Keeper(options.rows, folder, discard=options.discard_runs) if options.rows else None
-
-
-def _kept(files: Sequence[Path], plan: Plan, folder: SweepFolder) -> tuple[SweepResult, Results]:
-    """Return the kept results of a plan."""
-    from async_hfl.experiments.results.rows_file import read_rows
-    from async_hfl.experiments.results.sources import KeptResults
-    from async_hfl.experiments.sweeps.sweep import SweepResult
-
-    results = KeptResults(read_rows(files))
-    results.check_any(plan.runs, files)
-    known = sum(results.row(run) is not None for run in plan.runs)
-    return SweepResult(folder, len(plan.runs), already_complete=known, stopped="kept"), results
-
-
-def _finish_report(
-    options: argparse.Namespace,
-    plan: Plan,
-    swept: SweepResult,
-    report: Report,
-    extra: dict[str, Any],
-    out: Path | None = None,
-) -> int:
-    """Write the files, print the tables, and return the exit code."""
-    from async_hfl.experiments.comparison.report import as_json, write_report
+def _finish(options: argparse.Namespace, made: Experiment, extra: dict[str, Any]) -> int:
+    """Print the tables, and return the exit code."""
+    from async_hfl.experiments.comparison.report import as_json
     from async_hfl.reports.figures.pictures import NO_PICTURES, can_draw
     from async_hfl.reports.tables.table import as_rich
     from async_hfl.reports.terminal.console import console as make_console
 
-    out = out or swept.folder.path
-    out.mkdir(parents=True, exist_ok=True)
-    files = write_report(report, out)
     if options.json:
-        tables = [as_json(table) for table in report.brief or report.page.tables]
-        print_json({"name": plan.name, **swept.as_json(), "files": files, "tables": tables, **extra})
+        tables = [as_json(table) for table in made.tables]
+        print_json({"name": made.name, **made.swept.as_json(), "files": made.files, "tables": tables, **extra})
     else:
         console = make_console()
-        for table in report.brief or report.page.tables:
+        for table in made.tables:
             console.print(as_rich(table))
-        for what, file in files.items():
+        for what, file in made.files.items():
             console.print(f"{what:<9} {file}", markup=False, soft_wrap=True)
         if not can_draw():
             console.print(NO_PICTURES, markup=False, soft_wrap=True)
-        if swept.left and not swept.failed:
-            why = {"limit": "time limit reached", "interrupted": "interrupted", "": "not done"}.get(swept.stopped)
-            left = f"{why}: {swept.left} of {swept.total} runs left; the same command continues with them"
-            if swept.stopped == "kept":
-                left = f"{swept.left} of {swept.total} runs are not among the kept results"
+        if left := made.left("the same command"):
             console.print(left, style="yellow", markup=False, soft_wrap=True)
-    if swept.failed:
-        reasons = list(dict.fromkeys(swept.failed.values()))
-        text = f"{len(swept.failed)} of {swept.total} runs failed: {reasons[0]}"
-        more = f"; and {len(reasons) - 1} other reasons in {swept.folder.path / 'failures'}" if reasons[1:] else ""
-        return complain(text + more, 2 if swept.users_fault else 1)
-    return 130 if swept.stopped == "interrupted" else 0
+    if made.swept.failed:
+        return complain(made.failures(), 2 if made.swept.users_fault else 1)
+    return 130 if made.swept.stopped == "interrupted" else 0

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from async_hfl.cli.common import Commands, add_command, answer, print_json
-from async_hfl.core.errors import UserError
 
 
 def add_commands(commands: Commands) -> None:
@@ -38,37 +37,11 @@ def _add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--insecure", action="store_true", help="the deployment runs without certificates")
 
 
-def _trust(options: argparse.Namespace) -> Any:
-    from async_hfl.deployment.identity.credentials import Certified, Insecure
-
-    if options.insecure:
-        return Insecure()
-    if options.certificates is None:
-        raise UserError("no credentials; give an operator's --certificates DIR, or --insecure in a lab")
-    return Certified(options.certificates)
-
-
-def _cloud_of(options: argparse.Namespace) -> tuple[str, Any]:
-    """Return address and credentials, which the run directory of a cluster also holds."""
-    run = Path(options.cloud)
-    if not run.is_dir():
-        return options.cloud, _trust(options)
-    from async_hfl.deployment.processes.listen_address import read_address
-
-    address = read_address(run / "nodes" / "cloud")
-    if address is None:
-        raise UserError(f"{run}: no cloud of a cluster has started here yet")
-    if options.certificates is None and (run / "certificates" / "operator").is_dir():
-        options.certificates = run / "certificates" / "operator"
-    elif options.certificates is None:
-        options.insecure = True
-    return address, _trust(options)
-
-
 def _status(options: argparse.Namespace) -> int:
+    from async_hfl.api.operated import cloud_of
     from async_hfl.deployment.operations.operators import ask_status
 
-    address, credentials = _cloud_of(options)
+    address, credentials = cloud_of(options.cloud, options.certificates, insecure=options.insecure)
     while True:
         found = ask_status(address, credentials)
         if options.json:
@@ -108,22 +81,22 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _drain(options: argparse.Namespace) -> int:
-    from async_hfl.deployment.operations.operators import DRAIN, ask
+    from async_hfl.api.operated import drain
 
-    address, credentials = _cloud_of(options)
-    ask(address, "cloud", credentials, DRAIN)
+    address = drain(options.cloud, certificates=options.certificates, insecure=options.insecure)
     lines = [f"{address}: is ending the run and telling gateways and devices"]
     return answer(options, {"draining": True, "cloud": address}, lines)
 
 
 def _collect(options: argparse.Namespace) -> int:
     from async_hfl import api
+    from async_hfl.api.operated import trust
     from async_hfl.deployment.operations.operators import fetch_journal
 
     with tempfile.TemporaryDirectory() as folder:
         fetched = []
         if options.cloud or options.gateways:
-            credentials = _trust(options)
+            credentials = trust(options.certificates, insecure=options.insecure)
             wanted: list[tuple[str, Any]] = [(options.cloud, "cloud")] if options.cloud else []
             wanted += [(target, "gateway") for target in options.gateways.split(",") if target]
             fetched = [fetch_journal(target, role, credentials, Path(folder)) for target, role in wanted]

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
-from typing import Any
 
 from async_hfl.cli.common import Commands, add_command, add_run, answer
-from async_hfl.core.errors import UserError
 
 FORMATS = ("csv", "parquet", "tensorboard", "mlflow")
 
@@ -31,33 +29,21 @@ def add_trackers(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from async_hfl.api.reporting import report
     from async_hfl.reports.data.grouping import find_runs
-    from async_hfl.reports.pages.report_files import write_reports
 
     runs = find_runs(options.runs)
-    name = runs[0].resolve().name if len(runs) == 1 else "comparison"
-    files = options.out or [Path(f"report-{name}.html")]
     given = ["async-hfl", "report", *map(str, options.runs), *(f"--out={file}" for file in options.out or ())]
-    write_reports(runs, files, shlex.join(given))
+    files = report(runs, options.out or (), command=shlex.join(given))
     count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     made = {"runs": [str(run) for run in runs], "files": [str(file) for file in files]}
     return answer(options, made, [f"{file}: {count}" for file in files])
 
 
 def _export(options: argparse.Namespace) -> int:
-    from async_hfl.journal.run_directory import RunDirectory
-    from async_hfl.reports.export.table_formats import export_csv, export_parquet
-    from async_hfl.reports.export.trackers import export_mlflow, export_tensorboard
+    from async_hfl.api.reporting import export
 
-    directory = RunDirectory.open(options.run)
-    made: dict[str, Any]
-    if options.format == "mlflow":
-        made = export_mlflow(directory, options.out)
-    else:
-        if "://" in options.out:
-            raise UserError(f"--out {options.out}: {options.format} needs a directory")
-        write = {"csv": export_csv, "parquet": export_parquet, "tensorboard": export_tensorboard}[options.format]
-        made = write(directory, Path(options.out))
+    made = export(options.run, options.out, format=options.format)
     counts = ", ".join(f"{name} {count:,}" if isinstance(count, int) else str(count) for name, count in made.items())
     result = {"run": str(options.run), "format": options.format, "out": options.out, "written": made}
     return answer(options, result, [f"{options.out}: {counts}"])

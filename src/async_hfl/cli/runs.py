@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -17,12 +16,10 @@ from async_hfl.cli.common import (
     add_run_file,
     add_settings,
     answer,
-    not_writable,
     print_json,
     settings_of,
 )
 from async_hfl.cli.reports import add_trackers
-from async_hfl.core.errors import UserError
 
 
 def add_commands(commands: Commands) -> None:
@@ -77,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
 
         chosen = {**settings_of(options), "out": options.out, "start_from": options.start_from}
         with RunView(quiet=options.json) as view:
-            return api.run(**chosen, on_start=started, on_epoch=epoch, pause=signals.pause)
+            return api.run(**chosen, progress=False, on_start=started, on_epoch=epoch, pause=signals.pause)
 
     made = None
     try:
@@ -107,7 +104,9 @@ def _resume(options: argparse.Namespace) -> int:
     def make(signals: Signals) -> api.Run:
         signals.directory = options.run
         with RunView(quiet=options.json) as view:
-            return api.resume(options.run, on_start=view.started, on_epoch=view.epoch, pause=signals.pause)
+            return api.resume(
+                options.run, progress=False, on_start=view.started, on_epoch=view.epoch, pause=signals.pause
+            )
 
     return print_run(make_run(make), options.json)
 
@@ -121,7 +120,7 @@ def _show(options: argparse.Namespace) -> int:
 def print_run(made: Any, as_json: bool) -> int:
     from async_hfl.api import RESULT_FIELDS
     from async_hfl.journal.file_record import REMEDY
-    from async_hfl.reports.terminal.run_view import print_summary
+    from async_hfl.reports.terminal.run_summary import print_summary
 
     summary, lost = made.summary, made.directory.damage()
     if as_json:
@@ -136,13 +135,7 @@ def print_run(made: Any, as_json: bool) -> int:
 def _model(options: argparse.Namespace) -> int:
     from async_hfl import api
 
-    source = api.load_run(options.run).model
-    if options.out.suffix != ".safetensors":
-        raise UserError(f"{options.out}: the name of the file must end in .safetensors")
-    try:
-        shutil.copyfile(source, options.out)
-    except OSError as error:
-        raise not_writable(options.out, error) from error
+    api.load_run(options.run).save_model(options.out)
     made = {"run": str(options.run), "model": str(options.out)}
     return answer(options, made, [f"{options.out}: the global model of {options.run}"])
 

@@ -15,7 +15,6 @@ from async_hfl.cli.common import (
     add_command,
     add_settings,
     answer,
-    not_writable,
     settings_of,
 )
 from async_hfl.core.errors import UserError
@@ -78,15 +77,7 @@ def _explained(setting: Setting) -> Iterator[str]:
 
 
 def _init(options: argparse.Namespace) -> int:
-    from async_hfl.assembly.settings.documentation.run_file import run_file
-    from async_hfl.assembly.settings.loading import compose, merged_overrides
+    from async_hfl.api.listings import init
 
-    composed = compose(None, **settings_of(options))
-    if options.out.exists():
-        raise UserError(f"{options.out}: exists already; give another FILE")
-    text = run_file(composed, merged_overrides(options.overrides), everything=options.all)
-    try:
-        options.out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise not_writable(options.out, error) from error
+    init(options.out, **settings_of(options), everything=options.all)
     return answer(options, {"file": str(options.out)}, [f"{options.out}: `async-hfl run {options.out}` runs it"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +16,10 @@ from async_hfl.cli.common import (
     not_writable,
     print_json,
 )
-from async_hfl.cli.work import add_work, limit_s, worker_pool
-from async_hfl.core.errors import UserError
+from async_hfl.cli.work import add_work, work_of
 
 if TYPE_CHECKING:  # imported when a command runs, so that `async-hfl --help` starts fast
-    from async_hfl.experiments.plans.plan import Plan
-    from async_hfl.experiments.results.sources import Results
-    from async_hfl.experiments.sweeps.sweep import SweepResult
-    from async_hfl.experiments.tuning.campaign import Tuning
+    from async_hfl.experiments.commands.tune import TuningRun
 
 _POINTS = 12
 _SEEDS = "91,92"
@@ -53,116 +48,50 @@ def add_commands(commands: Commands) -> None:
 
 
 def _tune(options: argparse.Namespace) -> int:
-    from async_hfl.experiments.tuning.campaign import tune
-    from async_hfl.experiments.tuning.tuning_file import Tunings, check_output, read_tunings, write_tunings
-
-    check_output(options.output)
-    former = read_tunings(options.output) if options.output.exists() else Tunings(choices=[])
-    if options.points < 1:
-        raise UserError(f"--points {options.points}: must be at least 1")
-    if options.plan is not None:
-        name, tunings = f"tune-{options.plan.stem}", _tunings_of_plan(options)
-    else:
-        task = Path(options.task.rpartition(":")[0] or options.task).stem if options.task else "digits"
-        name, tunings = f"tune-{task}", _tunings(options)
-    steps = _Steps(options, name)
-    if not tune(tunings, name, steps.make):
-        return steps.told_why()
-    tuned = former.with_choices([one.choice() for one in tunings])
-    write_tunings(options.output, tuned)
-    return _told(options, tunings, steps, tuned.digest)
-
-
-def _tunings(options: argparse.Namespace) -> list[Tuning]:
-    """Return the searches for the methods that the options name."""
-    from async_hfl.experiments.comparison.plan import METHODS, listed_seeds
-    from async_hfl.experiments.plans.contender import contenders
-    from async_hfl.experiments.tuning.campaign import Problem, Tuning
-
-    problem = Problem(
-        task=options.task,
-        network=options.network,
-        preset=options.preset,
-        overrides=tuple(options.overrides),
-        seeds=tuple(listed_seeds(options.seeds)),
-    )
-    methods = names_in(options.methods) or METHODS
-    wanted = contenders(methods, options.task, options.preset, options.overrides, with_equipped=options.equipped)
-    return [Tuning(one, problem, options.points) for one in wanted]
-
-
-def _tunings_of_plan(options: argparse.Namespace) -> list[Tuning]:
-    """Return the searches for the methods and labels of --plan."""
+    from async_hfl.experiments.commands.tune import tuned
     from async_hfl.experiments.comparison.plan import listed_seeds
-    from async_hfl.experiments.plans.contender import Contender
-    from async_hfl.experiments.plans.plan import read_contenders
-    from async_hfl.experiments.tuning.campaign import Problem, Tuning
+    from async_hfl.experiments.tuning.campaign import Problem
 
-    for key in ("task", "network", "preset", "methods", "equipped", "overrides"):
-        if getattr(options, key):
-            raise UserError(f"--{'set' if key == 'overrides' else key}: the plan says it; leave it out with --plan")
     seeds = tuple(listed_seeds(options.seeds))
-    found = []
-    for run in read_contenders(options.plan, seeds[0]):
-        problem = Problem(run.task, run.network, run.preset, (), seeds)
-        one = Contender(run.group, run.method, run.overrides, run.role)
-        found.append(Tuning(one, problem, options.points))
-    return found
+    problem = Problem(options.task, options.network, options.preset, tuple(options.overrides), seeds)
+    made = tuned(
+        problem,
+        options.output,
+        work_of(options),
+        names_in(options.methods),
+        options.plan,
+        options.points,
+        equipped=options.equipped,
+        quiet=options.json,
+    )
+    return _told(options, made) if made.complete else _told_why(options, made)
 
 
-class _Steps:
-    """The sweeps of a tuning, one for each step, in one folder and with one rows file."""
-
-    def __init__(self, options: argparse.Namespace, name: str) -> None:
-        from async_hfl.experiments.results.keeper import Keeper
-        from async_hfl.experiments.sweeps.folder import SweepFolder
-
-        self._options, self.name = options, name
-        self._folder = SweepFolder(options.out or Path("runs") / name).make()
-        rows = options.rows or self._folder.path / "rows.jsonl"
-        self._keeper = Keeper(rows, self._folder, discard=options.discard_runs)
-        limit = limit_s(options)
-        self._deadline = None if limit is None else time.monotonic() + limit
-        self.made, self.known = 0, 0
-        self._last: SweepResult | None = None
-
-    def make(self, plan: Plan) -> Results | None:
-        from async_hfl.experiments.sweeps.sweep import sweep
-        from async_hfl.experiments.sweeps.view import SweepView
-
-        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-        pool = worker_pool(self._options, self._folder)
-        with SweepView(plan.name, quiet=self._options.json, panels=False) as view:
-            self._last = sweep(plan.runs, self._folder, pool, view, limit_s=left, keeper=self._keeper)
-        self.made, self.known = self.made + self._last.done, self.known + self._last.already_complete
-        return self._keeper.results if self._last.complete else None
-
-    def told_why(self) -> int:
-        """Say why the tuning is not complete, and return the exit code."""
-        last = self._last
-        assert last is not None
-        if last.failed:
-            return complain(next(iter(last.failed.values())), 2 if last.users_fault else 1)
-        if self._options.json:
-            print_json({"complete": False, "stopped": last.stopped, "made": self.made, "were_there": self.known})
-        else:
-            text = "time limit reached" if last.stopped == "limit" else "interrupted"
-            print(f"{text}: {self.made + self.known} runs are complete; the same command continues")
-        return 130 if last.stopped == "interrupted" else 0
+def _told_why(options: argparse.Namespace, made: TuningRun) -> int:
+    """Say why the tuning is not complete, and return the exit code."""
+    last = made.last
+    assert last is not None
+    if last.failed:
+        return complain(next(iter(last.failed.values())), 2 if last.users_fault else 1)
+    if options.json:
+        print_json({"complete": False, "stopped": last.stopped, "made": made.made, "were_there": made.known})
+    else:
+        print(f"{made.why()}; the same command continues")
+    return 130 if last.stopped == "interrupted" else 0
 
 
-def _told(options: argparse.Namespace, tunings: list[Tuning], steps: _Steps, digest: str) -> int:
-    from async_hfl.experiments.tuning.summary import as_json, tuning_table
+def _told(options: argparse.Namespace, made: TuningRun) -> int:
+    from async_hfl.experiments.tuning.summary import as_json
     from async_hfl.reports.tables.table import as_rich
     from async_hfl.reports.terminal.console import console as make_console
 
     if options.json:
-        choices = [as_json(one) for one in tunings]
-        said: dict[str, Any] = {"output": str(options.output), "digest": digest, "choices": choices}
-        print_json({"complete": True, **said, "made": steps.made, "were_there": steps.known})
+        choices = [as_json(one) for one in made.tunings]
+        said: dict[str, Any] = {"output": str(made.output), "digest": made.digest, "choices": choices}
+        print_json({"complete": True, **said, "made": made.made, "were_there": made.known})
         return 0
-    make_console().print(as_rich(tuning_table(tunings)))
-    print(f"{options.output} (digest {digest})")
+    make_console().print(as_rich(made.table))
+    print(f"{made.output} (digest {made.digest})")
     return 0
 
 

@@ -14,7 +14,8 @@ from stored_runs import MANIFEST, summary
 
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.reports.terminal import console as console_module
-from async_hfl.reports.terminal.run_view import RunView, print_summary
+from async_hfl.reports.terminal.run_summary import print_summary
+from async_hfl.reports.terminal.run_view import RunView
 from async_hfl.simulation.recorded_run import Progress
 
 

@@ -10,6 +10,7 @@ from async_hfl.assembly.build.fleet import build_fleet
 from async_hfl.assembly.settings.network_kinds import BY_RADIO, DEPLOYED, READ_BY, network_kind
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import is_user_code, load_function
+from async_hfl.assembly.user_code.objects import shown
 from async_hfl.core.errors import NetworkError, SettingsError
 from async_hfl.decisions.user_function import UserCall
 from async_hfl.network.delays.noisy import NoiseSpread, NoisyDelays
@@ -50,7 +51,7 @@ def _noiseless_network(settings: Settings, request: NetworkRequest) -> NetworkDe
 
 
 def _user_network(name: str, request: NetworkRequest) -> NetworkDescription:
-    call = UserCall(f"network {name}", "", NetworkError)
+    call = UserCall(f"network {shown(name)}", "", NetworkError)
     network = call.call(load_function("--network", name), request)
     if not isinstance(network, NetworkDescription):
         raise call.error(f"returned {type(network).__name__} {network!r:.80}; return a NetworkDescription")

@@ -12,6 +12,7 @@ from pathlib import Path
 from async_hfl.assembly.settings.policies import AssociationSection, SelectionSection
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import is_user_code, load_function
+from async_hfl.assembly.user_code.objects import shown
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.policies import AssociationPolicy, SelectionPolicy
 from async_hfl.decisions.association.balanced_utility import BalancedUtility
@@ -57,7 +58,7 @@ def selection_policy(settings: Settings) -> SelectionPolicy:
     """Return the built-in or user's policy that `selection.policy` names."""
     name = settings.selection.policy
     if is_user_code(name):
-        return OwnSelection(load_function("selection.policy", name), name)
+        return OwnSelection(load_function("selection.policy", name), shown(name))
     _check_known("selection.policy", name, list(SELECTION))
     return SELECTION[name](settings.selection)
 
@@ -66,7 +67,7 @@ def association_policy(settings: Settings) -> AssociationPolicy:
     """Return the built-in or user's policy that `association.policy` names."""
     name = settings.association.policy
     if is_user_code(name):
-        return OwnAssociation(load_function("association.policy", name), name)
+        return OwnAssociation(load_function("association.policy", name), shown(name))
     _check_known("association.policy", name, list(ASSOCIATION))
     return ASSOCIATION[name](settings.association)
 

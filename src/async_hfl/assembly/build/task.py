@@ -9,6 +9,7 @@ import msgspec
 
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import is_user_code
+from async_hfl.assembly.user_code.objects import shown
 from async_hfl.assembly.user_code.user_task import own_class_names, own_data, own_learner
 from async_hfl.core.data_distribution import DataDistribution, data_distribution
 from async_hfl.core.errors import SettingsError
@@ -123,6 +124,8 @@ def build_data_distribution(settings: Settings, seed: int) -> DataDistribution:
     if is_user_code(task.name):
         own = own_data(task.name, task.devices, seed)
         names = own_class_names(task.name, task.devices, seed)
-        return data_distribution(task.name, "its own partition", seed, own.owned, own.train.targets, own.classes, names)
+        return data_distribution(
+            shown(task.name), "its own partition", seed, own.owned, own.train.targets, own.classes, names
+        )
     data, owned = distributed_data(task.name, task.devices, seed, task_options(settings))
     return data_distribution(task.name, task.partition, seed, owned, data.train.targets, data.classes, data.class_names)

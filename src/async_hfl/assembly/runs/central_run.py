@@ -11,6 +11,7 @@ import numpy as np
 from async_hfl.assembly.build.task import engine_options, recipe, task_options
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import is_user_code
+from async_hfl.assembly.user_code.objects import is_object, shown
 from async_hfl.assembly.user_code.user_task import is_torch_task, load_torch_task, own_jax_task, own_optimiser_kind
 from async_hfl.core.errors import DataError, SettingsError
 from async_hfl.core.maths.targets import Target
@@ -89,7 +90,8 @@ def _prepared(settings: Settings, how: Recipe, seed: int) -> _Prepared:
         from async_hfl.learning.pytorch.learner import TorchLearner
 
         source = partial(load_torch_task, name, devices, seed)
-        learner = TorchLearner(source, name, devices, seed, central_recipe(how), processes=1)
+        here = is_object(name)
+        learner = TorchLearner(source, shown(name), devices, seed, central_recipe(how), processes=1, here=here)
         first, train = learner.initial_weights(seed), learner.train_on_all
         done = central_epochs(train, learner.evaluate, first, how.learning_rate, epochs, seed)
         return _Prepared(done, learner.target, learner.data.test, learner.layout)

@@ -7,10 +7,12 @@ import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from async_hfl.assembly.settings.named_files import is_method_file, short_name
 from async_hfl.assembly.settings.schema import RunChoice, Settings
-from async_hfl.assembly.user_code.loading import file_of, fingerprint, is_user_code
+from async_hfl.assembly.user_code.loading import file_of, fingerprint
+from async_hfl.assembly.user_code.objects import recorded
 from async_hfl.core.errors import UserError
 
 _VERSIONED = ("async-hfl", "numpy", "jax", "jaxlib", "highspy")
@@ -37,14 +39,6 @@ def place_of(out: str | Path | None, choice: RunChoice, network: str) -> Path:
 
 def user_files(settings: Settings, start: Path | None = None, method: str = "") -> dict[str, str]:
     """Return the fingerprints of the user's files that a run is made from; that of its method only if it is given."""
-    named = (
-        settings.task.name,
-        settings.network.name,
-        settings.selection.policy,
-        settings.association.policy,
-        settings.gateway.aggregation,
-        settings.cloud.aggregation,
-    )
     network = settings.network
     files = [network.path, network.download_path, network.fleet if network.fleet.endswith(".csv") else ""]
     files.append(settings.outages.file)
@@ -54,8 +48,25 @@ def user_files(settings: Settings, start: Path | None = None, method: str = "") 
         files.append(str(start))
     if is_method_file(method):
         files.append(method)
-    given = [*(file_of(name) for name in named if is_user_code(name)), *filter(None, files)]
-    return {file: fingerprint(file) for file in given}
+    given = [*(file_of(name) for name in code_names(settings).values()), *files]
+    return {file: fingerprint(file) for file in filter(None, given)}
+
+
+def user_objects(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return the objects made in Python that a run uses, as its manifest records them."""
+    return recorded(code_names(settings))
+
+
+def code_names(settings: Settings) -> dict[str, str]:
+    """Return the settings that may name code of the user's, and the names."""
+    return {
+        "task": settings.task.name,
+        "network": settings.network.name,
+        "selection.policy": settings.selection.policy,
+        "association.policy": settings.association.policy,
+        "gateway.aggregation": settings.gateway.aggregation,
+        "cloud.aggregation": settings.cloud.aggregation,
+    }
 
 
 @cache

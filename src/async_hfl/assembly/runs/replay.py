@@ -68,8 +68,9 @@ class Replay:
         return asdict(self)
 
 
-def replay(path: Path, *, resolve: bool = False) -> Replay:
+def replay(path: str | Path, *, resolve: bool = False) -> Replay:
     """Replay a node's state directory, all nodes below a directory, or a simulated run."""
+    path = Path(path)
     states = sorted(file.parent for file in path.rglob(DATABASE)) if path.is_dir() else []
     if not states:
         return _simulate_again(RunDirectory.open(path))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +15,11 @@ import msgspec
 
 from async_hfl.assembly.build.simulation import build
 from async_hfl.assembly.build.task import EngineSharing
-from async_hfl.assembly.runs.provenance import check_seed, place_of, user_files, versions
+from async_hfl.assembly.runs.provenance import check_seed, place_of, user_files, user_objects, versions
 from async_hfl.assembly.settings.loading import Composed, as_table, settings_from
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import fingerprint
+from async_hfl.assembly.user_code.objects import give_again
 from async_hfl.core.arrays import Floats
 from async_hfl.core.errors import FULL_DISK, RunDirectoryError, UserError
 from async_hfl.core.learner import Accelerated, Learner
@@ -74,6 +75,7 @@ def begin(
             "evaluation": built.clock.manifest(),
             "start_from": None if start is None else str(start),
             "user_files": user_files(settings, start, choice.method),
+            "user_objects": user_objects(settings),
             "versions": versions(),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         },
@@ -81,13 +83,16 @@ def begin(
     return PreparedRun(directory, settings, built.world, quickest_rounds(built.network.links))
 
 
-def begin_again(directory: RunDirectory, *, sharing: EngineSharing | None = None) -> PreparedRun:
-    """Prepare the rest of a run that was interrupted."""
+def begin_again(
+    directory: RunDirectory, *, objects: Mapping[str, object] | None = None, sharing: EngineSharing | None = None
+) -> PreparedRun:
+    """Prepare the rest of a run that was interrupted. `objects` are those made in Python that the run needs again."""
     manifest = directory.read_manifest()
     settings = settings_from(manifest["settings"])
     if directory.summary.is_file():
         directory.check_lengths()
         return PreparedRun(directory, settings, None)
+    give_again(directory.path, manifest.get("user_objects", {}), objects or {})
     for file, known in manifest["user_files"].items():
         if fingerprint(file) != known:
             raise UserError(f"{file}: has changed since the run began; restore it, or start a new run")

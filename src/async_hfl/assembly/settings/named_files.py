@@ -10,7 +10,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from async_hfl.assembly.user_code.loading import file_of, is_user_code
+from async_hfl.assembly.user_code.loading import is_user_code
+from async_hfl.assembly.user_code.loading import short_name as code_name
 from async_hfl.core.errors import SettingsError
 
 FROM_FILE = "file"
@@ -32,10 +33,8 @@ def network_kind_of(name: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return a name for directories: of a user's file the stem, of anything else the name itself."""
-    if is_user_code(name):
-        return Path(file_of(name)).stem
-    return Path(name).stem if is_method_file(name) or is_network_file(name) else name
+    """Return a name for directories: of a user's file the stem, of an object and of what is built in its name."""
+    return Path(name).stem if is_method_file(name) or is_network_file(name) else code_name(name)
 
 
 def read_method(name: str) -> dict[str, Any]:

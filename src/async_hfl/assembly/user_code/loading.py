@@ -1,4 +1,4 @@
-"""Loading of functions, classes and tasks from a user's Python file, given as `FILE.py:NAME`."""
+"""Functions, classes and tasks of a user: from a Python file, given as `FILE.py:NAME`, or made in this process."""
 
 from __future__ import annotations
 
@@ -11,16 +11,27 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from async_hfl.assembly.user_code.objects import is_object, object_called, shown
 from async_hfl.core.errors import DataError, PolicyError, SettingsError, TaskError, UserError
 
 
 def is_user_code(name: str) -> bool:
-    """True if a name means a user's file rather than something built in."""
+    """True if a name means a user's file or object rather than something built in."""
     return ":" in name or name.endswith(".py")
+
+
+def short_name(name: str) -> str:
+    """Return a name for files and directories: that of the user's file or object, or of what is built in."""
+    return shown(name) if is_object(name) else Path(file_of(name)).stem if is_user_code(name) else name
 
 
 def load_function(setting: str, name: str, kind: str = "FUNCTION") -> Callable[..., Any]:
     """Load the function (or CLASS) that a setting names. Errors name the setting, the file and the cause."""
+    if is_object(name):
+        given = object_called(setting, name)
+        if not callable(given):
+            raise SettingsError(f"{setting}: {shown(name)} is a {type(given).__name__}; give a {kind.lower()}")
+        return given  # type: ignore[no-any-return]
     file, attribute = file_of(name), name.rpartition(":")[2]
     module = _loaded(setting, name, kind, PolicyError)
     function = getattr(module, attribute, None)
@@ -34,13 +45,16 @@ def load_function(setting: str, name: str, kind: str = "FUNCTION") -> Callable[.
 
 def load_task(name: str) -> object:
     """Load the task, a value or a function, that `--task` names."""
+    if is_object(name):
+        found: object = object_called("task", name)
+        return found
     file, attribute = file_of(name), name.rpartition(":")[2]
     module = _loaded("--task", name, "TASK", TaskError)
     if not hasattr(module, attribute):
         names = [key for key in vars(module) if not key.startswith("_")]
         raise SettingsError(f"--task: {file} has no {attribute!r}; it has: {', '.join(names) or 'nothing'}")
-    found: object = getattr(module, attribute)
-    return found
+    wanted: object = getattr(module, attribute)
+    return wanted
 
 
 def _loaded(setting: str, name: str, what: str, blame: type[UserError]) -> ModuleType:
@@ -63,8 +77,8 @@ def _loaded(setting: str, name: str, what: str, blame: type[UserError]) -> Modul
 
 
 def file_of(name: str) -> str:
-    """Return the FILE.py of FILE.py:NAME."""
-    return name.rpartition(":")[0]
+    """Return the FILE.py of FILE.py:NAME; nothing for an object made in Python."""
+    return "" if is_object(name) else name.rpartition(":")[0]
 
 
 def fingerprint(file: str) -> str:
@@ -79,8 +93,10 @@ def fingerprint(file: str) -> str:
 
 
 def describe_error(error: BaseException, file: str | None) -> str:
-    """Return the error and the line of the user's file that led to it (a SyntaxError names the line itself)."""
-    own = str(Path(file).resolve()) if file else None
+    """Return the error and the line of the user's code that led to it (a SyntaxError names the line itself)."""
     frames = traceback.extract_tb(error.__traceback__)
+    own = str(Path(file).resolve()) if file else None
+    if own is None and len(frames) > 1:  # the code of an object, in whatever file or cell: what we called
+        own = str(Path(frames[1].filename).resolve())
     lines = [frame.lineno for frame in frames if str(Path(frame.filename).resolve()) == own]
     return f"{type(error).__name__}: {error}" + (f" (line {lines[-1]})" if lines else "")

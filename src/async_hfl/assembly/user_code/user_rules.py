@@ -1,5 +1,5 @@
-"""Aggregation rules from a user's file, FILE.py:CLASS, held to the contract of `GatewayAggregation` and
-`CloudAggregation`.
+"""Aggregation rules of a user, FILE.py:CLASS or a class made in Python, held to the contract of `GatewayAggregation`
+and `CloudAggregation`.
 
 A user's rule is wrapped. The wrapper checks what each method returns, the model that it makes, and that every update
 received is kept in the buffer or ended once. A mistake becomes a `PolicyError` that names the method, what it did and
@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from async_hfl.assembly.user_code.loading import describe_error, file_of, load_function
+from async_hfl.assembly.user_code.objects import shown
 from async_hfl.core.arrays import Ints
 from async_hfl.core.errors import PolicyError
 from async_hfl.core.protocol import messages as m
@@ -48,16 +49,17 @@ def load_cloud_rule(name: str) -> Callable[[], CloudAggregation]:
 def _load(setting: str, name: str, base: type[Rule]) -> Callable[[], Rule]:
     found = _load_once(setting, name, _content(name))
     if not isinstance(found, type) or not issubclass(found, base):
-        raise PolicyError(f"{setting}: {name} must be a subclass of {base.__module__}.{base.__name__}")
+        raise PolicyError(f"{setting}: {shown(name)} must be a subclass of {base.__module__}.{base.__name__}")
 
     def make() -> Rule:
         try:
             rule = found()
         except (Exception, SystemExit) as error:
             described = describe_error(error, file_of(name))
-            raise PolicyError(f"{name} is made without arguments, but {name}() raised {described}") from error
+            title = shown(name)
+            raise PolicyError(f"{title} is made without arguments, but {title}() raised {described}") from error
         if not hasattr(rule, "state"):
-            raise PolicyError(f"{name}.__init__ must call super().__init__()")
+            raise PolicyError(f"{shown(name)}.__init__ must call super().__init__()")
         return rule
 
     _Caller(make(), name).snapshot()  # a rule that cannot be made or saved is reported before the run begins
@@ -94,7 +96,7 @@ class _Caller:
             raise self.wrong(method, f"raised {describe_error(error, file_of(self.name))}") from error
 
     def wrong(self, method: str, what: str) -> PolicyError:
-        return PolicyError(f"{self.name}.{method} {what}")
+        return PolicyError(f"{shown(self.name)}.{method} {what}")
 
     def expect(self, method: str, answer: object, kinds: type | tuple[type, ...], wanted: str) -> None:
         if not isinstance(answer, kinds):

@@ -1,13 +1,15 @@
-"""`--task FILE.py:NAME`: a user's task as a learner, for JAX and PyTorch alike."""
+"""A user's task as a learner, for JAX and PyTorch alike: `--task FILE.py:NAME`, or a task made in Python."""
 
 from __future__ import annotations
 
 import re
+import sys
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from async_hfl.assembly.user_code.loading import file_of, load_task
+from async_hfl.assembly.user_code.objects import is_object, shown
 from async_hfl.core.errors import InternalError, SettingsError
 from async_hfl.core.learner import Learner
 from async_hfl.core.maths.targets import Direction
@@ -29,12 +31,12 @@ def own_settings(name: str, devices: int | None, seed: int, usual_devices: int) 
     if devices is None:
         devices = number_of_shards(_loaded_once(name, _content(name))) or usual_devices
     task = _given(name, devices, seed)
-    return {"devices": devices, "target": task.target, "ladder": task_ladder(task, TaskErrors(name))}
+    return {"devices": devices, "target": task.target, "ladder": task_ladder(task, TaskErrors(shown(name)))}
 
 
 def own_direction(name: str, devices: int, seed: int) -> Direction:
     """The side of its targets on which the task's metric shall be."""
-    return task_target(_given(name, devices, seed), TaskErrors(name)).direction
+    return task_target(_given(name, devices, seed), TaskErrors(shown(name))).direction
 
 
 def own_metric(name: str, devices: int, seed: int) -> str | None:
@@ -60,7 +62,8 @@ def own_learner(
         from async_hfl.learning.pytorch.learner import TorchLearner
 
         source = partial(load_torch_task, name, devices, seed)
-        return TorchLearner(source, name, devices, seed, recipe, threshold=threshold, refresh=refresh)
+        here = is_object(name)
+        return TorchLearner(source, shown(name), devices, seed, recipe, threshold=threshold, refresh=refresh, here=here)
     from async_hfl.learning.tasks.task_learner import (  # imports JAX, which a task in PyTorch does not need
         TaskLearner,
         decide_vectors,
@@ -74,10 +77,10 @@ def own_jax_task(name: str, devices: int, seed: int, *, threshold: float | None 
     """The task in the form that the training engine takes."""
     own = _given(name, devices, seed)
     if not isinstance(own, OwnTask):
-        raise SettingsError(f"{name}: is a task in PyTorch, which JAX cannot train")
+        raise SettingsError(f"{shown(name)}: is a task in PyTorch, which JAX cannot train")
     from async_hfl.learning.own.build import own_task
 
-    return own_task(own, name, devices, seed, threshold=threshold, refresh=refresh)
+    return own_task(own, shown(name), devices, seed, threshold=threshold, refresh=refresh)
 
 
 def own_optimiser_kind(name: str, devices: int, seed: int) -> Literal["none", "transformation", "function"]:
@@ -94,7 +97,7 @@ def is_torch_task(name: str, devices: int, seed: int) -> bool:
 
 def own_data(name: str, devices: int, seed: int) -> OwnData:
     """The data alone, dealt over the devices."""
-    return checked_data(_given(name, devices, seed), devices, seed, TaskErrors(name))
+    return checked_data(_given(name, devices, seed), devices, seed, TaskErrors(shown(name)))
 
 
 def own_class_names(name: str, devices: int, seed: int) -> tuple[str, ...]:
@@ -116,13 +119,13 @@ def _given(name: str, devices: int, seed: int) -> OwnTask | TorchTask:
 @lru_cache(maxsize=2)
 def _made_once(name: str, content: str, devices: int, seed: int) -> OwnTask | TorchTask:
     """Composing the settings and building the learner both ask; reading the data may take a while."""
-    return made_task(_loaded_once(name, content), name, devices, seed)
+    return made_task(_loaded_once(name, content), shown(name), devices, seed)
 
 
 @lru_cache(maxsize=2)
 def _loaded_once(name: str, content: str) -> object:
-    if _IMPORTS_JAX.search(content):
-        # The file may compute with JAX while it is loaded, so JAX must be configured first.
+    if _IMPORTS_JAX.search(content) or (is_object(name) and "jax" in sys.modules):
+        # The file may compute with JAX while it is loaded, and a function when it is called, so JAX must be configured.
         from async_hfl.learning.engine import runtime
 
         runtime.prepare()

@@ -42,7 +42,7 @@ def comparison_plan(
             own = [*one.overrides, *overrides]
             run = given(overrides=own)
             chosen = {} if run.tuned is None else run.tuned.settings
-            for settings, variant in [([], "")] if "gateway.period" in chosen else variants(one.method, overrides):
+            for settings, variant in [([], "")] if "gateway.period" in chosen else variants(one.method, own):
                 if variant:
                     run = given(overrides=[*own, *settings], variant=variant, best=True)
                 runs.setdefault((run.id, run.group), run)
@@ -65,6 +65,15 @@ def check_tuning(plan: Plan, tuning: Tunings | None, file: str, overrides: Seque
             f"--tuning {file}: has no settings for the methods on {run.task} on {run.network} with preset "
             f"{run.preset}; it has: {tuning.places()}; `async-hfl tune` adds others"
         )
+
+
+def seeds_from(seeds: int | Sequence[int]) -> list[int]:
+    """Return 1, 2, 3 for 3, and the seeds of a list."""
+    if isinstance(seeds, int):
+        return seeds_of(str(seeds))
+    if not seeds or not all(isinstance(seed, int) for seed in seeds):
+        raise UserError(f"seeds = {seeds!r:.80}: give a number of seeds (3) or a list ([1, 2, 5])")
+    return list(dict.fromkeys(seeds))
 
 
 def seeds_of(text: str) -> list[int]:

@@ -29,14 +29,14 @@ Without cases the file is one grid; with cases it is the union of their grids.
 from __future__ import annotations
 
 import itertools
-import json
-import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from async_hfl.assembly.settings.overrides import value_text
+from async_hfl.assembly.user_code.objects import shown
 from async_hfl.core.errors import SettingsError
 from async_hfl.experiments.plans.planned_run import PlannedRun, check_not_tuned, planned
 from async_hfl.experiments.tuning.tuning_file import read_tunings
@@ -158,7 +158,7 @@ def _runs(case: Mapping[str, Any], where: str) -> Iterator[PlannedRun]:
         task, method, network, preset = names
         for values in itertools.product(*varied.values()):
             chosen = [f"{key}={_text(value, where)}" for key, value in zip(varied, values, strict=True)]
-            variant = ", ".join(f"{key}={value}" for key, value in zip(varied, values, strict=True))
+            variant = ", ".join(f"{key}={shown(str(value))}" for key, value in zip(varied, values, strict=True))
             for seed in seeds:
                 run = planned(
                     task=task,
@@ -218,9 +218,8 @@ def _flat(table: Any, where: str) -> dict[str, Any]:
 
 
 def _text(value: Any, where: str) -> str:
-    """Format a value for `--set`, which takes TOML: the same as JSON for all values of settings except infinity."""
-    if isinstance(value, float) and math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    if isinstance(value, bool | int | float | str | list):
-        return json.dumps(value)
-    raise SettingsError(f"{where}: {value!r} cannot be the value of a setting")
+    """Format a value for `--set`."""
+    text = value_text(value)
+    if text is None:
+        raise SettingsError(f"{where}: {value!r} cannot be the value of a setting")
+    return text

@@ -11,14 +11,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from async_hfl.assembly.runs.provenance import check_seed, user_files, versions
+from async_hfl.assembly.runs.provenance import check_seed, code_names, user_files, versions
 from async_hfl.assembly.settings.loading import as_table, compose
 from async_hfl.assembly.settings.named_files import short_name
 from async_hfl.assembly.settings.schema import Settings
+from async_hfl.assembly.user_code.objects import is_object, shown
 from async_hfl.core.errors import UserError
 from async_hfl.experiments.tuning.tunables import tunables_of
 from async_hfl.experiments.tuning.tuned import Tuned
@@ -62,6 +63,8 @@ class PlannedRun:
     """The tuning that the overrides contain."""
     parts: bool = False
     """The mean times of download, training and upload of each device are part of the result."""
+    objects: dict[str, str] = field(default_factory=dict)
+    """Settings that are objects made in Python, which only this process can run -> their names."""
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments for `api.run`."""
@@ -127,7 +130,7 @@ def planned(
         overrides=tuple(overrides),
         group=group,
         family=family if best else group,
-        panel=panel or f"{choice.task} · {choice.network} · {choice.preset}",
+        panel=panel or f"{shown(choice.task)} · {shown(choice.network)} · {choice.preset}",
         epochs=settings.last_epoch,
         target=settings.task.target,
         digest=_digest({**named, "settings": different, "user_files": sorted(known["user_files"].values())}),
@@ -137,6 +140,7 @@ def planned(
         base=base,
         tuned=tuned,
         parts=parts,
+        objects={setting: name for setting, name in code_names(settings).items() if is_object(name)},
     )
 
 

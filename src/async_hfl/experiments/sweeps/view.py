@@ -6,7 +6,6 @@ import time
 from typing import Any, Self
 
 from rich.console import Group
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +14,7 @@ from async_hfl.experiments.plans.planned_run import PlannedRun
 from async_hfl.experiments.sweeps.worker_pool import PoolShape
 from async_hfl.reports.tables.formatting import duration
 from async_hfl.reports.terminal.console import console as make_console
+from async_hfl.reports.terminal.live import LiveDisplay, live_display
 
 _MOST_LINES = 12
 _BAR = 16
@@ -27,14 +27,16 @@ class SweepView:
         self._panels = panels
         self._quiet = quiet
         self._console = make_console(stderr=True)
-        self._live: Live | None = None
+        self._live: LiveDisplay | None = None
         self._total = self._already_complete = self._ended = 0
+        self._notes: list[Text] = []
+        """What was said, where the display is all that is shown: in a notebook."""
         self._running: dict[str, tuple[PlannedRun, dict[str, Any]]] = {}
         self._began = time.monotonic()
 
     def __enter__(self) -> Self:
-        if not self._quiet and self._console.is_terminal:
-            self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+        self._live = None if self._quiet else live_display(self._console)
+        if self._live is not None:
             self._live.start()
         return self
 
@@ -71,7 +73,10 @@ class SweepView:
         return run.name if self._panels else f"{run.group} · seed {run.seed}"
 
     def _say(self, text: Text) -> None:
-        if not self._quiet:
+        if self._live is not None and self._live.alone:
+            self._notes.append(text)
+            self._live.update(self._drawn())
+        elif not self._quiet:
             self._console.print(text, soft_wrap=True)
 
     def _drawn(self) -> Group:
@@ -95,7 +100,7 @@ class SweepView:
                 Text(f"{data['updates_per_s']:,.0f} updates/s" if epoch else "", style="dim"),
             )
         more = len(self._running) - _MOST_LINES
-        return Group(head, lines, *([Text(f"and {more} more", style="dim")] if more > 0 else []))
+        return Group(*self._notes, head, lines, *([Text(f"and {more} more", style="dim")] if more > 0 else []))
 
 
 def _result(run: PlannedRun, data: dict[str, Any]) -> str:

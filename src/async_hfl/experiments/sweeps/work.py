@@ -130,9 +130,9 @@ def _simulate(
         try:
             on_epoch = partial(epoch, number)
             if "resume" in call:
-                end(number, api.resume(call["resume"], on_epoch=on_epoch, pause=pause))
+                end(number, api.resume(call["resume"], progress=False, on_epoch=on_epoch, pause=pause))
             else:
-                end(number, api.run(**call, on_epoch=on_epoch, pause=pause))
+                end(number, api.run(**call, progress=False, on_epoch=on_epoch, pause=pause))
         except Exception as error:
             end(number, error)
 

@@ -18,6 +18,7 @@ from async_hfl.assembly.settings.loading import as_table
 from async_hfl.assembly.settings.named_files import is_network_file
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import is_user_code
+from async_hfl.assembly.user_code.objects import is_object, shown
 from async_hfl.core.errors import UserError
 from async_hfl.experiments.tuning.tuned import Tuned, setting_texts
 from async_hfl.reports.tables.formatting import flat_settings
@@ -36,14 +37,17 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, task: str, network: str, preset: str) -> Self:
-        """Name a user's files without their folders, so that they may be moved."""
-        task, network = (
-            Path(name).name if is_user_code(name) or is_network_file(name) else name for name in (task, network)
-        )
-        return cls(task, network, preset)
+        return cls(_unmoved(task), _unmoved(network), preset)
 
     def __str__(self) -> str:
         return f"{self.task} on {self.network} with preset {self.preset}"
+
+
+def _unmoved(name: str) -> str:
+    """Name a user's file without its folder, so that it may be moved, and an object without its digest."""
+    if is_object(name):
+        return shown(name)
+    return Path(name).name if is_user_code(name) or is_network_file(name) else name
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

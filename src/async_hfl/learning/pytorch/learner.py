@@ -1,6 +1,7 @@
 """The learner for a task in PyTorch: one single-threaded process per core, each with one job at a time.
 
-Each process loads the user's file itself, so no code is sent. A digest checks that it finds the same data.
+Each process loads the user's file itself, so no code is sent. A digest checks that it finds the same data. A task that
+was made in Python is trained in this process.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from async_hfl.learning.engine.runtime import usable_cores
 from async_hfl.learning.own.data import OwnData, checked_data
 from async_hfl.learning.own.task import TorchTask, task_target
 from async_hfl.learning.own.task_errors import TaskErrors
-from async_hfl.learning.pytorch.processes import Processes
+from async_hfl.learning.pytorch.processes import Processes, ThisProcess
 from async_hfl.learning.pytorch.worker import TorchWorker
 from async_hfl.learning.tasks.refresh import Refresh
 
@@ -49,7 +50,9 @@ class TorchLearner:
         threshold: float | None = None,
         refresh: float = 0.0,
         processes: int | None = None,
+        here: bool = False,
     ) -> None:
+        """Check the task. With `here` it is trained in this process, because no other one can load it."""
         if find_spec("torch") is None:
             raise SettingsError(f"{name}: needs PyTorch; install it with `pip install 'async-hfl[torch]'`")
         errors = TaskErrors(name)
@@ -63,8 +66,9 @@ class TorchLearner:
         self._static = recipe.static
         self._refresh = Refresh(data.owned, data.train.targets, classes=data.classes, share=refresh, seed=seed)
         make = partial(_make_worker, source, name, devices, seed, recipe, _digest(data))
-        self._count = processes or usable_cores()
-        self._processes = Processes(self._count, make, name)
+        self._count = 1 if here else processes or usable_cores()
+        self._processes: Processes[TorchWorker] | ThisProcess[TorchWorker]
+        self._processes = ThisProcess(make) if here else Processes(self._count, make, name)
         [(self.layout, self.gradient_size)] = self._processes.answers([TorchWorker.description])
         self.model_bytes = 4 * self.layout.size
 

@@ -1,4 +1,4 @@
-"""Worker processes that answer requests, each one at a time. None of them outlives its owner.
+"""Worker processes that answer requests, each one at a time. None of them outlives its owner. Or this process instead.
 
 Each process has its own pipe, whose other end only the owner holds. If the owner ends, even by SIGKILL, the process
 reads the end of file and exits. If a process dies, the owner notices at once and raises an error.
@@ -97,6 +97,31 @@ class Processes(Generic[W]):
         process.join(_EXIT_S)
         killed = " (out of memory?)" if process.exitcode == -signal.SIGKILL else ""
         return TaskError(f"{self._name}: a training process ended with exit code {process.exitcode}{killed}")
+
+
+@final
+class ThisProcess(Generic[W]):
+    """The same interface without other processes, for a task that only this one has. The settings of PyTorch and its
+    generator are the caller's again after each call."""
+
+    def __init__(self, make: Callable[[], W]) -> None:
+        self._make = make
+        self._worker: W | None = None
+
+    def close(self) -> None:
+        self._worker = None
+
+    def answers(self, requests: Sequence[Callable[[W], R]]) -> list[R]:
+        import torch
+
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with torch.random.fork_rng(devices=[]):
+                worker = self._worker = self._worker or self._make()
+                return [request(worker) for request in requests]
+        finally:
+            torch.set_num_threads(threads)
 
 
 def _stop(running: list[tuple[BaseProcess, Connection]]) -> None:

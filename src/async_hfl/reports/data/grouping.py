@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from async_hfl.assembly.user_code.objects import shown
 from async_hfl.core.errors import RunDirectoryError, UserError
 from async_hfl.journal.run_directory import RunDirectory
 from async_hfl.reports.data.experiment import RunGroup
@@ -46,7 +47,7 @@ def group_runs(paths: Sequence[Path]) -> list[RunGroup]:
 
 
 def panel_name(manifest: dict[str, Any]) -> str:
-    return " · ".join(str(manifest[key]) for key in ("task", "network", "preset"))
+    return " · ".join(shown(str(manifest[key])) for key in ("task", "network", "preset"))
 
 
 def _by_settings(method: str, runs: list[Path], manifests: dict[Path, dict[str, Any]]) -> dict[str, list[Path]]:

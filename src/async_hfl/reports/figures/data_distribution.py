@@ -38,6 +38,11 @@ def distribution_lines(held: DataDistribution) -> list[str]:
 
 
 def draw_distribution(held: DataDistribution, path: Path) -> None:
+    distribution_figure(held).savefig(path, dpi=150, bbox_inches="tight", pad_inches=0.15)
+
+
+def distribution_figure(held: DataDistribution) -> Any:
+    """Return the heat map with its margins as a figure of matplotlib."""
     devices, classes = held.counts.shape
     width = float(np.clip(4.5 + 0.05 * devices, 7.5, 14))
     lines = distribution_lines(held)
@@ -57,7 +62,7 @@ def draw_distribution(held: DataDistribution, path: Path) -> None:
     _draw_sizes(above, held)
     figure.suptitle(lines[0], x=0.01, ha="left", fontsize=12, fontweight="bold", color=_INK)
     figure.text(0.01, 0.0, "\n".join(lines[1:]), fontsize=8.5, color="#666666", va="top", ha="left")
-    figure.savefig(path, dpi=150, bbox_inches="tight", pad_inches=0.15)
+    return figure
 
 
 def _draw_cells(figure: Any, axes: Any, held: DataDistribution) -> None:

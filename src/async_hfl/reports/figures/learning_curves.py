@@ -27,6 +27,10 @@ _SCALES = {"seconds": (3600.0, "hours"), "bytes": (1e6, "MB"), "joules": (1e3, "
 
 
 def draw_groups(groups: Sequence[RunGroup], path: Path, title: str) -> None:
+    save(groups_figure(groups, title), path)
+
+
+def groups_figure(groups: Sequence[RunGroup], title: str) -> Any:
     """Draw mean and range over seeds against time and against bytes, with one row of axes per panel."""
     panels = read_panels(groups)
     names = list(dict.fromkeys(group.name for group in groups))
@@ -43,7 +47,7 @@ def draw_groups(groups: Sequence[RunGroup], path: Path, title: str) -> None:
             row[0].set_xlim(auto=True)
             row[0].set_xscale("log")
     figure.suptitle(_plain(title), fontsize=11)
-    save(figure, path)
+    return figure
 
 
 def _draw_group(row: Any, members: list[ComparedRun], name: str, number: int) -> None:

@@ -22,6 +22,11 @@ _LEGEND = {"framealpha": 0.92, "edgecolor": GRID, "labelcolor": INK}
 
 
 def draw_network(view: NetworkView, path: Path) -> None:
+    network_figure(view).savefig(path, dpi=150)
+
+
+def network_figure(view: NetworkView) -> Any:
+    """Return association, quality of the links and round times as a figure of matplotlib."""
     figure = new_figure(figsize=(13.33, 7.5))
     figure.patch.set_facecolor("white")
     margins = {"left": 0.045, "right": 0.985, "top": 0.865, "bottom": 0.125, "wspace": 0.12, "hspace": 0.36}
@@ -37,7 +42,7 @@ def draw_network(view: NetworkView, path: Path) -> None:
     notes = "\n".join(textwrap.wrap("; ".join(view.notes), 150)[:3])
     figure.text(0.02, 0.035, notes, fontsize=8, color=SOFT, va="center", linespacing=1.4)
     figure.text(0.985, 0.035, view.credit, fontsize=8, color=SOFT, va="center", ha="right")
-    figure.savefig(path, dpi=150)
+    return figure
 
 
 def _ground(axes: Any, view: NetworkView, title: str, *, labels: bool) -> None:

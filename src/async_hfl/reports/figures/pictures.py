@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,9 +18,14 @@ def can_draw() -> bool:
 def new_figure(**how: Any) -> Any:
     """Return an empty figure of matplotlib."""
     check_installed("plots", "a picture")
-    import matplotlib
-
-    matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
-    return Figure(**how)
+    class ShownFigure(Figure):
+        """A figure that notebooks show. Those of matplotlib are shown only once pyplot has been imported."""
+
+        def _repr_png_(self) -> bytes:
+            file = io.BytesIO()
+            self.savefig(file, format="png", bbox_inches="tight")
+            return file.getvalue()
+
+    return ShownFigure(**how)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from async_hfl.assembly.user_code.objects import shown
 from async_hfl.core.errors import UserError
 from async_hfl.core.extras import check_installed
 from async_hfl.journal.run_directory import RunDirectory
@@ -46,7 +47,7 @@ def comparison_of(groups: Sequence[RunGroup], command: str) -> Comparison:
     count = sum(len(group.runs) for group in groups)
     manifest = RunDirectory.open(groups[0].runs[0]).read_manifest()
     return Comparison(
-        title=f"{manifest['task']}: {count} runs" if len(panels) == 1 else f"{count} runs compared",
+        title=f"{shown(manifest['task'])}: {count} runs" if len(panels) == 1 else f"{count} runs compared",
         summary=(f"{count} runs in {len(groups)} groups. Runs that differ only in their seeds form one group.",),
         tables=tuple(_race(panel or panel_name(own[0][1][0].manifest), own) for panel, own in panels.items()),
         command=command,

@@ -8,6 +8,7 @@ from typing import Any
 
 from async_hfl.assembly.settings.named_files import is_network_file
 from async_hfl.assembly.user_code.loading import is_user_code
+from async_hfl.assembly.user_code.objects import is_object, shown
 
 _DEPLOYED, _FROM_FILE = "deployed", "file"
 
@@ -36,5 +37,7 @@ def network_name(manifest: Mapping[str, Any]) -> str:
 
 
 def _short(name: str) -> str:
-    """Leave out the folder of the user's file."""
+    """Leave out the folder of the user's file, and the digest of an object."""
+    if is_object(name):
+        return shown(name)
     return Path(name).name if is_user_code(name) or is_network_file(name) else name

@@ -1,0 +1,1 @@
+"""The commands about many runs as functions: `compare`, `sweep`, `paper`, `tune`."""
