@@ -78,6 +78,6 @@ def init(
     composed = composed_of(None, task, network, overrides=texts, method=method, preset=preset, seed=seed)
     if file.exists():
         raise UserError(f"{file}: exists already; give another FILE")
-    with writing(file):
+    with writing(file, create_directory=False):
         file.write_text(run_file(composed, merged_overrides(texts), everything=everything), encoding="utf-8")
     return file

@@ -113,7 +113,7 @@ class Run:
         source, file = self.model, Path(out)
         if file.suffix != ".safetensors":
             raise UserError(f"{file}: the name of the file must end in .safetensors")
-        with writing(file):
+        with writing(file, create_directory=False):
             shutil.copyfile(source, file)
         return file
 

@@ -10,11 +10,13 @@ from async_hfl.core.errors import UserError
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Create the directory of `path`, and turn an OSError in the block into a UserError."""
+def writing(path: Path, *, create_directory: bool = True) -> Iterator[None]:
+    """Create the directory of `path` unless it has to exist, and turn an OSError in the block into a UserError."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if create_directory:
+            path.parent.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
         reason = error.strerror or error
-        raise UserError(f"{error.filename or path}: cannot be written ({reason}); give another --out") from error
+        remedy = "give another --out" if create_directory else "give a file in a directory that exists"
+        raise UserError(f"{error.filename or path}: cannot be written ({reason}); {remedy}") from error
