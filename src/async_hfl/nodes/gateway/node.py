@@ -108,7 +108,9 @@ class GatewayNode:
         elif isinstance(event, events.Returned):
             self.gateway.hello()
             sessions.restarted(self.gateway, event.at)
-        elif not isinstance(event, events.Started):
+        elif isinstance(event, events.Started):
+            self.gateway.state.noise_secret = event.secret
+        else:
             raise InvariantViolation(f"a gateway got {type(event).__name__}")
         return self.gateway.effects.copy()
 
@@ -340,7 +342,7 @@ class GatewayNode:
         incarnation, connected = self.state.incarnation, self.state.connected
         if fenced.incarnation == incarnation:
             self._close("gateway_lost", event.at, fenced.outcomes)
-            self.gateway.restart(incarnation + 1)
+            self.gateway.restart(incarnation + 1, self.state.noise_secret)
             self.gateway.hello()
             for device in sorted(connected):
                 sessions.device_joined(self.gateway, device, event.at)
