@@ -16,12 +16,14 @@ GradientKind = Literal["none", "last", "update"]
 """none: no policy uses gradients, so none are kept or sent. last: devices send their last gradient. update: the gateway
 computes the mean step from the weights."""
 
+RobustRule = Literal["none", "clip", "trimmed-mean", "median"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Robust:
     """The part of a gateway's configuration that limits what a few harmful devices can do (`aggregation.robust`)."""
 
-    rule: Literal["none", "clip", "trimmed-mean", "median"] = "none"
+    rule: RobustRule = "none"
     window: int = 20
     """Devices whose latest changes are compared."""
     trim: float = 0.3
