@@ -28,7 +28,7 @@ import numpy as np
 
 from async_hfl.assembly.runs.simulated_run import begin, simulate
 from async_hfl.assembly.settings.loading import compose
-from async_hfl.core.learner import Learner, TrainingJob, TrainingResult
+from async_hfl.core.learner import Learner, Results, TrainingJob, TrainingResult
 from async_hfl.core.randomness import stream
 from async_hfl.core.weights import frozen
 from async_hfl.journal.run_directory import RunDirectory
@@ -58,17 +58,26 @@ class Flipping:
 
     def __init__(self, learner: Learner, flipped: Iterable[int], factor: float) -> None:
         self._learner, self._flipped, self._factor = learner, frozenset(flipped), np.float32(factor)
+        self.turned = 0
+        """Number of results turned round."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._learner, name)
 
     def train_many(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
-        results = self._learner.train_many(jobs)
+        return self._turned(jobs, self._learner.train_many(jobs))
+
+    def begin(self, jobs: Sequence[TrainingJob]) -> Results:
+        results = self._learner.begin(jobs)
+        return lambda: self._turned(jobs, results())
+
+    def _turned(self, jobs: Sequence[TrainingJob], results: Sequence[TrainingResult]) -> list[TrainingResult]:
         return [self._returned(job, result) for job, result in zip(jobs, results, strict=True)]
 
     def _returned(self, job: TrainingJob, result: TrainingResult) -> TrainingResult:
         if job.device not in self._flipped:
             return result
+        self.turned += 1
         sent, new = np.asarray(job.weights), np.asarray(result.weights)
         return replace(result, weights=frozen(sent - self._factor * (new - sent)))
 
@@ -86,13 +95,11 @@ def row_of(run: Run) -> dict[str, Any]:
     composed = compose(task=run.task, method=run.method, seed=run.seed, overrides=overrides)
     with tempfile.TemporaryDirectory() as folder:
         prepared = begin(composed, out=Path(folder) / "run")
-        if run.flipped:
-            world = prepared.world
-            assert world is not None
-            devices = flipped_devices(run, len(world.devices))
-            prepared = replace(prepared, world=replace(world, learner=Flipping(world.learner, devices, run.factor)))
-        simulate(prepared)
-        return {**run._asdict(), **_results(prepared.directory)}
+        world = prepared.world
+        assert world is not None
+        learner = Flipping(world.learner, flipped_devices(run, len(world.devices)), run.factor)
+        simulate(replace(prepared, world=replace(world, learner=learner)))
+        return {**run._asdict(), **_results(prepared.directory), "turned": learner.turned}
 
 
 def _results(directory: RunDirectory) -> dict[str, Any]:
